@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use clap::Args;
 use palimpsest_engine::backup;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
-use palimpsest_store::place::Place;
+use palimpsest_store::archive::Archive;
 
-use self::take::{Taken, take};
+use self::take::{BackupReport, take};
 use super::client::{Remote, block_on};
 use super::output::{bytes, number, print, print_json, print_line};
 
@@ -30,7 +30,7 @@ Examples:
     clippy::doc_markdown,
     reason = "the comments are shown by --help as they are"
 )]
-pub(super) struct Backup {
+pub(super) struct BackupCommand {
     /// The folder or the bucket (s3://bucket/prefix) that holds the backups
     #[arg(long, value_name = "PLACE")]
     to: String,
@@ -50,13 +50,13 @@ pub(super) struct Backup {
     remote: Remote,
 }
 
-impl Backup {
+impl BackupCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         block_on(self.take())
     }
 
     async fn take(&self) -> anyhow::Result<()> {
-        let place = Place::open(&self.to)?;
+        let place = Archive::open(&self.to)?;
         if self.list {
             return list(&place).await;
         }
@@ -93,7 +93,7 @@ fn tell_damaged(session: &str, file: &str) {
     );
 }
 
-fn report(taken: &Taken, json: bool) -> anyhow::Result<()> {
+fn report(taken: &BackupReport, json: bool) -> anyhow::Result<()> {
     if json {
         let line = serde_json::json!({
             "id": taken.id,
@@ -121,7 +121,7 @@ fn report(taken: &Taken, json: bool) -> anyhow::Result<()> {
     ))
 }
 
-async fn list(place: &Place) -> anyhow::Result<()> {
+async fn list(place: &Archive) -> anyhow::Result<()> {
     for id in backup::list(place).await? {
         print_line(&id)?;
     }

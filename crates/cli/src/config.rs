@@ -1,7 +1,7 @@
 //! `palimpsest config`: which settings are in force, and who set them.
 
 use clap::Args;
-use palimpsest_settings::{ConfigErrors, Loaded, Problem};
+use palimpsest_settings::{ConfigErrors, ConfigProblem, LoadedConfig};
 
 use super::output::print_document;
 use super::settings::Settings;
@@ -23,10 +23,10 @@ pub(super) struct Print {
 }
 
 /// The configuration is good; what it needs of the environment may still be missing.
-fn check(loaded: &Loaded) -> anyhow::Result<()> {
+fn check(loaded: &LoadedConfig) -> anyhow::Result<()> {
     let is_set = |variable: &str| std::env::var_os(variable).is_some_and(|it| !it.is_empty());
     let missing = loaded.config.summarizer.missing_keys(is_set);
-    let problems = missing.into_iter().map(|(key, variable)| Problem {
+    let problems = missing.into_iter().map(|(key, variable)| ConfigProblem {
         origin: loaded.origin(key),
         key: Some(key.to_owned()),
         what: format!(
@@ -34,7 +34,7 @@ fn check(loaded: &Loaded) -> anyhow::Result<()> {
              model; set the variable, or name a file with api_key_file"
         ),
     });
-    let problems: Vec<Problem> = problems.collect();
+    let problems: Vec<ConfigProblem> = problems.collect();
     if problems.is_empty() {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use palimpsest_proto::context::v1::{ExportTranscriptRequest, Format};
 
 use super::client::{Remote, block_on, said};
-use super::terminal::Document;
+use super::terminal::TerminalDocument;
 
 /// How a transcript is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -71,7 +71,7 @@ impl Export {
                 std::fs::File::create(path)
                     .with_context(|| format!("cannot write {}", path.display()))?,
             ),
-            None => Box::new(Document::stdout()),
+            None => Box::new(TerminalDocument::stdout()),
         };
         let mut lost = Vec::new();
         while let Some(chunk) = stream.message().await.map_err(|status| said(&status))? {

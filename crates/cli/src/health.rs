@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
   palimpsest health --wait 30        0 as soon as it can serve, 1 after 30 seconds without
 
 The names asked for are those of the gRPC health service: palimpsest.readiness, palimpsest.liveness.")]
-pub(super) struct Health {
+pub(super) struct HealthCommand {
     /// Ask whether it lives, not whether it can serve
     #[arg(long)]
     live: bool,
@@ -40,7 +40,7 @@ pub(super) struct Health {
     remote: Remote,
 }
 
-impl Health {
+impl HealthCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         block_on(self.until_yes())?;
         print(if self.live { "alive\n" } else { "ready\n" })

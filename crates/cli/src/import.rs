@@ -1,8 +1,8 @@
 //! `palimpsest import`: brings transcripts of other programs, and our own exports, into a server.
 
-mod change;
 mod report;
 mod upload;
+mod view_change;
 mod whole;
 
 use std::path::PathBuf;

@@ -9,8 +9,10 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::client::{Clients, Remote, block_on, said};
-use super::output::{Part, align_right, context_bar, number, one_line, print, print_styled, table};
-use super::view::{For, prepare};
+use super::output::{
+    BarSegment, align_right, context_bar, number, one_line, print, print_styled, table,
+};
+use super::view::{ProviderArg, prepare};
 
 /// How wide the bar is.
 const BAR_CELLS: usize = 72;
@@ -25,7 +27,7 @@ pub(super) struct Inspect {
     session: String,
     /// For whom the view is
     #[arg(long, value_enum, default_value = "anthropic")]
-    provider: For,
+    provider: ProviderArg,
     /// How many messages to show, the latest
     #[arg(long, default_value_t = 40)]
     limit: usize,
@@ -144,8 +146,8 @@ fn outline(message: &Message) -> String {
     parts.collect::<Vec<_>>().join("  ")
 }
 
-fn parts(breakdown: &TokenBreakdown) -> Vec<Part> {
-    let part = |name, tokens: u32, color, glyph| Part {
+fn parts(breakdown: &TokenBreakdown) -> Vec<BarSegment> {
+    let part = |name, tokens: u32, color, glyph| BarSegment {
         name,
         tokens: tokens.into(),
         color,

@@ -6,7 +6,7 @@ use anyhow::{Error, anyhow, bail};
 use clap::{Args, ValueEnum};
 use palimpsest_core::ids::ProjectId;
 use palimpsest_engine::clock::{Clock, SystemClock};
-use palimpsest_engine::migrate::{Deletions, Record, Side, migrate};
+use palimpsest_engine::migrate::{Deletions, MigrationJournal, StoreSide, migrate};
 use palimpsest_server::errors::BoxError;
 use palimpsest_server::{BLOB_FOLDER, store};
 use palimpsest_settings::Config;
@@ -40,10 +40,10 @@ Examples:
 pub(super) struct Migrate {
     /// The store that has the sessions
     #[arg(long, value_name = "STORE")]
-    from: Engine,
+    from: EngineArg,
     /// The store that gets them
     #[arg(long, value_name = "STORE")]
-    to: Engine,
+    to: EngineArg,
     /// Where the embedded store's results are, such as s3://bucket/prefix [default: in data_dir]
     #[arg(long, value_name = "URL")]
     embedded_blobs: Option<String>,
@@ -78,7 +78,7 @@ impl From<HowDeleted> for Deletions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Engine {
+enum EngineArg {
     /// The embedded one, in the data folder
     Sled,
     /// A database, at store.postgres.url
@@ -118,11 +118,11 @@ impl Migrate {
         // A deletion that is mirrored there removes files. A place that has become the target's refuses it.
         let from_blobs = from_blobs.bind(Owner::of(&*from_log).await?);
         let side = |log: &Arc<dyn SessionLog>, blobs| {
-            let side = Side::new(Arc::clone(log), Arc::new(blobs), Arc::clone(&clock));
+            let side = StoreSide::new(Arc::clone(log), Arc::new(blobs), Arc::clone(&clock));
             side.map_err(|error| anyhow!("{error}"))
         };
         let (from, to) = (side(&from_log, from_blobs)?, side(&to_log, to_blobs)?);
-        let record = Record::open(&config.data_dir, self.from == Engine::Sled).await?;
+        let record = MigrationJournal::open(&config.data_dir, self.from == EngineArg::Sled).await?;
         let how = self.deletions.into();
         let moved = migrate((&from, &to), project.as_ref(), clock.now(), &record, how).await;
         drop((from, to));
@@ -144,12 +144,12 @@ impl Migrate {
 
 async fn open(
     config: &Config,
-    engine: Engine,
+    engine: EngineArg,
     embedded_blobs: &str,
     is_source: bool,
 ) -> Result<(Arc<dyn SessionLog>, Blobs), BoxError> {
     match engine {
-        Engine::Sled => {
+        EngineArg::Sled => {
             let log = if is_source {
                 store::open_existing_embedded(config).await?
             } else {
@@ -158,7 +158,7 @@ async fn open(
             };
             Ok((log, Blobs::open(embedded_blobs)?))
         }
-        Engine::Postgres => {
+        EngineArg::Postgres => {
             let log = PostgresLog::open(&store::database(config)?).await?;
             Ok((Arc::new(log), store::blobs(config)?))
         }

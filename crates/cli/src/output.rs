@@ -85,7 +85,7 @@ pub(super) fn bytes(n: u64) -> String {
 
 /// One part of a bar.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct BarSegment {
     pub(super) name: &'static str,
     pub(super) tokens: u64,
     pub(super) color: AnsiColor,
@@ -94,7 +94,12 @@ pub(super) struct Part {
 
 /// The window as a bar: what fills it, by category, and what is free. A mark shows where compaction
 /// is due.
-pub(super) fn context_bar(parts: &[Part], window: u64, compact_at: u64, width: usize) -> String {
+pub(super) fn context_bar(
+    parts: &[BarSegment],
+    window: u64,
+    compact_at: u64,
+    width: usize,
+) -> String {
     let window = window.max(1);
     let cells = |tokens: u64| {
         let cells = tokens.saturating_mul(width as u64).div_ceil(window);
@@ -150,7 +155,7 @@ pub(super) fn print_json(text: &str) -> anyhow::Result<()> {
 
 /// Writes a document to standard output: as it is for files and pipes, escaped on a terminal.
 pub(super) fn print_document(text: &str) -> anyhow::Result<()> {
-    write(terminal::Document::stdout(), text)
+    write(terminal::TerminalDocument::stdout(), text)
 }
 
 /// A reader that has seen enough is no error.
@@ -191,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_bar_shows_shares_and_the_mark() {
-        let part = |tokens, glyph| Part {
+        let part = |tokens, glyph| BarSegment {
             name: "",
             tokens,
             color: AnsiColor::Blue,

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use palimpsest_core::ids::{ProjectId, SessionKey};
-use palimpsest_engine::backup::{self, Restored, Selection, Target};
+use palimpsest_engine::backup::{self, RestoreFilter, RestoreReport, RestoreTarget};
 use palimpsest_engine::clock::{Clock as _, SystemClock};
 use palimpsest_server::{BLOB_FOLDER, LOG_FOLDER};
+use palimpsest_store::archive::Archive;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::place::Place;
 
 use super::client::block_on;
 use super::output::{bytes, number, print};
@@ -29,7 +29,7 @@ Examples:
     clippy::doc_markdown,
     reason = "the comments are shown by --help as they are"
 )]
-pub(super) struct Restore {
+pub(super) struct RestoreCommand {
     /// The folder or the bucket that holds the backups
     #[arg(long, value_name = "PLACE")]
     from: String,
@@ -56,13 +56,13 @@ pub(super) struct Restore {
     check: bool,
 }
 
-impl Restore {
+impl RestoreCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         block_on(self.restore())
     }
 
     async fn restore(&self) -> anyhow::Result<()> {
-        let place = Place::open(&self.from)?;
+        let place = Archive::open(&self.from)?;
         let id = match &self.backup {
             Some(id) => id.clone(),
             None => match backup::latest(&place).await? {
@@ -79,7 +79,7 @@ impl Restore {
             Some(url) => url.clone(),
             None => data_dir.join(BLOB_FOLDER).to_string_lossy().into_owned(),
         };
-        let target = Target {
+        let target = RestoreTarget {
             log: data_dir.join(LOG_FOLDER),
             blobs: Blobs::open(&location)?,
             blobs_at: location,
@@ -91,21 +91,21 @@ impl Restore {
         told(&id, &what, restored)
     }
 
-    fn selection(&self) -> anyhow::Result<Selection> {
+    fn selection(&self) -> anyhow::Result<RestoreFilter> {
         let project = |name: &String| {
             ProjectId::new(name).map_err(|error| anyhow!("the project {name} {error}"))
         };
         let session = |name: &String| {
             SessionKey::parse(name).map_err(|error| anyhow!("the session {name} {error}"))
         };
-        Ok(Selection {
+        Ok(RestoreFilter {
             projects: self.project.iter().map(project).collect::<Result<_, _>>()?,
             sessions: self.session.iter().map(session).collect::<Result<_, _>>()?,
         })
     }
 }
 
-fn told(id: &str, what: &str, found: Restored) -> anyhow::Result<()> {
+fn told(id: &str, what: &str, found: RestoreReport) -> anyhow::Result<()> {
     let damaged = match found.damaged {
         0 => String::new(),
         some => format!(

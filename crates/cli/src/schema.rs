@@ -24,11 +24,11 @@ Examples:
 )]
 pub(super) struct Schema {
     #[command(subcommand)]
-    what: What,
+    what: SchemaAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum SchemaAction {
     /// Make or change the tables, if that is needed; several may do it at once
     Apply(Settings),
     /// Say what the tables are; the exit code is 1 unless this release works on them
@@ -40,17 +40,17 @@ enum What {
 impl Schema {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self.what {
-            What::Print(settings) => {
+            SchemaAction::Print(settings) => {
                 let loaded = settings.load()?;
                 let text = postgres::print(loaded.config.store.postgres.schema());
                 Ok(io::stdout().write_all(text.as_bytes())?)
             }
-            What::Apply(settings) => block_on(async {
+            SchemaAction::Apply(settings) => block_on(async {
                 let options = options(settings)?;
                 let state = postgres::apply(&options).await?;
                 tell(&options, state)
             }),
-            What::Check(settings) => block_on(async {
+            SchemaAction::Check(settings) => block_on(async {
                 let options = options(settings)?;
                 let state = postgres::state(&options).await?;
                 tell(&options, state)?;

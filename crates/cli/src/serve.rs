@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use palimpsest_server::serve::Server;
 use palimpsest_server::{app, net, signals, telemetry};
-use palimpsest_settings::Loaded;
+use palimpsest_settings::LoadedConfig;
 
 use super::allocator::return_free_memory_at_once;
 use super::settings::Settings;
@@ -24,12 +24,12 @@ const RUNTIME_CLOSE: Duration = Duration::from_secs(1);
 
 `palimpsest config` shows every setting. The first signal lets calls in flight finish; a second
 one ends the server at once.")]
-pub(super) struct Serve {
+pub(super) struct ServeCommand {
     #[command(flatten)]
     settings: Settings,
 }
 
-impl Serve {
+impl ServeCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         return_free_memory_at_once();
         run(self.settings.load()?)
@@ -37,7 +37,7 @@ impl Serve {
 }
 
 /// Does what the settings say, until it is told to stop.
-pub(super) fn run(loaded: Loaded) -> anyhow::Result<()> {
+pub(super) fn run(loaded: LoadedConfig) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&loaded.config)?;
     net::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -10,7 +10,7 @@ use super::output::{align_right, note, number, one_line, print, print_json, tabl
 /// List the sessions of a project, latest first
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(super) struct Sessions {
+pub(super) struct SessionsCommand {
     #[command(subcommand)]
     action: Option<Action>,
     /// How many to list
@@ -28,7 +28,7 @@ enum Action {
     Delete(Delete),
 }
 
-impl Sessions {
+impl SessionsCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         if let Some(Action::Delete(delete)) = self.action {
             return delete.run();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use palimpsest_settings::{ConfigErrors, Flags, Loaded, ProcessSource, load};
+use palimpsest_settings::{ConfigErrors, Flags, LoadedConfig, ProcessSource, load};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
@@ -64,7 +64,7 @@ impl Settings {
     }
 
     /// The configuration that these flags, the environment and the file make.
-    pub(super) fn load(self) -> Result<Loaded, ConfigErrors> {
+    pub(super) fn load(self) -> Result<LoadedConfig, ConfigErrors> {
         let anywhere = self.insecure_listen_anywhere.then(|| "true".to_owned());
         let mut flags = Flags {
             file: self.config,

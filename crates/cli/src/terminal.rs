@@ -95,14 +95,14 @@ fn json(out: &mut String, c: char) {
 }
 
 /// Standard output for a document that comes in chunks: raw for files and pipes, escaped on a terminal.
-pub(super) struct Document {
+pub(super) struct TerminalDocument {
     out: io::Stdout,
     escapes: bool,
     /// The beginning of a character whose rest has not come yet.
     cut: Vec<u8>,
 }
 
-impl Document {
+impl TerminalDocument {
     pub(super) fn stdout() -> Self {
         let out = io::stdout();
         Self {
@@ -113,7 +113,7 @@ impl Document {
     }
 }
 
-impl Write for Document {
+impl Write for TerminalDocument {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.escapes {
             return self.out.write(bytes);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_character_that_is_cut_between_chunks_is_whole_again() {
-        let mut document = Document {
+        let mut document = TerminalDocument {
             out: io::stdout(),
             escapes: true,
             cut: Vec::new(),

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use palimpsest_core::view::Provider;
 use palimpsest_transcripts::import::{self, Imported};
-use palimpsest_transcripts::replay::{Pace, Report, Tape, verify};
+use palimpsest_transcripts::replay::{PrepareFrequency, RecordedSession, VerifyReport, verify};
 
 use super::each_file::{each_file, name};
 use super::files::{self, Format};
@@ -48,11 +48,11 @@ fn provider(text: &str) -> Result<Provider, String> {
 
 /// What came of one file.
 #[derive(Debug, Default)]
-struct Outcome {
+struct FileVerification {
     file: String,
     sessions: usize,
-    per_response: Report,
-    per_line: Report,
+    per_response: VerifyReport,
+    per_line: VerifyReport,
     import_defects: Vec<String>,
     unrecognised: Option<String>,
 }
@@ -66,26 +66,29 @@ impl Verify {
     }
 }
 
-fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<Outcome> {
+fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<FileVerification> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let imported: Imported<'_> = import::read(format.into(), &text);
-    let mut outcome = Outcome {
+    let mut outcome = FileVerification {
         file: name(file),
         sessions: imported.sessions.len(),
         import_defects: imported.defects.iter().map(ToString::to_string).collect(),
         unrecognised: imported.unrecognised.clone(),
-        ..Outcome::default()
+        ..FileVerification::default()
     };
     for session in &imported.sessions {
-        let tape = Tape::new(session);
+        let tape = RecordedSession::new(session);
         let report = |pace| verify(&tape, provider, pace);
-        add(&mut outcome.per_response, report(Pace::PerResponse));
-        add(&mut outcome.per_line, report(Pace::PerLine));
+        add(
+            &mut outcome.per_response,
+            report(PrepareFrequency::PerResponse),
+        );
+        add(&mut outcome.per_line, report(PrepareFrequency::PerLine));
     }
     Ok(outcome)
 }
 
-fn add(sum: &mut Report, report: Report) {
+fn add(sum: &mut VerifyReport, report: VerifyReport) {
     sum.messages += report.messages;
     sum.reemissions += report.reemissions;
     sum.known += report.known;
@@ -107,11 +110,11 @@ const HEADER: [&str; 12] = [
     "largest", "invalid", "prefix", "delta",
 ];
 
-fn show(outcomes: &[Outcome]) -> anyhow::Result<()> {
+fn show(outcomes: &[FileVerification]) -> anyhow::Result<()> {
     let mut table = table(&HEADER);
-    let mut total = (0, Report::default());
+    let mut total = (0, VerifyReport::default());
     for outcome in outcomes {
-        let mut both = Report::default();
+        let mut both = VerifyReport::default();
         add(&mut both, outcome.per_response.clone());
         add(&mut both, outcome.per_line.clone());
         // The same messages were replayed twice.
@@ -151,7 +154,7 @@ fn show(outcomes: &[Outcome]) -> anyhow::Result<()> {
     print("Every sendable view is valid, continues the one before, and is what a caller has.\n")
 }
 
-fn row(file: &str, sessions: usize, report: &Report) -> Vec<String> {
+fn row(file: &str, sessions: usize, report: &VerifyReport) -> Vec<String> {
     let count = |n: usize| number(n as u64);
     vec![
         file.to_owned(),
@@ -169,7 +172,7 @@ fn row(file: &str, sessions: usize, report: &Report) -> Vec<String> {
     ]
 }
 
-fn show_repairs(total: &Report) -> anyhow::Result<()> {
+fn show_repairs(total: &VerifyReport) -> anyhow::Result<()> {
     for (name, count) in &total.repairs {
         print(&format!("  repaired: {name}: {}\n", number(*count as u64)))?;
     }
@@ -177,7 +180,7 @@ fn show_repairs(total: &Report) -> anyhow::Result<()> {
 }
 
 /// Shows what did not hold and what could not be read; returns how many checks failed.
-fn show_problems(outcomes: &[Outcome]) -> anyhow::Result<usize> {
+fn show_problems(outcomes: &[FileVerification]) -> anyhow::Result<usize> {
     let mut broken = 0;
     for outcome in outcomes {
         if let Some(what) = &outcome.unrecognised {

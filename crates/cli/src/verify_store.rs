@@ -9,10 +9,10 @@ use clap::Args;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_server::store;
-use palimpsest_server::upkeep::names::{self, Names};
+use palimpsest_server::upkeep::names::{self, ReferencedFiles};
 use palimpsest_store::blobs::{BlobError, Blobs, result_path};
 use palimpsest_store::encoding::{decode_about, decode_frame};
-use palimpsest_store::{Head, MAX_LIST, SessionLog, StoreError};
+use palimpsest_store::{MAX_LIST, SessionHead, SessionLog, StoreError};
 use serde_json::json;
 
 use super::client::block_on;
@@ -55,7 +55,7 @@ pub(super) struct VerifyStore {
 
 /// What was found.
 #[derive(Debug, Default)]
-struct Found {
+struct StoreFindings {
     sessions: u64,
     events: u64,
     results: u64,
@@ -77,7 +77,7 @@ struct Found {
 /// So many faults are told one by one.
 const MAX_FAULTS: usize = 100;
 
-impl Found {
+impl StoreFindings {
     /// Counts a file that no event names.
     fn unnamed(&mut self, path: String, bytes: u64, is_announced: bool) {
         if is_announced {
@@ -112,7 +112,7 @@ impl VerifyStore {
         let log = Arc::clone(&readable.log);
         let blobs = store::blobs(&config)?;
         let announced = announced(&*log).await?;
-        let mut found = Found::default();
+        let mut found = StoreFindings::default();
         let mut from: Option<SessionKey> = None;
         loop {
             let page = log.rows(None, from.as_ref(), MAX_LIST).await?;
@@ -160,7 +160,11 @@ async fn announced(log: &dyn SessionLog) -> anyhow::Result<HashSet<String>> {
 
 /// Whether a session still is the one that was looked at. Of one that somebody has deleted since, nothing needs to be
 /// there.
-async fn is_there(log: &dyn SessionLog, key: &SessionKey, head: &Head) -> anyhow::Result<bool> {
+async fn is_there(
+    log: &dyn SessionLog,
+    key: &SessionKey,
+    head: &SessionHead,
+) -> anyhow::Result<bool> {
     let now = log.head(key).await?;
     Ok(now.is_some_and(|now| now.incarnation == head.incarnation))
 }
@@ -168,9 +172,9 @@ async fn is_there(log: &dyn SessionLog, key: &SessionKey, head: &Head) -> anyhow
 async fn session(
     log: &dyn SessionLog,
     blobs: &Blobs,
-    (key, head): (&SessionKey, &Head),
+    (key, head): (&SessionKey, &SessionHead),
     (contents, announced): (bool, &HashSet<String>),
-    found: &mut Found,
+    found: &mut StoreFindings,
 ) -> anyhow::Result<()> {
     let named = match events(log, key, head).await {
         Ok(named) => named,
@@ -227,7 +231,7 @@ async fn session(
     Ok(())
 }
 
-fn report(found: &Found, as_json: bool) -> anyhow::Result<()> {
+fn report(found: &StoreFindings, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         let line = json!({
             "sessions": found.sessions,
@@ -273,8 +277,12 @@ fn report(found: &Found, as_json: bool) -> anyhow::Result<()> {
 }
 
 /// Reads a log from its beginning to its end and folds it, and says what its events name.
-async fn events(log: &dyn SessionLog, key: &SessionKey, head: &Head) -> anyhow::Result<Names> {
-    let (mut names, mut after) = (Names::new(), Revision::ZERO);
+async fn events(
+    log: &dyn SessionLog,
+    key: &SessionKey,
+    head: &SessionHead,
+) -> anyhow::Result<ReferencedFiles> {
+    let (mut names, mut after) = (ReferencedFiles::new(), Revision::ZERO);
     let mut session: Option<Session> = None;
     while after < head.revision {
         let frames = log.read(key, head.position().at(after), READ_BYTES).await?;
@@ -315,7 +323,7 @@ async fn homeless(
     log: &dyn SessionLog,
     blobs: &Blobs,
     announced: &HashSet<String>,
-    found: &mut Found,
+    found: &mut StoreFindings,
 ) -> anyhow::Result<()> {
     let mut from = None;
     loop {

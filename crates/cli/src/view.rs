@@ -11,7 +11,7 @@ use super::output::print_document;
 
 /// Whose API takes the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum For {
+pub(super) enum ProviderArg {
     /// Anthropic's Messages API
     Anthropic,
     /// `OpenAI`'s Chat Completions API
@@ -21,12 +21,12 @@ pub(super) enum For {
     Bedrock,
 }
 
-impl From<For> for Provider {
-    fn from(provider: For) -> Self {
+impl From<ProviderArg> for Provider {
+    fn from(provider: ProviderArg) -> Self {
         match provider {
-            For::Anthropic => Self::Anthropic,
-            For::OpenAi => Self::Openai,
-            For::Bedrock => Self::Bedrock,
+            ProviderArg::Anthropic => Self::Anthropic,
+            ProviderArg::OpenAi => Self::Openai,
+            ProviderArg::Bedrock => Self::Bedrock,
         }
     }
 }
@@ -36,12 +36,12 @@ impl From<For> for Provider {
 #[command(after_help = "Examples:
   palimpsest view my-session --provider anthropic | jq length
   palimpsest view my-session --provider openai --model gpt-4.1 > messages.json")]
-pub(super) struct View {
+pub(super) struct ViewCommand {
     /// The session: its id, or its full name
     session: String,
     /// For whom
     #[arg(long, value_enum, default_value = "anthropic")]
-    provider: For,
+    provider: ProviderArg,
     /// The model; its own thinking is shown to it [default: the one that the view was last for]
     #[arg(long, default_value = "")]
     model: String,
@@ -52,7 +52,7 @@ pub(super) struct View {
     remote: Remote,
 }
 
-impl View {
+impl ViewCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let messages = block_on(self.fetch())?;
         print_document("[")?;

@@ -17,12 +17,12 @@ Examples:
   palimpsest worker --config palimpsest.toml
   palimpsest worker --config palimpsest.toml --set worker.concurrency=32"
 )]
-pub(super) struct Work {
+pub(super) struct WorkerCommand {
     #[command(flatten)]
     settings: Settings,
 }
 
-impl Work {
+impl WorkerCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         return_free_memory_at_once();
         serve::run(

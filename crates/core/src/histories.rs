@@ -14,17 +14,17 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, FailMemory,
-    FileMemory, Rejection, Restore, Rewind, Serve, Snip, Stage, StartMemory, Update, UpdateMemory,
-    create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decision, DecisionContext,
+    FailMemory, FileMemory, Rejection, RestoreContext, Rewind, ServeView, Snip, StageSpans,
+    StartMemory, Update, UpdateMemory, create, decide,
 };
-use crate::event::{Asked, Recorded, Standing};
-use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
-use crate::json::{Extra, RawJson};
+use crate::event::{RecordedEvent, Trigger, Visibility};
+use crate::ids::{MessageId, Revision, SessionKey, Timestamp, TurnNumber};
+use crate::json::{RawJson, UnknownFields};
 use crate::levels::collapse::choose;
 use crate::limits::Limits;
 use crate::message::{
-    Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
+    Block, Media, MediaKind, MediaSource, Message, MessageOrigin, ResultContent, Role, Thinking,
     ToolInput, ToolResult, ToolUse,
 };
 use crate::policy::{Overlay, Policy, Preset};
@@ -36,7 +36,7 @@ pub use trial::Trial;
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// Messages come in.
-    Append(Vec<Draft>),
+    Append(Vec<MessageDraft>),
     /// The view is served for one of a few targets.
     Serve { target: u8, interrupt: bool },
     /// Later messages leave the view.
@@ -79,23 +79,23 @@ pub enum Operation {
 
 /// A message to be.
 #[derive(Debug, Clone)]
-pub enum Draft {
+pub enum MessageDraft {
     User {
         meta: bool,
-        parts: Vec<Part>,
+        parts: Vec<BlockDraft>,
     },
     Assistant {
         response: u8,
-        parts: Vec<Part>,
+        parts: Vec<BlockDraft>,
     },
-    System(Part),
+    System(BlockDraft),
     /// Says again what an earlier message said, under a new id.
     Again(u8),
 }
 
 /// A block to be.
 #[derive(Debug, Clone)]
-pub enum Part {
+pub enum BlockDraft {
     Words(u8),
     Blank,
     Picture {
@@ -120,39 +120,39 @@ pub enum Part {
     Unknown,
 }
 
-fn part() -> impl Strategy<Value = Part> {
+fn part() -> impl Strategy<Value = BlockDraft> {
     prop_oneof![
-        4 => any::<u8>().prop_map(Part::Words),
-        1 => Just(Part::Blank),
-        1 => any::<bool>().prop_map(|good| Part::Picture { good }),
-        5 => (0..6_u8).prop_map(Part::Call),
-        1 => Just(Part::OddCall),
+        4 => any::<u8>().prop_map(BlockDraft::Words),
+        1 => Just(BlockDraft::Blank),
+        1 => any::<bool>().prop_map(|good| BlockDraft::Picture { good }),
+        5 => (0..6_u8).prop_map(BlockDraft::Call),
+        1 => Just(BlockDraft::OddCall),
         6 => (0..6_u8, any::<bool>(), 0..6_u8)
-            .prop_map(|(call, error, shape)| Part::Result { call, error, shape }),
-        2 => (0..6_u8, any::<bool>()).prop_map(|(call, block)| Part::Given { call, block }),
-        2 => any::<bool>().prop_map(|signed| Part::Thought { signed }),
-        1 => Just(Part::Redacted),
-        1 => Just(Part::Unknown),
+            .prop_map(|(call, error, shape)| BlockDraft::Result { call, error, shape }),
+        2 => (0..6_u8, any::<bool>()).prop_map(|(call, block)| BlockDraft::Given { call, block }),
+        2 => any::<bool>().prop_map(|signed| BlockDraft::Thought { signed }),
+        1 => Just(BlockDraft::Redacted),
+        1 => Just(BlockDraft::Unknown),
     ]
 }
 
-fn draft() -> impl Strategy<Value = Draft> {
+fn draft() -> impl Strategy<Value = MessageDraft> {
     let parts = || prop::collection::vec(part(), 0..4);
     let result = prop_oneof![
-        4 => (0..6_u8, any::<bool>(), 0..6_u8).prop_map(|(call, error, shape)| Part::Result {
+        4 => (0..6_u8, any::<bool>(), 0..6_u8).prop_map(|(call, error, shape)| BlockDraft::Result {
             call,
             error,
             shape,
         }),
-        1 => (0..6_u8, any::<bool>()).prop_map(|(call, block)| Part::Given { call, block }),
+        1 => (0..6_u8, any::<bool>()).prop_map(|(call, block)| BlockDraft::Given { call, block }),
     ];
     let results = prop::collection::vec(result, 1..3);
     prop_oneof![
-        3 => (any::<bool>(), parts()).prop_map(|(meta, parts)| Draft::User { meta, parts }),
-        4 => results.prop_map(|parts| Draft::User { meta: false, parts }),
-        6 => (0..4_u8, parts()).prop_map(|(response, parts)| Draft::Assistant { response, parts }),
-        1 => part().prop_map(Draft::System),
-        1 => any::<u8>().prop_map(Draft::Again),
+        3 => (any::<bool>(), parts()).prop_map(|(meta, parts)| MessageDraft::User { meta, parts }),
+        4 => results.prop_map(|parts| MessageDraft::User { meta: false, parts }),
+        6 => (0..4_u8, parts()).prop_map(|(response, parts)| MessageDraft::Assistant { response, parts }),
+        1 => part().prop_map(MessageDraft::System),
+        1 => any::<u8>().prop_map(MessageDraft::Again),
     ]
 }
 
@@ -183,39 +183,39 @@ pub fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-fn block(part: &Part) -> Block {
+fn block(part: &BlockDraft) -> Block {
     let result = |id: String, error: bool, content| {
         Block::ToolResult(ToolResult {
             tool_use_id: id.into(),
             content,
             is_error: error.then_some(true),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         })
     };
     match part {
-        Part::Words(n) => Block::text(format!("words {n}")),
-        Part::Blank => Block::text(" \n"),
-        Part::Picture { good } => Block::Media(Media {
+        BlockDraft::Words(n) => Block::text(format!("words {n}")),
+        BlockDraft::Blank => Block::text(" \n"),
+        BlockDraft::Picture { good } => Block::Media(Media {
             kind: MediaKind::Image,
             source: MediaSource::Base64 {
                 media_type: if *good { "image/png" } else { "image/tiff" }.into(),
                 data: "iVBORw0KGgo=".into(),
             },
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         }),
-        Part::Call(id) => Block::ToolUse(ToolUse {
+        BlockDraft::Call(id) => Block::ToolUse(ToolUse {
             id: format!("call_{id}").into(),
             name: "Read".into(),
             input: ToolInput::parse(r#"{"path":"a"}"#),
-            extra: Extra::from_object(r#"{"caller":{"type":"direct"}}"#).unwrap(),
+            extra: UnknownFields::from_object(r#"{"caller":{"type":"direct"}}"#).unwrap(),
         }),
-        Part::OddCall => Block::ToolUse(ToolUse {
+        BlockDraft::OddCall => Block::ToolUse(ToolUse {
             id: "not legal!".into(),
             name: "a.b c".into(),
             input: ToolInput::parse("{\"cut\": "),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         }),
-        Part::Result { call, error, shape } => {
+        BlockDraft::Result { call, error, shape } => {
             let content = match shape {
                 0 => ResultContent::None,
                 1 => ResultContent::Text("said".into()),
@@ -226,27 +226,27 @@ fn block(part: &Part) -> Block {
                 _ => ResultContent::Blocks(vec![
                     Block::text("said"),
                     Block::text(""),
-                    block(&Part::Picture { good: *error }),
+                    block(&BlockDraft::Picture { good: *error }),
                 ]),
             };
             result(format!("call_{call}"), *error, content)
         }
         // Nothing was given that anybody could have.
-        Part::Given { call, .. } => result(
+        BlockDraft::Given { call, .. } => result(
             format!("call_{call}"),
             false,
             ResultContent::Text("said".into()),
         ),
-        Part::Thought { signed } => Block::Thinking(Thinking::Plain {
+        BlockDraft::Thought { signed } => Block::Thinking(Thinking::Plain {
             thinking: "hm".into(),
             signature: signed.then(|| "sig".into()),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         }),
-        Part::Redacted => Block::Thinking(Thinking::Redacted {
+        BlockDraft::Redacted => Block::Thinking(Thinking::Redacted {
             data: "xx".into(),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         }),
-        Part::Unknown => Block::Opaque {
+        BlockDraft::Unknown => Block::Opaque {
             kind: "novel".into(),
             json: RawJson::parse(r#"{"type":"novel","n":12345678901234567890123}"#).unwrap(),
         },
@@ -269,11 +269,11 @@ fn policy() -> Policy {
 
 /// Runs the steps of a history and keeps its log.
 #[derive(Debug)]
-pub struct World {
+pub struct SessionHarness {
     /// The session now.
     pub session: Session,
     /// Everything that happened.
-    pub log: Vec<Recorded>,
+    pub log: Vec<RecordedEvent>,
     originals: Vec<Message>,
     /// What was appended, in that order.
     appended: Vec<Arc<Message>>,
@@ -283,7 +283,7 @@ pub struct World {
     now: i64,
 }
 
-impl World {
+impl SessionHarness {
     /// A session without messages.
     pub fn new() -> Self {
         Self::with_policy(policy())
@@ -293,7 +293,7 @@ impl World {
     #[must_use]
     pub fn with_policy(policy: Policy) -> Self {
         let limits = Limits::default();
-        let context = Context {
+        let context = DecisionContext {
             now: Timestamp::from_millis(0),
             limits: &limits,
             can_store: true,
@@ -305,7 +305,7 @@ impl World {
             ..Create::default()
         };
         let event = create(create_, context).unwrap();
-        let first = Recorded {
+        let first = RecordedEvent {
             at: context.now,
             event,
         };
@@ -335,22 +335,22 @@ impl World {
         let limits = Limits::default();
         self.now += 1;
         let now = Timestamp::from_millis(self.now);
-        let context = Context {
+        let context = DecisionContext {
             now,
             limits: &limits,
             can_store: true,
             file_salt: 0,
         };
         let mut decided = decide(&self.session, command.clone(), context);
-        if decided == Err(Rejection::NotHeld) {
-            self.fill();
+        if decided == Err(Rejection::ContentNotLoaded) {
+            self.load_content();
             decided = decide(&self.session, command, context);
         }
         let decided = decided?;
         if let Decision::Events(events) = &decided {
             for event in events {
                 let event = event.clone();
-                let recorded = Recorded { at: now, event };
+                let recorded = RecordedEvent { at: now, event };
                 self.session.apply(&recorded).unwrap();
                 self.log.push(recorded);
             }
@@ -364,29 +364,29 @@ impl World {
         let events = usize::try_from(revision.get()).unwrap();
         let log = self.log[..events].iter().cloned();
         let mut session = Session::replay(self.session.key().clone(), log).unwrap();
-        session.fill(self.contents().map(|(_, message)| message));
+        session.load_content(self.contents().map(|(_, message)| message));
         session
     }
 
     /// A message with an id of its own.
-    fn message(&mut self, draft: &Draft) -> Message {
+    fn message(&mut self, draft: &MessageDraft) -> Message {
         let id = MessageId::new(Uuid::from_u128(self.next_id));
         self.next_id += 1;
         let mut message = match draft {
-            Draft::User { meta, parts } => {
+            MessageDraft::User { meta, parts } => {
                 let mut message = Message::new(id, Role::User, self.blocks(parts));
                 message.machine_generated = *meta;
                 message
             }
-            Draft::Assistant { response, parts } => {
+            MessageDraft::Assistant { response, parts } => {
                 let mut message = Message::new(id, Role::Assistant, self.blocks(parts));
                 message.provider_message_id =
                     (*response > 0).then(|| format!("msg_{response}").into());
                 message.model = Some("model-a".into());
                 message
             }
-            Draft::System(part) => Message::new(id, Role::System, vec![block(part)]),
-            Draft::Again(which) => match self.originals.len() {
+            MessageDraft::System(part) => Message::new(id, Role::System, vec![block(part)]),
+            MessageDraft::Again(which) => match self.originals.len() {
                 0 => Message::new(id, Role::User, vec![Block::text("first")]),
                 n => Message {
                     id,
@@ -394,7 +394,7 @@ impl World {
                 },
             },
         };
-        message.origin = Origin::Anthropic;
+        message.origin = MessageOrigin::Anthropic;
         self.originals.push(message.clone());
         message
     }
@@ -413,7 +413,7 @@ impl World {
                     messages,
                     ..Append::default()
                 }));
-                self.run(Command::KeepResults { from });
+                self.run(Command::PersistAppendedResults { from });
             }
             Operation::Rewind(to) => {
                 let visible = self.visible();
@@ -442,13 +442,13 @@ impl World {
                 what,
             } => {
                 // What waits is served first, as the server does it.
-                self.run(Command::Serve(Serve::default()));
+                self.run(Command::ServeView(ServeView::default()));
                 let refused =
                     self.try_run(Command::Snip(self.snip(*turn, *message, *block, *what)));
-                assert!(!matches!(refused, Err(Rejection::NotHeld)));
+                assert!(!matches!(refused, Err(Rejection::ContentNotLoaded)));
             }
             Operation::Clear(target) => {
-                self.run(Command::Clear(Clear {
+                self.run(Command::ClearResults(Clear {
                     clearing: Clearing::Manual {
                         target_tokens: Some(u64::from(*target) * 10),
                     },
@@ -457,12 +457,12 @@ impl World {
                 }));
             }
             Operation::Collapse { stage: true, .. } => {
-                self.fill();
+                self.load_content();
                 let spans = choose(&self.session).unwrap();
-                self.run(Command::Stage(Stage { spans }));
+                self.run(Command::StageSpans(StageSpans { spans }));
             }
             Operation::Collapse { target, .. } => {
-                self.run(Command::Collapse(Collapse {
+                self.run(Command::CollapseSpans(Collapse {
                     collapsing: match target % 3 {
                         0 => Collapsing::Overflow,
                         _ => Collapsing::Manual {
@@ -480,7 +480,7 @@ impl World {
                 by_key,
             } => self.offer(*call, *shape, *rule, *by_key),
             Operation::Compact { how, place } => {
-                self.run(Command::Serve(Serve::default()));
+                self.run(Command::ServeView(ServeView::default()));
                 self.compact(*how, *place);
             }
             Operation::Restore(back) => {
@@ -500,7 +500,7 @@ impl World {
     }
 
     fn restore(&mut self, to: Revision) {
-        self.run(Command::Restore(Restore {
+        self.run(Command::Restore(RestoreContext {
             past: Box::new(self.at(to)),
             later: self.contents().map(|(_, message)| message).collect(),
             force: true,
@@ -513,7 +513,7 @@ impl World {
         let estimator = ["bytes", "o200k", "cl100k"][usize::from(which) % 3];
         let policy = Overlay::from_toml(&format!("tokens.estimator = \"{estimator}\"")).unwrap();
         // A policy that a test made up, and that no caller could have set, refuses changes.
-        let _ = self.try_run(Command::Update(Update {
+        let _ = self.try_run(Command::UpdateSession(Update {
             policy: Some(policy),
             ..Update::default()
         }));
@@ -523,7 +523,7 @@ impl World {
         self.now += 2 * 60 * 60 * 1_000;
         let target = &self.session.last_served().target;
         let last = self.session.last_place(target, None);
-        self.run(Command::Clear(Clear {
+        self.run(Command::ClearResults(Clear {
             clearing: Clearing::Auto {
                 cache_edits: true,
                 last,
@@ -534,10 +534,10 @@ impl World {
     }
 
     fn note(&mut self, what: u8) {
-        let notes = self.session.notes();
+        let notes = self.session.memory();
         let version = notes.version.as_ref();
         let update = |author, read_to| {
-            Command::UpdateMemory(UpdateMemory {
+            Command::RecordMemoryVersion(UpdateMemory {
                 text: format!("# Task specification\nto do {what}\n").into(),
                 author,
                 upon: version.map_or(0, |version| version.number),
@@ -548,18 +548,18 @@ impl World {
             })
         };
         let fail = |of_file| {
-            Command::FailMemory(FailMemory {
+            Command::FailMemoryUpdate(FailMemory {
                 of_file,
                 detail: "it could not be".into(),
                 next: Timestamp::from_millis(self.now + 1_000),
             })
         };
         let command = match what % 7 {
-            0 => Command::StartMemory(StartMemory),
+            0 => Command::StartMemoryUpdate(StartMemory),
             1 => update(session::Author::Person, notes.read_for_edit()),
             2 => fail(false),
             3 => fail(true),
-            4 => Command::FileMemory(FileMemory),
+            4 => Command::ConfirmMemoryFile(FileMemory),
             _ => update(session::Author::Extractive, self.session.memory_reach()),
         };
         self.run(command);
@@ -570,7 +570,7 @@ impl World {
         let turns = self.session.turns();
         let starts = turns.starts();
         let turn = u32::try_from(pick(starts.len(), turn) + 1).unwrap();
-        let name = turns.name(Turn::new(turn).unwrap());
+        let name = turns.name(TurnNumber::new(turn).unwrap());
         let visible: Vec<MessageId> = self.visible();
         let id = visible.get(pick(visible.len(), message)).copied();
         Snip {
@@ -582,7 +582,7 @@ impl World {
                 .into_iter()
                 .collect(),
             reason: "".into(),
-            asked: Asked::Manual,
+            trigger: Trigger::Manual,
             expected_revision: None,
             request: None,
         }
@@ -592,7 +592,7 @@ impl World {
         self.session
             .transcript()
             .entries()
-            .filter(|(_, entry)| entry.standing == Standing::Visible)
+            .filter(|(_, entry)| entry.standing == Visibility::Visible)
             .map(|(_, entry)| entry.id)
             .collect()
     }
@@ -615,9 +615,9 @@ impl World {
     }
 
     /// Reads the contents that the session does not hold.
-    pub fn fill(&mut self) {
+    pub fn load_content(&mut self) {
         let contents: Vec<_> = self.contents().map(|(_, message)| message).collect();
-        self.session.fill(contents);
+        self.session.load_content(contents);
     }
 
     fn contents(&self) -> impl Iterator<Item = (Revision, Arc<Message>)> {
@@ -632,7 +632,7 @@ impl World {
     }
 }
 
-impl Default for World {
+impl Default for SessionHarness {
     fn default() -> Self {
         Self::new()
     }

@@ -15,7 +15,7 @@ const MAX_BLOCK_BYTES: usize = 4_000;
 
 /// A page of the transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct TranscriptPage {
     /// What the model reads.
     pub text: String,
     /// The first message that found no place any more.
@@ -27,12 +27,12 @@ pub fn outline<'m>(
     messages: impl IntoIterator<Item = (Ordinal, &'m Message)>,
     calls: &Calls,
     max_bytes: usize,
-) -> Page {
-    let mut page = Page {
+) -> TranscriptPage {
+    let mut page = TranscriptPage {
         text: String::new(),
         next: None,
     };
-    let mut answers = Answers::default();
+    let mut answers = ResultCalls::default();
     for (ordinal, message) in messages {
         answers.learn(calls, ordinal);
         let mut shown = heading(ordinal, message);
@@ -73,7 +73,7 @@ pub fn whole(
     max_bytes: usize,
 ) -> (String, Option<usize>) {
     let mut all = heading(ordinal, message);
-    let mut answers = Answers::default();
+    let mut answers = ResultCalls::default();
     answers.learn(calls, ordinal);
     for (at, block) in (0_u16..).zip(&message.blocks) {
         let call = calls.at(ordinal, at).or_else(|| answers.call(ordinal, at));
@@ -167,12 +167,12 @@ fn way_on(
 
 /// The calls that results answer.
 #[derive(Default)]
-struct Answers {
+struct ResultCalls {
     calls: HashMap<(Ordinal, u16), CallKey>,
     learnt: Option<Ordinal>,
 }
 
-impl Answers {
+impl ResultCalls {
     /// Learns the calls of the messages up to one; results come after their calls, and not long after.
     fn learn(&mut self, calls: &Calls, upto: Ordinal) {
         const BACK: u32 = 64;

@@ -10,7 +10,7 @@ use crate::ids::Ordinal;
 use crate::memory::{Memory, SectionKind};
 use crate::message::{Block, Message};
 use crate::session::Session;
-use crate::summary::Document;
+use crate::summary::SummaryDocument;
 
 /// What the user's own messages may have in a summary.
 const MAX_INPUT_TOKENS: u32 = 4_000;
@@ -22,7 +22,7 @@ pub fn summary_of(
     leaving: &[Ordinal],
     inputs: &[String],
     redact: Option<Redact>,
-) -> Document {
+) -> SummaryDocument {
     let (mut memory, covers) = previous(session);
     if let Some(redact) = redact {
         let text = memory.render();
@@ -67,7 +67,7 @@ pub fn stand_in(session: &Session, text: &str) -> String {
 /// What the running summary says, and the last message that it covers. Where there is none, an earlier
 /// summary in the view says what came before.
 fn previous(session: &Session) -> (Memory, Option<Ordinal>) {
-    if let Some(version) = session.notes().written() {
+    if let Some(version) = session.memory().written() {
         return (Memory::parse(&version.text), version.covers);
     }
     let boundaries = session.compactions().boundaries.iter().rev();

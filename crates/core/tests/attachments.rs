@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Command, Decision, Made, Scope, Serve, StartCompaction, SummarySource,
-    SummarySpec, UpdateWorkingState,
+    Append, Clear, Clearing, Command, CompactionMessages, CompactionScope, Decision, ServeView,
+    StartCompaction, SummarySource, SummarySpec, UpdateWorkingState,
 };
-use palimpsest_core::event::{Asked, Event};
-use palimpsest_core::histories::World;
+use palimpsest_core::event::{Event, Trigger};
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
-use palimpsest_core::json::Extra;
-use palimpsest_core::levels::attachments::{Attached, AttachmentKind};
+use palimpsest_core::json::UnknownFields;
+use palimpsest_core::levels::attachments::{AttachmentKind, AttachmentRecord};
 use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
@@ -25,13 +25,14 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Strategy;
 use palimpsest_core::working::{
     Capability, FileState, Note, NoteKind, PermissionLevel, PermissionRule, Permissions, Pin,
-    PinTarget, Plan, PlanMode, Removal, Skill, StateChange, Task, TaskStatus, WorkingState,
+    PinTarget, Plan, PlanMode, Skill, StateChange, Task, TaskStatus, WorkingState,
+    WorkingStateRemoval,
 };
 use uuid::Uuid;
 
 /// A session at work.
 struct Play {
-    world: World,
+    world: SessionHarness,
     next: u128,
 }
 
@@ -45,7 +46,7 @@ impl Play {
         policy.autocompact.min_input_tokens = 0;
         change(&mut policy);
         let mut play = Self {
-            world: World::with_policy(policy),
+            world: SessionHarness::with_policy(policy),
             next: 1 << 64,
         };
         play.say(Role::User, vec![Block::text("please work ".repeat(3_000))]);
@@ -86,7 +87,7 @@ impl Play {
                 id: id.clone(),
                 name: tool.into(),
                 input: ToolInput::parse(input),
-                extra: Extra::default(),
+                extra: UnknownFields::default(),
             })],
         );
         self.say(
@@ -95,7 +96,7 @@ impl Play {
                 tool_use_id: id,
                 content: ResultContent::Text(output.into()),
                 is_error: error,
-                extra: Extra::default(),
+                extra: UnknownFields::default(),
             })],
         )
     }
@@ -109,31 +110,31 @@ impl Play {
 
     fn change(&mut self, change: StateChange) {
         self.world
-            .run(Command::Working(Box::new(UpdateWorkingState {
+            .run(Command::UpdateWorkingState(Box::new(UpdateWorkingState {
                 change,
                 ..UpdateWorkingState::default()
             })));
     }
 
     /// Compacts all but a new input, and tells what was attached.
-    fn compact(&mut self) -> Vec<Attached> {
+    fn compact(&mut self) -> Vec<AttachmentRecord> {
         self.say(Role::Assistant, vec![Block::text("done")]);
         self.say(Role::User, vec![Block::text("go on")]);
-        self.compact_now(Scope::Whole)
+        self.compact_now(CompactionScope::Whole)
     }
 
-    fn compact_now(&mut self, scope: Scope) -> Vec<Attached> {
-        self.world.run(Command::Serve(Serve::default()));
+    fn compact_now(&mut self, scope: CompactionScope) -> Vec<AttachmentRecord> {
+        self.world.run(Command::ServeView(ServeView::default()));
         let spec = SummarySpec {
             scope,
             ..SummarySpec::new(Strategy::Model)
         };
         self.world
             .run(Command::StartCompaction(StartCompaction::new(
-                Asked::Manual,
+                Trigger::Manual,
                 SummarySource::Write(spec),
             )));
-        let made = Made {
+        let made = CompactionMessages {
             mark: self.id(),
             summary: self.id(),
             request: None,
@@ -145,7 +146,7 @@ impl Play {
             Event::Compacted(event) => event.attached.clone(),
             other => panic!("{other:?}"),
         };
-        self.world.run(Command::Serve(Serve::default()));
+        self.world.run(Command::ServeView(ServeView::default()));
         attached
     }
 
@@ -158,8 +159,8 @@ impl Play {
         texts.collect::<Vec<_>>().join("\n---\n")
     }
 
-    fn show(&self, attached: &[Attached]) -> String {
-        let one = |one: &Attached| match one.message {
+    fn show(&self, attached: &[AttachmentRecord]) -> String {
+        let one = |one: &AttachmentRecord| match one.message {
             Some(message) => format!("{:?} {}\n{}\n", one.kind, one.name, self.text(message)),
             None => format!("{:?} {} found no room\n", one.kind, one.name),
         };
@@ -542,7 +543,7 @@ fn an_edit_that_left_with_a_file_that_found_no_room_is_not_forgotten() {
     let edit = r#"{"file_path":"/a","old_string":"two","new_string":"2"}"#;
     play.call("Edit", edit, "ok");
     play.call("Read", r#"{"file_path":"/c"}"#, "c");
-    let stale = |attached: &[Attached]| {
+    let stale = |attached: &[AttachmentRecord]| {
         let mut all = attached.iter();
         all.find(|one| &*one.name == "/a").unwrap().stale
     };
@@ -675,9 +676,9 @@ fn a_tool_that_is_gone_is_named_once() {
         ..WorkingState::default()
     });
     play.change(StateChange {
-        remove: Removal {
+        remove: WorkingStateRemoval {
             tools: vec!["Old".into()],
-            ..Removal::default()
+            ..WorkingStateRemoval::default()
         },
         ..StateChange::default()
     });
@@ -727,9 +728,11 @@ fn p05_pins_are_the_same_bytes_after_ten_compactions() {
             vec![Block::text(format!("work {round} ").repeat(3_000))],
         );
         let scope = match round % 3 {
-            1 => Scope::UpTo(play.say(Role::User, vec![Block::text("one more thing")])),
-            2 => Scope::From(play.say(Role::User, vec![Block::text("another thing ".repeat(900))])),
-            _ => Scope::Whole,
+            1 => CompactionScope::UpTo(play.say(Role::User, vec![Block::text("one more thing")])),
+            2 => CompactionScope::From(
+                play.say(Role::User, vec![Block::text("another thing ".repeat(900))]),
+            ),
+            _ => CompactionScope::Whole,
         };
         play.say(Role::Assistant, vec![Block::text("done")]);
         play.say(Role::User, vec![Block::text("go on")]);
@@ -759,11 +762,11 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
     let rule = play.say(Role::User, vec![Block::text("never touch main")]);
     play.say(Role::Assistant, vec![Block::text("understood")]);
     play.say(Role::User, vec![Block::text("go on")]);
-    play.world.run(Command::Serve(Serve::default()));
+    play.world.run(Command::ServeView(ServeView::default()));
     let spec = SummarySpec::new(Strategy::Model);
     play.world
         .run(Command::StartCompaction(StartCompaction::new(
-            Asked::Manual,
+            Trigger::Manual,
             SummarySource::Write(spec),
         )));
     let pin = Pin {
@@ -774,7 +777,7 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
         pins: vec![pin],
         ..WorkingState::default()
     });
-    let made = Made {
+    let made = CompactionMessages {
         mark: play.id(),
         summary: play.id(),
         request: None,
@@ -799,11 +802,11 @@ fn p05_what_is_pinned_comes_back_from_behind_an_edit_of_the_cache() {
     let results: Vec<_> = (0..14)
         .map(|n| play.call("Read", &format!(r#"{{"file_path":"/{n}"}}"#), "read"))
         .collect();
-    play.world.run(Command::Serve(Serve::default()));
+    play.world.run(Command::ServeView(ServeView::default()));
     play.say(Role::Assistant, vec![Block::text("done")]);
     play.say(Role::User, vec![Block::text("go on")]);
-    play.world.run(Command::Serve(Serve::default()));
-    play.world.run(Command::Clear(Clear {
+    play.world.run(Command::ServeView(ServeView::default()));
+    play.world.run(Command::ClearResults(Clear {
         clearing: Clearing::Auto {
             cache_edits: true,
             last: None,

@@ -10,16 +10,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use palimpsest_core::codec;
-use palimpsest_core::command::{Append, Command, Rewind, Serve, Snip};
-use palimpsest_core::event::Asked;
-use palimpsest_core::histories::{Operation, World, operation};
+use palimpsest_core::command::{Append, Command, Rewind, ServeView, Snip};
+use palimpsest_core::event::Trigger;
+use palimpsest_core::histories::{Operation, SessionHarness, operation};
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{
-    Breakpoints, Etag, Piece, Provider, Spot, Target, Wanted, WireBlock, WireMessage, WireRole,
-    breakpoints,
+    BreakpointRequest, Breakpoints, Etag, Piece, Provider, Spot, Target, WireBlock, WireMessage,
+    WireRole, breakpoints,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 /// A caller that keeps its array and asks for breakpoints.
 struct Talk {
-    world: World,
+    world: SessionHarness,
     target: Target,
     etag: Option<Etag>,
     array: Vec<Value>,
@@ -38,7 +38,7 @@ impl Talk {
         let mut policy = Policy::default();
         policy.snip.tag_turns = false;
         Self {
-            world: World::with_policy(policy),
+            world: SessionHarness::with_policy(policy),
             target: Target {
                 provider,
                 model: "m".into(),
@@ -82,15 +82,15 @@ impl Talk {
     }
 
     fn ask(&mut self, most: usize, own: Option<&[bool]>) -> Breakpoints {
-        self.world.run(Command::Serve(Serve {
+        self.world.run(Command::ServeView(ServeView {
             target: self.target.clone(),
-            ..Serve::default()
+            ..ServeView::default()
         }));
         let view = self.world.session.view(&self.target, self.etag).unwrap();
         self.array.truncate(view.keep as usize);
         self.array.extend(values(&self.target, &view.messages));
         self.etag = Some(view.etag);
-        let wanted = Wanted {
+        let wanted = BreakpointRequest {
             length: view.length,
             most,
             own_system: own,
@@ -216,7 +216,7 @@ fn after_a_change_the_user_message_before_stands_in() {
         messages: vec![first],
         blocks: Vec::new(),
         reason: "".into(),
-        asked: Asked::Manual,
+        trigger: Trigger::Manual,
         expected_revision: None,
         request: None,
     }));
@@ -366,17 +366,17 @@ struct Callers {
 }
 
 impl Callers {
-    fn serve(&mut self, world: &mut World, which: u8, interrupt: bool) {
+    fn serve(&mut self, world: &mut SessionHarness, which: u8, interrupt: bool) {
         let target = &targets()[usize::from(which)];
-        world.run(Command::Serve(Serve {
+        world.run(Command::ServeView(ServeView {
             target: target.clone(),
             interrupt_open_calls: interrupt,
-            ..Serve::default()
+            ..ServeView::default()
         }));
         let etag = self.etags.get(&which).copied();
         let of = |session: &Session| {
             let length = session.view(target, etag)?.length;
-            let wanted = Wanted {
+            let wanted = BreakpointRequest {
                 length,
                 most: 4,
                 own_system: Some(&[true]),
@@ -385,8 +385,8 @@ impl Callers {
             Ok((placed, session.edit_places(target, length)?))
         };
         // A session that holds little says the same, unless it has to ask for more.
-        let of_little: Result<_, palimpsest_core::session::NotHeld> = of(&world.session);
-        world.fill();
+        let of_little: Result<_, palimpsest_core::session::ContentNotLoaded> = of(&world.session);
+        world.load_content();
         let session = &world.session;
         let (placed, edits) = of(session).unwrap();
         if let Ok(of_little) = of_little {
@@ -487,7 +487,7 @@ proptest! {
     fn they_are_legal_and_hit_whatever_the_history(
         operations in prop::collection::vec(operation(), 1..24)
     ) {
-        let mut world = World::new();
+        let mut world = SessionHarness::new();
         let mut callers = Callers::default();
         for operation in &operations {
             world.step(operation);

@@ -8,19 +8,19 @@
 
 use std::collections::HashSet;
 
-use palimpsest_core::command::{Clear, Clearing, Command, Serve};
+use palimpsest_core::command::{Clear, Clearing, Command, ServeView};
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::{Draft, Operation, Part, World, operation};
+use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
 use palimpsest_core::ids::CallKey;
 use palimpsest_core::message::Role;
-use palimpsest_core::session::{CachePin, Call, Session, Standing};
-use palimpsest_core::view::{Form, Piece};
+use palimpsest_core::session::{CachePin, Call, Session, Visibility};
+use palimpsest_core::view::{Piece, PieceForm};
 use proptest::prelude::*;
 
 /// A caller whose requests support cache edits.
 #[derive(Default)]
 struct Stage {
-    world: World,
+    world: SessionHarness,
     /// What the last request had that was answered.
     sent: Vec<Piece>,
     seen: usize,
@@ -36,7 +36,7 @@ fn cached(sent: &[Piece], now: &[Piece]) -> HashSet<CallKey> {
 fn is_live(session: &Session, call: CallKey) -> bool {
     let mut pieces = session.sealed().pieces().iter();
     pieces.any(|piece| {
-        matches!(piece.form, Form::Result(shown) | Form::ResultWithoutMedia(shown) if shown == call)
+        matches!(piece.form, PieceForm::Result(shown) | PieceForm::ResultWithoutMedia(shown) if shown == call)
     })
 }
 
@@ -87,7 +87,7 @@ impl Stage {
         self.world.step(operation);
         let answered = self.world.log[from..].iter().any(|one| match &one.event {
             Event::MessagesAppended(event) => event.messages.iter().any(|appended| {
-                let visible = appended.standing == Standing::Visible;
+                let visible = appended.standing == Visibility::Visible;
                 visible && appended.message.role == Role::Assistant
             }),
             _ => false,
@@ -100,13 +100,13 @@ impl Stage {
 
     fn serve(&mut self, interrupt: bool) {
         let before = self.world.session.cache_edits().pins().to_vec();
-        self.world.run(Command::Serve(Serve {
+        self.world.run(Command::ServeView(ServeView {
             interrupt_open_calls: interrupt,
-            ..Serve::default()
+            ..ServeView::default()
         }));
         self.check(&before);
         let epoch = self.world.session.sealed().epoch();
-        self.world.run(Command::Clear(Clear {
+        self.world.run(Command::ClearResults(Clear {
             clearing: Clearing::Auto {
                 cache_edits: true,
                 last: None,
@@ -131,10 +131,10 @@ impl Stage {
             let places = session.edit_places(target, length).unwrap();
             pins.cloned().zip(places).collect()
         };
-        self.world.fill();
+        self.world.load_content();
         let before = places(&self.world.session);
         self.world.session = self.world.loaded();
-        self.world.fill();
+        self.world.load_content();
         assert_eq!(places(&self.world.session), before);
         assert!(
             before.iter().all(|(_, place)| place.is_some()),
@@ -153,19 +153,19 @@ fn run(operations: &[Operation]) {
     }
 }
 
-fn calls(ids: &[u8]) -> Draft {
-    Draft::Assistant {
+fn calls(ids: &[u8]) -> MessageDraft {
+    MessageDraft::Assistant {
         response: 0,
-        parts: ids.iter().map(|id| Part::Call(*id)).collect(),
+        parts: ids.iter().map(|id| BlockDraft::Call(*id)).collect(),
     }
 }
 
-fn user(parts: Vec<Part>) -> Draft {
-    Draft::User { meta: false, parts }
+fn user(parts: Vec<BlockDraft>) -> MessageDraft {
+    MessageDraft::User { meta: false, parts }
 }
 
-fn answers(ids: &[u8]) -> Draft {
-    let answer = |call: &u8| Part::Result {
+fn answers(ids: &[u8]) -> MessageDraft {
+    let answer = |call: &u8| BlockDraft::Result {
         call: *call,
         error: false,
         shape: 1,

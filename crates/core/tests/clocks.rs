@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, FailMemory, Serve, StartCompaction, StartMemory, SummarySource, SummarySpec,
-    UpdateMemory, memory_due, memory_runs,
+    Append, Command, FailMemory, ServeView, StartCompaction, StartMemory, SummarySource,
+    SummarySpec, UpdateMemory, memory_due, memory_runs,
 };
-use palimpsest_core::event::Asked;
-use palimpsest_core::histories::World;
+use palimpsest_core::event::Trigger;
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Revision, Timestamp};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::Policy;
@@ -18,8 +18,8 @@ const HOUR_MS: i64 = 60 * 60 * 1000;
 const NOTES: &str = "# Task specification\nMake the lights blink.\n# Current State\nThey do.\n";
 
 /// A session with much to be noted, or to be summarised.
-fn long() -> World {
-    let mut world = World::with_policy(Policy::default());
+fn long() -> SessionHarness {
+    let mut world = SessionHarness::with_policy(Policy::default());
     for number in 0..8_u128 {
         let role = [Role::User, Role::Assistant][usize::from(number % 2 == 1)];
         let words = "word ".repeat(4_000);
@@ -41,8 +41,8 @@ fn before(time: Timestamp, by_ms: i64) -> Timestamp {
 #[test]
 fn an_update_that_a_clock_ahead_began_is_dead() {
     let mut world = long();
-    world.run(Command::StartMemory(StartMemory));
-    let began = world.session.notes().running.unwrap();
+    world.run(Command::StartMemoryUpdate(StartMemory));
+    let began = world.session.memory().running.unwrap();
     let session = &world.session;
     // Two clocks are never the same.
     assert!(memory_runs(session, before(began, 500)));
@@ -56,7 +56,7 @@ fn a_failure_of_a_clock_ahead_is_tried_again_at_once() {
     for of_file in [false, true] {
         let mut world = long();
         let next = Timestamp::from_millis(10_000);
-        world.run(Command::FailMemory(FailMemory {
+        world.run(Command::FailMemoryUpdate(FailMemory {
             of_file,
             detail: "no".into(),
             next,
@@ -75,7 +75,7 @@ fn a_failure_of_a_clock_ahead_is_tried_again_at_once() {
 #[test]
 fn a_text_of_a_clock_ahead_is_followed_at_once() {
     let mut world = long();
-    world.run(Command::UpdateMemory(UpdateMemory {
+    world.run(Command::RecordMemoryVersion(UpdateMemory {
         text: NOTES.into(),
         author: Author::Extractive,
         upon: 0,
@@ -84,7 +84,7 @@ fn a_text_of_a_clock_ahead_is_followed_at_once() {
         file: None,
         took_ms: 0,
     }));
-    let written = world.session.notes().version.as_ref().unwrap().at;
+    let written = world.session.memory().version.as_ref().unwrap().at;
     let due = |now: Timestamp| memory_due(&world.session, now).unwrap();
     assert!(due(written) > written, "it rests first");
     let now = before(written, HOUR_MS);
@@ -94,10 +94,10 @@ fn a_text_of_a_clock_ahead_is_followed_at_once() {
 #[test]
 fn a_compaction_that_a_clock_ahead_began_is_over() {
     let mut world = long();
-    world.run(Command::Serve(Serve::default()));
+    world.run(Command::ServeView(ServeView::default()));
     let spec = SummarySpec::new(Strategy::Model);
     world.run(Command::StartCompaction(StartCompaction::new(
-        Asked::Manual,
+        Trigger::Manual,
         SummarySource::Write(spec),
     )));
     let running = world.session.compactions().running.clone().unwrap();

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, Decision, Made, Rewind, Serve, StartCompaction, SummarySource, SummarySpec,
+    Append, Command, CompactionMessages, Decision, Rewind, ServeView, StartCompaction,
+    SummarySource, SummarySpec,
 };
-use palimpsest_core::event::{Asked, Compacted, Event};
-use palimpsest_core::histories::World;
+use palimpsest_core::event::{CompactionFinished, Event, Trigger};
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::{Block, Message, Role, Usage};
 use palimpsest_core::policy::{Policy, Preset};
@@ -43,14 +44,14 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct Play {
-    world: World,
+    world: SessionHarness,
     next: u128,
 }
 
 impl Play {
     fn new(policy: Policy) -> Self {
         Self {
-            world: World::with_policy(policy),
+            world: SessionHarness::with_policy(policy),
             next: 1 << 64,
         }
     }
@@ -83,9 +84,9 @@ impl Play {
                 });
                 self.append(Role::Assistant, *words, usage);
             }
-            Step::Serve(overhead) => self.world.run(Command::Serve(Serve {
+            Step::Serve(overhead) => self.world.run(Command::ServeView(ServeView {
                 overhead_tokens: *overhead,
-                ..Serve::default()
+                ..ServeView::default()
             })),
             Step::Rewind => {
                 let transcript = self.world.session.transcript();
@@ -102,25 +103,25 @@ impl Play {
                 let _ = self.world.try_run(Command::Rewind(rewind));
             }
             Step::Compact => {
-                self.world.run(Command::Serve(Serve::default()));
+                self.world.run(Command::ServeView(ServeView::default()));
                 self.compact();
             }
         }
     }
 
     /// The compaction, when there is something to compact.
-    fn compact(&mut self) -> Option<Compacted> {
+    fn compact(&mut self) -> Option<CompactionFinished> {
         let before = self.world.session.tokens().tokens;
         let started = self
             .world
             .try_run(Command::StartCompaction(StartCompaction::new(
-                Asked::Manual,
+                Trigger::Manual,
                 SummarySource::Write(SummarySpec::new(SummaryBy::Model)),
             )));
         let Ok(Decision::Events(_)) = started else {
             return None;
         };
-        let made = Made {
+        let made = CompactionMessages {
             mark: self.id(),
             summary: self.id(),
             request: None,
@@ -139,7 +140,7 @@ impl Play {
             event.after_tokens
         );
         assert_eq!(self.world.session.tokens().tokens, event.after_tokens);
-        self.world.run(Command::Serve(Serve::default()));
+        self.world.run(Command::ServeView(ServeView::default()));
         assert_eq!(self.world.session.tokens().tokens, event.after_tokens);
         Some(event)
     }
@@ -172,10 +173,10 @@ fn system_and_tools_are_counted_before_and_after() {
             ..Usage::default()
         };
         play.append(Role::Assistant, 1, Some(usage));
-        play.world.run(Command::Serve(Serve::default()));
+        play.world.run(Command::ServeView(ServeView::default()));
     }
     play.append(Role::User, 5, None);
-    play.world.run(Command::Serve(Serve::default()));
+    play.world.run(Command::ServeView(ServeView::default()));
     let event = play.compact().unwrap();
     assert!(
         (29_000..33_000).contains(&event.after_tokens),
@@ -192,7 +193,7 @@ fn the_threshold_preset_keeps_exactly_the_last_five_messages() {
             play.append(Role::User, words, None);
             play.append(Role::Assistant, words, None);
         }
-        play.world.run(Command::Serve(Serve::default()));
+        play.world.run(Command::ServeView(ServeView::default()));
         let first = play.compact().unwrap();
         let boundary = play.world.session.compactions().boundaries.last().unwrap();
         assert_eq!(boundary.left as usize + first.kept.len(), 24);

@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Append, Command, Serve, Snip, Update};
-use palimpsest_core::event::Asked;
-use palimpsest_core::histories::World;
+use palimpsest_core::command::{Append, Command, ServeView, Snip, Update};
+use palimpsest_core::event::Trigger;
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::message::{Block, Message, Role, Usage};
 use palimpsest_core::policy::{Overlay, Policy};
@@ -24,11 +24,11 @@ const TEXT: &str = "日本語のテキスト";
 /// What the marker of a snipped block counts.
 const MARKER_TOKENS: u32 = 8;
 
-struct Talk(World);
+struct Talk(SessionHarness);
 
 impl Talk {
     fn new() -> Self {
-        Self(World::with_policy(Policy::default()))
+        Self(SessionHarness::with_policy(Policy::default()))
     }
 
     fn say(&mut self, role: Role, texts: &[&str], input_tokens: u64) -> MessageId {
@@ -45,12 +45,12 @@ impl Talk {
             messages: vec![Arc::new(message)],
             ..Append::default()
         }));
-        self.0.run(Command::Serve(Serve::default()));
+        self.0.run(Command::ServeView(ServeView::default()));
         id
     }
 
     fn set(&mut self, setting: &str) {
-        self.0.run(Command::Update(Update {
+        self.0.run(Command::UpdateSession(Update {
             policy: Some(Overlay::from_toml(setting).unwrap()),
             ..Update::default()
         }));
@@ -71,7 +71,7 @@ impl Talk {
         let replayed = Session::replay(session.key().clone(), self.0.log.clone()).unwrap();
         assert_eq!(&replayed, session);
         let mut loaded = self.0.loaded();
-        loaded.fill(
+        loaded.load_content(
             session
                 .transcript()
                 .entries()
@@ -110,7 +110,7 @@ fn what_was_counted_stays_counted_and_a_part_of_it_is_measured_as_it_was() {
         messages: vec![],
         blocks: vec![(second, 0)],
         reason: "".into(),
-        asked: Asked::Manual,
+        trigger: Trigger::Manual,
         expected_revision: None,
         request: None,
     }));

@@ -9,16 +9,18 @@
 use std::collections::BTreeSet;
 
 use palimpsest_core::codec;
-use palimpsest_core::command::{Command, Made, Serve, StartCompaction, SummarySource};
-use palimpsest_core::event::{Asked, Compacted, Event};
-use palimpsest_core::histories::{World, operation};
+use palimpsest_core::command::{
+    Command, CompactionMessages, ServeView, StartCompaction, SummarySource,
+};
+use palimpsest_core::event::{CompactionFinished, Event, Trigger};
+use palimpsest_core::histories::{SessionHarness, operation};
 use palimpsest_core::ids::{MessageId, Ordinal};
-use palimpsest_core::levels::compaction::{Keep, keep};
+use palimpsest_core::levels::compaction::{KeepRule, keep};
 use palimpsest_core::message::{Block, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{CallState, Session};
 use palimpsest_core::validate::validate;
-use palimpsest_core::view::{Form, Target};
+use palimpsest_core::view::{PieceForm, Target};
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -30,7 +32,9 @@ fn spoken(session: &Session) -> Vec<Ordinal> {
     let mut seen = BTreeSet::new();
     let shown = session.sealed().pieces().iter();
     let shown = shown
-        .filter(|piece| piece.form.is_of_a_block() || matches!(piece.form, Form::Placeholder(_)))
+        .filter(|piece| {
+            piece.form.is_of_a_block() || matches!(piece.form, PieceForm::Placeholder(_))
+        })
         .map(|piece| piece.message);
     let waiting = session.pending().iter().map(|item| item.message);
     let all: Vec<Ordinal> = shown.chain(waiting).filter(|at| seen.insert(*at)).collect();
@@ -173,27 +177,27 @@ fn check(
     }
 }
 
-fn with_limits((least, texts, most): Limits) -> World {
+fn with_limits((least, texts, most): Limits) -> SessionHarness {
     let mut policy = Policy::default();
     policy.session_memory.keep_min_tokens = u32::try_from(least).unwrap();
     policy.session_memory.keep_min_messages = texts;
     policy.session_memory.keep_max_tokens = u32::try_from(most).unwrap();
     policy.autocompact.min_input_tokens = 1;
-    World::with_policy(policy)
+    SessionHarness::with_policy(policy)
 }
 
 /// Compacts from the running summary, where there is one.
-fn compact(world: &mut World) -> Option<Compacted> {
+fn compact(world: &mut SessionHarness) -> Option<CompactionFinished> {
     let id = |number: u128| MessageId::new(Uuid::from_u128(u128::MAX - number));
     let before = world.session.revision();
-    let made = Made {
+    let made = CompactionMessages {
         mark: id(0),
         summary: id(1),
         request: None,
         attached: Vec::new(),
     };
     world.run(Command::StartCompaction(StartCompaction::new(
-        Asked::Manual,
+        Trigger::Manual,
         SummarySource::SessionMemory(made),
     )));
     let events = world
@@ -207,9 +211,9 @@ fn compact(world: &mut World) -> Option<Compacted> {
     })
 }
 
-fn check_view(world: &mut World) {
-    world.run(Command::Serve(Serve::default()));
-    world.fill();
+fn check_view(world: &mut SessionHarness) {
+    world.run(Command::ServeView(ServeView::default()));
+    world.load_content();
     let target = Target::default();
     let view = world.session.view(&target, None).unwrap();
     if view.unsendable.is_some() {
@@ -240,19 +244,19 @@ proptest! {
         for operation in &operations {
             world.step(operation);
         }
-        world.run(Command::Serve(Serve::default()));
-        world.fill();
+        world.run(Command::ServeView(ServeView::default()));
+        world.load_content();
         let session = &world.session;
         // By any mark, as if a summary reached there.
         let all = spoken(session);
         let mark = all.get(usize::from(mark) % (all.len() + 1)).copied();
         let (min_tokens, min_messages, max_tokens) = limits;
-        let recent = Keep::Recent { after: mark, min_tokens, min_messages, max_tokens };
+        let recent = KeepRule::Recent { after: mark, min_tokens, min_messages, max_tokens };
         let found = keep(session, recent).unwrap();
         check(session, mark, limits, &found.kept, &found.leaving);
         // And from the summary that there is.
         let before = world.session.clone();
-        let covers = before.notes().written().and_then(|version| version.covers);
+        let covers = before.memory().written().and_then(|version| version.covers);
         if let Some(compacted) = compact(&mut world) {
             prop_assert!(covers.is_some());
             check(&before, covers, limits, &compacted.kept, &compacted.leaving);

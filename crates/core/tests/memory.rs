@@ -13,7 +13,7 @@ use palimpsest_core::command::{
     memory_due, memory_runs,
 };
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::World;
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
 use palimpsest_core::memory::{Memory, SectionKind};
 use palimpsest_core::message::{
@@ -24,7 +24,7 @@ use palimpsest_core::session::Author;
 use uuid::Uuid;
 
 struct Told {
-    world: World,
+    world: SessionHarness,
     next: u128,
 }
 
@@ -33,7 +33,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 impl Told {
     fn new() -> Self {
         Self {
-            world: World::with_policy(Policy::default()),
+            world: SessionHarness::with_policy(Policy::default()),
             next: 1_000,
         }
     }
@@ -68,7 +68,7 @@ impl Told {
                 id: (*id).into(),
                 name: "Read".into(),
                 input: ToolInput::parse("{}"),
-                extra: palimpsest_core::json::Extra::default(),
+                extra: palimpsest_core::json::UnknownFields::default(),
             })
         };
         self.append(
@@ -83,7 +83,7 @@ impl Told {
             tool_use_id: id.into(),
             content: ResultContent::Text("ok".into()),
             is_error: None,
-            extra: palimpsest_core::json::Extra::default(),
+            extra: palimpsest_core::json::UnknownFields::default(),
         });
         self.append(Role::User, None, vec![result])
     }
@@ -104,15 +104,15 @@ impl Told {
         }
         let read_to = match author {
             Author::Template => None,
-            Author::Person => self.world.session.notes().read_for_edit(),
+            Author::Person => self.world.session.memory().read_for_edit(),
             _ => self.world.session.memory_reach(),
         };
         let update = self.command(author, &memory.render(), read_to);
-        self.world.try_run(Command::UpdateMemory(update))
+        self.world.try_run(Command::RecordMemoryVersion(update))
     }
 
     fn command(&self, author: Author, text: &str, read_to: Option<Ordinal>) -> UpdateMemory {
-        let version = self.world.session.notes().version.as_ref();
+        let version = self.world.session.memory().version.as_ref();
         UpdateMemory {
             text: text.into(),
             author,
@@ -125,7 +125,7 @@ impl Told {
     }
 
     fn covers(&self) -> Option<Ordinal> {
-        self.world.session.notes().version.as_ref()?.covers
+        self.world.session.memory().version.as_ref()?.covers
     }
 }
 
@@ -192,7 +192,7 @@ fn an_open_round_is_not_read_and_holds_the_mark() {
         "the whole response waits"
     );
     told.update(Author::Extractive).unwrap();
-    let version = told.world.session.notes().version.clone().unwrap();
+    let version = told.world.session.memory().version.clone().unwrap();
     assert_eq!((version.read, version.covers), (Some(asked), None));
     told.result("a");
     assert_eq!(told.covers(), None, "one of two is open");
@@ -213,7 +213,7 @@ fn nothing_is_due_while_all_that_is_new_waits() {
             id: id.into(),
             name: "Write".into(),
             input: ToolInput::parse(&format!("{{\"text\":\"{words}\"}}")),
-            extra: palimpsest_core::json::Extra::default(),
+            extra: palimpsest_core::json::UnknownFields::default(),
         })
     };
     told.append(
@@ -232,8 +232,8 @@ fn nothing_is_due_while_all_that_is_new_waits() {
 fn while_one_runs_none_is_due_and_a_dead_one_runs_no_more() {
     let mut told = Told::new();
     told.user(10_000);
-    told.world.run(Command::StartMemory(StartMemory));
-    let began = told.world.session.notes().running.unwrap();
+    told.world.run(Command::StartMemoryUpdate(StartMemory));
+    let began = told.world.session.memory().running.unwrap();
     let later = |seconds: i64| Timestamp::from_millis(began.as_millis() + seconds * 1_000);
     let session = &told.world.session;
     assert!(memory_runs(session, later(59)) && memory_due(session, later(59)).is_none());
@@ -249,7 +249,7 @@ fn a_text_of_ours_rests_before_the_next_and_a_persons_does_not() {
         told.user(5_000);
         told.says("r");
         let session = &told.world.session;
-        let written = session.notes().version.as_ref().unwrap().at;
+        let written = session.memory().version.as_ref().unwrap().at;
         let due = memory_due(session, written).unwrap();
         assert_eq!(due.millis_since(written), rests, "{author:?}");
         let later = written.plus_millis(5_000);
@@ -262,7 +262,7 @@ fn failures_put_off_and_count_until_one_succeeds() {
     let mut told = Told::new();
     told.user(10_000);
     let fail = |of_file, next| {
-        Command::FailMemory(FailMemory {
+        Command::FailMemoryUpdate(FailMemory {
             of_file,
             detail: "no".into(),
             next: Timestamp::from_millis(next),
@@ -271,16 +271,16 @@ fn failures_put_off_and_count_until_one_succeeds() {
     for attempt in 1..4_u32 {
         told.world
             .run(fail(false, NOW.as_millis() + i64::from(attempt)));
-        let failure = told.world.session.notes().failure.clone().unwrap();
+        let failure = told.world.session.memory().failure.clone().unwrap();
         assert_eq!(failure.attempts, attempt);
         assert_eq!(memory_due(&told.world.session, NOW), Some(failure.next));
     }
     told.update(Author::Extractive).unwrap();
-    assert_eq!(told.world.session.notes().failure, None);
+    assert_eq!(told.world.session.memory().failure, None);
     told.world.run(fail(true, NOW.as_millis() + 9));
     let due = memory_due(&told.world.session, NOW).unwrap();
     assert_eq!(due.millis_since(NOW), 9, "the file is due, not the text");
-    told.world.run(Command::FileMemory(FileMemory));
+    told.world.run(Command::ConfirmMemoryFile(FileMemory));
     assert_eq!(memory_due(&told.world.session, NOW), None);
 }
 
@@ -290,7 +290,10 @@ fn who_writes_upon_an_old_version_writes_nothing() {
     told.user(10_000);
     let late = told.command(Author::Extractive, "# Task specification\nMine.\n", None);
     told.update(Author::Person).unwrap();
-    let outcome = told.world.try_run(Command::UpdateMemory(late)).unwrap();
+    let outcome = told
+        .world
+        .try_run(Command::RecordMemoryVersion(late))
+        .unwrap();
     assert_eq!(outcome, Decision::Events(Vec::new()));
 }
 
@@ -302,14 +305,17 @@ fn placeholders_are_no_version_and_a_version_names_what_it_changed() {
     memory.set(SectionKind::Task, "TBD");
     memory.set(SectionKind::Worklog, "Something was done.");
     let update = told.command(Author::Extractive, &memory.render(), None);
-    let refused = told.world.try_run(Command::UpdateMemory(update));
+    let refused = told.world.try_run(Command::RecordMemoryVersion(update));
     assert!(
         matches!(refused, Err(Rejection::Invalid { .. })),
         "{refused:?}"
     );
     memory.set(SectionKind::Task, "Mend it.");
     let update = told.command(Author::Extractive, &memory.render(), None);
-    let Decision::Events(events) = told.world.try_run(Command::UpdateMemory(update)).unwrap()
+    let Decision::Events(events) = told
+        .world
+        .try_run(Command::RecordMemoryVersion(update))
+        .unwrap()
     else {
         panic!("it is one");
     };
@@ -327,16 +333,16 @@ fn an_edit_of_a_file_that_is_behind_goes_back_to_what_its_text_had_read() {
     let later = told.user(6_000);
     told.update(Author::Extractive).unwrap();
     assert_eq!(told.covers(), Some(later));
-    told.world.run(Command::FailMemory(FailMemory {
+    told.world.run(Command::FailMemoryUpdate(FailMemory {
         of_file: true,
         detail: "no".into(),
         next: NOW,
     }));
-    assert_eq!(told.world.session.notes().read_for_edit(), Some(asked));
+    assert_eq!(told.world.session.memory().read_for_edit(), Some(asked));
     told.update(Author::Person).unwrap();
     assert_eq!(told.covers(), Some(asked));
     assert!(
-        told.world.session.notes().since_tokens >= 6_000,
+        told.world.session.memory().since_tokens >= 6_000,
         "it is to be read again"
     );
 }
@@ -351,6 +357,6 @@ fn what_was_read_stays_read_when_less_may_be_read_now() {
     told.calls("r1", &["a"]);
     assert!(told.world.session.memory_reach() < Some(said));
     told.update(Author::Extractive).unwrap();
-    let version = told.world.session.notes().version.clone().unwrap();
+    let version = told.world.session.memory().version.clone().unwrap();
     assert_eq!((version.read, version.covers), (Some(said), Some(said)));
 }

@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Append, Command, Restore, Rewind, Serve, Snip};
-use palimpsest_core::event::{Asked, ChangeKind, Event};
-use palimpsest_core::histories::{Operation, World, operation};
+use palimpsest_core::command::{Append, Command, RestoreContext, Rewind, ServeView, Snip};
+use palimpsest_core::event::{ChangeKind, Event, Trigger};
+use palimpsest_core::histories::{Operation, SessionHarness, operation};
 use palimpsest_core::ids::{MessageId, Revision, Timestamp};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::{Policy, Prices};
-use palimpsest_core::session::{CacheReport, Session, Standing};
+use palimpsest_core::session::{CacheReport, Session, Visibility};
 use palimpsest_core::view::{Piece, Target};
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -22,13 +22,13 @@ use uuid::Uuid;
 const HOUR_MS: i64 = 60 * 60 * 1_000;
 
 /// A conversation of long words.
-struct Talk(World);
+struct Talk(SessionHarness);
 
 impl Talk {
     fn new() -> Self {
         let mut policy = Policy::default();
         policy.snip.tag_turns = false;
-        Self(World::with_policy(policy))
+        Self(SessionHarness::with_policy(policy))
     }
 
     /// Says so many characters of prose, which are a third as many tokens and four for the message.
@@ -46,9 +46,9 @@ impl Talk {
     }
 
     fn serve(&mut self) {
-        self.0.run(Command::Serve(Serve {
+        self.0.run(Command::ServeView(ServeView {
             overhead_tokens: Some(5_000),
-            ..Serve::default()
+            ..ServeView::default()
         }));
     }
 
@@ -66,7 +66,7 @@ impl Talk {
             messages: messages.to_vec(),
             blocks: Vec::new(),
             reason: "".into(),
-            asked: Asked::Manual,
+            trigger: Trigger::Manual,
             expected_revision: None,
             request: None,
         }));
@@ -76,7 +76,7 @@ impl Talk {
     fn undo(&mut self) {
         let last = self.0.session.view_changes().last().unwrap().revision;
         let past = self.0.at(Revision::new(last.get() - 1));
-        self.0.run(Command::Restore(Restore {
+        self.0.run(Command::Restore(RestoreContext {
             past: Box::new(past),
             later: Vec::new(),
             force: false,
@@ -141,7 +141,7 @@ fn a_change_costs_what_follows_it_and_saves_what_leaves() {
 
     // When all is taken back before anything was sent, nothing was lost.
     let past = talk.0.at(Revision::new(revision.get() - 1));
-    talk.0.run(Command::Restore(Restore {
+    talk.0.run(Command::Restore(RestoreContext {
         past: Box::new(past),
         later: Vec::new(),
         force: false,
@@ -225,7 +225,7 @@ impl Naive {
         };
         // What says nothing has no place in the view, and so does not wait for one.
         let mut said = event.messages.iter().filter(|appended| {
-            appended.standing == Standing::Visible
+            appended.standing == Visibility::Visible
                 && (appended.message.role == Role::Assistant || !appended.message.blocks.is_empty())
         });
         let answers = said
@@ -254,16 +254,16 @@ proptest! {
     fn the_difference_is_that_of_the_pieces_whatever_the_history(
         operations in prop::collection::vec(operation(), 1..40)
     ) {
-        let mut world = World::new();
+        let mut world = SessionHarness::new();
         let mut naive = Naive::default();
         for operation in &operations {
             let (before, seen) = (world.session.clone(), world.log.len());
             world.step(operation);
             if let Operation::Serve { target, interrupt } = operation {
-                world.run(Command::Serve(Serve {
+                world.run(Command::ServeView(ServeView {
                     target: Target { thinking: *target == 0, ..Target::default() },
                     interrupt_open_calls: *interrupt,
-                    ..Serve::default()
+                    ..ServeView::default()
                 }));
             }
             // Whatever comes first ends a compaction whose time is over.

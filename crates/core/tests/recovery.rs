@@ -7,17 +7,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use palimpsest_core::command::{Command, Serve};
-use palimpsest_core::histories::{Draft, Operation, Part, World, operation};
+use palimpsest_core::command::{Command, ServeView};
+use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
 use palimpsest_core::ids::{CallKey, Ordinal, Revision};
-use palimpsest_core::levels::recovery::{Departed, Recovery, What};
+use palimpsest_core::levels::recovery::{ContentRef, Departed, Recovery};
 use palimpsest_core::policy::ModelTool;
-use palimpsest_core::session::{Session, Standing};
-use palimpsest_core::view::{DropReason, Form, MarkerReason, Target};
+use palimpsest_core::session::{Session, Visibility};
+use palimpsest_core::view::{DropReason, MarkerReason, PieceForm, Target};
 use proptest::prelude::*;
 
 /// What is told of a session, as a server does it.
-fn told(world: &World, recovery: &Recovery<'_>) -> Vec<Departed> {
+fn told(world: &SessionHarness, recovery: &Recovery<'_>) -> Vec<Departed> {
     let changes = world.session.view_changes().iter().rev();
     let removed = changes.flat_map(|change| {
         let at = usize::try_from(change.revision.get()).unwrap();
@@ -30,18 +30,18 @@ fn told(world: &World, recovery: &Recovery<'_>) -> Vec<Departed> {
 
 /// The messages and the parts of others that the view does not show, by the state alone.
 fn gone(session: &Session) -> (HashSet<Ordinal>, HashSet<CallKey>, HashSet<(Ordinal, u16)>) {
-    let left = |standing| matches!(standing, Standing::Snipped | Standing::Rewound);
+    let left = |standing| matches!(standing, Visibility::Snipped | Visibility::Rewound);
     let entries = session.transcript().entries();
     let messages = entries.filter(|(_, entry)| left(entry.standing));
     let (mut calls, mut blocks) = (HashSet::new(), HashSet::new());
     for piece in session.sealed().pieces() {
         match piece.form {
-            Form::Stored(call) | Form::Cleared(call) | Form::SnippedResult(call) => {
+            PieceForm::Stored(call) | PieceForm::Cleared(call) | PieceForm::SnippedResult(call) => {
                 calls.insert(call);
             }
-            Form::Marker(MarkerReason::Snipped)
-            | Form::SnippedCall(_)
-            | Form::Dropped(DropReason::Snipped) => {
+            PieceForm::Marker(MarkerReason::Snipped)
+            | PieceForm::SnippedCall(_)
+            | PieceForm::Dropped(DropReason::Snipped) => {
                 blocks.insert((piece.message, piece.block));
             }
             _ => {}
@@ -52,7 +52,7 @@ fn gone(session: &Session) -> (HashSet<Ordinal>, HashSet<CallKey>, HashSet<(Ordi
 
 /// A call whose input was snipped may leave once more, with its result; and a turn that comes back in
 /// part may hold a message that had left by itself.
-fn gone_before(world: &World, recovery: &Recovery<'_>, departed: &Departed) -> bool {
+fn gone_before(world: &SessionHarness, recovery: &Recovery<'_>, departed: &Departed) -> bool {
     let changes = world.session.view_changes().iter();
     let mut earlier = changes.filter(|change| Some(change.revision) < departed.cause);
     earlier.any(|change| {
@@ -62,31 +62,31 @@ fn gone_before(world: &World, recovery: &Recovery<'_>, departed: &Departed) -> b
     })
 }
 
-fn covers(earlier: What, later: What) -> bool {
+fn covers(earlier: ContentRef, later: ContentRef) -> bool {
     match (earlier, later) {
         (
-            What::Turn(_, earlier) | What::Messages(earlier),
-            What::Turn(_, later) | What::Messages(later),
+            ContentRef::Turn(_, earlier) | ContentRef::Messages(earlier),
+            ContentRef::Turn(_, later) | ContentRef::Messages(later),
         ) => earlier.first <= later.first && later.first <= earlier.last,
         _ => earlier == later,
     }
 }
 
 /// A result that came too late to be shown leaves with its call all the same.
-fn never_shown(past: &Session, recovery: &Recovery<'_>, what: What) -> bool {
-    let What::Result(call) = what else {
+fn never_shown(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -> bool {
+    let ContentRef::Result(call) = what else {
         return false;
     };
     let place = recovery.place(call);
     let mut pieces = past.sealed().pieces().iter();
     let piece = pieces.find(|piece| Some((piece.message, piece.block)) == place);
-    piece.is_none_or(|piece| matches!(piece.form, Form::Dropped(_)))
+    piece.is_none_or(|piece| matches!(piece.form, PieceForm::Dropped(_)))
 }
 
 /// After a rewind was taken back, a result may answer another call than the one that it came for: what
 /// was there is what its block showed.
-fn answered_another(past: &Session, recovery: &Recovery<'_>, what: What) -> bool {
-    let What::Result(call) = what else {
+fn answered_another(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -> bool {
+    let ContentRef::Result(call) = what else {
         return false;
     };
     let place = recovery.place(call);
@@ -95,7 +95,10 @@ fn answered_another(past: &Session, recovery: &Recovery<'_>, what: What) -> bool
     piece.is_some_and(|piece| {
         let shown = matches!(
             piece.form,
-            Form::Result(_) | Form::ResultWithoutMedia(_) | Form::Stored(_) | Form::Text(_)
+            PieceForm::Result(_)
+                | PieceForm::ResultWithoutMedia(_)
+                | PieceForm::Stored(_)
+                | PieceForm::Text(_)
         );
         shown && piece.form.answers() != Some(call)
     })
@@ -112,8 +115,8 @@ fn check_sizes(session: &Session) {
     }
 }
 
-fn check(world: &mut World) {
-    world.fill();
+fn check(world: &mut SessionHarness) {
+    world.load_content();
     let session = &world.session;
     let target = Target::default();
     let recovery = Recovery::new(session, &target);
@@ -127,7 +130,7 @@ fn check(world: &mut World) {
         let tool = recovery.tool_call(departed.what).unwrap();
         let input = tool.input.as_object().unwrap();
         match departed.what {
-            What::Turn(_, row) | What::Messages(row) => {
+            ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
                 assert_eq!(tool.tool, ModelTool::ReadTranscript);
                 for number in row.first.get()..=row.last.get() {
                     messages.remove(&Ordinal::new(number));
@@ -140,17 +143,17 @@ fn check(world: &mut World) {
                     assert_eq!(input["first"], first);
                 }
             }
-            What::Span(span, _) => {
+            ContentRef::Span(span, _) => {
                 assert_eq!(tool.tool, ModelTool::ReadTranscript);
                 assert_eq!(input["collapse_id"], span.to_string());
                 for message in &session.spans().placeholder(span).unwrap().span.messages {
                     messages.remove(message);
                 }
             }
-            What::Block(message, block) => {
+            ContentRef::Block(message, block) => {
                 blocks.remove(&(message, block));
             }
-            What::Result(call) => {
+            ContentRef::Result(call) => {
                 assert_eq!(tool.tool, ModelTool::ReadToolResult);
                 assert!(seen.insert(call), "{call} is told twice");
                 calls.remove(&call);
@@ -193,37 +196,37 @@ fn check(world: &mut World) {
 }
 
 fn run(operations: &[Operation]) {
-    let mut world = World::new();
+    let mut world = SessionHarness::new();
     for operation in operations {
         world.step(operation);
         if let Operation::Serve { interrupt, .. } = operation {
-            world.run(Command::Serve(Serve {
+            world.run(Command::ServeView(ServeView {
                 interrupt_open_calls: *interrupt,
-                ..Serve::default()
+                ..ServeView::default()
             }));
         }
     }
     check(&mut world);
 }
 
-fn says() -> Draft {
+fn says() -> MessageDraft {
     let parts = vec![];
-    Draft::User { meta: false, parts }
+    MessageDraft::User { meta: false, parts }
 }
 
-fn calls(id: u8) -> Draft {
-    Draft::Assistant {
+fn calls(id: u8) -> MessageDraft {
+    MessageDraft::Assistant {
         response: 0,
-        parts: vec![Part::Call(id)],
+        parts: vec![BlockDraft::Call(id)],
     }
 }
 
 /// A result that is stored as it comes.
-fn answers(call: u8) -> Draft {
+fn answers(call: u8) -> MessageDraft {
     let (error, shape) = (false, 3);
-    Draft::User {
+    MessageDraft::User {
         meta: false,
-        parts: vec![Part::Result { call, error, shape }],
+        parts: vec![BlockDraft::Result { call, error, shape }],
     }
 }
 
@@ -247,7 +250,7 @@ fn a_snipped_result_that_answers_another_call_after_an_undo_is_told() {
 fn a_stored_result_that_answers_another_call_after_an_undo_is_told() {
     run(&[
         Operation::Append(vec![calls(0), says()]),
-        Operation::Append(vec![says(), Draft::Again(0)]),
+        Operation::Append(vec![says(), MessageDraft::Again(0)]),
         Operation::Rewind(1),
         Operation::Append(vec![answers(0)]),
         Operation::Restore(0),

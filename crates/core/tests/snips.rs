@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Rejection, Restore, Serve, Snip, SnipRefused, SnipTarget,
+    Append, Command, Rejection, RestoreContext, ServeView, Snip, SnipRejection, SnipTarget,
 };
-use palimpsest_core::event::Asked;
-use palimpsest_core::histories::World;
+use palimpsest_core::event::Trigger;
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Revision};
-use palimpsest_core::json::Extra;
+use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::{
-    Block, Message, Origin, ResultContent, Role, ToolInput, ToolResult, ToolUse,
+    Block, Message, MessageOrigin, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
@@ -78,7 +78,7 @@ enum Shown {
 }
 
 struct Stage {
-    world: World,
+    world: SessionHarness,
     lines: Vec<Line>,
     shown: Vec<Shown>,
     /// How the lines stood after each command.
@@ -92,7 +92,7 @@ impl Stage {
         let mut policy = Policy::default();
         policy.snip.nudge = false;
         Self {
-            world: World::with_policy(policy),
+            world: SessionHarness::with_policy(policy),
             lines: Vec::new(),
             shown: Vec::new(),
             past: BTreeMap::new(),
@@ -104,7 +104,7 @@ impl Stage {
         let number = self.world.session.transcript().len() + 1;
         let id = MessageId::new(Uuid::from_u128(number as u128));
         let mut message = Message::new(id, role, vec![block]);
-        message.origin = Origin::Anthropic;
+        message.origin = MessageOrigin::Anthropic;
         self.world.run(Command::Append(Append {
             messages: vec![Arc::new(message)],
             ..Append::default()
@@ -131,7 +131,7 @@ impl Stage {
                 id: id.clone().into(),
                 name: "Read".into(),
                 input: ToolInput::parse("{}"),
-                extra: Extra::default(),
+                extra: UnknownFields::default(),
             };
             self.say(Role::Assistant, Block::ToolUse(tool), None);
             let said = format!("of {id}");
@@ -139,7 +139,7 @@ impl Stage {
                 tool_use_id: id.into(),
                 content: ResultContent::Text(said.clone().into()),
                 is_error: None,
-                extra: Extra::default(),
+                extra: UnknownFields::default(),
             };
             let line = Some((What::Result, said));
             self.say(Role::User, Block::ToolResult(result), line);
@@ -159,7 +159,7 @@ impl Stage {
     }
 
     fn serve(&mut self) {
-        self.world.run(Command::Serve(Serve::default()));
+        self.world.run(Command::ServeView(ServeView::default()));
         self.remember();
     }
 
@@ -184,8 +184,8 @@ impl Stage {
             .map(|turn| usize::from(*turn) % self.tags.len());
         let turns: Vec<usize> = pick.filter(|turn| seen.insert(*turn)).collect();
         let refused = |turn: &usize| match *turn {
-            turn if self.is_gone(turn) => Some(SnipRefused::AlreadySnipped),
-            turn if turn + 1 == self.tags.len() => Some(SnipRefused::IsCurrent),
+            turn if self.is_gone(turn) => Some(SnipRejection::AlreadySnipped),
+            turn if turn + 1 == self.tags.len() => Some(SnipRejection::IsCurrent),
             _ => None,
         };
         let expected: Vec<SnipTarget> = turns
@@ -225,7 +225,7 @@ impl Stage {
             let target = SnipTarget {
                 field: "blocks[0]".into(),
                 name: format!("{id}#0"),
-                refused: SnipRefused::AlreadySnipped,
+                refused: SnipRejection::AlreadySnipped,
                 pin: None,
             };
             return self.refuses(snip, &Rejection::NotSnippable(vec![target]));
@@ -240,10 +240,10 @@ impl Stage {
         let before = self.world.session.clone();
         let refused = self.world.try_run(Command::Snip(snip));
         assert_eq!(refused.as_ref(), Err(expected));
-        self.world.fill();
+        self.world.load_content();
         let mut filled = before;
         std::mem::swap(&mut filled, &mut self.world.session);
-        self.world.fill();
+        self.world.load_content();
         assert_eq!(self.world.session, filled);
     }
 
@@ -253,7 +253,7 @@ impl Stage {
             return;
         };
         let to = Revision::new(change.revision.get() - 1);
-        self.world.run(Command::Restore(Restore {
+        self.world.run(Command::Restore(RestoreContext {
             past: Box::new(self.world.at(to)),
             later: Vec::new(),
             force: true,
@@ -269,7 +269,7 @@ impl Stage {
 
     /// What the view says, block by block.
     fn seen(&mut self) -> Vec<String> {
-        self.world.fill();
+        self.world.load_content();
         let view = self.world.session.view(&target(Provider::Anthropic), None);
         let mut seen = Vec::new();
         for block in view.unwrap().messages.iter().flat_map(|it| &it.blocks) {
@@ -310,7 +310,7 @@ impl Stage {
             Step::Load => {
                 let before = bytes(&self.world.session);
                 self.world.session = self.world.loaded();
-                self.world.fill();
+                self.world.load_content();
                 assert_eq!(bytes(&self.world.session), before, "loaded");
             }
             Step::Replay => {
@@ -329,7 +329,7 @@ fn snipping(turns: Vec<Box<str>>, blocks: Vec<(MessageId, u16)>) -> Snip {
         messages: Vec::new(),
         blocks,
         reason: "".into(),
-        asked: Asked::Manual,
+        trigger: Trigger::Manual,
         expected_revision: None,
         request: None,
     }

@@ -69,9 +69,9 @@ pub fn scope<F: Future>(caller: Arc<dyn Caller>, future: F) -> impl Future<Outpu
 
 /// The current call's turn to do something.
 #[derive(Debug)]
-pub struct Turn;
+pub struct CurrentCall;
 
-impl Turn {
+impl CurrentCall {
     /// Returns true if a change may begin. An expired call begins none. A call that has begun one goes on, because
     /// half of a change would be worse. Work without a caller always begins.
     pub fn begins() -> bool {
@@ -129,12 +129,12 @@ mod tests {
     async fn a_call_is_paused_while_it_waits_and_resumed_once() {
         let call = Arc::new(Counted(AtomicUsize::new(1)));
         let working = || call.0.load(Relaxed);
-        let waits = Turn::wait(Turn::wait(async { working() }));
+        let waits = CurrentCall::wait(CurrentCall::wait(async { working() }));
         assert_eq!(scope(Arc::clone(&call) as _, waits).await, 0);
         assert_eq!(working(), 1);
         let mut cancelled = Box::pin(scope(
             Arc::clone(&call) as _,
-            Turn::wait(std::future::pending::<()>()),
+            CurrentCall::wait(std::future::pending::<()>()),
         ));
         assert!(futures::poll!(&mut cancelled).is_pending());
         assert_eq!(working(), 0);

@@ -5,7 +5,7 @@
 //! deleted in one of the two since it was moved is not brought back by the next run.
 
 mod deletions;
-mod record;
+mod journal;
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::{Overlay, OverlayError};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, Target};
-use palimpsest_store::blobs::{BlobError, Blobs, Replaced};
+use palimpsest_store::blobs::{BlobError, Blobs, ReplaceOutcome};
 use palimpsest_store::{
-    Batch, DueChange, Frame, Head, MAX_LIST, Position, SessionLog, StoreError, crash_point,
+    Batch, DueChange, Frame, MAX_LIST, Position, SessionHead, SessionLog, StoreError, crash_point,
 };
 use sha2::{Digest as _, Sha256};
 
-pub use self::deletions::{Deleted, Deletions, Found};
-use self::record::Known;
-pub use self::record::Record;
+pub use self::deletions::{DeletedSession, DeletedSessions, Deletions};
+use self::journal::MigratedSession;
+pub use self::journal::MigrationJournal;
 use crate::clock::Clock;
-use crate::sessions::{Policies, READ_BYTES, Sessions, SessionsError};
+use crate::sessions::{DefaultPolicies, READ_BYTES, Sessions, SessionsError};
 
 /// Sessions that are moved at one time.
 const PARALLEL: usize = 8;
@@ -62,13 +62,13 @@ pub enum MigrateError {
          --deletions mirror they are deleted in the other store too; with --deletions keep they stay where they are, \
          and those of the source are moved again"
     )]
-    Deleted(usize, Found),
+    Deleted(usize, DeletedSessions),
     /// Such a session has changed in the store that still has it.
     #[error(
         "{0} sessions were deleted in one store and have gone on in the other: {1}. Nothing was moved. Delete them there, \
          or keep them with --deletions keep"
     )]
-    Grown(usize, Found),
+    Grown(usize, DeletedSessions),
     /// The record of what was moved could not be read or written.
     #[error("the record of what was moved cannot be used: {0}: {1}")]
     Record(String, #[source] std::io::Error),
@@ -80,20 +80,21 @@ pub enum MigrateError {
 }
 
 /// One of the two stores.
-pub struct Side {
+pub struct StoreSide {
     log: Arc<dyn SessionLog>,
     blobs: Arc<Blobs>,
     sessions: Sessions,
 }
 
-impl Side {
+impl StoreSide {
     /// A store, with what is needed to read its sessions.
     pub fn new(
         log: Arc<dyn SessionLog>,
         blobs: Arc<Blobs>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, OverlayError> {
-        let policies = Policies::new(&Overlay::default(), &std::collections::BTreeMap::new())?;
+        let policies =
+            DefaultPolicies::new(&Overlay::default(), &std::collections::BTreeMap::new())?;
         let limits = Arc::new(Limits::default());
         let sessions = Sessions::new(Arc::clone(&log), clock, limits, policies, CACHE_BYTES);
         Ok(Self {
@@ -108,7 +109,7 @@ impl Side {
 
 /// What was moved, and what was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Migrated {
+pub struct MigrationReport {
     /// Sessions of the source, all of which are in the target now.
     pub sessions: u64,
     /// Those that had to be moved, wholly or in part.
@@ -123,7 +124,7 @@ pub struct Migrated {
     pub bytes: u64,
 }
 
-impl std::ops::AddAssign for Migrated {
+impl std::ops::AddAssign for MigrationReport {
     fn add_assign(&mut self, other: Self) {
         self.sessions += other.sessions;
         self.moved += other.moved;
@@ -136,15 +137,15 @@ impl std::ops::AddAssign for Migrated {
 
 /// Moves every session, of one project or of all, after what was deleted since an earlier run is settled.
 pub async fn migrate(
-    (from, to): (&Side, &Side),
+    (from, to): (&StoreSide, &StoreSide),
     project: Option<&ProjectId>,
     now: Timestamp,
-    record: &Record,
+    record: &MigrationJournal,
     deletions: Deletions,
-) -> Result<Migrated, MigrateError> {
-    let mut all = Migrated {
+) -> Result<MigrationReport, MigrateError> {
+    let mut all = MigrationReport {
         deleted: deletions::settle((from, to), project, record, deletions).await?,
-        ..Migrated::default()
+        ..MigrationReport::default()
     };
     let mut after: Option<SessionKey> = None;
     loop {
@@ -175,22 +176,24 @@ pub async fn migrate(
 
 /// One session on its way.
 struct Move<'a> {
-    from: &'a Side,
-    to: &'a Side,
+    from: &'a StoreSide,
+    to: &'a StoreSide,
     key: &'a SessionKey,
-    head: &'a Head,
+    head: &'a SessionHead,
     now: Timestamp,
-    record: &'a Record,
+    record: &'a MigrationJournal,
 }
 
 impl Move<'_> {
-    async fn run(self) -> Result<Migrated, MigrateError> {
-        let mut done = Migrated {
+    async fn run(self) -> Result<MigrationReport, MigrateError> {
+        let mut done = MigrationReport {
             sessions: 1,
-            ..Migrated::default()
+            ..MigrationReport::default()
         };
         let there = self.to.log.head(self.key).await?;
-        let at = there.as_ref().map_or(Position::START, Head::position);
+        let at = there
+            .as_ref()
+            .map_or(Position::START, SessionHead::position);
         self.continues(at).await?;
         // The results first, as everywhere: an event names what is there.
         self.files(&mut done).await?;
@@ -207,7 +210,7 @@ impl Move<'_> {
         if both[0] != both[1] {
             return Err(MigrateError::Differs(self.key.clone()));
         }
-        let known = Known {
+        let known = MigratedSession {
             source: self.head.incarnation,
             target: at.incarnation,
             revision: self.head.revision,
@@ -222,7 +225,7 @@ impl Move<'_> {
         if at.revision == Revision::ZERO {
             return Ok(());
         }
-        let last = async |side: &Side, stands: Position| {
+        let last = async |side: &StoreSide, stands: Position| {
             let before = stands.at(Revision::new(at.revision.get() - 1));
             let frames = side.log.read(self.key, before, 1).await?;
             let last = frames.into_iter().next();
@@ -236,7 +239,7 @@ impl Move<'_> {
         Ok(())
     }
 
-    async fn files(&self, done: &mut Migrated) -> Result<(), MigrateError> {
+    async fn files(&self, done: &mut MigrationReport) -> Result<(), MigrateError> {
         let wrong = |error| MigrateError::Blobs(self.key.clone(), error);
         let there = self.to.blobs.results(self.key).await.map_err(wrong)?;
         for (file, bytes) in self.from.blobs.results(self.key).await.map_err(wrong)? {
@@ -265,7 +268,7 @@ impl Move<'_> {
                 .to
                 .blobs
                 .replace_summary(self.key, there.as_ref(), text);
-            if put.await.map_err(wrong)? == Replaced::Changed {
+            if put.await.map_err(wrong)? == ReplaceOutcome::Changed {
                 return Err(MigrateError::Changed(self.key.clone()));
             }
             done.files += 1;
@@ -278,7 +281,7 @@ impl Move<'_> {
         &self,
         mut at: Position,
         counted: u64,
-        done: &mut Migrated,
+        done: &mut MigrationReport,
     ) -> Result<Position, MigrateError> {
         while at.revision < self.head.revision {
             let after = self.head.position().at(at.revision);
@@ -329,7 +332,11 @@ impl Move<'_> {
     }
 
     /// Without it the first load would fold the whole log.
-    async fn snapshot(&self, at: Position, there: Option<&Head>) -> Result<(), MigrateError> {
+    async fn snapshot(
+        &self,
+        at: Position,
+        there: Option<&SessionHead>,
+    ) -> Result<(), MigrateError> {
         let Some(mark) = self.head.snapshot else {
             return Ok(());
         };
@@ -348,7 +355,7 @@ impl Move<'_> {
     }
 
     /// The digests of the views that a store gives, one for each provider.
-    async fn views(&self, side: &Side) -> Result<Vec<Option<[u8; 32]>>, MigrateError> {
+    async fn views(&self, side: &StoreSide) -> Result<Vec<Option<[u8; 32]>>, MigrateError> {
         let digest = |session: &Session| {
             let providers = [Provider::Anthropic, Provider::OpenAi, Provider::Bedrock];
             let of = |provider| {

@@ -40,7 +40,7 @@ pub struct ModelLimits {
 }
 
 /// One attempt at a summary.
-pub struct Attempt {
+pub struct ModelAttempt {
     /// The model's name.
     pub model: Box<str>,
     /// The client that calls it.
@@ -102,10 +102,10 @@ impl Models {
     /// The attempts at a summary, where a policy or a call names models of its own. A fallback that only
     /// a policy names is another model of the main one's provider. A model that may not be chosen any more
     /// is as if it were not named.
-    pub fn attempts(&self, model: Option<&str>, fallback_model: Option<&str>) -> Vec<Attempt> {
+    pub fn attempts(&self, model: Option<&str>, fallback_model: Option<&str>) -> Vec<ModelAttempt> {
         let model = model.filter(|model| self.allow(model));
         let fallback_model = fallback_model.filter(|model| self.allow(model));
-        let attempt = |one: &Model, model: Option<&str>| Attempt {
+        let attempt = |one: &Model, model: Option<&str>| ModelAttempt {
             model: model.map_or_else(|| one.name.clone(), Box::from),
             summarizer: Arc::clone(&one.summarizer),
         };

@@ -4,15 +4,17 @@
 
 use std::time::Duration;
 
-use palimpsest_core::event::{Asked, ChangeKind, ClearMode, Event, Recorded, WhyFailed};
-use palimpsest_core::levels::results::Stored;
+use palimpsest_core::event::{
+    ChangeKind, ClearMode, CompactionFailureReason, Event, RecordedEvent, Trigger,
+};
+use palimpsest_core::levels::results::StoredResult;
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::Strategy;
 
 /// Receives the tally of every append that was committed.
 pub trait Observer: Send + Sync {
     /// Called after the commit, on the task that committed. It must not block.
-    fn committed(&self, tally: &Tally);
+    fn committed(&self, tally: &EventTally);
 }
 
 /// An observer that ignores every tally.
@@ -20,16 +22,16 @@ pub trait Observer: Send + Sync {
 pub struct Unobserved;
 
 impl Observer for Unobserved {
-    fn committed(&self, _tally: &Tally) {}
+    fn committed(&self, _tally: &EventTally) {}
 }
 
 /// The counts of some events. Made before they are committed, because the commit consumes them.
 #[derive(Debug, Default)]
-pub struct Tally(Vec<Item>);
+pub struct EventTally(Vec<TallyItem>);
 
 /// One count. Texts are label values, of which there are few.
 #[derive(Debug)]
-pub enum Item {
+pub enum TallyItem {
     /// An event, by its name.
     Event(&'static str),
     /// An effect of a level.
@@ -58,38 +60,38 @@ pub enum Item {
     },
 }
 
-impl Tally {
+impl EventTally {
     /// Counts some events.
-    pub fn of(events: &[Recorded]) -> Self {
+    pub fn of(events: &[RecordedEvent]) -> Self {
         let mut items = Vec::with_capacity(2 * events.len());
-        for Recorded { event, .. } in events {
-            items.push(Item::Event(event_name(event)));
+        for RecordedEvent { event, .. } in events {
+            items.push(TallyItem::Event(event_name(event)));
             items.extend(
                 event
                     .change_kind()
-                    .map(|kind| Item::Change(kind_name(kind))),
+                    .map(|kind| TallyItem::Change(kind_name(kind))),
             );
             items.extend(level(event));
             items.extend(compaction(event));
             let usages = event.messages().iter().filter_map(|one| one.message.usage);
-            items.extend(usages.map(Item::Usage));
+            items.extend(usages.map(TallyItem::Usage));
         }
         Self(items)
     }
 
     /// The counts, in the order of their events.
-    pub fn items(&self) -> &[Item] {
+    pub fn items(&self) -> &[TallyItem] {
         &self.0
     }
 }
 
-/// The kinds of view changes that [`Item::Change`] names.
+/// The kinds of view changes that [`TallyItem::Change`] names.
 pub fn change_kinds() -> impl Iterator<Item = &'static str> {
     KINDS.into_iter().map(kind_name)
 }
 
 /// The effect of a level that an event records.
-fn level(event: &Event) -> Option<Item> {
+fn level(event: &Event) -> Option<TallyItem> {
     let (level, trigger, mode, freed_tokens) = match event {
         Event::ResultsPersisted(event) => (
             "tool_results",
@@ -97,12 +99,15 @@ fn level(event: &Event) -> Option<Item> {
             "stored",
             event.results.iter().map(freed).sum(),
         ),
-        Event::ContentSnipped(event) => {
-            ("snip", trigger(event.asked), "removed", event.freed_tokens)
-        }
+        Event::ContentSnipped(event) => (
+            "snip",
+            trigger(event.trigger),
+            "removed",
+            event.freed_tokens,
+        ),
         Event::ResultsCleared(event) => (
             "microcompact",
-            trigger(event.asked),
+            trigger(event.trigger),
             match event.mode {
                 ClearMode::Time => "time",
                 ClearMode::Size => "size",
@@ -114,19 +119,19 @@ fn level(event: &Event) -> Option<Item> {
         Event::CacheEditsIssued(_) => ("microcompact", "auto", "cache_edits", 0),
         Event::SpansCollapsed(event) => (
             "collapse",
-            trigger(event.asked),
+            trigger(event.trigger),
             "folded",
             event.freed_tokens,
         ),
         Event::Compacted(event) => (
             "autocompact",
-            trigger(event.asked),
+            trigger(event.trigger),
             source(event.strategy),
             event.before_tokens.saturating_sub(event.after_tokens),
         ),
         _ => return None,
     };
-    Some(Item::Level {
+    Some(TallyItem::Level {
         level,
         trigger,
         mode,
@@ -134,21 +139,21 @@ fn level(event: &Event) -> Option<Item> {
     })
 }
 
-fn freed(stored: &Stored) -> u64 {
+fn freed(stored: &StoredResult) -> u64 {
     u64::from(stored.tokens.saturating_sub(stored.text_tokens))
 }
 
-fn compaction(event: &Event) -> Option<Item> {
+fn compaction(event: &Event) -> Option<TallyItem> {
     match event {
         Event::Compacted(event) => {
             let took = Duration::from_millis(event.took_ms);
-            Some(Item::Compaction {
+            Some(TallyItem::Compaction {
                 source: source(event.strategy),
                 outcome: "done",
                 took: Some(took),
             })
         }
-        Event::CompactionFailed(event) => Some(Item::Compaction {
+        Event::CompactionFailed(event) => Some(TallyItem::Compaction {
             source: "none",
             outcome: why(event.why),
             took: None,
@@ -157,12 +162,12 @@ fn compaction(event: &Event) -> Option<Item> {
     }
 }
 
-const fn trigger(asked: Asked) -> &'static str {
+const fn trigger(asked: Trigger) -> &'static str {
     match asked {
-        Asked::Auto => "auto",
-        Asked::Manual => "manual",
-        Asked::Model => "model",
-        Asked::Provider => "prompt_too_long",
+        Trigger::Auto => "auto",
+        Trigger::Manual => "manual",
+        Trigger::Model => "model",
+        Trigger::PromptTooLong => "prompt_too_long",
     }
 }
 
@@ -176,20 +181,20 @@ const fn source(strategy: Strategy) -> &'static str {
     }
 }
 
-const fn why(why: WhyFailed) -> &'static str {
+const fn why(why: CompactionFailureReason) -> &'static str {
     match why {
-        WhyFailed::ModelUnavailable => "model_unavailable",
-        WhyFailed::PromptTooLong => "prompt_too_long",
-        WhyFailed::Empty => "empty",
-        WhyFailed::Refused => "refused",
-        WhyFailed::Truncated => "truncated",
-        WhyFailed::Incomplete => "incomplete",
-        WhyFailed::NotSmaller => "not_smaller",
-        WhyFailed::HookVetoed => "hook_vetoed",
-        WhyFailed::HookFailed => "hook_failed",
-        WhyFailed::RangeChanged => "range_changed",
-        WhyFailed::Expired => "expired",
-        WhyFailed::DelegateFailed => "delegate_failed",
+        CompactionFailureReason::ModelUnavailable => "model_unavailable",
+        CompactionFailureReason::PromptTooLong => "prompt_too_long",
+        CompactionFailureReason::Empty => "empty",
+        CompactionFailureReason::Refused => "refused",
+        CompactionFailureReason::Truncated => "truncated",
+        CompactionFailureReason::Incomplete => "incomplete",
+        CompactionFailureReason::NotSmaller => "not_smaller",
+        CompactionFailureReason::HookVetoed => "hook_vetoed",
+        CompactionFailureReason::HookFailed => "hook_failed",
+        CompactionFailureReason::RangeChanged => "range_changed",
+        CompactionFailureReason::Expired => "expired",
+        CompactionFailureReason::DelegateFailed => "delegate_failed",
     }
 }
 
@@ -225,23 +230,23 @@ const fn event_name(event: &Event) -> &'static str {
         Event::ContentSnipped(_) => "content_snipped",
         Event::ResultsCleared(_) => "results_cleared",
         Event::CacheEditsIssued(_) => "cache_edits_issued",
-        Event::Restored(_) => "restored",
+        Event::ContextRestored(_) => "restored",
         Event::SpansStaged(_) => "spans_staged",
         Event::SpansCollapsed(_) => "spans_collapsed",
-        Event::Rewound(_) => "rewound",
+        Event::SessionRewound(_) => "rewound",
         Event::CompactionStarted(_) => "compaction_started",
         Event::CompactionFailed(_) => "compaction_failed",
         Event::CompactionShortened(_) => "compaction_shortened",
         Event::HookCalled(_) => "hook_called",
         Event::SummaryPrepared(_) => "summary_prepared",
         Event::Compacted(_) => "compacted",
-        Event::MemoryStarted(_) => "memory_started",
+        Event::MemoryUpdateStarted(_) => "memory_started",
         Event::MemoryUpdated(_) => "memory_updated",
-        Event::MemoryFailed(_) => "memory_failed",
+        Event::MemoryUpdateFailed(_) => "memory_failed",
         Event::MemoryFiled(_) => "memory_filed",
         Event::WorkingStateUpdated(_) => "working_state_updated",
         Event::PolicyChanged(_) => "policy_changed",
-        Event::ResultOffered(_) => "result_offered",
-        Event::OffersSettled(_) => "offers_settled",
+        Event::PersistDecided(_) => "result_offered",
+        Event::PersistDecisionsConsumed(_) => "offers_settled",
     }
 }

@@ -6,7 +6,7 @@
 
 use palimpsest_types::memory::{Memory, SectionKind, is_cut_note};
 use palimpsest_types::policy::SummaryStyle;
-use palimpsest_types::summary::Section;
+use palimpsest_types::summary::SummarySection;
 
 use super::lines::join;
 use super::memory::{is_of_state, is_of_workflow, is_of_worklog};
@@ -58,12 +58,12 @@ pub fn earlier(text: &str) -> Memory {
 }
 
 /// The sections of a summary as it is rendered; what stands before the first belongs to none.
-fn sections(text: &str, style: SummaryStyle) -> Vec<(Section, Vec<&str>)> {
-    let titles: Vec<(Section, String)> = (1..)
-        .zip(Section::of(style))
+fn sections(text: &str, style: SummaryStyle) -> Vec<(SummarySection, Vec<&str>)> {
+    let titles: Vec<(SummarySection, String)> = (1..)
+        .zip(SummarySection::of(style))
         .map(|(number, section)| (*section, format!("## {number}. {}", section.title())))
         .collect();
-    let mut found: Vec<(Section, Vec<&str>)> = Vec::new();
+    let mut found: Vec<(SummarySection, Vec<&str>)> = Vec::new();
     for line in text.lines() {
         let title = titles.iter().find(|(_, title)| title == line.trim_end());
         match title {
@@ -78,7 +78,7 @@ fn sections(text: &str, style: SummaryStyle) -> Vec<(Section, Vec<&str>)> {
     found
 }
 
-fn sorted(sections: &[(Section, Vec<&str>)]) -> Memory {
+fn sorted(sections: &[(SummarySection, Vec<&str>)]) -> Memory {
     let mut bodies: Vec<(SectionKind, Vec<&str>)> = SectionKind::ALL
         .into_iter()
         .map(|kind| (kind, Vec::new()))
@@ -115,8 +115,11 @@ fn sorted(sections: &[(Section, Vec<&str>)]) -> Memory {
 }
 
 /// Where a line of a section belongs; nowhere when it is made anew or speaks of what was next.
-fn place(section: Section, line: &str) -> Option<SectionKind> {
-    let quotes = matches!(section, Section::Request | Section::Constraints);
+fn place(section: SummarySection, line: &str) -> Option<SectionKind> {
+    let quotes = matches!(
+        section,
+        SummarySection::Request | SummarySection::Constraints
+    );
     let is_quote = quotes && line.starts_with(QUOTES);
     if is_quote || MADE_ANEW.iter().any(|begin| line.starts_with(begin)) {
         return None;
@@ -128,23 +131,28 @@ fn place(section: Section, line: &str) -> Option<SectionKind> {
         return Some(SectionKind::Workflow);
     }
     Some(match section {
-        Section::UserMessages | Section::Next => return None,
-        Section::Concepts => SectionKind::Documentation,
-        Section::Files | Section::BriefFiles => SectionKind::Files,
-        Section::Errors => SectionKind::Errors,
-        Section::Constraints | Section::Decisions => SectionKind::Learnings,
-        Section::Pending | Section::Current | Section::Doing | Section::BriefNext => {
+        SummarySection::UserMessages | SummarySection::Next => return None,
+        SummarySection::Concepts => SectionKind::Documentation,
+        SummarySection::Files | SummarySection::BriefFiles => SectionKind::Files,
+        SummarySection::Errors => SectionKind::Errors,
+        SummarySection::Constraints | SummarySection::Decisions => SectionKind::Learnings,
+        SummarySection::Pending
+        | SummarySection::Current
+        | SummarySection::Doing
+        | SummarySection::BriefNext => {
             if is_of_state(line) {
                 SectionKind::State
-            } else if matches!(section, Section::Current | Section::Doing) {
+            } else if matches!(section, SummarySection::Current | SummarySection::Doing) {
                 // What was under way then has been done since, or is told by what follows.
                 SectionKind::Worklog
             } else {
                 return None;
             }
         }
-        Section::Problems if is_learning(line) => SectionKind::Learnings,
-        Section::Request | Section::Problems | Section::Done => SectionKind::Results,
+        SummarySection::Problems if is_learning(line) => SectionKind::Learnings,
+        SummarySection::Request | SummarySection::Problems | SummarySection::Done => {
+            SectionKind::Results
+        }
     })
 }
 

@@ -8,7 +8,7 @@ use super::tests::{does, session};
 use super::{Facts, Inputs, memory, summary};
 
 /// What stands in a view in the place of what was summarised.
-fn framed(document: &palimpsest_types::summary::Document) -> String {
+fn framed(document: &palimpsest_types::summary::SummaryDocument) -> String {
     palimpsest_types::summary::frame(
         &document.render(),
         palimpsest_types::summary::Framing::default(),

@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use palimpsest_types::message::{Block, Kind, Message, Role, ToolResult};
+use palimpsest_types::message::{Block, Message, MessageKind, Role, ToolResult};
 
-use super::call::{self, Act, Call, ItemState, PlanChange};
-use super::outcome::{self, Outcome};
+use super::action_outcome::{self, ActionOutcome};
 use super::text::clip;
+use super::tool_action::{self, Act, PlanChange, ToolAction, WorkItemState};
 use super::words::{echo, fenced_command, user_words};
 
 /// All that is kept of a run of messages, in bytes of text. Beyond it the oldest facts go, except that
@@ -35,7 +35,7 @@ pub struct Facts {
     bytes: usize,
     open: VecDeque<OpenCall>,
     /// Inputs whose place in the queue is gone.
-    old: VecDeque<Asked>,
+    old: VecDeque<UserInput>,
     root: Option<Box<str>>,
     /// A command that stands in the last text, and may be answered by an echo.
     fenced: Option<Box<str>>,
@@ -45,7 +45,7 @@ pub struct Facts {
 #[derive(Debug, Clone)]
 pub(crate) enum Fact {
     /// The user spoke.
-    Asked(Asked),
+    UserInput(UserInput),
     /// The model spoke.
     Said(Box<str>),
     /// The model called a tool.
@@ -54,15 +54,15 @@ pub(crate) enum Fact {
 
 /// The user's words.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct UserInput {
     pub(crate) words: Box<str>,
 }
 
 /// A call and what came of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Deed {
-    pub(crate) call: Call,
-    pub(crate) outcome: Outcome,
+    pub(crate) call: ToolAction,
+    pub(crate) outcome: ActionOutcome,
     /// Whether a write says that the file is new.
     pub(crate) created: bool,
 }
@@ -87,7 +87,7 @@ impl Facts {
 
     /// Takes the next message in. Summaries, boundaries, attachments and what machines put in are no facts.
     pub fn take(&mut self, message: &Message) {
-        if message.transcript_only || message.kind != Kind::Ordinary {
+        if message.transcript_only || message.kind != MessageKind::Ordinary {
             return;
         }
         if self.root.is_none() {
@@ -117,7 +117,7 @@ impl Facts {
     }
 
     /// Inputs that came before everything in `iter`.
-    pub(crate) fn old_inputs(&self) -> impl Iterator<Item = &Asked> {
+    pub(crate) fn old_inputs(&self) -> impl Iterator<Item = &UserInput> {
         self.old.iter()
     }
 
@@ -136,7 +136,7 @@ impl Facts {
             self.settle_echo(output);
         } else if let Some(words) = user_words(content) {
             let words = clip(&words, MAX_ASKED_CHARS).into();
-            self.push(Fact::Asked(Asked { words }));
+            self.push(Fact::UserInput(UserInput { words }));
         }
     }
 
@@ -148,7 +148,7 @@ impl Facts {
                     self.push(Fact::Said(clip(text, MAX_SAID_CHARS).into()));
                 }
                 Block::ToolUse(tool) => {
-                    let calls = call::read(tool);
+                    let calls = tool_action::read(tool);
                     if self.open.len() == MAX_OPEN {
                         self.open.pop_front();
                     }
@@ -175,7 +175,7 @@ impl Facts {
             return;
         };
         if let Some(open) = self.open.remove(at) {
-            let text = outcome::text_of(result);
+            let text = action_outcome::text_of(result);
             for at in open.at..open.at + open.deeds {
                 self.settle(at, text, result.is_error);
             }
@@ -184,8 +184,8 @@ impl Facts {
 
     fn settle_echo(&mut self, output: &str) {
         if let Some(command) = self.fenced.take() {
-            let (act, target) = call::of_command(command.into());
-            let call = Call {
+            let (act, target) = tool_action::of_command(command.into());
+            let call = ToolAction {
                 act,
                 tool: "bash".into(),
                 target: clip(&target, 400).into(),
@@ -206,8 +206,8 @@ impl Facts {
         else {
             return;
         };
-        deed.outcome = outcome::read(deed.call.act, &deed.call.target, text, is_error);
-        deed.created = deed.call.act == Act::Write && outcome::says_created(text);
+        deed.outcome = action_outcome::read(deed.call.act, &deed.call.target, text, is_error);
+        deed.created = deed.call.act == Act::Write && action_outcome::says_created(text);
         if let Some(PlanChange::Add(item)) = &mut deed.call.plan {
             item.number = text.split_once('#').map(|(_, rest)| {
                 rest.chars()
@@ -216,7 +216,7 @@ impl Facts {
                     .collect::<String>()
                     .into()
             });
-            item.state = ItemState::Open;
+            item.state = WorkItemState::Open;
         }
     }
 
@@ -229,8 +229,8 @@ impl Facts {
             };
             self.gone += 1;
             self.bytes -= fact.bytes();
-            if let Fact::Asked(asked) = fact {
-                self.old.push_back(Asked {
+            if let Fact::UserInput(asked) = fact {
+                self.old.push_back(UserInput {
                     words: clip(&asked.words, MAX_OLD_ASKED_CHARS).into(),
                 });
                 // The first says what the session is about.
@@ -243,16 +243,16 @@ impl Facts {
 }
 
 impl Deed {
-    fn new(call: Call) -> Self {
+    fn new(call: ToolAction) -> Self {
         Self {
             call,
-            outcome: Outcome::Open,
+            outcome: ActionOutcome::Open,
             created: false,
         }
     }
 
     pub(crate) fn failed(&self) -> bool {
-        matches!(self.outcome, Outcome::Failed(_))
+        matches!(self.outcome, ActionOutcome::Failed(_))
     }
 }
 
@@ -260,7 +260,7 @@ impl Fact {
     fn bytes(&self) -> usize {
         FACT_BYTES
             + match self {
-                Self::Asked(asked) => asked.words.len(),
+                Self::UserInput(asked) => asked.words.len(),
                 Self::Said(text) => text.len(),
                 Self::Did(deed) => {
                     // An outcome is not known yet; it is at most as long as this.

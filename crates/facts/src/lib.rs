@@ -8,7 +8,7 @@
 //! Not here: the choice of messages (`palimpsest-core`), limits of the whole document (`palimpsest_types::memory`), and
 //! summaries by models (`palimpsest_types::summary`).
 
-pub mod call;
+mod action_outcome;
 mod earlier;
 #[cfg(test)]
 mod earlier_tests;
@@ -17,7 +17,6 @@ mod lessons;
 mod lines;
 pub mod memory;
 mod notes;
-mod outcome;
 mod redact;
 mod shell;
 mod span;
@@ -27,6 +26,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
+pub mod tool_action;
 mod user_messages;
 mod words;
 

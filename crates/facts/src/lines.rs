@@ -5,7 +5,7 @@ use super::text::outside_of_quotes;
 
 /// A line of ours, read back. A form is a line of ours only if writing it again gives the same bytes:
 /// whatever a person has changed about it makes it theirs.
-pub(super) trait Line: Sized {
+pub(super) trait ManagedLine: Sized {
     /// Reads a line that has this form.
     fn read(line: &str) -> Option<Self>;
     /// Writes it.
@@ -13,7 +13,7 @@ pub(super) trait Line: Sized {
 }
 
 /// Takes the lines of one form out of a body; gives them, and the body that is left.
-pub(super) fn take<T: Line>(body: &str) -> (Vec<T>, String) {
+pub(super) fn take<T: ManagedLine>(body: &str) -> (Vec<T>, String) {
     let mut ours = Vec::new();
     let mut theirs = String::with_capacity(body.len());
     // The blank lines that a line of ours leaves behind would add up.

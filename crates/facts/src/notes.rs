@@ -1,19 +1,19 @@
 //! Facts put in order: turns, files, commands, and failures with what followed each.
 
-use super::call::Act;
-use super::facts::{Asked, Deed, Fact, Facts};
-use super::outcome::Outcome;
+use super::action_outcome::ActionOutcome;
+use super::facts::{Deed, Fact, Facts, UserInput};
 use super::shell;
 use super::steps::{Naming, short};
 use super::text::{code, sentences, without_label};
+use super::tool_action::Act;
 
 /// What a call is answered with that was not run because another of the same response had failed.
 pub(super) const SIBLING_FAILED: &str = "Sibling tool call errored";
 
 /// Facts in order.
-pub(crate) struct Notes<'a> {
-    pub(crate) turns: Vec<Turn<'a>>,
-    pub(crate) failures: Vec<Failure<'a>>,
+pub(crate) struct Timeline<'a> {
+    pub(crate) turns: Vec<TurnFacts<'a>>,
+    pub(crate) failures: Vec<ObservedFailure<'a>>,
     /// Kinds of work that were done without a failure at least once, the last time.
     pub(crate) passed: Vec<String>,
     pub(crate) root: Option<&'a str>,
@@ -21,15 +21,15 @@ pub(crate) struct Notes<'a> {
 
 /// What happened from one input to the next. The first turn of a run of messages may have none.
 #[derive(Default)]
-pub(crate) struct Turn<'a> {
-    pub(crate) asked: Option<&'a Asked>,
+pub(crate) struct TurnFacts<'a> {
+    pub(crate) asked: Option<&'a UserInput>,
     pub(crate) deeds: Vec<&'a Deed>,
     /// Everything the model said, with the number of deeds before it.
     pub(crate) said: Vec<(usize, &'a str)>,
 }
 
 /// Something that went wrong.
-pub(crate) struct Failure<'a> {
+pub(crate) struct ObservedFailure<'a> {
     /// What was tried.
     pub(crate) what: String,
     pub(crate) key: String,
@@ -45,7 +45,7 @@ pub(crate) struct Failure<'a> {
     place: usize,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> TurnFacts<'a> {
     /// What the model said after it had done everything. Where it says what it does next, it has not.
     pub(crate) fn answer(&self) -> Option<&'a str> {
         let (done, text) = self.said.last()?;
@@ -61,14 +61,14 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl<'a> Notes<'a> {
+impl<'a> Timeline<'a> {
     pub(crate) fn of(facts: &'a Facts) -> Self {
-        let mut turns = vec![Turn::default()];
+        let mut turns = vec![TurnFacts::default()];
         for fact in facts.iter() {
-            if let Fact::Asked(asked) = fact {
-                turns.push(Turn {
+            if let Fact::UserInput(asked) = fact {
+                turns.push(TurnFacts {
                     asked: Some(asked),
-                    ..Turn::default()
+                    ..TurnFacts::default()
                 });
                 continue;
             }
@@ -77,7 +77,7 @@ impl<'a> Notes<'a> {
             match fact {
                 Fact::Said(text) => turn.said.push((turn.deeds.len(), text)),
                 Fact::Did(deed) => turn.deeds.push(deed),
-                Fact::Asked(_) => {}
+                Fact::UserInput(_) => {}
             }
         }
         if turns[0].is_empty() {
@@ -106,7 +106,7 @@ impl<'a> Notes<'a> {
         }
     }
 
-    pub(crate) fn inputs(&self) -> impl DoubleEndedIterator<Item = &'a Asked> {
+    pub(crate) fn inputs(&self) -> impl DoubleEndedIterator<Item = &'a UserInput> {
         self.turns.iter().filter_map(|turn| turn.asked)
     }
 
@@ -131,8 +131,8 @@ impl<'a> Notes<'a> {
             }
             match &deed.outcome {
                 // It was never run.
-                Outcome::Failed(why) if why.contains(SIBLING_FAILED) => {}
-                Outcome::Failed(why) => {
+                ActionOutcome::Failed(why) if why.contains(SIBLING_FAILED) => {}
+                ActionOutcome::Failed(why) => {
                     self.passed.retain(|passed| *passed != key);
                     if let Some(at) = known {
                         let failure = &mut self.failures[open[at]];
@@ -141,7 +141,7 @@ impl<'a> Notes<'a> {
                         failure.why = why;
                     } else {
                         open.push(self.failures.len());
-                        self.failures.push(Failure {
+                        self.failures.push(ObservedFailure {
                             what: what(deed, self.root),
                             key,
                             times: 1,
@@ -153,7 +153,7 @@ impl<'a> Notes<'a> {
                         });
                     }
                 }
-                Outcome::Passed(_) => {
+                ActionOutcome::Passed(_) => {
                     if let Some(at) = known {
                         let failure = &mut self.failures[open.remove(at)];
                         failure.mended = true;
@@ -164,7 +164,7 @@ impl<'a> Notes<'a> {
                         self.passed.push(key);
                     }
                 }
-                Outcome::Open => {}
+                ActionOutcome::Open => {}
             }
             if matches!(deed.call.act, Act::Edit | Act::Write) && !deed.failed() {
                 change = doing.map(|doing| (place, doing));

@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 use palimpsest_types::message::{Block, Message, ResultContent};
 use palimpsest_types::tokens::{Counter, estimate_text};
 
-use super::call::Act;
+use super::action_outcome::ActionOutcome;
 use super::facts::{Deed, Fact, Facts};
 use super::lessons::lessons;
-use super::notes::Notes;
-use super::outcome::Outcome;
+use super::notes::Timeline;
 use super::steps::{Likeness, Naming, steps};
 use super::text::{clip, gist, quoted, sentences};
+use super::tool_action::Act;
 
 /// What a paragraph has at most.
 const MAX_TOKENS: u32 = 120;
@@ -65,7 +65,7 @@ pub(super) fn decides(sentence: &str) -> bool {
 /// decided. What matters least goes when it does not fit.
 pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     let facts = Facts::of(messages);
-    let notes = Notes::of(&facts);
+    let notes = Timeline::of(&facts);
     let deeds: Vec<&Deed> = notes.deeds().collect();
     let naming = Naming {
         root: facts.root(),
@@ -121,7 +121,7 @@ pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
 }
 
 /// A decision in the span, or else its last words.
-fn conclusion(notes: &Notes<'_>, max: usize) -> Option<String> {
+fn conclusion(notes: &Timeline<'_>, max: usize) -> Option<String> {
     let said = || {
         notes
             .turns
@@ -164,11 +164,11 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
     let facts = Facts::of(messages);
     // Where a call like it was made last.
     let mut last: HashMap<Likeness<'_>, usize> = HashMap::new();
-    let mut known = Known::default();
+    let mut known = SeenNames::default();
     let mut repeated = 0_usize;
     for fact in facts.iter() {
         match fact {
-            Fact::Asked(asked) => features.decisions += lessons(&asked.words).len(),
+            Fact::UserInput(asked) => features.decisions += lessons(&asked.words).len(),
             Fact::Said(text) => {
                 features.decisions += sentences(text).filter(|sentence| decides(sentence)).count();
             }
@@ -191,19 +191,19 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
 
 /// What is listed already.
 #[derive(Default)]
-struct Known<'d> {
+struct SeenNames<'d> {
     paths: HashSet<&'d str>,
     symbols: HashSet<&'d str>,
 }
 
 impl SpanFeatures {
-    fn take<'d>(&mut self, deed: &'d Deed, known: &mut Known<'d>) {
+    fn take<'d>(&mut self, deed: &'d Deed, known: &mut SeenNames<'d>) {
         let path = match deed.call.act {
             Act::Read | Act::Edit | Act::Write => &deed.call.target,
             Act::Search => &deed.call.place,
             _ => return,
         };
-        if !path.is_empty() && deed.outcome != Outcome::Open && known.paths.insert(path) {
+        if !path.is_empty() && deed.outcome != ActionOutcome::Open && known.paths.insert(path) {
             self.paths.push(path.clone());
         }
         for name in &deed.call.symbols {
@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
     use palimpsest_types::ids::MessageId;
-    use palimpsest_types::json::Extra;
+    use palimpsest_types::json::UnknownFields;
     use palimpsest_types::message::{Role, ToolInput, ToolUse};
 
     fn run(command: &str) -> Message {
@@ -284,7 +284,7 @@ mod tests {
             id: "id".into(),
             name: "Bash".into(),
             input: ToolInput::parse(&serde_json::json!({ "command": command }).to_string()),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         });
         Message::new(MessageId::new(Uuid::nil()), Role::Assistant, vec![call])
     }

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::call::Act;
+use super::action_outcome::ActionOutcome;
 use super::facts::Deed;
-use super::outcome::Outcome;
 use super::shell;
 use super::text::{code, count, list, quoted, times};
+use super::tool_action::Act;
 
 /// How many names a phrase lists.
 const MAX_NAMES: usize = 4;
@@ -14,7 +14,7 @@ const MAX_COMMAND: usize = 100;
 
 /// What calls have to have in common to be told in one phrase.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Group {
+enum PhraseGroup {
     Read,
     Change,
     Search,
@@ -56,7 +56,7 @@ pub(crate) fn short<'a>(path: &'a str, root: Option<&str>) -> &'a str {
 /// What was done, in order and in at most `max` phrases: neighbours that are alike fold into one, and when
 /// there are still too many, so do those that are apart. What comes last is told, whatever goes.
 pub(crate) fn steps(deeds: &[&Deed], naming: Naming<'_>, max: usize) -> Vec<String> {
-    let mut groups: Vec<(Group, Vec<&Deed>)> = Vec::new();
+    let mut groups: Vec<(PhraseGroup, Vec<&Deed>)> = Vec::new();
     for deed in deeds.iter().filter(|deed| deed.call.act != Act::Plan) {
         let group = group(deed);
         match groups.last_mut() {
@@ -102,8 +102,8 @@ impl<'d> Likeness<'d> {
     }
 }
 
-fn together(groups: Vec<(Group, Vec<&Deed>)>) -> Vec<(Group, Vec<&Deed>)> {
-    let mut all: Vec<(Group, Vec<&Deed>)> = Vec::new();
+fn together(groups: Vec<(PhraseGroup, Vec<&Deed>)>) -> Vec<(PhraseGroup, Vec<&Deed>)> {
+    let mut all: Vec<(PhraseGroup, Vec<&Deed>)> = Vec::new();
     for (group, mut deeds) in groups {
         match all.iter_mut().find(|(other, _)| *other == group) {
             Some((_, others)) => others.append(&mut deeds),
@@ -113,32 +113,32 @@ fn together(groups: Vec<(Group, Vec<&Deed>)>) -> Vec<(Group, Vec<&Deed>)> {
     all
 }
 
-fn group(deed: &Deed) -> Group {
+fn group(deed: &Deed) -> PhraseGroup {
     match deed.call.act {
-        Act::Read => Group::Read,
-        Act::Edit | Act::Write => Group::Change,
-        Act::Search => Group::Search,
-        Act::Run if shell::is_looking(&deed.call.target) => Group::Look,
-        Act::Run => Group::Run(shell::family(&deed.call.target)),
-        Act::Fetch => Group::Fetch,
-        Act::Delegate => Group::Delegate,
-        Act::Plan | Act::Other => Group::Other(deed.call.tool.to_string()),
+        Act::Read => PhraseGroup::Read,
+        Act::Edit | Act::Write => PhraseGroup::Change,
+        Act::Search => PhraseGroup::Search,
+        Act::Run if shell::is_looking(&deed.call.target) => PhraseGroup::Look,
+        Act::Run => PhraseGroup::Run(shell::family(&deed.call.target)),
+        Act::Fetch => PhraseGroup::Fetch,
+        Act::Delegate => PhraseGroup::Delegate,
+        Act::Plan | Act::Other => PhraseGroup::Other(deed.call.tool.to_string()),
     }
 }
 
-fn phrase(group: &Group, deeds: &[&Deed], naming: Naming<'_>) -> String {
+fn phrase(group: &PhraseGroup, deeds: &[&Deed], naming: Naming<'_>) -> String {
     match group {
-        Group::Read => format!("read {}", names(deeds, naming)),
-        Group::Change => changed(deeds, naming),
-        Group::Search => searched(deeds, naming),
-        Group::Look => looked(deeds),
-        Group::Run(_) => ran(deeds, naming),
-        Group::Fetch => format!("looked up {}", names(deeds, Naming::default())),
-        Group::Delegate => {
+        PhraseGroup::Read => format!("read {}", names(deeds, naming)),
+        PhraseGroup::Change => changed(deeds, naming),
+        PhraseGroup::Search => searched(deeds, naming),
+        PhraseGroup::Look => looked(deeds),
+        PhraseGroup::Run(_) => ran(deeds, naming),
+        PhraseGroup::Fetch => format!("looked up {}", names(deeds, Naming::default())),
+        PhraseGroup::Delegate => {
             let tasks = distinct(deeds.iter().map(|deed| quoted(&deed.call.target, 80)));
             format!("handed {} to a subagent", list(&tasks, 2))
         }
-        Group::Other(tool) => other(tool, deeds),
+        PhraseGroup::Other(tool) => other(tool, deeds),
     }
 }
 
@@ -209,9 +209,9 @@ fn searched(deeds: &[&Deed], naming: Naming<'_>) -> String {
     };
     let place = |deed: &Deed| code(naming.short(&deed.call.place), 80);
     let found = |deed: &Deed| match &deed.outcome {
-        Outcome::Passed(found) => found.to_string(),
-        Outcome::Failed(why) => format!("failed with {}", quoted(why, 60)),
-        Outcome::Open => "no answer yet".into(),
+        ActionOutcome::Passed(found) => found.to_string(),
+        ActionOutcome::Failed(why) => format!("failed with {}", quoted(why, 60)),
+        ActionOutcome::Open => "no answer yet".into(),
     };
     let same = deeds
         .iter()
@@ -272,10 +272,10 @@ fn ran(deeds: &[&Deed], naming: Naming<'_>) -> String {
     let failed = deeds.iter().filter(|deed| deed.failed()).count();
     let said_chars = if naming.brief { 50 } else { 100 };
     let outcome = match &last.outcome {
-        Outcome::Open => "no result yet".to_owned(),
-        Outcome::Passed(said) if said.is_empty() || naming.brief => "passed".into(),
-        Outcome::Passed(said) => format!("passed: {}", quoted(said, said_chars)),
-        Outcome::Failed(why) => format!("failed: {}", quoted(why, said_chars)),
+        ActionOutcome::Open => "no result yet".to_owned(),
+        ActionOutcome::Passed(said) if said.is_empty() || naming.brief => "passed".into(),
+        ActionOutcome::Passed(said) => format!("passed: {}", quoted(said, said_chars)),
+        ActionOutcome::Failed(why) => format!("failed: {}", quoted(why, said_chars)),
     };
     match deeds.len() {
         1 => format!("ran {command} ({outcome})"),
@@ -301,9 +301,9 @@ fn other(tool: &str, deeds: &[&Deed]) -> String {
         target => format!(" (last: {})", quoted(target, 60)),
     };
     let outcome = match &last.outcome {
-        Outcome::Failed(why) => format!(", which failed: {}", quoted(why, 80)),
-        Outcome::Open => ", which has not answered".into(),
-        Outcome::Passed(_) => String::new(),
+        ActionOutcome::Failed(why) => format!(", which failed: {}", quoted(why, 80)),
+        ActionOutcome::Open => ", which has not answered".into(),
+        ActionOutcome::Passed(_) => String::new(),
     };
     let often = if deeds.len() > 1 {
         format!(" {}", times(deeds.len()))

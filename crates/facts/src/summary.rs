@@ -2,16 +2,16 @@
 
 use palimpsest_types::memory::{Memory, SectionKind};
 use palimpsest_types::policy::SummaryStyle;
-use palimpsest_types::summary::{Document, Section};
+use palimpsest_types::summary::{SummaryDocument, SummarySection};
 
-use super::call::Act;
 use super::facts::Facts;
 use super::lessons::lessons;
 use super::memory::{before_latest, beside, block_quote, pending, root_in, told_worklog, update};
-use super::notes::Notes;
+use super::notes::Timeline;
 use super::shell;
 use super::steps::steps;
 use super::text::{clip, code, gist, list, quoted};
+use super::tool_action::Act;
 use super::user_messages::user_messages;
 
 /// Of a section that is taken from the memory.
@@ -57,15 +57,15 @@ pub fn summary(
     previous: &Memory,
     facts: &Facts,
     said: Inputs<'_>,
-) -> Document {
+) -> SummaryDocument {
     let (inputs, latest) = said.split();
     let memory = update(previous, facts)
         .fit(MAX_SECTION_TOKENS, u32::MAX)
         .memory;
-    let mut notes = Notes::of(facts);
+    let mut notes = Timeline::of(facts);
     let root = root_in(memory.body(SectionKind::Files));
     notes.root = root.as_deref();
-    let mut document = Document::new(style);
+    let mut document = SummaryDocument::new(style);
     let body = |kind| memory.body(kind);
     let state = match latest {
         Some(latest) => before_latest(body(SectionKind::State), latest),
@@ -75,28 +75,31 @@ pub fn summary(
     match style {
         SummaryStyle::NineSections => {
             document.set(
-                Section::Request,
+                SummarySection::Request,
                 &request(inputs, latest, body(SectionKind::Task)),
             );
-            document.set(Section::Concepts, &concepts(&notes, &memory));
-            document.set(Section::Files, body(SectionKind::Files));
-            document.set(Section::Errors, body(SectionKind::Errors));
-            document.set(Section::Problems, &problems(&memory));
-            document.set(Section::UserMessages, &messages());
-            document.set(Section::Pending, &pending(&state).join("\n\n"));
-            document.set(Section::Current, &current(&notes, &state));
-            document.set(Section::Next, &next_step(&notes, latest));
+            document.set(SummarySection::Concepts, &concepts(&notes, &memory));
+            document.set(SummarySection::Files, body(SectionKind::Files));
+            document.set(SummarySection::Errors, body(SectionKind::Errors));
+            document.set(SummarySection::Problems, &problems(&memory));
+            document.set(SummarySection::UserMessages, &messages());
+            document.set(SummarySection::Pending, &pending(&state).join("\n\n"));
+            document.set(SummarySection::Current, &current(&notes, &state));
+            document.set(SummarySection::Next, &next_step(&notes, latest));
         }
         SummaryStyle::Brief => {
-            document.set(Section::Done, &done(&memory));
-            document.set(Section::Doing, &current(&notes, &state));
-            document.set(Section::BriefFiles, body(SectionKind::Files));
+            document.set(SummarySection::Done, &done(&memory));
+            document.set(SummarySection::Doing, &current(&notes, &state));
+            document.set(SummarySection::BriefFiles, body(SectionKind::Files));
             let mut next = pending(&state);
             next.push(next_step(&notes, latest));
-            document.set(Section::BriefNext, &next.join("\n\n"));
-            document.set(Section::Constraints, &constraints(inputs, &messages()));
+            document.set(SummarySection::BriefNext, &next.join("\n\n"));
             document.set(
-                Section::Decisions,
+                SummarySection::Constraints,
+                &constraints(inputs, &messages()),
+            );
+            document.set(
+                SummarySection::Decisions,
                 &decisions(&notes, body(SectionKind::Learnings)),
             );
         }
@@ -137,7 +140,7 @@ fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
 }
 
 /// What was used: programs, kinds of files, what the model explained, and the commands of the work.
-fn concepts(notes: &Notes<'_>, memory: &Memory) -> String {
+fn concepts(notes: &Timeline<'_>, memory: &Memory) -> String {
     let mut programs: Vec<String> = Vec::new();
     let mut kinds: Vec<String> = Vec::new();
     for deed in notes.deeds() {
@@ -203,7 +206,7 @@ fn problems(memory: &Memory) -> String {
 }
 
 /// Where the work stands, without what `Pending Tasks` tells.
-fn current(notes: &Notes<'_>, state: &str) -> String {
+fn current(notes: &Timeline<'_>, state: &str) -> String {
     let pending = pending(state);
     let lines = state
         .lines()
@@ -220,7 +223,7 @@ fn current(notes: &Notes<'_>, state: &str) -> String {
 }
 
 /// What the user and the model said last, word for word: what comes next is theirs to say.
-fn next_step(notes: &Notes<'_>, latest: Option<&str>) -> String {
+fn next_step(notes: &Timeline<'_>, latest: Option<&str>) -> String {
     if latest.is_some() {
         return "Go on with the latest request, which follows word for word after this summary."
             .into();
@@ -230,14 +233,14 @@ fn next_step(notes: &Notes<'_>, latest: Option<&str>) -> String {
     };
     let asked = quoted(&asked.words, 600);
     let turn = notes.turns.last();
-    if let Some(answer) = turn.and_then(super::notes::Turn::answer) {
+    if let Some(answer) = turn.and_then(super::notes::TurnFacts::answer) {
         format!(
             "The user's latest request was: {asked}. It was answered, ending with {}. Wait for what the user says next, \
          unless something of it is still to be done.",
             quoted(&last_of(answer), 300)
         )
     } else {
-        let said = turn.and_then(super::notes::Turn::last_words);
+        let said = turn.and_then(super::notes::TurnFacts::last_words);
         let said = said.map(|words| {
             format!(
                 " The last words on it were {}.",
@@ -288,7 +291,7 @@ fn constraints(inputs: &[&str], messages: &str) -> String {
 }
 
 /// Sentences in which the model says what it chose, behind those of earlier summaries.
-fn decisions(notes: &Notes<'_>, learnings: &str) -> String {
+fn decisions(notes: &Timeline<'_>, learnings: &str) -> String {
     let said = notes
         .turns
         .iter()

@@ -2,13 +2,13 @@
 
 use expect_test::expect;
 use palimpsest_types::ids::MessageId;
-use palimpsest_types::json::Extra;
+use palimpsest_types::json::UnknownFields;
 use palimpsest_types::memory::{Memory, SectionKind};
 use palimpsest_types::message::{
-    Block, Kind, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
+    Block, Message, MessageKind, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_types::policy::SummaryStyle;
-use palimpsest_types::summary::Section;
+use palimpsest_types::summary::SummarySection;
 use palimpsest_types::tokens::estimate_text;
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -32,7 +32,7 @@ fn calls(id: &str, name: &str, input: &str) -> Message {
         id: id.into(),
         name: name.into(),
         input: ToolInput::parse(input),
-        extra: Extra::default(),
+        extra: UnknownFields::default(),
     });
     message(Role::Assistant, vec![call])
 }
@@ -42,7 +42,7 @@ fn returns(id: &str, text: &str, is_error: Option<bool>) -> Message {
         tool_use_id: id.into(),
         content: ResultContent::Text(text.into()),
         is_error,
-        extra: Extra::default(),
+        extra: UnknownFields::default(),
     });
     message(Role::User, vec![result])
 }
@@ -227,10 +227,10 @@ fn p25_a_tools_words_never_become_the_users() {
         inputs,
     );
     for section in [
-        Section::Request,
-        Section::UserMessages,
-        Section::Next,
-        Section::Pending,
+        SummarySection::Request,
+        SummarySection::UserMessages,
+        SummarySection::Next,
+        SummarySection::Pending,
     ] {
         assert!(
             !document
@@ -424,11 +424,11 @@ fn a_summary_has_what_the_next_one_needs() {
         inputs(false),
     );
     let body = |section| nine.body(section).unwrap_or_default();
-    assert!(body(Section::Request).contains("> Please make the parser accept empty input."));
-    assert_eq!(body(Section::UserMessages).matches("> ").count(), 2);
-    assert!(body(Section::Pending).contains("“Type” (under way)"));
+    assert!(body(SummarySection::Request).contains("> Please make the parser accept empty input."));
+    assert_eq!(body(SummarySection::UserMessages).matches("> ").count(), 2);
+    assert!(body(SummarySection::Pending).contains("“Type” (under way)"));
     assert!(
-        body(Section::Next)
+        body(SummarySection::Next)
             .starts_with("Go on with the latest request: “No, an empty input is an error.")
     );
     let brief = summary(
@@ -438,11 +438,11 @@ fn a_summary_has_what_the_next_one_needs() {
         inputs(false),
     );
     for section in [
-        Section::Done,
-        Section::Doing,
-        Section::BriefFiles,
-        Section::BriefNext,
-        Section::Constraints,
+        SummarySection::Done,
+        SummarySection::Doing,
+        SummarySection::BriefFiles,
+        SummarySection::BriefNext,
+        SummarySection::Constraints,
     ] {
         assert!(brief.body(section).is_some(), "{section:?}");
     }
@@ -468,7 +468,7 @@ fn facts_are_bounded_and_the_users_words_stay() {
 #[test]
 fn what_is_no_part_of_the_conversation_is_no_fact() {
     let mut all = [user("a summary"), user("meta"), user("hidden")];
-    all[0].kind = Kind::Summary;
+    all[0].kind = MessageKind::Summary;
     all[1].machine_generated = true;
     all[2].transcript_only = true;
     assert!(Facts::of(&all).is_empty());

@@ -17,7 +17,7 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
-use palimpsest_engine::sessions::{Policies, Sessions};
+use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::{
     CompactRequest, Format, Level, MessageInput, Payload, PrepareContextRequest,
@@ -63,7 +63,7 @@ impl Bench {
             Arc::new(MemoryLog::new()),
             Arc::clone(&clock),
             Arc::new(Limits::default()),
-            Policies::new(&overlay, []).unwrap(),
+            DefaultPolicies::new(&overlay, []).unwrap(),
             1 << 30,
         );
         let blobs = Arc::new(Blobs::in_memory());

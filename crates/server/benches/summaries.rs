@@ -19,7 +19,7 @@ use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
-use palimpsest_engine::sessions::{Policies, Sessions};
+use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, Format, MessageInput, Payload, message_input,
@@ -64,7 +64,7 @@ impl Bench {
             takes_over_from: None,
         }));
         let limits = Arc::new(Limits::default());
-        let policies = Policies::default();
+        let policies = DefaultPolicies::default();
         let sessions = Sessions::new(log, Arc::clone(&clock), limits, policies, 1 << 30);
         let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
         let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
@@ -134,7 +134,7 @@ impl Bench {
         let settled = |session: &Session| {
             let now = self.clock.now();
             let is_due = memory_due(session, now).is_some_and(|due| due <= now);
-            !is_due && session.notes().running.is_none()
+            !is_due && session.memory().running.is_none()
         };
         while !self.sessions.read(&key, settled).await.unwrap() {
             tokio::time::sleep(Duration::from_millis(5)).await;

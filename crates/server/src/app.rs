@@ -5,11 +5,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use palimpsest_engine::quotas::Quotas;
-use palimpsest_engine::sessions::{Policies, Sessions};
+use palimpsest_engine::quotas::QuotaTracker;
+use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Owner;
-use palimpsest_store::sled::InHand;
+use palimpsest_store::sled::PendingWrites;
 use palimpsest_worker::sessions;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -18,23 +18,23 @@ use tonic::service::Routes;
 
 use crate::errors::BoxError;
 use crate::grpc::Services;
-use crate::hooks::Hooks;
+use crate::hooks::HookEndpoints;
 use crate::metrics::Sampler;
-use crate::serve::{App, Backend, Context};
+use crate::serve::{App, Backend, ServerContext};
 use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
 use crate::upkeep::Upkeep;
 use crate::{LOG_FOLDER, store, summarizer};
 
 /// Opens the store and builds what is served.
-pub async fn build(context: Context) -> Result<App, BoxError> {
+pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     let metrics = &context.metrics;
-    let in_hand = InHand::counted_by(Arc::clone(&context.changes));
+    let in_hand = PendingWrites::counted_by(Arc::clone(&context.changes));
     let engine = store::open(&context.config, metrics, in_hand).await?;
     metrics.watch_store(&engine);
     let log = engine.log();
     let limits = Arc::new(context.config.limits.clone());
     let settings = &context.config.policy;
-    let policies = Policies::new(&settings.server, &settings.projects)?;
+    let policies = DefaultPolicies::new(&settings.server, &settings.projects)?;
     policies.prepare().await;
     let sessions = Sessions::new(
         Arc::clone(&log),
@@ -46,7 +46,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     let owner = Owner::of(&*log).await?;
     let blobs = Arc::new(store::open_blobs(&context.config, owner).await?);
     let clock = Arc::clone(&context.clock);
-    let quotas = Arc::new(Quotas::new(context.config.quotas.clone(), clock));
+    let quotas = Arc::new(QuotaTracker::new(context.config.quotas.clone(), clock));
     let sessions = sessions
         .with_blobs(Arc::clone(&blobs))
         .with_quotas(Arc::clone(&quotas))
@@ -70,7 +70,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         let (clock, ids) = (&context.clock, &context.ids);
         let worker = sessions::worker(&sessions, &blobs, clock, ids, config, models.clone());
         let worker = worker.with_stats(context.summaries.clone());
-        Running::start(|stop| worker.run(stop))
+        BackgroundTask::start(|stop| worker.run(stop))
     });
     let watched = Arc::clone(&sessions);
     let (of_upkeep, blobs_of_upkeep) = (Arc::clone(&sessions), Arc::clone(&blobs));
@@ -86,7 +86,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     // Where others share the log, one of them has a worker.
     .with_worker(worker.is_some() || !log.is_exclusive())
     .with_summarizer(models)
-    .with_hooks(Hooks::from_config(&context.config.hooks))
+    .with_hooks(HookEndpoints::from_config(&context.config.hooks))
     .with_metrics(context.metrics)
     .with_authentication(context.config.auth.is_on());
     let upkeep = if role.works() {
@@ -100,11 +100,11 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
             ),
             context.upkeep,
         )?;
-        Some(Running::start(|stop| upkeep.run(stop)))
+        Some(BackgroundTask::start(|stop| upkeep.run(stop)))
     } else {
         None
     };
-    let hints = Running::start(|stop| watched.follow_hints(stop));
+    let hints = BackgroundTask::start(|stop| watched.follow_hints(stop));
     let routes = if role.serves() {
         let handlers = Services {
             context: ContextHandlers(service.clone()),
@@ -127,12 +127,12 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
 }
 
 /// Work in the background, while it runs.
-struct Running {
+struct BackgroundTask {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Running {
+impl BackgroundTask {
     fn start<F>(work: impl FnOnce(CancellationToken) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -155,7 +155,7 @@ impl Running {
 /// The log and what works on it in the background, as the server's life goes.
 struct Store {
     log: Arc<dyn SessionLog>,
-    background: Mutex<[Option<Running>; 3]>,
+    background: Mutex<[Option<BackgroundTask>; 3]>,
     sampler: Mutex<Option<Sampler>>,
 }
 

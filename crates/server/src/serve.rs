@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
-use palimpsest_engine::quotas::Quotas;
+use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_settings::Config;
 use palimpsest_store::StoreError;
-use palimpsest_worker::Stats;
+use palimpsest_worker::WorkerStats;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -23,9 +23,9 @@ use tonic::service::Routes;
 use crate::access::{Access, LoadError};
 use crate::admin;
 use crate::errors::BoxError;
-use crate::grpc::{self, Admission, Edge, Gate, Health, InFlight, Mutations, Tls};
+use crate::grpc::{self, Authn, CallLimits, Edge, Health, InFlight, Mutations, ServerTls};
 use crate::metrics::Metrics;
-use crate::net::{self, AdminListener, Connections, Door};
+use crate::net::{self, Acceptor, AdminListener, Connections};
 use crate::upkeep;
 
 /// How long the admin port may take to close: its calls take no time.
@@ -63,7 +63,7 @@ pub enum ServeError {
 
 /// What handlers are built with.
 #[derive(Debug, Clone)]
-pub struct Context {
+pub struct ServerContext {
     /// The settings.
     pub config: Arc<Config>,
     /// What time it is.
@@ -75,9 +75,9 @@ pub struct Context {
     /// Cancelled when the server begins to go down: whoever waits for something should stop.
     pub draining: CancellationToken,
     /// What the worker has done.
-    pub summaries: Stats,
+    pub summaries: WorkerStats,
     /// What upkeep has done.
-    pub upkeep: upkeep::Stats,
+    pub upkeep: upkeep::MaintenanceStats,
     /// What is measured.
     pub metrics: Metrics,
     /// How many changes are worked on.
@@ -100,7 +100,7 @@ pub struct App {
     /// The routes to the handlers, from [`grpc::Services::into_routes`].
     pub routes: Routes,
     /// What projects may use; without it, as much as there is.
-    pub quotas: Option<Arc<Quotas>>,
+    pub quotas: Option<Arc<QuotaTracker>>,
     /// What lies behind them.
     pub backend: Arc<dyn Backend>,
 }
@@ -108,7 +108,7 @@ pub struct App {
 /// A server that has its ports and does not serve yet.
 #[derive(Debug)]
 pub struct Server {
-    context: Context,
+    context: ServerContext,
     listener: TcpListener,
     admin: TcpListener,
 }
@@ -120,14 +120,14 @@ impl Server {
         let listener = bind("listen", config.listen).await?;
         let admin = bind("admin.listen", config.admin.listen).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let context = Context {
+        let context = ServerContext {
             config: Arc::new(config),
             ids: Arc::new(IdSource::random(Arc::clone(&clock))),
             clock,
             mutations: Mutations::default(),
             draining: CancellationToken::new(),
-            summaries: Stats::default(),
-            upkeep: upkeep::Stats::default(),
+            summaries: WorkerStats::default(),
+            upkeep: upkeep::MaintenanceStats::default(),
             metrics: Metrics::default(),
             changes: Arc::default(),
         };
@@ -167,7 +167,7 @@ impl Server {
     /// calls in flight finish, worker and store close.
     pub async fn run<B, F>(self, build: B, stop: CancellationToken) -> Result<(), ServeError>
     where
-        B: FnOnce(Context) -> F,
+        B: FnOnce(ServerContext) -> F,
         F: Future<Output = Result<App, BoxError>>,
     {
         let addresses = (self.address().ok(), self.admin_address().ok());
@@ -177,15 +177,15 @@ impl Server {
             admin,
         } = self;
         let health = Health::new().await;
-        let admission = Admission::new(
+        let admission = CallLimits::new(
             &context.config.grpc,
             Arc::clone(&context.changes),
             context.draining.clone(),
         );
-        let share = net::Share::of_process(context.config.grpc.max_connections);
+        let share = net::ConnectionLimits::of_process(context.config.grpc.max_connections);
         let connections = Connections::new(share.grpc);
         context.metrics.watch_connections(&connections);
-        let door = Door::new(admin, Connections::new(share.admin), None);
+        let door = Acceptor::new(admin, Connections::new(share.admin), None);
         let admin = Admin::start(door, &context, &health, &admission);
 
         // Before the store is opened: keys or certificates that cannot be used must not cost that.
@@ -202,7 +202,7 @@ impl Server {
             admission.clone(),
             Arc::clone(&context.clock),
             Arc::clone(&context.ids),
-            (Gate::new(access), app.quotas),
+            (Authn::new(access), app.quotas),
             context.metrics.clone(),
         );
         let config = Arc::clone(&context.config);
@@ -258,10 +258,15 @@ async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener,
 }
 
 /// Who may enter and how, from files that are looked at as long as the server runs.
-async fn entrance(context: &Context) -> Result<(Option<Arc<Access>>, Option<Tls>), BoxError> {
+async fn entrance(
+    context: &ServerContext,
+) -> Result<(Option<Arc<Access>>, Option<ServerTls>), BoxError> {
     let (config, clock) = (Arc::clone(&context.config), Arc::clone(&context.clock));
     let open = move || -> Result<_, LoadError> {
-        Ok((Access::open(&config.auth, clock)?, Tls::open(&config.tls)?))
+        Ok((
+            Access::open(&config.auth, clock)?,
+            ServerTls::open(&config.tls)?,
+        ))
     };
     let (access, tls) = spawn_blocking(open).await??;
     let (every, stop) = (&context.config.auth.reload_ms, &context.draining);
@@ -345,7 +350,11 @@ async fn watch_store(
 type Serving = JoinHandle<()>;
 
 /// Waits for calls and changes in flight, though not for ever.
-async fn drain(context: &Context, admission: &Admission, serving: Serving) -> Result<(), BoxError> {
+async fn drain(
+    context: &ServerContext,
+    admission: &CallLimits,
+    serving: Serving,
+) -> Result<(), BoxError> {
     let limit = Duration::from_millis(context.config.shutdown.drain_ms);
     let stop = serving.abort_handle();
     let finished = async {
@@ -379,7 +388,7 @@ async fn drain(context: &Context, admission: &Admission, serving: Serving) -> Re
 
 /// Returns when nothing has been under way for a while, whatever connections are still open: a client that
 /// does not close one when it is asked to must not hold up the end.
-async fn nothing_goes_on(context: &Context, admission: &Admission) {
+async fn nothing_goes_on(context: &ServerContext, admission: &CallLimits) {
     let mut quiet = Duration::ZERO;
     while quiet < IDLE_CLOSE {
         sleep(IDLE_LOOK).await;
@@ -400,7 +409,12 @@ struct Admin {
 }
 
 impl Admin {
-    fn start(door: Door, context: &Context, health: &Health, admission: &Admission) -> Self {
+    fn start(
+        door: Acceptor,
+        context: &ServerContext,
+        health: &Health,
+        admission: &CallLimits,
+    ) -> Self {
         let stop = CancellationToken::new();
         context.metrics.watch_server(
             (health, &context.clock),

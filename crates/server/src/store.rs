@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use palimpsest_settings::Config;
 use palimpsest_store::blobs::{BlobError, Blobs, Owner};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions, Secret};
-use palimpsest_store::sled::{InHand, Observers, SledLog, SledOptions, copy_for_reading};
-use palimpsest_store::{SessionLog, StoreError, told};
+use palimpsest_store::sled::{Observers, PendingWrites, SledLog, SledOptions, copy_for_reading};
+use palimpsest_store::{SessionLog, StoreError, error_chain};
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
 use tokio::task::spawn_blocking;
@@ -42,7 +42,11 @@ impl Engine {
 }
 
 /// Opens the log, for a server or a worker.
-pub async fn open(config: &Config, metrics: &Metrics, in_hand: InHand) -> Result<Engine, BoxError> {
+pub async fn open(
+    config: &Config,
+    metrics: &Metrics,
+    in_hand: PendingWrites,
+) -> Result<Engine, BoxError> {
     make_folder(&config.data_dir).await?;
     if config.store.postgres.url.is_some() {
         let log = PostgresLog::open(&database(config)?).await?;
@@ -50,7 +54,7 @@ pub async fn open(config: &Config, metrics: &Metrics, in_hand: InHand) -> Result
     }
     let mut options = embedded(config);
     options.observers = Observers::new(metrics.clone());
-    options.in_hand = in_hand;
+    options.pending_writes = in_hand;
     Ok(Engine::Embedded(open_embedded(options).await?))
 }
 
@@ -71,7 +75,7 @@ pub async fn make_folder(folder: &Path) -> Result<(), BoxError> {
 }
 
 /// A log that is open for reading, with the copy that it is read from.
-pub struct Readable {
+pub struct ReadOnlyLog {
     /// The log.
     pub log: Arc<dyn SessionLog>,
     /// Removed with its value.
@@ -80,13 +84,13 @@ pub struct Readable {
 
 /// Opens the log that the settings name, for a command that only reads it: it is there, and stays as it is. An embedded
 /// store is copied into `scratch` first, because opening one writes and recovers what a crash left.
-pub async fn open_existing(config: &Config, scratch: &Path) -> Result<Readable, BoxError> {
+pub async fn open_existing(config: &Config, scratch: &Path) -> Result<ReadOnlyLog, BoxError> {
     if config.store.postgres.url.is_some() {
         let options = PostgresOptions {
             auto_migrate: false,
             ..database(config)?
         };
-        return Ok(Readable {
+        return Ok(ReadOnlyLog {
             log: Arc::new(PostgresLog::open(&options).await?),
             _copy: None,
         });
@@ -111,7 +115,7 @@ pub async fn open_existing(config: &Config, scratch: &Path) -> Result<Readable, 
         ..options
     });
     let log = opened.await.map_err(|error| of_the_store(error, dir))?;
-    Ok(Readable {
+    Ok(ReadOnlyLog {
         log,
         _copy: Some(copy),
     })
@@ -251,7 +255,7 @@ pub async fn open_blobs(config: &Config, owner: Owner) -> Result<Blobs, BoxError
         Ok(Ok(())) => {}
         Ok(Err(error)) if error.is_final() => return Err(format!("{location}: {error}").into()),
         Ok(Err(error)) => {
-            let error = told(&error);
+            let error = error_chain(&error);
             tracing::warn!(
                 location,
                 error,

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use palimpsest_engine::models::{Model, ModelLimits, Models};
 use palimpsest_settings::{ModelConfig, ModelProvider, SummarizerConfig};
 use palimpsest_summarize::{
-    Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap, Reply,
-    Request, SecretSource, Stop, Summarizer,
+    Anthropic, Auth, Chain, CircuitBreakerSettings, Error, Link, ModelEndpoint, OpenAi, OutputCap,
+    Request, SecretSource, Stop, Summarizer, SummaryReply,
 };
 use tokio::time::Instant;
 
@@ -16,15 +16,15 @@ use crate::metrics::Metrics;
 use crate::telemetry::outgoing;
 
 /// Asks a model, and measures how that went.
-struct Measured {
+struct MeteredSummarizer {
     endpoint: &'static str,
     chain: Arc<Chain>,
     metrics: Metrics,
 }
 
 #[async_trait]
-impl Summarizer for Measured {
-    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+impl Summarizer for MeteredSummarizer {
+    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
         let began = Instant::now();
         let result = self.chain.summarize(request).await;
         let outcome = match &result {
@@ -86,7 +86,7 @@ fn model(
         .base_url
         .as_ref()
         .map_or(own_place, |url| url.as_str());
-    let mut endpoint = Endpoint::new(base_url, auth, name)?;
+    let mut endpoint = ModelEndpoint::new(base_url, auth, name)?;
     endpoint.trace = outgoing;
     endpoint.http.call_timeout = Duration::from_millis(config.timeout_ms);
     let asks: Arc<dyn Summarizer> = match settings.provider {
@@ -98,10 +98,10 @@ fn model(
     let link = Link {
         name: name.to_owned(),
         summarizer: asks,
-        breaker: BreakerSettings::default(),
+        breaker: CircuitBreakerSettings::default(),
     };
     let chain = Arc::new(Chain::new(vec![link], config.concurrency));
-    let measured = Measured {
+    let measured = MeteredSummarizer {
         endpoint: endpoint_name,
         chain: Arc::clone(&chain),
         metrics: metrics.clone(),

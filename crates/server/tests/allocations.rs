@@ -12,7 +12,7 @@ use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
 use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
-use palimpsest_engine::sessions::{Policies, Sessions};
+use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
@@ -61,7 +61,7 @@ impl Client {
             Arc::new(MemoryLog::new()),
             Arc::clone(&clock),
             Arc::new(Limits::default()),
-            Policies::new(&overlay, []).unwrap(),
+            DefaultPolicies::new(&overlay, []).unwrap(),
             1 << 30,
         );
         let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));

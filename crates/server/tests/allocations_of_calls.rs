@@ -11,7 +11,7 @@ use std::sync::Arc;
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
-use palimpsest_engine::sessions::{Policies, Sessions};
+use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
@@ -49,7 +49,7 @@ impl Client {
             Arc::new(MemoryLog::new()),
             Arc::clone(&clock),
             Arc::new(Limits::default()),
-            Policies::default(),
+            DefaultPolicies::default(),
             1 << 30,
         );
         let service = Service::new(

@@ -8,13 +8,13 @@ use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
 use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
-use palimpsest_engine::sessions::{Policies, Sessions};
+use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::session_service_server::SessionService as _;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, CallToolRequest, GetSessionRequest, ListSessionsRequest,
 };
-use palimpsest_server::grpc::{Mutations, Ticket};
+use palimpsest_server::grpc::{CallContext, Mutations};
 use palimpsest_server::services::{ContextHandlers, Service, SessionHandlers};
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
@@ -28,7 +28,7 @@ fn service() -> Service {
         Arc::new(MemoryLog::new()),
         Arc::clone(&clock),
         Arc::new(Limits::default()),
-        Policies::new(&Overlay::default(), []).unwrap(),
+        DefaultPolicies::new(&Overlay::default(), []).unwrap(),
         1 << 20,
     );
     Service::new(
@@ -46,7 +46,7 @@ async fn a_handler_without_a_caller_answers_internal() {
     let service = service().with_authentication(true);
     let context = ContextHandlers(service.clone());
     let sessions = SessionHandlers(service);
-    for ticket in [None, Some(Ticket::default())] {
+    for ticket in [None, Some(CallContext::default())] {
         macro_rules! internal {
             ($handlers:ident.$rpc:ident($message:expr)) => {
                 let mut request = Request::new($message);

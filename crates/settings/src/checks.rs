@@ -6,7 +6,7 @@ use palimpsest_core::policy::{Overlay, Preset, ThresholdBasis, WindowHint};
 use serde_json::Value as Json;
 
 use crate::hooks::PREFIX;
-use crate::problem::{Origin, Problem};
+use crate::problem::{ConfigProblem, SettingOrigin};
 use crate::{Config, Role, otlp, summarizer};
 
 /// Settings that do not go together.
@@ -220,7 +220,10 @@ fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str
 }
 
 /// Everything that keeps the endpoints from being called.
-pub(crate) fn hooks(config: &Config, origins: &BTreeMap<String, Origin>) -> Vec<Problem> {
+pub(crate) fn hooks(
+    config: &Config,
+    origins: &BTreeMap<String, SettingOrigin>,
+) -> Vec<ConfigProblem> {
     let hooks = &config.hooks;
     let mut found = Vec::new();
     let mut check = |fine: bool, key: String, what: &str| {
@@ -231,8 +234,8 @@ pub(crate) fn hooks(config: &Config, origins: &BTreeMap<String, Origin>) -> Vec<
             let origin = origins
                 .get(&key)
                 .or_else(|| of_section().map(|(_, origin)| origin));
-            found.push(Problem {
-                origin: origin.cloned().unwrap_or(Origin::Default),
+            found.push(ConfigProblem {
+                origin: origin.cloned().unwrap_or(SettingOrigin::Default),
                 key: Some(key),
                 what: what.to_owned(),
             });

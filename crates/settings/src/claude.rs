@@ -51,10 +51,10 @@ const VARIABLES: [(&str, Effect); 7] = [
 ];
 
 /// A variable, and the settings that it gives with their value; or what is wrong with it.
-pub(crate) type Meant = (&'static str, Result<Vec<(&'static str, Raw)>, String>);
+pub(crate) type VariableSettings = (&'static str, Result<Vec<(&'static str, Raw)>, String>);
 
 /// What the variables say; an empty one says nothing.
-pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> {
+pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<VariableSettings> {
     let meant = |(name, effect): &(&'static str, Effect)| {
         let value = value_of(name).filter(|value| !value.trim().is_empty())?;
         Some((*name, means(effect, value)))

@@ -3,8 +3,8 @@
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::{Overlay, Prices};
+use palimpsest_engine::maintenance::{RetentionConfig, SweepConfig};
 use palimpsest_engine::quotas::QuotasConfig;
-use palimpsest_engine::upkeep::{RetentionConfig, SweepConfig};
 use palimpsest_worker::WorkerConfig;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -8,48 +8,48 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::FieldKind;
-use crate::policy::{self, Found, Scope};
-use crate::problem::{Origin, Problem};
-use crate::quotas::GivenQuota;
+use crate::policy::{self, PathMatch, PolicyScope};
+use crate::problem::{ConfigProblem, SettingOrigin};
+use crate::quotas::QuotaOverride;
 use crate::settings::{SETTINGS, Setting, by_key};
 use crate::suggest::did_you_mean;
 use crate::value::Raw;
 
 /// A setting that a file gives.
-pub(crate) struct Given {
+pub(crate) struct FileSetting {
     pub(crate) setting: &'static Setting,
     pub(crate) raw: Raw,
-    pub(crate) origin: Origin,
+    pub(crate) origin: SettingOrigin,
 }
 
 /// A setting of a policy that a file gives.
-pub(crate) struct GivenPolicy {
-    pub(crate) scope: Scope,
+pub(crate) struct FilePolicySetting {
+    pub(crate) scope: PolicyScope,
     pub(crate) path: Vec<String>,
     pub(crate) value: Json,
-    pub(crate) origin: Origin,
+    pub(crate) origin: SettingOrigin,
 }
 
 /// What a file says.
-pub(crate) struct Read {
-    pub(crate) given: Vec<Given>,
-    pub(crate) policies: Vec<GivenPolicy>,
+pub(crate) struct ParsedFile {
+    pub(crate) given: Vec<FileSetting>,
+    pub(crate) policies: Vec<FilePolicySetting>,
     /// Quotas of single projects.
-    pub(crate) quotas: Vec<GivenQuota>,
+    pub(crate) quotas: Vec<QuotaOverride>,
     /// What projects want of retention: the project and the setting's name.
-    pub(crate) retention: Vec<(ProjectId, String, Raw, Origin)>,
+    pub(crate) retention: Vec<(ProjectId, String, Raw, SettingOrigin)>,
     /// Settings of hook endpoints, by what stands behind `hooks.endpoints.`.
-    pub(crate) endpoints: Vec<(String, Raw, Origin)>,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) endpoints: Vec<(String, Raw, SettingOrigin)>,
+    pub(crate) problems: Vec<ConfigProblem>,
 }
 
 /// Every setting that the text gives, and every mistake in it.
-pub(crate) fn read(path: &Path, text: &str) -> Read {
+pub(crate) fn read(path: &Path, text: &str) -> ParsedFile {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut reader = Reader {
+    let mut reader = FileParser {
         path,
         text,
-        read: Read {
+        read: ParsedFile {
             given: Vec::new(),
             policies: Vec::new(),
             quotas: Vec::new(),
@@ -86,13 +86,13 @@ fn unquoted(text: &str, at: usize) -> Option<&str> {
         .then_some(key)
 }
 
-struct Reader<'a> {
+struct FileParser<'a> {
     path: &'a Path,
     text: &'a str,
-    read: Read,
+    read: ParsedFile,
 }
 
-impl Reader<'_> {
+impl FileParser<'_> {
     fn table(&mut self, prefix: &str, table: &DeTable<'_>) {
         for (name, value) in in_order(table) {
             match (prefix, &**name.get_ref(), value.get_ref()) {
@@ -149,10 +149,10 @@ impl Reader<'_> {
         }
     }
 
-    fn quotas(&mut self, scope: &Scope, table: &DeTable<'_>) {
+    fn quotas(&mut self, scope: &PolicyScope, table: &DeTable<'_>) {
         let Some(project) = scope else { return };
         for (name, value) in in_order(table) {
-            let given = GivenQuota {
+            let given = QuotaOverride {
                 project: project.clone(),
                 name: name.get_ref().to_string(),
                 raw: raw(value.get_ref()),
@@ -163,7 +163,7 @@ impl Reader<'_> {
     }
 
     /// How long a project's sessions are kept.
-    fn retention(&mut self, scope: &Scope, table: &DeTable<'_>) {
+    fn retention(&mut self, scope: &PolicyScope, table: &DeTable<'_>) {
         for (name, value) in in_order(table) {
             if let Some(project) = scope {
                 let (name, at) = (name.get_ref().to_string(), name.span().start);
@@ -191,7 +191,7 @@ impl Reader<'_> {
         }
     }
 
-    fn policy(&mut self, scope: &Scope, path: &mut Vec<String>, table: &DeTable<'_>) {
+    fn policy(&mut self, scope: &PolicyScope, path: &mut Vec<String>, table: &DeTable<'_>) {
         for (name, value) in in_order(table) {
             path.push(name.get_ref().to_string());
             self.policy_entry(scope, path, name.span().start, value.get_ref());
@@ -201,37 +201,37 @@ impl Reader<'_> {
 
     fn policy_entry(
         &mut self,
-        scope: &Scope,
+        scope: &PolicyScope,
         path: &mut Vec<String>,
         at: usize,
         value: &DeValue<'_>,
     ) {
         let key = policy::key(scope, path);
         match (policy::find(path), value) {
-            (Found::Field(field), DeValue::Table(rules)) if field.kind == FieldKind::Rules => {
+            (PathMatch::Field(field), DeValue::Table(rules)) if field.kind == FieldKind::Rules => {
                 for (name, rule) in in_order(rules) {
                     path.push(name.get_ref().to_string());
                     self.give(scope, path, name.span().start, json(rule.get_ref()));
                     path.pop();
                 }
             }
-            (Found::Field(field), value) => match policy::read(&field.kind, &raw(value)) {
+            (PathMatch::Field(field), value) => match policy::read(&field.kind, &raw(value)) {
                 Ok(value) => self.give(scope, path, at, value),
                 Err(what) => self.problem(at, Some(key), what),
             },
-            (Found::Section, DeValue::Table(table)) => self.policy(scope, path, table),
-            (Found::Section, _) => {
+            (PathMatch::Section, DeValue::Table(table)) => self.policy(scope, path, table),
+            (PathMatch::Section, _) => {
                 self.problem(at, None, format!("{key} is a section: write [{key}]"));
             }
-            (Found::Nothing, _) => {
+            (PathMatch::Nothing, _) => {
                 let hint = policy::did_you_mean(scope, path);
                 self.problem(at, None, format!("{key} is not a setting{hint}"));
             }
         }
     }
 
-    fn give(&mut self, scope: &Scope, path: &[String], at: usize, value: Json) {
-        let given = GivenPolicy {
+    fn give(&mut self, scope: &PolicyScope, path: &[String], at: usize, value: Json) {
+        let given = FilePolicySetting {
             scope: scope.clone(),
             path: path.to_vec(),
             value,
@@ -256,7 +256,7 @@ impl Reader<'_> {
             (DeValue::Table(table), None) if is_section => self.table(&key, table),
             (value, Some(setting)) => {
                 let origin = self.origin(at);
-                self.read.given.push(Given {
+                self.read.given.push(FileSetting {
                     setting,
                     raw: raw(value),
                     origin,
@@ -273,9 +273,9 @@ impl Reader<'_> {
         }
     }
 
-    fn origin(&self, at: usize) -> Origin {
+    fn origin(&self, at: usize) -> SettingOrigin {
         let before = self.text.get(..at).unwrap_or(self.text);
-        Origin::File {
+        SettingOrigin::File {
             path: self.path.to_owned(),
             line: 1 + before.matches('\n').count(),
         }
@@ -283,7 +283,7 @@ impl Reader<'_> {
 
     fn problem(&mut self, at: usize, key: Option<String>, what: String) {
         let origin = self.origin(at);
-        self.read.problems.push(Problem { origin, key, what });
+        self.read.problems.push(ConfigProblem { origin, key, what });
     }
 }
 

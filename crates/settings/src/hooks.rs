@@ -124,7 +124,7 @@ impl Value for Option<EndpointUrl> {
 }
 
 /// One setting of an endpoint.
-pub(crate) struct Field {
+pub(crate) struct EndpointField {
     pub(crate) name: &'static str,
     pub(crate) doc: &'static str,
     set: fn(&mut EndpointConfig, &Raw) -> Result<(), String>,
@@ -133,7 +133,7 @@ pub(crate) struct Field {
 
 macro_rules! fields {
     ($($name:ident $(in $range:expr)?, $doc:literal;)*) => {
-        pub(crate) const FIELDS: &[Field] = &[$(Field {
+        pub(crate) const FIELDS: &[EndpointField] = &[$(EndpointField {
             name: stringify!($name),
             doc: $doc,
             set: |config, raw| {

@@ -40,11 +40,11 @@ pub use config::{
     ShutdownConfig, StoreConfig,
 };
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
-pub use load::{Flags, Loaded, load};
+pub use load::{Flags, LoadedConfig, load};
 pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
 pub use policy_fields::{FieldKind, PolicyField, policy_fields};
 pub use postgres::{DatabaseUrl, PostgresConfig, SchemaName};
-pub use problem::{ConfigErrors, Origin, Problem};
+pub use problem::{ConfigErrors, ConfigProblem, SettingOrigin};
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
     BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,

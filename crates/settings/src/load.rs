@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use palimpsest_core::ids::ProjectId;
 
-use crate::policy::{self, Policies};
-use crate::problem::{ConfigErrors, Origin, Problem};
-use crate::quotas::GivenQuota;
+use crate::policy::{self, PolicySettings};
+use crate::problem::{ConfigErrors, ConfigProblem, SettingOrigin};
+use crate::quotas::QuotaOverride;
 use crate::settings::{SETTINGS, Setting, by_key, by_variable};
 use crate::source::{Source, VARIABLE_PREFIX};
 use crate::suggest::did_you_mean;
@@ -50,22 +50,25 @@ impl Flags {
 
 /// A configuration without mistakes.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The settings.
     pub config: Config,
     /// Where each came from that is not a default, by its key.
-    pub origins: BTreeMap<String, Origin>,
+    pub origins: BTreeMap<String, SettingOrigin>,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Where a setting came from.
-    pub fn origin(&self, key: &str) -> Origin {
-        self.origins.get(key).cloned().unwrap_or(Origin::Default)
+    pub fn origin(&self, key: &str) -> SettingOrigin {
+        self.origins
+            .get(key)
+            .cloned()
+            .unwrap_or(SettingOrigin::Default)
     }
 }
 
 /// Loads the configuration, or says everything that is wrong with it.
-pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, ConfigErrors> {
+pub fn load(flags: &Flags, source: &dyn Source) -> Result<LoadedConfig, ConfigErrors> {
     let vars = source.vars();
     let mut loader = Loader::default();
     loader.file(flags, &vars, source);
@@ -78,12 +81,12 @@ pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, ConfigErrors> 
 #[derive(Default)]
 struct Loader {
     config: Config,
-    policies: Policies,
-    quotas: Vec<GivenQuota>,
-    origins: BTreeMap<String, Origin>,
+    policies: PolicySettings,
+    quotas: Vec<QuotaOverride>,
+    origins: BTreeMap<String, SettingOrigin>,
     /// Settings that were given a value that does not fit, by whichever layer.
     faulty: BTreeSet<String>,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
 impl Loader {
@@ -115,8 +118,8 @@ impl Loader {
                     self.policies.set(&scope, path, entry.value, entry.origin);
                 }
             }
-            Err(error) => self.problems.push(Problem {
-                origin: Origin::Flag {
+            Err(error) => self.problems.push(ConfigProblem {
+                origin: SettingOrigin::Flag {
                     name: named_by.to_owned(),
                 },
                 key: None,
@@ -138,7 +141,7 @@ impl Loader {
                         self.set_by_key(key, &raw, env(name));
                     }
                 }
-                Err(what) => self.problems.push(Problem {
+                Err(what) => self.problems.push(ConfigProblem {
                     origin: env(name),
                     key: None,
                     what,
@@ -162,7 +165,7 @@ impl Loader {
                 let of_policy = policy_fields().iter().map(policy::variable);
                 let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
                 let hint = did_you_mean(name, all);
-                self.problems.push(Problem {
+                self.problems.push(ConfigProblem {
                     origin: env(name),
                     key: None,
                     what: format!("is not a variable of any setting{hint}"),
@@ -173,12 +176,12 @@ impl Loader {
 
     fn flags(&mut self, flags: &Flags) {
         for (flag, key, value) in &flags.settings {
-            let origin = Origin::Flag { name: flag.clone() };
+            let origin = SettingOrigin::Flag { name: flag.clone() };
             self.set_by_key(key, &Raw::Text(value.clone()), origin);
         }
     }
 
-    fn set_by_key(&mut self, key: &str, raw: &Raw, origin: Origin) {
+    fn set_by_key(&mut self, key: &str, raw: &Raw, origin: SettingOrigin) {
         if let Some(setting) = by_key(key) {
             self.set(setting, raw, origin);
         } else if let Some(field) = policy::by_key(key) {
@@ -191,7 +194,7 @@ impl Loader {
                 .map(|s| s.key.to_owned())
                 .chain(policy::keys());
             let hint = did_you_mean(key, all);
-            self.problems.push(Problem {
+            self.problems.push(ConfigProblem {
                 origin,
                 key: None,
                 what: format!("{key} is not a setting{hint}"),
@@ -199,14 +202,14 @@ impl Loader {
         }
     }
 
-    fn set_policy(&mut self, field: &PolicyField, raw: &Raw, origin: Origin) {
+    fn set_policy(&mut self, field: &PolicyField, raw: &Raw, origin: SettingOrigin) {
         let (scope, path) = (None, field.path.clone());
         match policy::read(&field.kind, raw) {
             Ok(value) => self.policies.set(&scope, path, value, origin),
             Err(what) => {
                 let key = policy::key(&scope, &path);
                 self.faulty.insert(key.clone());
-                self.problems.push(Problem {
+                self.problems.push(ConfigProblem {
                     origin,
                     key: Some(key),
                     what,
@@ -215,7 +218,7 @@ impl Loader {
         }
     }
 
-    fn set_endpoint(&mut self, rest: &str, raw: &Raw, origin: Origin) {
+    fn set_endpoint(&mut self, rest: &str, raw: &Raw, origin: SettingOrigin) {
         let key = format!("{}{rest}", hooks::PREFIX);
         match self.config.hooks.set(rest, raw) {
             Ok(()) => {
@@ -224,12 +227,12 @@ impl Loader {
             Err(what) => {
                 self.faulty.insert(key.clone());
                 let key = Some(key);
-                self.problems.push(Problem { origin, key, what });
+                self.problems.push(ConfigProblem { origin, key, what });
             }
         }
     }
 
-    fn set_retention(&mut self, project: &ProjectId, name: &str, raw: &Raw, origin: Origin) {
+    fn set_retention(&mut self, project: &ProjectId, name: &str, raw: &Raw, origin: SettingOrigin) {
         let key = retention::key(project, name);
         match retention::set(&mut self.config.retention, project, name, raw) {
             Ok(()) => {
@@ -237,19 +240,19 @@ impl Loader {
             }
             Err(what) => {
                 let key = Some(key);
-                self.problems.push(Problem { origin, key, what });
+                self.problems.push(ConfigProblem { origin, key, what });
             }
         }
     }
 
-    fn set(&mut self, setting: &'static Setting, raw: &Raw, origin: Origin) {
+    fn set(&mut self, setting: &'static Setting, raw: &Raw, origin: SettingOrigin) {
         match (setting.set)(&mut self.config, raw) {
             Ok(()) => {
                 self.origins.insert(setting.key.to_owned(), origin);
             }
             Err(what) => {
                 self.faulty.insert(setting.key.to_owned());
-                self.problems.push(Problem {
+                self.problems.push(ConfigProblem {
                     origin,
                     key: Some(setting.key.to_owned()),
                     what,
@@ -258,7 +261,7 @@ impl Loader {
         }
     }
 
-    fn finish(mut self) -> Result<Loaded, ConfigErrors> {
+    fn finish(mut self) -> Result<LoadedConfig, ConfigErrors> {
         let of_projects = std::mem::take(&mut self.quotas);
         let of_projects = lay_over(&mut self.config, of_projects, &mut self.origins);
         self.problems.extend(of_projects);
@@ -266,7 +269,7 @@ impl Loader {
         self.origins.extend(self.policies.origins());
         self.problems.extend(self.policies.problems());
         let of_hooks = checks::hooks(&self.config, &self.origins);
-        let is_news = |problem: &Problem| {
+        let is_news = |problem: &ConfigProblem| {
             let key = problem.key.as_ref();
             key.is_none_or(|key| !self.faulty.contains(key))
         };
@@ -275,8 +278,8 @@ impl Loader {
             // A value that could not be read left its default behind, of which nothing follows.
             if !mismatch.keys.iter().any(|key| self.faulty.contains(*key)) {
                 let set_where = mismatch.keys.iter().find_map(|key| self.origins.get(*key));
-                self.problems.push(Problem {
-                    origin: set_where.cloned().unwrap_or(Origin::Default),
+                self.problems.push(ConfigProblem {
+                    origin: set_where.cloned().unwrap_or(SettingOrigin::Default),
                     key: Some(mismatch.keys[0].to_owned()),
                     what: mismatch.what,
                 });
@@ -286,7 +289,7 @@ impl Loader {
             self.problems.sort_by(|a, b| a.origin.cmp(&b.origin));
             return Err(ConfigErrors(self.problems));
         }
-        Ok(Loaded {
+        Ok(LoadedConfig {
             config: self.config,
             origins: self.origins,
         })
@@ -296,11 +299,11 @@ impl Loader {
 /// Lays what single projects are given over what every project has.
 fn lay_over(
     config: &mut Config,
-    given: Vec<GivenQuota>,
-    origins: &mut BTreeMap<String, Origin>,
-) -> Vec<Problem> {
+    given: Vec<QuotaOverride>,
+    origins: &mut BTreeMap<String, SettingOrigin>,
+) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
-    for GivenQuota {
+    for QuotaOverride {
         project,
         name,
         raw,
@@ -314,7 +317,7 @@ fn lay_over(
                 .filter_map(|s| s.key.strip_prefix(quotas::EVERY));
             let names = names.filter(|name| !name.contains('.')).map(str::to_owned);
             let what = format!("{key} is not a setting{}", did_you_mean(&name, names));
-            problems.push(Problem {
+            problems.push(ConfigProblem {
                 origin,
                 key: None,
                 what,
@@ -332,7 +335,7 @@ fn lay_over(
                     .insert(project, scratch.quotas.project);
                 origins.insert(key, origin);
             }
-            Err(what) => problems.push(Problem {
+            Err(what) => problems.push(ConfigProblem {
                 origin,
                 key: Some(key),
                 what,
@@ -342,8 +345,8 @@ fn lay_over(
     problems
 }
 
-fn env(name: &str) -> Origin {
-    Origin::Env {
+fn env(name: &str) -> SettingOrigin {
+    SettingOrigin::Env {
         name: name.to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 //! `OTEL_EXPORTER_OTLP_HEADERS` is not among them: the exporter reads it itself, so that its secret passes through no
 //! setting.
 
-use crate::claude::Meant;
+use crate::claude::VariableSettings;
 use crate::value::Raw;
 
 const VARIABLES: [(&str, &str); 9] = [
@@ -22,7 +22,7 @@ const VARIABLES: [(&str, &str); 9] = [
 ];
 
 /// What the variables say; an empty one says nothing.
-pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> {
+pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<VariableSettings> {
     let set = |name: &str| value_of(name).filter(|value| !value.trim().is_empty());
     let plain = VARIABLES.iter().filter_map(|(name, key)| {
         let value = set(name)?;
@@ -32,7 +32,7 @@ pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> 
 }
 
 /// The samplers of the specification that can be had here: all of them follow the caller.
-fn sampler(set: impl Fn(&str) -> Option<String>) -> Option<Meant> {
+fn sampler(set: impl Fn(&str) -> Option<String>) -> Option<VariableSettings> {
     let name = "OTEL_TRACES_SAMPLER";
     let ratio = |text: String| Ok(vec![("otlp.sample_ratio", Raw::Text(text))]);
     let meant = match set(name)?.trim() {
@@ -50,9 +50,9 @@ fn sampler(set: impl Fn(&str) -> Option<String>) -> Option<Meant> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{FixedSource, Flags, Loaded, OtlpProtocol, load};
+    use crate::{FixedSource, Flags, LoadedConfig, OtlpProtocol, load};
 
-    fn with(vars: &[(&str, &str)]) -> Result<Loaded, String> {
+    fn with(vars: &[(&str, &str)]) -> Result<LoadedConfig, String> {
         let source = vars
             .iter()
             .fold(FixedSource::default(), |source, (name, value)| {

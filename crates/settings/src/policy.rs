@@ -10,17 +10,17 @@ use palimpsest_core::policy::{Overlay, OverlayError, Preset};
 use serde_json::{Map, Value as Json};
 
 use crate::PolicyConfig;
-use crate::problem::{Origin, Problem};
+use crate::problem::{ConfigProblem, SettingOrigin};
 use crate::source::VARIABLE_PREFIX;
 use crate::suggest::{closest, listed_in, renamed};
 use crate::value::{Raw, Value as _, number, whole_number};
 use crate::{FieldKind, PolicyField, policy_fields};
 
 /// Whose policy: a project's, or without one the server's.
-pub(crate) type Scope = Option<ProjectId>;
+pub(crate) type PolicyScope = Option<ProjectId>;
 
 /// The key of a field.
-pub(crate) fn key(scope: &Scope, path: &[impl AsRef<str>]) -> String {
+pub(crate) fn key(scope: &PolicyScope, path: &[impl AsRef<str>]) -> String {
     let mut key = match scope {
         None => "policy".to_owned(),
         Some(project) => format!("projects.{project}.policy"),
@@ -58,24 +58,24 @@ pub(crate) fn by_variable(name: &str) -> Option<&'static PolicyField> {
 }
 
 /// What a path leads to.
-pub(crate) enum Found {
+pub(crate) enum PathMatch {
     Field(&'static PolicyField),
     Section,
     Nothing,
 }
 
-pub(crate) fn find(path: &[String]) -> Found {
+pub(crate) fn find(path: &[String]) -> PathMatch {
     let fields = policy_fields();
     match fields.iter().find(|field| field.path.starts_with(path)) {
-        Some(field) if field.path.len() == path.len() => Found::Field(field),
-        Some(_) => Found::Section,
-        None => Found::Nothing,
+        Some(field) if field.path.len() == path.len() => PathMatch::Field(field),
+        Some(_) => PathMatch::Section,
+        None => PathMatch::Nothing,
     }
 }
 
 /// What a path that leads nowhere may have meant: a name beside it, because the beginnings that keys
 /// share would make any two alike.
-pub(crate) fn did_you_mean(scope: &Scope, path: &[String]) -> String {
+pub(crate) fn did_you_mean(scope: &PolicyScope, path: &[String]) -> String {
     let Some((name, section)) = path.split_last() else {
         return String::new();
     };
@@ -170,15 +170,23 @@ fn rules(raw: &Raw) -> Result<Json, String> {
 
 /// What was given of policies, by whose and by field; what is given later wins.
 #[derive(Debug, Default)]
-pub(crate) struct Policies(BTreeMap<Scope, BTreeMap<Vec<String>, (Json, Origin)>>);
+pub(crate) struct PolicySettings(
+    BTreeMap<PolicyScope, BTreeMap<Vec<String>, (Json, SettingOrigin)>>,
+);
 
-impl Policies {
+impl PolicySettings {
     /// Notes a field.
-    pub(crate) fn set(&mut self, scope: &Scope, path: Vec<String>, value: Json, origin: Origin) {
+    pub(crate) fn set(
+        &mut self,
+        scope: &PolicyScope,
+        path: Vec<String>,
+        value: Json,
+        origin: SettingOrigin,
+    ) {
         let is_rules = find(&path);
         match (is_rules, value) {
             // Rules lie over each other one by one, wherever they come from.
-            (Found::Field(field), Json::Object(rules)) if field.kind == FieldKind::Rules => {
+            (PathMatch::Field(field), Json::Object(rules)) if field.kind == FieldKind::Rules => {
                 for (name, rule) in rules {
                     let mut path = path.clone();
                     path.push(name);
@@ -189,12 +197,12 @@ impl Policies {
         }
     }
 
-    fn note(&mut self, scope: &Scope, path: Vec<String>, value: Json, origin: Origin) {
+    fn note(&mut self, scope: &PolicyScope, path: Vec<String>, value: Json, origin: SettingOrigin) {
         let of = self.0.entry(scope.clone()).or_default();
         of.insert(path, (value, origin));
     }
 
-    fn overlay(&self, scope: &Scope) -> Overlay {
+    fn overlay(&self, scope: &PolicyScope) -> Overlay {
         let mut overlay = Overlay::default();
         for (path, (value, _)) in self.0.get(scope).into_iter().flatten() {
             overlay.set(path, value.clone());
@@ -214,9 +222,9 @@ impl Policies {
     }
 
     /// Where each field came from, by its key.
-    pub(crate) fn origins(&self) -> impl Iterator<Item = (String, Origin)> {
+    pub(crate) fn origins(&self) -> impl Iterator<Item = (String, SettingOrigin)> {
         self.0.iter().flat_map(|(scope, given)| {
-            let one = |(path, (_, origin)): (&Vec<String>, &(Json, Origin))| {
+            let one = |(path, (_, origin)): (&Vec<String>, &(Json, SettingOrigin))| {
                 (key(scope, path), origin.clone())
             };
             given.iter().map(one)
@@ -224,9 +232,9 @@ impl Policies {
     }
 
     /// Everything that keeps the settings from being policies.
-    pub(crate) fn problems(&self) -> Vec<Problem> {
+    pub(crate) fn problems(&self) -> Vec<ConfigProblem> {
         let server = self.overlay(&None);
-        let told = |scope: &Scope, errors: Vec<OverlayError>| {
+        let told = |scope: &PolicyScope, errors: Vec<OverlayError>| {
             let told = errors.into_iter().map(|error| self.problem(scope, error));
             told.collect::<Vec<_>>()
         };
@@ -245,14 +253,14 @@ impl Policies {
         problems
     }
 
-    fn problem(&self, scope: &Scope, error: OverlayError) -> Problem {
+    fn problem(&self, scope: &PolicyScope, error: OverlayError) -> ConfigProblem {
         let path: Vec<&str> = error.path.split('.').skip(1).collect();
         let what = if error.what.starts_with("must") {
             error.what
         } else {
             format!("does not fit: {}", error.what)
         };
-        Problem {
+        ConfigProblem {
             origin: self.set_where(scope, &path),
             key: Some(key(scope, &path)),
             what,
@@ -260,13 +268,13 @@ impl Policies {
     }
 
     /// Where a field was set or, when it goes ill with another of its section, where that one was.
-    fn set_where(&self, scope: &Scope, path: &[&str]) -> Origin {
+    fn set_where(&self, scope: &PolicyScope, path: &[&str]) -> SettingOrigin {
         let given = |scope| self.0.get(scope).into_iter().flatten();
         let all = || given(scope).chain(given(&None));
         let shared = |at: &[String]| at.iter().zip(path).take_while(|(a, b)| a == b).count();
         all()
             .filter(|(at, _)| shared(at) > 0)
             .max_by_key(|(at, _)| (shared(at), at.len() == path.len()))
-            .map_or(Origin::Default, |(_, (_, origin))| origin.clone())
+            .map_or(SettingOrigin::Default, |(_, (_, origin))| origin.clone())
     }
 }

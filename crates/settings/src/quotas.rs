@@ -3,7 +3,7 @@
 
 use palimpsest_core::ids::ProjectId;
 
-use crate::problem::Origin;
+use crate::problem::SettingOrigin;
 use crate::settings::{Setting, by_key};
 use crate::value::Raw;
 
@@ -13,11 +13,11 @@ pub(crate) const EVERY: &str = "quotas.";
 pub(crate) const TOGETHER: &str = "quotas.server.";
 
 /// One quota that a file gives one project.
-pub(crate) struct GivenQuota {
+pub(crate) struct QuotaOverride {
     pub(crate) project: ProjectId,
     pub(crate) name: String,
     pub(crate) raw: Raw,
-    pub(crate) origin: Origin,
+    pub(crate) origin: SettingOrigin,
 }
 
 /// The key of one project's setting.

@@ -6,14 +6,14 @@ use palimpsest_core::policy::{Overlay, Preset};
 use serde_json::Value as Json;
 
 use crate::hooks::PREFIX;
-use crate::policy::{self, Scope};
-use crate::problem::Origin;
+use crate::policy::{self, PolicyScope};
+use crate::problem::SettingOrigin;
 use crate::settings::{SETTINGS, Setting};
 use crate::value::Value as _;
-use crate::{Config, Loaded, hooks, quotas, retention};
+use crate::{Config, LoadedConfig, hooks, quotas, retention};
 use crate::{FieldKind, PolicyField, policy_fields};
 
-impl Loaded {
+impl LoadedConfig {
     /// The configuration as TOML: above each setting its meaning, behind it where it came from.
     pub fn to_toml(&self) -> String {
         let mut out = String::new();
@@ -54,7 +54,7 @@ impl Loaded {
         }
     }
 
-    fn fields(&self, out: &mut String, scope: &Scope, values: &Overlay) {
+    fn fields(&self, out: &mut String, scope: &PolicyScope, values: &Overlay) {
         let mut section = None;
         for field in policy_fields() {
             let Some((name, of)) = field.path.split_last() else {
@@ -80,20 +80,24 @@ impl Loaded {
                 }
                 (_, Some(value)) => self.field(out, scope, field, value),
                 (_, None) => {
-                    let _ = writeln!(out, "# {name} is not set # {}", Origin::Default);
+                    let _ = writeln!(out, "# {name} is not set # {}", SettingOrigin::Default);
                 }
             }
         }
     }
 
-    fn field(&self, out: &mut String, scope: &Scope, field: &PolicyField, value: &Json) {
+    fn field(&self, out: &mut String, scope: &PolicyScope, field: &PolicyField, value: &Json) {
         let name = field.path.last().map_or("", String::as_str);
         let value = match value {
             Json::String(text) if field.path == ["preset"] => toml(&people_say(text).into()),
             value => toml(value),
         };
         let origin = self.origin(&policy::key(scope, &field.path));
-        let mark = if origin == Origin::Default { "# " } else { "" };
+        let mark = if origin == SettingOrigin::Default {
+            "# "
+        } else {
+            ""
+        };
         let _ = writeln!(out, "{mark}{name} = {value} # {origin}");
     }
 }
@@ -120,7 +124,7 @@ fn toml(value: &Json) -> String {
 }
 
 /// Writes the endpoints as a file would have them.
-fn render_hooks(loaded: &Loaded, out: &mut String) {
+fn render_hooks(loaded: &LoadedConfig, out: &mut String) {
     for (name, endpoint) in &loaded.config.hooks.endpoints {
         let _ = write!(out, "\n[{PREFIX}{name}]\n");
         for field in hooks::FIELDS {
@@ -135,7 +139,7 @@ fn render_hooks(loaded: &Loaded, out: &mut String) {
 }
 
 /// What single projects have otherwise, as TOML.
-fn render_quotas(loaded: &Loaded, out: &mut String) {
+fn render_quotas(loaded: &LoadedConfig, out: &mut String) {
     for (project, quotas) in &loaded.config.quotas.projects {
         let mut scratch = Config::default();
         scratch.quotas.project = *quotas;
@@ -154,7 +158,7 @@ fn render_quotas(loaded: &Loaded, out: &mut String) {
 }
 
 /// Writes what projects want, as a file would have it.
-fn render_retention(loaded: &Loaded, out: &mut String) {
+fn render_retention(loaded: &LoadedConfig, out: &mut String) {
     for (project, own) in &loaded.config.retention.projects {
         let _ = write!(out, "\n[projects.{project}.retention]\n");
         let values = [

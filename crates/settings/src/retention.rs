@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use jiff::civil::{Date, date};
 use palimpsest_core::ids::{ProjectId, Timestamp};
-use palimpsest_engine::upkeep::{Age, RetentionConfig, day_of};
+use palimpsest_engine::maintenance::{Age, RetentionConfig, day_of};
 
 use crate::suggest::did_you_mean;
 use crate::value::{Raw, Value, quoted};

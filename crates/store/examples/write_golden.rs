@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use palimpsest_core::codec;
-use palimpsest_core::command::{Command, Serve};
-use palimpsest_core::histories::{Draft, Operation, Part, World};
+use palimpsest_core::command::{Command, ServeView};
+use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, SessionHarness};
 use palimpsest_store::encoding::{VERSION, encode_frame, encode_snapshot};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,23 +18,23 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// A little of everything.
 fn conversation() -> Vec<Operation> {
     let parts = vec![
-        Part::Words(1),
-        Part::Blank,
-        Part::Picture { good: true },
-        Part::Call(1),
-        Part::OddCall,
-        Part::Thought { signed: true },
-        Part::Redacted,
-        Part::Unknown,
+        BlockDraft::Words(1),
+        BlockDraft::Blank,
+        BlockDraft::Picture { good: true },
+        BlockDraft::Call(1),
+        BlockDraft::OddCall,
+        BlockDraft::Thought { signed: true },
+        BlockDraft::Redacted,
+        BlockDraft::Unknown,
     ];
     vec![
         Operation::Append(vec![
-            Draft::System(Part::Words(0)),
-            Draft::User {
+            MessageDraft::System(BlockDraft::Words(0)),
+            MessageDraft::User {
                 meta: false,
                 parts: parts.clone(),
             },
-            Draft::Assistant {
+            MessageDraft::Assistant {
                 response: 1,
                 parts: parts.clone(),
             },
@@ -44,21 +44,26 @@ fn conversation() -> Vec<Operation> {
             interrupt: false,
         },
         Operation::Append(vec![
-            Draft::User {
+            MessageDraft::User {
                 meta: true,
-                parts: vec![result(1, 3), result(1, 1), result(5, 2), Part::Words(3)],
+                parts: vec![
+                    result(1, 3),
+                    result(1, 1),
+                    result(5, 2),
+                    BlockDraft::Words(3),
+                ],
             },
-            Draft::Assistant {
+            MessageDraft::Assistant {
                 response: 2,
-                parts: vec![Part::Call(1), Part::Call(2)],
+                parts: vec![BlockDraft::Call(1), BlockDraft::Call(2)],
             },
-            Draft::Again(2),
+            MessageDraft::Again(2),
         ]),
         Operation::Serve {
             target: 0,
             interrupt: true,
         },
-        Operation::Append(vec![Draft::User {
+        Operation::Append(vec![MessageDraft::User {
             meta: false,
             parts: vec![result(2, 1)],
         }]),
@@ -67,9 +72,9 @@ fn conversation() -> Vec<Operation> {
             interrupt: false,
         },
         Operation::Rewind(4),
-        Operation::Append(vec![Draft::User {
+        Operation::Append(vec![MessageDraft::User {
             meta: false,
-            parts: vec![Part::Words(9)],
+            parts: vec![BlockDraft::Words(9)],
         }]),
     ]
 }
@@ -83,8 +88,8 @@ fn offers() -> Vec<Operation> {
         rule,
         by_key: false,
     };
-    let calls = (1..4).map(Part::Call).collect();
-    let given = Part::Given {
+    let calls = (1..4).map(BlockDraft::Call).collect();
+    let given = BlockDraft::Given {
         call: 2,
         block: false,
     };
@@ -93,15 +98,15 @@ fn offers() -> Vec<Operation> {
         offer(2, 3, 2),
         offer(3, 3, 0),
         Operation::Append(vec![
-            Draft::User {
+            MessageDraft::User {
                 meta: false,
-                parts: vec![Part::Words(1)],
+                parts: vec![BlockDraft::Words(1)],
             },
-            Draft::Assistant {
+            MessageDraft::Assistant {
                 response: 1,
                 parts: calls,
             },
-            Draft::User {
+            MessageDraft::User {
                 meta: false,
                 parts: vec![result(1, 3), given, result(3, 3)],
             },
@@ -115,8 +120,8 @@ fn offers() -> Vec<Operation> {
     ]
 }
 
-fn result(call: u8, shape: u8) -> Part {
-    Part::Result {
+fn result(call: u8, shape: u8) -> BlockDraft {
+    BlockDraft::Result {
         call,
         error: shape == 3,
         shape,
@@ -125,19 +130,19 @@ fn result(call: u8, shape: u8) -> Part {
 
 /// Writes what a history leaves, and the view that it ends with.
 fn write(kind: &str, operations: &[Operation]) -> Result<(), Box<dyn Error>> {
-    let mut world = World::new();
+    let mut world = SessionHarness::new();
     for operation in operations {
         world.step(operation);
         if let Operation::Serve { interrupt, .. } = operation {
-            world.run(Command::Serve(Serve {
+            world.run(Command::ServeView(ServeView {
                 interrupt_open_calls: *interrupt,
-                ..Serve::default()
+                ..ServeView::default()
             }));
         }
     }
     let target = world.session.last_served().target.clone();
     let mut view = Vec::new();
-    world.fill();
+    world.load_content();
     for message in &world.session.view(&target, None)?.messages {
         codec::write(target.provider, message, &mut view);
         view.push(b'\n');

@@ -15,18 +15,18 @@ mod in_debug {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    struct Wanted {
+    struct CrashRequest {
         name: String,
         left: AtomicU64,
     }
 
     /// Ends the process here if a test wants that.
     pub fn crash_point(name: &'static str) {
-        static WANTED: OnceLock<Option<Wanted>> = OnceLock::new();
+        static WANTED: OnceLock<Option<CrashRequest>> = OnceLock::new();
         let wanted = WANTED.get_or_init(|| {
             let value = std::env::var("CRASH_AT").ok()?;
             let (name, times) = value.split_once(':').unwrap_or((&value, "1"));
-            Some(Wanted {
+            Some(CrashRequest {
                 name: name.to_owned(),
                 left: AtomicU64::new(times.parse().ok()?),
             })

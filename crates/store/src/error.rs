@@ -19,7 +19,7 @@ pub enum StoreError {
     #[error(
         "a sweep removed the file {0} before an event named it: store it again under another name"
     )]
-    IntentLost(Box<str>),
+    IntentRevoked(Box<str>),
     /// A session of that name was deleted, and what belonged to it is still being removed.
     #[error("{0} was deleted a moment ago and is still being removed")]
     Deleting(SessionKey),
@@ -145,7 +145,7 @@ const MOST_CHARS: usize = 500;
 
 /// An error with what is behind it, as far as that is not said already, and not too long: many an error's own text
 /// says only what was tried.
-pub fn told(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(deeper) = cause.filter(|_| text.len() < MOST_CHARS) {

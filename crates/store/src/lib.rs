@@ -3,27 +3,28 @@
 //! The log's engines store opaque bytes behind one small trait and do not know what an event is.
 //! Not here: what the bytes mean, when a snapshot is worth taking, and what a due session needs.
 
+pub mod archive;
 pub mod blobs;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod crash;
-mod duties;
 pub mod encoding;
 mod error;
 mod fs;
+mod head_record;
 mod identity;
+mod leader_tasks;
 mod log;
 pub mod memory;
-pub mod place;
 pub mod postgres;
-mod record;
 pub mod sled;
 
 pub use crash::crash_point;
-pub use error::{StoreError, told};
+pub use error::{StoreError, error_chain};
 pub use identity::{NotAStoreId, StoreId};
 pub use log::{
-    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, LONGEST_LEASE_MS, LONGEST_WAIT_MS, Lease,
-    Listing, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
-    MAX_SUMMARY_BYTES, Position, SessionLog, Snapshot, SnapshotMark, Tombstone, Usage,
+    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, LONGEST_LEASE_MS, LONGEST_WAIT_MS,
+    Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
+    MAX_SUMMARY_BYTES, Position, RowPage, SessionHead, SessionLog, SnapshotMark, StorageUsage,
+    StoredSnapshot, Tombstone,
 };

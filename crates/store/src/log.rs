@@ -114,7 +114,7 @@ pub struct Batch {
     /// Bytes of the blobs that these events name for the first time: they count into what is stored.
     pub blob_bytes: u64,
     /// The files that these events name for the first time. Each was announced by [`SessionLog::intend`], and the append
-    /// ends that intent. It is refused with [`StoreError::IntentLost`] where a sweep has taken one of them up.
+    /// ends that intent. It is refused with [`StoreError::IntentRevoked`] where a sweep has taken one of them up.
     pub settles: Vec<Box<str>>,
 }
 
@@ -153,7 +153,7 @@ impl DueChange {
 
 /// What is known of a session without reading its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct SessionHead {
     /// How many events it holds.
     pub revision: Revision,
     /// Tells a session from an earlier one of the same name: see [`Position`].
@@ -176,7 +176,7 @@ pub struct Head {
     pub lease: Option<Lease>,
 }
 
-impl Head {
+impl SessionHead {
     /// Where the session stands.
     pub fn position(&self) -> Position {
         Position {
@@ -189,7 +189,7 @@ impl Head {
 
 /// What a project, or all of them together, holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct StorageUsage {
     /// Sessions.
     pub sessions: u64,
     /// Bytes of their frames, current snapshots and blobs, as they were given: what a disk needs for
@@ -210,7 +210,7 @@ pub struct SnapshotMark {
 
 /// The state of a session at a revision, so that a load need not replay the whole log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct StoredSnapshot {
     /// The revision that it holds the state of.
     pub at: Revision,
     /// The state, encoded. Opaque here.
@@ -219,16 +219,16 @@ pub struct Snapshot {
 
 /// Rows of sessions in the order of their names, with those that cannot be read in their places.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct RowPage {
     /// Each session's head, or why it cannot be read.
-    pub rows: Vec<(SessionKey, Result<Head, StoreError>)>,
+    pub rows: Vec<(SessionKey, Result<SessionHead, StoreError>)>,
     /// Rows between them without a readable name, which no list can show.
     pub nameless: u64,
 }
 
-impl Listing {
+impl RowPage {
     /// All of them, for somebody who must not miss one.
-    pub(crate) fn complete(self) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+    pub(crate) fn complete(self) -> Result<Vec<(SessionKey, SessionHead)>, StoreError> {
         if self.nameless > 0 {
             return Err(StoreError::Read("a row has no readable name".into()));
         }
@@ -239,7 +239,7 @@ impl Listing {
 
 /// A session that the worker should look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub struct DueSession {
     /// Which.
     pub key: SessionKey,
     /// Since when.
@@ -250,7 +250,7 @@ pub struct Due {
 
 /// A worker that asks what is due.
 #[derive(Debug, Clone, Copy)]
-pub struct Asks<'a> {
+pub struct DueQuery<'a> {
     /// The name under which it holds leases.
     pub owner: &'a str,
     /// No more than so many of one project: a project with thousands of due sessions must not hide those of the
@@ -261,7 +261,7 @@ pub struct Asks<'a> {
     pub others_before: Timestamp,
 }
 
-impl Asks<'static> {
+impl DueQuery<'static> {
     /// Whatever is due.
     pub(crate) const ALL: Self = Self {
         owner: "",
@@ -338,7 +338,7 @@ pub trait SessionLog: Send + Sync + 'static {
     async fn store_id(&self) -> Result<StoreId, StoreError>;
 
     /// What is known of a session, or nothing when there is none of that name.
-    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError>;
+    async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError>;
 
     /// The frames that hold revisions after a position, oldest first, up to about `max_bytes` and always at least one
     /// if there is any. The first frame may begin at or before it: it is the one that holds the next revision. There
@@ -356,7 +356,7 @@ pub trait SessionLog: Send + Sync + 'static {
 
     /// Announces files that are about to be stored for a session, which need not exist yet. Durable when it returns, so
     /// that a file whose event never comes is found again. Announcing a file again makes its intent younger.
-    /// [`StoreError::IntentLost`] where a sweep has taken one of them up.
+    /// [`StoreError::IntentRevoked`] where a sweep has taken one of them up.
     async fn intend(
         &self,
         key: &SessionKey,
@@ -388,7 +388,7 @@ pub trait SessionLog: Send + Sync + 'static {
         &self,
         key: &SessionKey,
         incarnation: u64,
-    ) -> Result<Option<Snapshot>, StoreError>;
+    ) -> Result<Option<StoredSnapshot>, StoreError>;
 
     /// Replaces the snapshot by the session's state at a position. One that is older than the current one changes
     /// nothing, because a slow writer must not undo a fast one's work, nor does one of a position where the session
@@ -407,7 +407,7 @@ pub trait SessionLog: Send + Sync + 'static {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Listing, StoreError>;
+    ) -> Result<RowPage, StoreError>;
 
     /// Up to `limit` sessions in the order of their names, those after `after`; of one project or of
     /// all. Fails where one of them cannot be read: it is for those who must not miss one.
@@ -416,7 +416,7 @@ pub trait SessionLog: Send + Sync + 'static {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+    ) -> Result<Vec<(SessionKey, SessionHead)>, StoreError> {
         self.rows(project, after, limit).await?.complete()
     }
 
@@ -466,15 +466,15 @@ pub trait SessionLog: Send + Sync + 'static {
     /// Up to `limit` sessions that are due and not leased. Ordered by when they became ready: the time
     /// they were due, or the end of a lease that lapsed, whichever is later. Those come last that a wrong clock has put
     /// further ahead than [`LONGEST_WAIT_MS`] or [`LONGEST_LEASE_MS`]: they are due too.
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError>;
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError>;
 
     /// The same of what one worker should take up.
     async fn due_for(
         &self,
-        worker: Asks<'_>,
+        worker: DueQuery<'_>,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Due>, StoreError>;
+    ) -> Result<Vec<DueSession>, StoreError>;
 
     /// Takes the lease of a due session unless another worker holds it. The holder's own claim renews
     /// its lease, whatever has become of the due time since. True when the lease is the caller's. Where several
@@ -500,7 +500,7 @@ pub trait SessionLog: Send + Sync + 'static {
     /// Takes a duty that one of the processes on a store has at a time, such as looking through all of it, unless
     /// somebody else has it. The holder's own claim renews it; it lapses by itself. True when it is the caller's. One
     /// that has more than twice as long to go as is asked for was claimed by a wrong clock, and may be taken.
-    async fn claim_duty(
+    async fn claim_leader_task(
         &self,
         duty: &'static str,
         lease: Lease,
@@ -516,7 +516,7 @@ pub trait SessionLog: Send + Sync + 'static {
     /// What a project holds, or all of them together, without looking at every session. An engine whose
     /// sessions cannot be changed and counted in one step may tell what it counted the last time: a minute ago, or as
     /// long ago as a new count takes.
-    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError>;
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError>;
 
     /// Whether a write has a chance: [`StoreError::Full`] when there is no room for one. Costs next to
     /// nothing while there is. For whoever stores something else first, such as a blob.

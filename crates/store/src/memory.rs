@@ -9,20 +9,20 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
-use crate::duties::Duties;
-use crate::record::{
-    Record, check_batch, check_files, check_lease, check_position, check_snapshot,
+use crate::head_record::{
+    HeadRecord, check_batch, check_files, check_lease, check_position, check_snapshot,
 };
+use crate::leader_tasks::LeaderTasks;
 use crate::{
-    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, Lease, Listing, MAX_LIST, Position,
-    SessionLog, Snapshot, StoreError, StoreId, Tombstone, Usage,
+    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, Lease, MAX_LIST, Position, RowPage,
+    SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
 };
 
 /// A log that ends with the process, for tests and for trying things out.
 #[derive(Debug, Default)]
 pub struct MemoryLog {
     state: Mutex<State>,
-    duties: Duties,
+    duties: LeaderTasks,
     id: OnceLock<StoreId>,
 }
 
@@ -42,7 +42,7 @@ impl State {
         let names: Vec<_> = names.collect();
         let is_live = |name| self.intents.get(name).is_some_and(|it| !it.is_doomed);
         if let Some((_, file)) = names.iter().find(|name| !is_live(name)) {
-            return Err(StoreError::IntentLost(file.clone()));
+            return Err(StoreError::IntentRevoked(file.clone()));
         }
         for name in &names {
             self.intents.remove(name);
@@ -58,7 +58,7 @@ impl State {
 
 #[derive(Debug)]
 struct Session {
-    record: Record,
+    record: HeadRecord,
     frames: Vec<Frame>,
     snapshot: Bytes,
 }
@@ -95,7 +95,7 @@ impl SessionLog for MemoryLog {
         Ok(*self.id.get_or_init(|| new))
     }
 
-    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+    async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
         let state = self.open()?;
         Ok(state.sessions.get(key).map(|session| session.record.head()))
     }
@@ -138,7 +138,7 @@ impl SessionLog for MemoryLog {
             .sessions
             .entry(key.clone())
             .or_insert_with(|| Session {
-                record: Record::new(incarnation),
+                record: HeadRecord::new(incarnation),
                 frames: Vec::new(),
                 snapshot: Bytes::new(),
             });
@@ -163,7 +163,7 @@ impl SessionLog for MemoryLog {
         let names: Vec<_> = names.collect();
         let doomed = |name| state.intents.get(name).is_some_and(|it| it.is_doomed);
         if let Some((_, file)) = names.iter().find(|name| doomed(name)) {
-            return Err(StoreError::IntentLost(file.clone()));
+            return Err(StoreError::IntentRevoked(file.clone()));
         }
         for name in names {
             let intent = FileIntent {
@@ -214,12 +214,12 @@ impl SessionLog for MemoryLog {
         &self,
         key: &SessionKey,
         incarnation: u64,
-    ) -> Result<Option<Snapshot>, StoreError> {
+    ) -> Result<Option<StoredSnapshot>, StoreError> {
         let state = self.open()?;
         let session = state.session(key, incarnation);
         Ok(session.and_then(|session| {
             let mark = session.record.snapshot?;
-            Some(Snapshot {
+            Some(StoredSnapshot {
                 at: Revision::new(mark.at),
                 bytes: session.snapshot.clone(),
             })
@@ -254,7 +254,7 @@ impl SessionLog for MemoryLog {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Listing, StoreError> {
+    ) -> Result<RowPage, StoreError> {
         let state = self.open()?;
         let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
         let page = state
@@ -263,7 +263,7 @@ impl SessionLog for MemoryLog {
             .filter(|(key, _)| project.is_none_or(|project| key.project == *project))
             .take(limit.min(MAX_LIST));
         let rows = page.map(|(key, session)| (key.clone(), Ok(session.record.head())));
-        Ok(Listing {
+        Ok(RowPage {
             rows: rows.collect(),
             nameless: 0,
         })
@@ -332,16 +332,16 @@ impl SessionLog for MemoryLog {
         Ok(true)
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.due_for(Asks::ALL, now, limit).await
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError> {
+        self.due_for(DueQuery::ALL, now, limit).await
     }
 
     async fn due_for(
         &self,
-        worker: Asks<'_>,
+        worker: DueQuery<'_>,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
+    ) -> Result<Vec<DueSession>, StoreError> {
         let state = self.open()?;
         let mut ready: Vec<_> = state
             .sessions
@@ -362,7 +362,7 @@ impl SessionLog for MemoryLog {
         ready.truncate(limit.min(MAX_LIST));
         Ok(ready
             .into_iter()
-            .map(|(ready, key, record)| Due {
+            .map(|(ready, key, record)| DueSession {
                 key: key.clone(),
                 at: Timestamp::from_millis(record.due.unwrap_or(ready)),
                 revision: Revision::new(record.revision),
@@ -399,7 +399,7 @@ impl SessionLog for MemoryLog {
         Ok(session.is_some_and(|session| session.record.release(owner, next)))
     }
 
-    async fn claim_duty(
+    async fn claim_leader_task(
         &self,
         duty: &'static str,
         lease: Lease,
@@ -409,9 +409,9 @@ impl SessionLog for MemoryLog {
         Ok(self.duties.claim(duty, lease, now))
     }
 
-    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
         let state = self.open()?;
-        let mut usage = Usage::default();
+        let mut usage = StorageUsage::default();
         for (key, session) in &state.sessions {
             if project.is_none_or(|project| key.project == *project) {
                 usage.sessions += 1;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::StoreId;
 use palimpsest_store::blobs::{
-    BlobError, Blobs, Owner, Replaced, SummaryFile, result_path, summary_path,
+    BlobError, Blobs, Owner, ReplaceOutcome, SummaryFile, result_path, summary_path,
 };
 use palimpsest_test_servers::Bucket;
 use sha2::{Digest as _, Sha256};
@@ -157,18 +157,24 @@ async fn summaries(blobs: &Blobs) {
         (replaced.unwrap(), now)
     };
     let (replaced, first) = replace(None, "first").await;
-    assert_eq!((replaced, &*first.text), (Replaced::Written, &b"first"[..]));
+    assert_eq!(
+        (replaced, &*first.text),
+        (ReplaceOutcome::Written, &b"first"[..])
+    );
     let (replaced, now) = replace(None, "another").await;
-    assert_eq!((replaced, &*now.text), (Replaced::Changed, &b"first"[..]));
+    assert_eq!(
+        (replaced, &*now.text),
+        (ReplaceOutcome::Changed, &b"first"[..])
+    );
     let (replaced, second) = replace(Some(&first), "second").await;
     assert_eq!(
         (replaced, &*second.text),
-        (Replaced::Written, &b"second"[..])
+        (ReplaceOutcome::Written, &b"second"[..])
     );
     let (replaced, now) = replace(Some(&first), "third").await;
     assert_eq!(
         (replaced, &*now.text),
-        (Replaced::Changed, &b"second"[..]),
+        (ReplaceOutcome::Changed, &b"second"[..]),
         "an edit stays"
     );
     assert_eq!(blobs.get(&summary_path(&s)).await.unwrap(), "second");
@@ -287,7 +293,7 @@ async fn a_late_removal_leaves_what_came_since() {
     let text = Bytes::from_static(b"text");
     blobs.put_file(&s, "c1-a.txt", text.clone()).await.unwrap();
     let summary = blobs.replace_summary(&s, None, text.clone()).await;
-    assert_eq!(summary.unwrap(), Replaced::Written);
+    assert_eq!(summary.unwrap(), ReplaceOutcome::Written);
     let begun = root.path().join("p/s/tool-results/c1-b.txt#1");
     fs::write(&begun, "half").unwrap();
     let late = blobs.belongings(&s).await.unwrap();

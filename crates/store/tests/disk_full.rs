@@ -16,7 +16,7 @@ use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, Position, SessionLog, Snapshot, StoreError};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreError, StoredSnapshot};
 
 /// A file system of so many megabytes; unmounted with its value.
 struct Small {
@@ -194,7 +194,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                 let at = Revision::new(frames.len() as u64);
                 let bytes = frame(1, 50_000);
                 let put = log
-                    .put_snapshot_of(&key(session), Snapshot { at, bytes })
+                    .put_snapshot_of(&key(session), StoredSnapshot { at, bytes })
                     .await;
                 assert!(
                     matches!(put, Ok(()) | Err(StoreError::Full(_))),

@@ -259,7 +259,7 @@ async fn a_process_whose_clock_is_ahead_takes_nothing_from_the_others() {
     let at = log.append(&of, due).await.unwrap();
     assert!(log.claim(&of, lease("right", now), now).await.unwrap());
     assert!(
-        log.claim_duty("sweep", lease("right", now), now)
+        log.claim_leader_task("sweep", lease("right", now), now)
             .await
             .unwrap()
     );
@@ -267,7 +267,9 @@ async fn a_process_whose_clock_is_ahead_takes_nothing_from_the_others() {
     let claims = async |of: &SessionKey| log.claim(of, lease("ahead", ahead), ahead).await.unwrap();
     assert_eq!(log.due(ahead, 9).await.unwrap(), []);
     assert!(!claims(&of).await);
-    let duty = log.claim_duty("sweep", lease("ahead", ahead), ahead).await;
+    let duty = log
+        .claim_leader_task("sweep", lease("ahead", ahead), ahead)
+        .await;
     assert!(!duty.unwrap());
     log.delete(&of, at, now).await.unwrap();
     let removal = log.claim_removal(&of, at.incarnation, lease("ahead", ahead), ahead);

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use palimpsest_core::codec;
-use palimpsest_core::command::{Command, Serve};
+use palimpsest_core::command::{Command, ServeView};
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::{Operation, World, operation};
+use palimpsest_core::histories::{Operation, SessionHarness, operation};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::levels::results::Verdict;
 use palimpsest_core::session::Session;
@@ -16,14 +16,14 @@ use palimpsest_store::encoding::{
 };
 use proptest::prelude::*;
 
-fn world(operations: &[Operation]) -> World {
-    let mut world = World::new();
+fn world(operations: &[Operation]) -> SessionHarness {
+    let mut world = SessionHarness::new();
     for operation in operations {
         world.step(operation);
         if let Operation::Serve { interrupt, .. } = operation {
-            world.run(Command::Serve(Serve {
+            world.run(Command::ServeView(ServeView {
                 interrupt_open_calls: *interrupt,
-                ..Serve::default()
+                ..ServeView::default()
             }));
         }
     }
@@ -94,7 +94,7 @@ fn golden_bytes_of_offers_are_read() {
         include_bytes!("golden/offers-snapshot-v1.bin"),
         include_str!("golden/offers-view-v1.jsonl"),
     );
-    let waiting: Vec<_> = session.offers().iter().collect();
+    let waiting: Vec<_> = session.persist_decisions().iter().collect();
     assert_eq!(waiting.len(), 2);
     assert_eq!(&*waiting[0].tool_use_id, "call_4");
     assert!(waiting[0].kept.is_some() && waiting[1].verdict == Verdict::Empty);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
-use palimpsest_store::{Asks, Batch, DueChange, Lease, Position, SessionLog, StoreError};
+use palimpsest_store::{Batch, DueChange, DueQuery, Lease, Position, SessionLog, StoreError};
 use palimpsest_test_servers::Cluster;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -531,7 +531,7 @@ async fn a_project_with_many_due_sessions_hides_nobodys() {
         assert!(log.release(of, "x", DueChange::Keep).await.unwrap());
     }
     let offered = async |owner: &str, others_before: i64| {
-        let asks = Asks {
+        let asks = DueQuery {
             owner,
             each: 4,
             others_before: Timestamp::from_millis(others_before),

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
-use palimpsest_store::{Batch, DueChange, Lease, Position, SessionLog, Snapshot, StoreError};
+use palimpsest_store::{Batch, DueChange, Lease, Position, SessionLog, StoreError, StoredSnapshot};
 
 fn key(number: u64) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/s{number}")).unwrap()
@@ -214,7 +214,7 @@ async fn a_copy_has_everything_and_is_smaller() {
                 .await
                 .unwrap();
         }
-        let snapshot = Snapshot {
+        let snapshot = StoredSnapshot {
             at: Revision::new(4),
             bytes: vec![5; 50_000].into(),
         };

@@ -6,12 +6,12 @@ use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::endpoint::{Endpoint, call, not_json};
+use crate::endpoint::{ModelEndpoint, call, not_json};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::http::{Answer, Http};
-use crate::request::{Reply, Request, Role, Stop, Usage};
-use crate::retry::Attempt;
+use crate::http::{Http, HttpResponse};
+use crate::request::{Request, Role, Stop, SummaryReply, Usage};
+use crate::retry::AttemptError;
 use crate::summarizer::Summarizer;
 use crate::wire::alternating;
 
@@ -21,7 +21,7 @@ const VERSION: &str = "2023-06-01";
 /// Summaries by Anthropic's Messages API, or by a gateway that speaks it.
 #[derive(Clone, Debug)]
 pub struct Anthropic {
-    endpoint: Endpoint,
+    endpoint: ModelEndpoint,
     http: Http,
     cache_marker: bool,
 }
@@ -31,7 +31,7 @@ impl Anthropic {
     pub const BASE_URL: &'static str = "https://api.anthropic.com";
 
     /// A client of an endpoint; no connection is made yet.
-    pub fn new(endpoint: Endpoint) -> Result<Self, Error> {
+    pub fn new(endpoint: ModelEndpoint) -> Result<Self, Error> {
         Ok(Self {
             http: Http::new(endpoint.http)?,
             endpoint,
@@ -90,7 +90,7 @@ pub(crate) fn body(request: &Request, cache_marker: bool) -> Value {
 
 #[async_trait]
 impl Summarizer for Anthropic {
-    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
         let mut headers = self.endpoint.headers(Some("x-api-key")).await?;
         headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
         let url = self.endpoint.url("/v1", "/messages");
@@ -109,16 +109,16 @@ impl Summarizer for Anthropic {
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct ResponseMessage {
     model: String,
-    content: Vec<Block>,
+    content: Vec<ResponseBlock>,
     stop_reason: Option<String>,
     #[serde(default)]
     usage: Used,
 }
 
 #[derive(Deserialize)]
-struct Block {
+struct ResponseBlock {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -139,8 +139,9 @@ struct Used {
     cache_write: Option<u64>,
 }
 
-fn read(answer: &Answer) -> Result<Reply, Attempt> {
-    let message: Message = serde_json::from_slice(&answer.body).map_err(|_| not_json(answer))?;
+fn read(answer: &HttpResponse) -> Result<SummaryReply, AttemptError> {
+    let message: ResponseMessage =
+        serde_json::from_slice(&answer.body).map_err(|_| not_json(answer))?;
     let texts = message.content.iter().filter(|block| block.kind == "text");
     let text: String = texts.map(|block| block.text.as_str()).collect();
     let stop = match message.stop_reason.as_deref() {
@@ -149,7 +150,7 @@ fn read(answer: &Answer) -> Result<Reply, Attempt> {
         _ => Stop::Complete,
     };
     if text.trim().is_empty() {
-        return Err(Attempt::Final(match stop {
+        return Err(AttemptError::Final(match stop {
             Stop::Refused => Error::Refused {
                 fault: Fault::here("stop reason refusal"),
             },
@@ -157,7 +158,7 @@ fn read(answer: &Answer) -> Result<Reply, Attempt> {
         }));
     }
     let usage = message.usage;
-    Ok(Reply {
+    Ok(SummaryReply {
         text,
         stop,
         model: message.model,

@@ -7,14 +7,14 @@ use tokio::time::Instant;
 
 /// When an endpoint is given a rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BreakerSettings {
+pub struct CircuitBreakerSettings {
     /// After how many failures in a row, each after its retries.
     pub failures: u32,
     /// For how long; longer when the provider names a longer wait.
     pub rest: Duration,
 }
 
-impl Default for BreakerSettings {
+impl Default for CircuitBreakerSettings {
     fn default() -> Self {
         Self {
             failures: 3,
@@ -24,8 +24,8 @@ impl Default for BreakerSettings {
 }
 
 #[derive(Debug)]
-pub(crate) struct Breaker {
-    settings: BreakerSettings,
+pub(crate) struct CircuitBreaker {
+    settings: CircuitBreakerSettings,
     state: Mutex<State>,
 }
 
@@ -35,8 +35,8 @@ struct State {
     rests_until: Option<Instant>,
 }
 
-impl Breaker {
-    pub(crate) fn new(settings: BreakerSettings) -> Self {
+impl CircuitBreaker {
+    pub(crate) fn new(settings: CircuitBreakerSettings) -> Self {
         Self {
             settings,
             state: Mutex::default(),
@@ -86,11 +86,11 @@ mod tests {
 
     use tokio::time::advance;
 
-    use super::{Breaker, BreakerSettings};
+    use super::{CircuitBreaker, CircuitBreakerSettings};
 
     #[tokio::test(start_paused = true)]
     async fn rests_after_failures_in_a_row_and_lets_one_through() {
-        let breaker = Breaker::new(BreakerSettings::default());
+        let breaker = CircuitBreaker::new(CircuitBreakerSettings::default());
         breaker.failed(None);
         breaker.failed(None);
         breaker.succeeded();
@@ -108,7 +108,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_longer_wait_of_the_providers_counts() {
-        let breaker = Breaker::new(BreakerSettings {
+        let breaker = CircuitBreaker::new(CircuitBreakerSettings {
             failures: 1,
             rest: Duration::from_secs(1),
         });

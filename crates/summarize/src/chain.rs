@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use crate::breaker::{Breaker, BreakerSettings};
+use crate::breaker::{CircuitBreaker, CircuitBreakerSettings};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::request::{Reply, Request, Stop};
+use crate::request::{Request, Stop, SummaryReply};
 use crate::summarizer::Summarizer;
 
 /// A model, the fallback model, and so on. What comes after the last, the extractive summary, is the
@@ -26,13 +26,13 @@ pub struct Link {
     /// Who asks it.
     pub summarizer: Arc<dyn Summarizer>,
     /// When it is given a rest.
-    pub breaker: BreakerSettings,
+    pub breaker: CircuitBreakerSettings,
 }
 
 struct Guarded {
     name: String,
     summarizer: Arc<dyn Summarizer>,
-    breaker: Breaker,
+    breaker: CircuitBreaker,
 }
 
 impl Chain {
@@ -42,7 +42,7 @@ impl Chain {
         let guarded = |link: Link| Guarded {
             name: link.name,
             summarizer: link.summarizer,
-            breaker: Breaker::new(link.breaker),
+            breaker: CircuitBreaker::new(link.breaker),
         };
         Self {
             links: links.into_iter().map(guarded).collect(),
@@ -60,7 +60,7 @@ impl Chain {
 impl Summarizer for Chain {
     /// The first answer that is none of: unavailable, refused, unauthorised, misunderstood, late, empty.
     /// A prompt that is too long goes back to the caller, who can make it shorter.
-    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
         let slot = timeout_at(request.deadline, self.slots.acquire()).await;
         let Ok(Ok(_slot)) = slot else {
             return Err(Error::Unavailable {
@@ -98,7 +98,10 @@ impl Summarizer for Chain {
 }
 
 /// The last outcome, except that a rest of the breaker tells less than what was said before it.
-fn worth_telling(before: Result<Reply, Error>, last: Result<Reply, Error>) -> Result<Reply, Error> {
+fn worth_telling(
+    before: Result<SummaryReply, Error>,
+    last: Result<SummaryReply, Error>,
+) -> Result<SummaryReply, Error> {
     match (&before, &last) {
         (Ok(_), Err(_)) => before,
         _ => last,
@@ -106,7 +109,7 @@ fn worth_telling(before: Result<Reply, Error>, last: Result<Reply, Error>) -> Re
 }
 
 impl Guarded {
-    async fn ask(&self, request: &Request) -> Result<Reply, Error> {
+    async fn ask(&self, request: &Request) -> Result<SummaryReply, Error> {
         if let Some(wait) = self.breaker.rests() {
             return Err(Error::Unavailable {
                 retry_after: Some(wait),

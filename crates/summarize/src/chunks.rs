@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::error::Error;
-use crate::request::{Reply, Request, Stop, Turn, Usage};
+use crate::request::{ChatMessage, Request, Stop, SummaryReply, Usage};
 use crate::rounds::{Round, split, turns};
 use crate::summarizer::Summarizer;
 
@@ -41,7 +41,7 @@ impl ChunkSettings {
 
 /// Which piece a request is about: it decides the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ChunkPosition {
     /// The whole conversation.
     Only,
     /// The first of several.
@@ -54,9 +54,9 @@ pub enum Place {
 
 /// A summary of all pieces, and what it took.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunked {
+pub struct ChunkedSummary {
     /// The last summary. Its usage is that of all requests together.
-    pub reply: Reply,
+    pub reply: SummaryReply,
     /// How many pieces there were.
     pub chunks: u32,
     /// How many of the oldest rounds no piece covers, because there would have been too many.
@@ -89,8 +89,8 @@ pub async fn summarize_in_chunks(
     request: &Request,
     rounds: &[Round],
     settings: ChunkSettings,
-    instruct: &(dyn Fn(Place) -> String + Sync),
-) -> Result<Chunked, Error> {
+    instruct: &(dyn Fn(ChunkPosition) -> String + Sync),
+) -> Result<ChunkedSummary, Error> {
     let (mut waiting, dropped_rounds) = cut(rounds, settings);
     let mut so_far: Option<String> = None;
     let (mut chunks, mut requests) = (0, 0);
@@ -98,10 +98,10 @@ pub async fn summarize_in_chunks(
     loop {
         let piece = waiting.pop_front().unwrap_or_default();
         let place = match (&so_far, waiting.is_empty()) {
-            (None, true) => Place::Only,
-            (None, false) => Place::First,
-            (Some(_), false) => Place::Next,
-            (Some(_), true) => Place::Last,
+            (None, true) => ChunkPosition::Only,
+            (None, false) => ChunkPosition::First,
+            (Some(_), false) => ChunkPosition::Next,
+            (Some(_), true) => ChunkPosition::Last,
         };
         let mut asked = request.clone();
         asked.instruction = instruct(place);
@@ -125,7 +125,7 @@ pub async fn summarize_in_chunks(
         if waiting.is_empty() || reply.stop == Stop::Refused {
             // A refusal ends it: what would follow would stand on a refusal.
             reply.usage = usage;
-            return Ok(Chunked {
+            return Ok(ChunkedSummary {
                 reply,
                 chunks,
                 dropped_rounds,
@@ -167,13 +167,13 @@ fn cut(rounds: &[Round], settings: ChunkSettings) -> (VecDeque<Vec<Round>>, usiz
 
 /// A piece behind the summary of what came before it. That is history, told by nobody in particular:
 /// it comes as quoted text, so that nothing in it gains the user's authority.
-fn framed(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<Turn> {
+fn framed(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<ChatMessage> {
     let mut said = turns(piece, truncated && so_far.is_none());
     if let Some(so_far) = so_far {
         let text = format!(
             "The conversation is given in parts. This is the summary of the parts before this one:\n\n<summary-so-far>\n{so_far}\n</summary-so-far>\n\nThe next part follows."
         );
-        said.insert(0, Turn::user(text));
+        said.insert(0, ChatMessage::user(text));
     }
     said
 }
@@ -214,13 +214,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{ChunkSettings, carried, cut, halve, plan_chunks};
-    use crate::request::Turn;
+    use crate::request::ChatMessage;
     use crate::rounds::Round;
 
     fn round(tokens: u64) -> Round {
         let text = "word ".repeat(usize::try_from(tokens).unwrap_or(0));
         Round {
-            turns: vec![Turn::user(text)],
+            turns: vec![ChatMessage::user(text)],
             tokens,
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         let (first, second) = halve(&[round(100)]).expect("a long text can be cut");
         assert!(first[0].tokens < 100 && second[0].tokens < 100);
         let one = Round {
-            turns: vec![Turn::user("x")],
+            turns: vec![ChatMessage::user("x")],
             tokens: 100,
         };
         assert_eq!(halve(&[one]), None);

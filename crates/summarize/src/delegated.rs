@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::redact::redact;
-use crate::request::{Request, Turn};
+use crate::request::{ChatMessage, Request};
 use crate::{anthropic, openai};
 
 /// Whose API the request is for.
@@ -28,7 +28,7 @@ pub fn request_body(api: Api, request: &Request) -> Bytes {
 #[must_use]
 pub fn redacted_request(request: &Request) -> Request {
     let clean = |text: &str| redact(text).text.into_owned();
-    let turn = |turn: &Turn| Turn {
+    let turn = |turn: &ChatMessage| ChatMessage {
         role: turn.role,
         text: clean(&turn.text),
     };
@@ -46,7 +46,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{Api, redacted_request, request_body};
-    use crate::request::{Purpose, Request, Turn};
+    use crate::request::{ChatMessage, Purpose, Request};
 
     fn request() -> Request {
         Request {
@@ -54,8 +54,8 @@ mod tests {
             model: None,
             system: "Be brief.".into(),
             turns: vec![
-                Turn::user("the key is AKIAIOSFODNN7EXAMPLE"),
-                Turn::assistant("seen"),
+                ChatMessage::user("the key is AKIAIOSFODNN7EXAMPLE"),
+                ChatMessage::assistant("seen"),
             ],
             instruction: "Summarise.".into(),
             max_output_tokens: 77,

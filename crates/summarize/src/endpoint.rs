@@ -7,15 +7,15 @@ use tracing::{Instrument as _, Span, field};
 use url::Url;
 
 use crate::error::Error;
-use crate::http::{Answer, Http, HttpSettings, broken};
+use crate::http::{Http, HttpResponse, HttpSettings, broken};
 use crate::refusal::refused;
-use crate::request::{Reply, Request};
-use crate::retry::{Attempt, Jitter, RetrySettings, retrying};
+use crate::request::{Request, SummaryReply};
+use crate::retry::{AttemptError, Jitter, RetrySettings, retrying};
 use crate::secret::SecretSource;
 
 /// An endpoint of a provider and the model to ask there.
 #[derive(Clone, Debug)]
-pub struct Endpoint {
+pub struct ModelEndpoint {
     /// Without the call's own path. A query stays (Azure's `api-version`).
     pub base_url: Url,
     /// How to show who asks.
@@ -45,7 +45,7 @@ pub enum Auth {
     Header(String, SecretSource),
 }
 
-impl Endpoint {
+impl ModelEndpoint {
     /// An endpoint with the default limits.
     pub fn new(base_url: &str, auth: Auth, model: impl Into<String>) -> Result<Self, Error> {
         let base_url = Url::parse(base_url)
@@ -105,13 +105,13 @@ impl Endpoint {
 
 /// Makes one call with its retries. `send` builds and sends a body, `read` reads a good answer.
 pub(crate) async fn call(
-    endpoint: &Endpoint,
+    endpoint: &ModelEndpoint,
     http: &Http,
     request: &Request,
     target: (&Url, &HeaderMap),
     body: impl Fn() -> Bytes + Sync,
-    read: impl Fn(&Answer) -> Result<Reply, Attempt> + Sync,
-) -> Result<Reply, Error> {
+    read: impl Fn(&HttpResponse) -> Result<SummaryReply, AttemptError> + Sync,
+) -> Result<SummaryReply, Error> {
     let (url, headers) = target;
     let (body, read) = (&body, &read);
     retrying(
@@ -149,7 +149,7 @@ pub(crate) async fn call(
 }
 
 /// The span of one request, by the conventions for generative models. Nothing of what is said is in it.
-fn chat(endpoint: &Endpoint, request: &Request, attempt: u32) -> Span {
+fn chat(endpoint: &ModelEndpoint, request: &Request, attempt: u32) -> Span {
     let model = request.model.as_deref().unwrap_or(&endpoint.model);
     tracing::debug_span!(
         target: "palimpsest::span",
@@ -167,23 +167,23 @@ fn chat(endpoint: &Endpoint, request: &Request, attempt: u32) -> Span {
 }
 
 /// A good status with a body that is not the provider's JSON: cut off on the way, or not that API.
-pub(crate) fn not_json(answer: &Answer) -> Attempt {
+pub(crate) fn not_json(answer: &HttpResponse) -> AttemptError {
     let declared = answer.header("content-type").unwrap_or_default();
     if declared.contains("json") {
         return broken("its answer is no whole JSON");
     }
-    Attempt::Final(Error::bad_request(
+    AttemptError::Final(Error::bad_request(
         "its answer is no JSON: the base URL is not that of this API",
     ))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Auth, Endpoint};
+    use super::{Auth, ModelEndpoint};
 
     #[track_caller]
     fn check(base: &str, version: &str, expected: &str) {
-        let endpoint = Endpoint::new(base, Auth::None, "m").unwrap();
+        let endpoint = ModelEndpoint::new(base, Auth::None, "m").unwrap();
         assert_eq!(endpoint.url(version, "/messages").as_str(), expected);
     }
 
@@ -205,7 +205,7 @@ mod tests {
             "",
             "https://h/openai/messages?api-version=1",
         );
-        assert!(Endpoint::new("ftp://x", Auth::None, "m").is_err());
-        assert!(Endpoint::new("nothing", Auth::None, "m").is_err());
+        assert!(ModelEndpoint::new("ftp://x", Auth::None, "m").is_err());
+        assert!(ModelEndpoint::new("nothing", Auth::None, "m").is_err());
     }
 }

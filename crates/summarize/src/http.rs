@@ -15,7 +15,7 @@ use url::Url;
 
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::retry::Attempt;
+use crate::retry::AttemptError;
 
 /// How long a call may take, and how much may come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) struct Http {
 
 /// What came back, whatever the status.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
@@ -74,14 +74,14 @@ impl Http {
         headers: HeaderMap,
         body: Bytes,
         deadline: Instant,
-    ) -> Result<Answer, Attempt> {
+    ) -> Result<HttpResponse, AttemptError> {
         let start = Instant::now();
         let until = start.checked_add(self.settings.call_timeout);
         let until = until.map_or(deadline, |until| until.min(deadline));
         let call = self.exchange(url, headers, body);
         timeout_at(until, call).await.unwrap_or_else(|_| {
             let after = until.saturating_duration_since(start);
-            Err(Attempt::Final(Error::Timeout { after }))
+            Err(AttemptError::Final(Error::Timeout { after }))
         })
     }
 
@@ -90,7 +90,7 @@ impl Http {
         url: &Url,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Answer, Attempt> {
+    ) -> Result<HttpResponse, AttemptError> {
         let request = self.client.post(url.clone()).headers(headers).body(body);
         let mut response = request.send().await.map_err(|error| broken(kind(&error)))?;
         let status = response.status().as_u16();
@@ -104,11 +104,11 @@ impl Http {
             if body.len() + chunk.len() > self.settings.max_reply_bytes {
                 let limit = self.settings.max_reply_bytes;
                 let detail = format!("its answer has more than {limit} bytes");
-                return Err(Attempt::Final(Error::bad_request(detail)));
+                return Err(AttemptError::Final(Error::bad_request(detail)));
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer {
+        Ok(HttpResponse {
             status,
             headers,
             body: body.freeze(),
@@ -131,7 +131,7 @@ fn kind(error: &reqwest::Error) -> &'static str {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -171,12 +171,12 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// A connection that failed before or amid the answer.
-pub(crate) fn broken(detail: impl Into<String>) -> Attempt {
+pub(crate) fn broken(detail: impl Into<String>) -> AttemptError {
     let error = Error::Unavailable {
         retry_after: None,
         fault: Fault::here(detail),
     };
-    Attempt::Again {
+    AttemptError::Retryable {
         error,
         after: None::<Duration>,
     }
@@ -189,14 +189,14 @@ mod tests {
     use bytes::Bytes;
     use http::{HeaderMap, HeaderName};
 
-    use super::Answer;
+    use super::HttpResponse;
 
     #[track_caller]
     fn check(headers: &[(&str, &str)], expected: Option<u64>) {
         let pair = |(name, value): &(&str, &str)| {
             (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())
         };
-        let answer = Answer {
+        let answer = HttpResponse {
             status: 429,
             headers: headers.iter().map(pair).collect::<HeaderMap>(),
             body: Bytes::new(),

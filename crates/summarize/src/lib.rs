@@ -2,7 +2,7 @@
 //! speaks OpenAI's Chat Completions), and what makes them dependable.
 //!
 //! - [`Summarizer`] is what a caller holds. [`Anthropic`] and [`OpenAi`] ask a provider, [`Chain`] goes
-//!   on to the next model when one cannot answer, [`Redacting`] takes secrets out on the way in and out.
+//!   on to the next model when one cannot answer, [`RedactingSummarizer`] takes secrets out on the way in and out.
 //! - [`summarize_with_retries`] drops the oldest rounds when the prompt is too long, and
 //!   [`summarize_in_chunks`] takes a conversation of many windows piece by piece.
 //! - [`prompt_too_long`] and [`redact`] are pure, and of use to others.
@@ -36,21 +36,21 @@ mod summarizer;
 mod wire;
 
 pub use anthropic::Anthropic;
-pub use breaker::BreakerSettings;
+pub use breaker::CircuitBreakerSettings;
 pub use chain::{Chain, Link};
-pub use chunks::{ChunkSettings, Chunked, Place, plan_chunks, summarize_in_chunks};
+pub use chunks::{ChunkPosition, ChunkSettings, ChunkedSummary, plan_chunks, summarize_in_chunks};
 pub use delegated::{Api, redacted_request, request_body};
-pub use endpoint::{Auth, Endpoint};
+pub use endpoint::{Auth, ModelEndpoint};
 pub use error::Error;
 pub use fault::Fault;
 pub use http::HttpSettings;
 pub use openai::{OpenAi, OutputCap};
 pub use overflow::{PromptTooLong, prompt_too_long};
 pub use redact::{Redacted, redact};
-pub use redacting::Redacting;
-pub use request::{Purpose, Reply, Request, Role, Stop, Turn, Usage};
+pub use redacting::RedactingSummarizer;
+pub use request::{ChatMessage, Purpose, Request, Role, Stop, SummaryReply, Usage};
 pub use retry::{Jitter, RetrySettings};
 pub use rounds::{Round, TRUNCATED, shorten, turns};
 pub use secret::SecretSource;
-pub use shorten::{ShortenSettings, Shortened, summarize_with_retries};
+pub use shorten::{ShortenSettings, ShortenedSummary, summarize_with_retries};
 pub use summarizer::Summarizer;

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::endpoint::{Endpoint, call, not_json};
+use crate::endpoint::{ModelEndpoint, call, not_json};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::http::{Answer, Http};
+use crate::http::{Http, HttpResponse};
 use crate::refusal::refused;
-use crate::request::{Reply, Request, Role, Stop, Usage};
-use crate::retry::Attempt;
+use crate::request::{Request, Role, Stop, SummaryReply, Usage};
+use crate::retry::AttemptError;
 use crate::summarizer::Summarizer;
 use crate::wire::alternating;
 
@@ -33,7 +33,7 @@ pub enum OutputCap {
 /// Summaries by whatever speaks Chat Completions.
 #[derive(Debug)]
 pub struct OpenAi {
-    endpoint: Endpoint,
+    endpoint: ModelEndpoint,
     http: Http,
     /// Whether the other name may be tried.
     either: bool,
@@ -46,7 +46,7 @@ impl OpenAi {
     pub const BASE_URL: &'static str = "https://api.openai.com/v1";
 
     /// A client of an endpoint; no connection is made yet.
-    pub fn new(endpoint: Endpoint, cap: OutputCap) -> Result<Self, Error> {
+    pub fn new(endpoint: ModelEndpoint, cap: OutputCap) -> Result<Self, Error> {
         Ok(Self {
             http: Http::new(endpoint.http)?,
             endpoint,
@@ -61,11 +61,11 @@ impl OpenAi {
         body.to_string().into()
     }
 
-    async fn ask(&self, request: &Request, cap: &str) -> Result<Reply, Error> {
+    async fn ask(&self, request: &Request, cap: &str) -> Result<SummaryReply, Error> {
         let headers = self.endpoint.headers(None).await?;
         let url = self.endpoint.url("", "/chat/completions");
         let body = self.body(request, cap);
-        let read = |answer: &Answer| read(answer, request);
+        let read = |answer: &HttpResponse| read(answer, request);
         let target = (&url, &headers);
         call(
             &self.endpoint,
@@ -107,7 +107,7 @@ pub(crate) fn delegated(request: &Request) -> Value {
 
 #[async_trait]
 impl Summarizer for OpenAi {
-    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
         if self.completion_tokens.load(Ordering::Relaxed) {
             return self.ask(request, MAX_COMPLETION_TOKENS).await;
         }
@@ -138,20 +138,20 @@ fn wants_the_other_name(error: &Error) -> bool {
 struct Completion {
     #[serde(default)]
     model: String,
-    choices: Vec<Choice>,
+    choices: Vec<ResponseChoice>,
     #[serde(default)]
     usage: Option<Used>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
-    message: Message,
+struct ResponseChoice {
+    message: ResponseMessage,
     #[serde(default)]
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct ResponseMessage {
     /// A string; a list of text parts from some gateways.
     #[serde(default)]
     content: Value,
@@ -176,7 +176,7 @@ struct Details {
     cached_tokens: Option<u64>,
 }
 
-fn read(answer: &Answer, request: &Request) -> Result<Reply, Attempt> {
+fn read(answer: &HttpResponse, request: &Request) -> Result<SummaryReply, AttemptError> {
     let body: Value = serde_json::from_slice(&answer.body).map_err(|_| not_json(answer))?;
     // Gateways answer 200 to what failed behind them, with the status within.
     if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
@@ -184,20 +184,20 @@ fn read(answer: &Answer, request: &Request) -> Result<Reply, Attempt> {
         let status = status
             .and_then(|code| u16::try_from(code).ok())
             .filter(|code| *code >= 400);
-        let behind = Answer {
+        let behind = HttpResponse {
             status: status.unwrap_or(500),
             headers: answer.headers.clone(),
             body: answer.body.clone(),
         };
         return Err(refused(&behind, request));
     }
-    let not_this = |_| Attempt::Final(Error::bad_request("its answer is no chat completion"));
+    let not_this = |_| AttemptError::Final(Error::bad_request("its answer is no chat completion"));
     let completion: Completion = serde_json::from_value(body).map_err(not_this)?;
     let choice = completion
         .choices
         .into_iter()
         .next()
-        .ok_or(Attempt::Final(Error::Empty))?;
+        .ok_or(AttemptError::Final(Error::Empty))?;
     let text = without_thinking(&content(&choice.message.content)).to_owned();
     let refusal = choice
         .message
@@ -215,14 +215,14 @@ fn read(answer: &Answer, request: &Request) -> Result<Reply, Attempt> {
         text
     };
     if text.trim().is_empty() {
-        return Err(Attempt::Final(match stop {
+        return Err(AttemptError::Final(match stop {
             Stop::Refused => Error::Refused {
                 fault: Fault::here("content filter"),
             },
             Stop::Complete | Stop::CutAtCap => Error::Empty,
         }));
     }
-    Ok(Reply {
+    Ok(SummaryReply {
         text,
         stop,
         model: completion.model,

@@ -4,17 +4,17 @@ use async_trait::async_trait;
 
 use crate::error::Error;
 use crate::redact::redact;
-use crate::request::{Reply, Request, Turn};
+use crate::request::{ChatMessage, Request, SummaryReply};
 use crate::summarizer::Summarizer;
 
 /// A summariser that never sees a secret. The reply is looked through as well: a model may put together
 /// what was apart.
 #[derive(Clone, Debug)]
-pub struct Redacting<S>(pub S);
+pub struct RedactingSummarizer<S>(pub S);
 
 #[async_trait]
-impl<S: Summarizer> Summarizer for Redacting<S> {
-    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+impl<S: Summarizer> Summarizer for RedactingSummarizer<S> {
+    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
         let mut count = 0;
         let mut clean = |text: &str| {
             let redacted = redact(text);
@@ -28,7 +28,7 @@ impl<S: Summarizer> Summarizer for Redacting<S> {
             turns: request
                 .turns
                 .iter()
-                .map(|turn| Turn {
+                .map(|turn| ChatMessage {
                     role: turn.role,
                     text: clean(&turn.text),
                 })

@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::http::Answer;
+use crate::http::HttpResponse;
 use crate::overflow::prompt_too_long;
 use crate::redact::redact;
 use crate::request::Request;
-use crate::retry::Attempt;
+use crate::retry::AttemptError;
 
 impl Fault {
-    fn of(answer: &Answer, request: &Request) -> Self {
+    fn of(answer: &HttpResponse, request: &Request) -> Self {
         let body = Said::read(&answer.body);
         Self {
             status: Some(answer.status),
@@ -96,10 +96,10 @@ fn words(message: &str, request: &Request) -> Option<String> {
 }
 
 /// What a refusal means: whether to ask again, and what to tell the caller.
-pub(crate) fn refused(answer: &Answer, request: &Request) -> Attempt {
+pub(crate) fn refused(answer: &HttpResponse, request: &Request) -> AttemptError {
     let text = String::from_utf8_lossy(&answer.body);
     if let Some(found) = prompt_too_long(Some(answer.status), &text) {
-        return Attempt::Final(Error::PromptTooLong(found));
+        return AttemptError::Final(Error::PromptTooLong(found));
     }
     let said = Said::read(&answer.body);
     let fault = Fault::of(answer, request);
@@ -112,9 +112,9 @@ pub(crate) fn refused(answer: &Answer, request: &Request) -> Attempt {
         "ResponsibleAIPolicyViolation",
     ]);
     match answer.status {
-        _ if broke => Attempt::Final(Error::Auth { fault }),
-        401..=403 => Attempt::Final(Error::Auth { fault }),
-        _ if filtered => Attempt::Final(Error::Refused { fault }),
+        _ if broke => AttemptError::Final(Error::Auth { fault }),
+        401..=403 => AttemptError::Final(Error::Auth { fault }),
+        _ if filtered => AttemptError::Final(Error::Refused { fault }),
         429 | 500..=599 => {
             let after = answer.retry_after();
             let error = Error::Unavailable {
@@ -122,11 +122,11 @@ pub(crate) fn refused(answer: &Answer, request: &Request) -> Attempt {
                 fault,
             };
             if answer.header("x-should-retry") == Some("false") {
-                return Attempt::Final(error);
+                return AttemptError::Final(error);
             }
-            Attempt::Again { error, after }
+            AttemptError::Retryable { error, after }
         }
-        _ => Attempt::Final(Error::BadRequest { fault }),
+        _ => AttemptError::Final(Error::BadRequest { fault }),
     }
 }
 
@@ -140,16 +140,16 @@ mod tests {
     use super::refused;
     use crate::error::Error;
     use crate::fault::Fault;
-    use crate::http::Answer;
-    use crate::request::{Purpose, Request, Turn};
-    use crate::retry::Attempt;
+    use crate::http::HttpResponse;
+    use crate::request::{ChatMessage, Purpose, Request};
+    use crate::retry::AttemptError;
 
     fn request() -> Request {
         Request {
             purpose: Purpose::Compaction,
             model: None,
             system: String::new(),
-            turns: vec![Turn::user(
+            turns: vec![ChatMessage::user(
                 "the launch code is 0451 and the dog is called Rex",
             )],
             instruction: "go".to_owned(),
@@ -158,8 +158,8 @@ mod tests {
         }
     }
 
-    fn answer(status: u16, body: &str) -> Answer {
-        Answer {
+    fn answer(status: u16, body: &str) -> HttpResponse {
+        HttpResponse {
             status,
             headers: HeaderMap::new(),
             body: body.to_owned().into(),
@@ -169,8 +169,8 @@ mod tests {
     #[track_caller]
     fn check(status: u16, body: &str, name: &str, again: bool) {
         let (error, asks_again) = match refused(&answer(status, body), &request()) {
-            Attempt::Final(error) => (error, false),
-            Attempt::Again { error, .. } => (error, true),
+            AttemptError::Final(error) => (error, false),
+            AttemptError::Retryable { error, .. } => (error, true),
         };
         assert_eq!((error.name(), asks_again), (name, again), "{status} {body}");
     }
@@ -240,7 +240,7 @@ mod tests {
         answer
             .headers
             .insert("request-id", "req_7".parse().unwrap());
-        let Attempt::Final(error) = refused(&answer, &request()) else {
+        let AttemptError::Final(error) = refused(&answer, &request()) else {
             panic!("no retry");
         };
         let text = error.to_string();
@@ -277,7 +277,8 @@ mod tests {
             .headers
             .insert("x-should-retry", "false".parse().unwrap());
         answer.headers.insert("retry-after", "7".parse().unwrap());
-        let Attempt::Final(Error::Unavailable { retry_after, .. }) = refused(&answer, &request())
+        let AttemptError::Final(Error::Unavailable { retry_after, .. }) =
+            refused(&answer, &request())
         else {
             panic!("final");
         };

@@ -15,7 +15,7 @@ pub struct Request {
     /// The system prompt, best one line. May be empty.
     pub system: String,
     /// The conversation, in plain text: tool calls and their results are told in words.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<ChatMessage>,
     /// What to do with the conversation: the last message, the user's.
     pub instruction: String,
     /// The most that may be written, in tokens.
@@ -67,14 +67,14 @@ impl Role {
 
 /// One turn of the conversation. Neighbours of the same role are merged on the way out.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Turn {
+pub struct ChatMessage {
     /// Who speaks.
     pub role: Role,
     /// What is said. A blank text is left out.
     pub text: String,
 }
 
-impl Turn {
+impl ChatMessage {
     /// A turn of the user.
     pub fn user(text: impl Into<String>) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Turn {
 }
 
 // Written by hand, so that no log of a request repeats a conversation.
-impl fmt::Debug for Turn {
+impl fmt::Debug for ChatMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({} bytes)", self.role.name(), self.text.len())
     }
@@ -112,7 +112,7 @@ impl fmt::Debug for Request {
 
 /// What a model answered. Whether it makes a good summary is for the caller to judge.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct SummaryReply {
     /// The text, never blank.
     pub text: String,
     /// Why it ends where it ends.
@@ -123,7 +123,7 @@ pub struct Reply {
     pub usage: Usage,
 }
 
-impl fmt::Debug for Reply {
+impl fmt::Debug for SummaryReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply")
             .field("text_bytes", &self.text.len())

@@ -64,11 +64,11 @@ impl fmt::Debug for Jitter {
 
 /// How one attempt failed.
 #[derive(Debug)]
-pub(crate) enum Attempt {
+pub(crate) enum AttemptError {
     /// Asking again would not help.
     Final(Error),
     /// It may pass; not before `after`, if the provider says so.
-    Again {
+    Retryable {
         error: Error,
         after: Option<Duration>,
     },
@@ -83,15 +83,15 @@ pub(crate) async fn retrying<T, F>(
     mut attempt: impl FnMut(u32) -> F,
 ) -> Result<T, Error>
 where
-    F: Future<Output = Result<T, Attempt>>,
+    F: Future<Output = Result<T, AttemptError>>,
 {
     let mut longest = settings.first_wait;
     let mut number = 1;
     loop {
         let (error, after) = match attempt(number).await {
             Ok(value) => return Ok(value),
-            Err(Attempt::Final(error)) => return Err(error),
-            Err(Attempt::Again { error, after }) => (error, after),
+            Err(AttemptError::Final(error)) => return Err(error),
+            Err(AttemptError::Retryable { error, after }) => (error, after),
         };
         // On top of what the provider names goes a little jitter: it named the same to everybody.
         let wait = match after {
@@ -121,7 +121,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{Attempt, Jitter, RetrySettings, retrying};
+    use super::{AttemptError, Jitter, RetrySettings, retrying};
     use crate::error::Error;
     use crate::fault::Fault;
 
@@ -131,9 +131,9 @@ mod tests {
         longest_wait: Duration::from_secs(1),
     };
 
-    fn busy(after: Option<u64>) -> Attempt {
+    fn busy(after: Option<u64>) -> AttemptError {
         let after = after.map(Duration::from_millis);
-        Attempt::Again {
+        AttemptError::Retryable {
             error: Error::Unavailable {
                 retry_after: after,
                 fault: Fault::default(),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// Fails with each of these in turn, then succeeds; when the attempts were made, in milliseconds.
-    async fn run(failures: Vec<Attempt>, deadline_ms: u64) -> (Result<(), Error>, Vec<u128>) {
+    async fn run(failures: Vec<AttemptError>, deadline_ms: u64) -> (Result<(), Error>, Vec<u128>) {
         let start = Instant::now();
         let at = RefCell::new(Vec::new());
         let failures = RefCell::new(failures.into_iter());
@@ -188,7 +188,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_final_is_not_asked_again() {
-        let (result, at) = run(vec![Attempt::Final(Error::Empty)], 60_000).await;
+        let (result, at) = run(vec![AttemptError::Final(Error::Empty)], 60_000).await;
         assert_eq!((result, at), (Err(Error::Empty), vec![0]));
     }
 

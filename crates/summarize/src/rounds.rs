@@ -1,7 +1,7 @@
 //! Rounds of a conversation and how it is made shorter: pure, so that every step can be tested.
 
 use crate::redact::redact;
-use crate::request::{Role, Turn};
+use crate::request::{ChatMessage, Role};
 
 /// Stands first when what came before an assistant's message was dropped.
 pub const TRUNCATED: &str = "[earlier conversation truncated for compaction retry]";
@@ -10,7 +10,7 @@ pub const TRUNCATED: &str = "[earlier conversation truncated for compaction retr
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
     /// What was said, in order.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<ChatMessage>,
     /// The caller's count of its tokens.
     pub tokens: u64,
 }
@@ -33,9 +33,9 @@ pub fn shorten(rounds: &[Round], gap_tokens: Option<u64>, drop_millipercent: u32
 
 /// The turns of rounds from whose start others were dropped. The note of that is made here and is part
 /// of no round, so it is gone by itself before the next retry; one that comes in is taken off.
-pub fn turns(rounds: &[Round], truncated: bool) -> Vec<Turn> {
+pub fn turns(rounds: &[Round], truncated: bool) -> Vec<ChatMessage> {
     let said = rounds.iter().flat_map(|round| &round.turns);
-    let mut turns: Vec<Turn> = said
+    let mut turns: Vec<ChatMessage> = said
         .skip_while(|turn| turn.text == TRUNCATED)
         .cloned()
         .collect();
@@ -43,7 +43,7 @@ pub fn turns(rounds: &[Round], truncated: bool) -> Vec<Turn> {
         .first()
         .is_some_and(|turn| turn.role == Role::Assistant);
     if truncated && assistant_first {
-        turns.insert(0, Turn::user(TRUNCATED));
+        turns.insert(0, ChatMessage::user(TRUNCATED));
     }
     turns
 }
@@ -56,7 +56,7 @@ pub(crate) fn split(round: &Round, budget: u64) -> Vec<Round> {
     if round.tokens <= budget {
         return vec![round.clone()];
     }
-    let texts: Vec<Turn> = round.turns.iter().map(redacted).collect();
+    let texts: Vec<ChatMessage> = round.turns.iter().map(redacted).collect();
     let bytes: usize = texts.iter().map(|turn| turn.text.len()).sum();
     let pieces = round.tokens.div_ceil(budget);
     let share = usize::try_from(pieces).map_or(1, |pieces| bytes.div_ceil(pieces).max(1));
@@ -65,14 +65,14 @@ pub(crate) fn split(round: &Round, budget: u64) -> Vec<Round> {
         u64::try_from(scaled).unwrap_or(u64::MAX).clamp(1, budget)
     };
     let mut out: Vec<Round> = Vec::new();
-    let mut current: Vec<Turn> = Vec::new();
+    let mut current: Vec<ChatMessage> = Vec::new();
     let mut size = 0;
     for turn in texts {
         let mut rest = turn.text.as_str();
         while !rest.is_empty() {
             let cut = cut_at(rest, share - size);
             if cut > 0 {
-                current.push(Turn {
+                current.push(ChatMessage {
                     role: turn.role,
                     text: rest[..cut].to_owned(),
                 });
@@ -98,8 +98,8 @@ pub(crate) fn split(round: &Round, budget: u64) -> Vec<Round> {
     out
 }
 
-fn redacted(turn: &Turn) -> Turn {
-    Turn {
+fn redacted(turn: &ChatMessage) -> ChatMessage {
+    ChatMessage {
         role: turn.role,
         text: redact(&turn.text).text.into_owned(),
     }
@@ -127,13 +127,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{Round, TRUNCATED, shorten, split, turns};
-    use crate::request::Turn;
+    use crate::request::ChatMessage;
 
     fn rounds(tokens: &[u64]) -> Vec<Round> {
         let round = |tokens: &u64| Round {
             turns: vec![
-                Turn::assistant(format!("round of {tokens}")),
-                Turn::user("ok"),
+                ChatMessage::assistant(format!("round of {tokens}")),
+                ChatMessage::user("ok"),
             ],
             tokens: *tokens,
         };
@@ -179,7 +179,7 @@ mod tests {
         let rounds = rounds(&[1, 2, 3]);
         assert_eq!(turns(&rounds, false)[0].text, "round of 1");
         let shortened = turns(&rounds[1..], true);
-        assert_eq!(shortened[0], Turn::user(TRUNCATED));
+        assert_eq!(shortened[0], ChatMessage::user(TRUNCATED));
         // The note of one retry is no part of the next.
         let again = [Round {
             turns: shortened,
@@ -193,17 +193,17 @@ mod tests {
         assert_eq!(texts[1], "round of 2");
         // A user that comes first needs no introduction.
         let user = [Round {
-            turns: vec![Turn::user("hello")],
+            turns: vec![ChatMessage::user("hello")],
             tokens: 1,
         }];
-        assert_eq!(turns(&user, true), [Turn::user("hello")]);
+        assert_eq!(turns(&user, true), [ChatMessage::user("hello")]);
     }
 
     #[test]
     fn a_secret_is_never_cut_in_two() {
         let key = format!("ghp_{}", "a1B2c3".repeat(6));
         let round = Round {
-            turns: vec![Turn::user(format!(
+            turns: vec![ChatMessage::user(format!(
                 "{}{key}{}",
                 "x ".repeat(20),
                 " y".repeat(20)
@@ -224,7 +224,7 @@ mod tests {
             tokens in 1_u64..2_000,
             budget in 1_u64..500,
         ) {
-            let round = Round { turns: texts.iter().map(Turn::user).collect(), tokens };
+            let round = Round { turns: texts.iter().map(ChatMessage::user).collect(), tokens };
             let pieces = split(&round, budget);
             let joined: String = pieces.iter().flat_map(|piece| &piece.turns).map(|turn| turn.text.as_str()).collect();
             prop_assert_eq!(joined, texts.concat());

@@ -1,7 +1,7 @@
 //! Asks again with fewer rounds when the prompt was too long.
 
 use crate::error::Error;
-use crate::request::{Reply, Request};
+use crate::request::{Request, SummaryReply};
 use crate::rounds::{Round, shorten, turns};
 use crate::summarizer::Summarizer;
 
@@ -26,9 +26,9 @@ impl Default for ShortenSettings {
 
 /// A summary, and what had to go for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shortened {
+pub struct ShortenedSummary {
     /// The summary.
-    pub reply: Reply,
+    pub reply: SummaryReply,
     /// How many of the oldest rounds it does not cover.
     pub dropped_rounds: usize,
     /// How often the prompt was made shorter.
@@ -42,7 +42,7 @@ pub async fn summarize_with_retries(
     request: &Request,
     rounds: &[Round],
     settings: ShortenSettings,
-) -> Result<Shortened, Error> {
+) -> Result<ShortenedSummary, Error> {
     let mut dropped_rounds = 0;
     let mut retries = 0;
     loop {
@@ -51,7 +51,7 @@ pub async fn summarize_with_retries(
         asked.turns = turns(left, dropped_rounds > 0);
         let drop = match summarizer.summarize(&asked).await {
             Ok(reply) => {
-                return Ok(Shortened {
+                return Ok(ShortenedSummary {
                     reply,
                     dropped_rounds,
                     retries,

@@ -1,11 +1,11 @@
 //! A conversation as providers take it: the user first, roles in turn, nothing blank.
 
-use crate::request::{Role, Turn};
+use crate::request::{ChatMessage, Role};
 use crate::rounds::TRUNCATED;
 
 /// Neighbours of one role together, each text a block of its own. When the assistant comes first, a note
 /// stands before it; the instruction is not in it.
-pub(crate) fn alternating(turns: &[Turn]) -> Vec<(Role, Vec<&str>)> {
+pub(crate) fn alternating(turns: &[ChatMessage]) -> Vec<(Role, Vec<&str>)> {
     let mut out: Vec<(Role, Vec<&str>)> = Vec::new();
     for turn in turns.iter().filter(|turn| !turn.text.trim().is_empty()) {
         if out.is_empty() && turn.role == Role::Assistant {
@@ -22,18 +22,18 @@ pub(crate) fn alternating(turns: &[Turn]) -> Vec<(Role, Vec<&str>)> {
 #[cfg(test)]
 mod tests {
     use super::alternating;
-    use crate::request::{Role, Turn};
+    use crate::request::{ChatMessage, Role};
     use crate::rounds::TRUNCATED;
 
     #[test]
     fn merged_and_the_user_first() {
         let turns = [
-            Turn::user("  \n"),
-            Turn::assistant("a"),
-            Turn::assistant("b"),
-            Turn::user("c"),
-            Turn::user(""),
-            Turn::user("d"),
+            ChatMessage::user("  \n"),
+            ChatMessage::assistant("a"),
+            ChatMessage::assistant("b"),
+            ChatMessage::user("c"),
+            ChatMessage::user(""),
+            ChatMessage::user("d"),
         ];
         let expected = [
             (Role::User, vec![TRUNCATED]),
@@ -41,6 +41,6 @@ mod tests {
             (Role::User, vec!["c", "d"]),
         ];
         assert_eq!(alternating(&turns), expected);
-        assert!(alternating(&[Turn::user(" ")]).is_empty());
+        assert!(alternating(&[ChatMessage::user(" ")]).is_empty());
     }
 }

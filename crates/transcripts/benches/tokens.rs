@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use palimpsest_core::ids::{Epoch, MessageId, Ordinal};
-use palimpsest_core::json::Extra;
+use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::{Message, ResultContent, Role, ToolResult};
 use palimpsest_core::policy::{Policy, TokenEstimator};
-use palimpsest_core::tokens::{Counter, Ledger};
-use palimpsest_transcripts::import::{self, ImportFormat, ImportedSession, Step};
+use palimpsest_core::tokens::{Counter, TokenLedger};
+use palimpsest_transcripts::import::{self, ImportFormat, ImportStep, ImportedSession};
 use uuid::Uuid;
 
 const ESTIMATORS: [(&str, TokenEstimator); 3] = [
@@ -72,7 +72,7 @@ fn costs() {
             tool_use_id: "x".into(),
             content: ResultContent::Text(text.as_str().into()),
             is_error: None,
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         };
         for (name, estimator) in ESTIMATORS {
             let took = least(|| counter(estimator).result(&result));
@@ -180,21 +180,21 @@ fn errors(folder: &Path) {
 
 /// One ledger for each estimator goes through a session.
 fn measure(session: &ImportedSession<'_>, all: &mut OfModels) {
-    let mut ledgers: [Ledger; 3] = Default::default();
+    let mut ledgers: [TokenLedger; 3] = Default::default();
     let mut last_model: Box<str> = Box::default();
-    let forget = |ledgers: &mut [Ledger; 3]| {
+    let forget = |ledgers: &mut [TokenLedger; 3]| {
         for ledger in ledgers {
-            *ledger = Ledger {
+            *ledger = TokenLedger {
                 calibration: ledger.calibration,
-                ..Ledger::default()
+                ..TokenLedger::default()
             };
         }
     };
     for (number, step) in (0_u32..).zip(&session.steps) {
         let message = match step {
-            Step::Message(message) => message,
+            ImportStep::Message(message) => message,
             // What was reported before says nothing about what is left.
-            Step::Rewind(_) | Step::Compacted(_) | Step::Removed { .. } => {
+            ImportStep::Rewind(_) | ImportStep::Compacted(_) | ImportStep::Removed { .. } => {
                 forget(&mut ledgers);
                 continue;
             }
@@ -235,7 +235,7 @@ fn measure(session: &ImportedSession<'_>, all: &mut OfModels) {
 }
 
 /// What the view grew by until this response, when that is known.
-fn growth(ledger: &Ledger, message: &Message) -> Option<u64> {
+fn growth(ledger: &TokenLedger, message: &Message) -> Option<u64> {
     let (usage, before) = (message.usage?, ledger.anchor.as_ref()?);
     let goes_on = before.provider_message_id.is_some()
         && before.provider_message_id == message.provider_message_id;

@@ -336,9 +336,9 @@ written_as!(SpanKey, "span-");
 /// The key of a result about which a caller has asked before its message came, written `o{number}`, so
 /// that it is never the key of a call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OfferKey(u32);
+pub struct PersistDecisionKey(u32);
 
-impl OfferKey {
+impl PersistDecisionKey {
     /// The offer with this number.
     pub const fn new(number: u32) -> Self {
         Self(number)
@@ -350,7 +350,7 @@ impl OfferKey {
     }
 }
 
-written_as!(OfferKey, "o");
+written_as!(PersistDecisionKey, "o");
 
 /// A compaction of a session. Compactions are numbered per session, and the key is written
 /// `compaction-{number}`.
@@ -379,9 +379,9 @@ written_as!(CompactionKey, "compaction-");
 /// A user turn of a session: what a person said, and everything up to what a person said next. Turns
 /// are numbered from 1; how they are named for a model is the session's business.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Turn(NonZeroU32);
+pub struct TurnNumber(NonZeroU32);
 
-impl Turn {
+impl TurnNumber {
     /// The turn with this number; there is no turn 0.
     pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {

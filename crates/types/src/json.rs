@@ -240,9 +240,9 @@ fn surrogate(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// An object's fields, in order, each value still as text.
-pub struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub struct ObjectFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl<'a> Fields<'a> {
+impl<'a> ObjectFields<'a> {
     /// Reads an object; anything else is an error.
     pub fn read(raw: &'a RawValue) -> Result<Self, JsonError> {
         Self::read_str(raw.get())
@@ -286,8 +286,8 @@ impl<'a> Fields<'a> {
     }
 
     /// What was not taken out.
-    pub fn rest(self) -> Extra {
-        Extra(
+    pub fn rest(self) -> UnknownFields {
+        UnknownFields(
             self.0
                 .into_iter()
                 .map(|(name, value)| (name.as_ref().into(), RawJson::of(value)))
@@ -296,11 +296,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for ObjectFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Collect;
         impl<'de> Visitor<'de> for Collect {
-            type Value = Fields<'de>;
+            type Value = ObjectFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -311,7 +311,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                 while let Some(BorrowedKey(name)) = map.next_key()? {
                     fields.push((name, map.next_value()?));
                 }
-                Ok(Fields(fields))
+                Ok(ObjectFields(fields))
             }
         }
         deserializer.deserialize_map(Collect)
@@ -351,13 +351,13 @@ pub fn array(raw: &RawValue) -> Result<Vec<&RawValue>, JsonError> {
 
 /// Fields that we do not know, in order, as they came.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Extra(Box<[(Box<str>, RawJson)]>);
+pub struct UnknownFields(Box<[(Box<str>, RawJson)]>);
 
-impl Extra {
+impl UnknownFields {
     /// Reads an object whose every field is unknown to us.
     pub fn from_object(text: &str) -> Result<Self, JsonError> {
         check_depth(text)?;
-        Ok(Fields::read_str(text)?.rest())
+        Ok(ObjectFields::read_str(text)?.rest())
     }
 
     /// The object again; nothing when there is no field.
@@ -436,12 +436,18 @@ mod tests {
     #[test]
     fn unknown_fields_come_out_as_they_went_in() {
         let text = r#"{"n":1e400,"big":12345678901234567890123,"s":"\u00e9","o":{ "a" : 1 }}"#;
-        assert_eq!(Extra::from_object(text).unwrap().to_object().unwrap(), text);
+        assert_eq!(
+            UnknownFields::from_object(text)
+                .unwrap()
+                .to_object()
+                .unwrap(),
+            text
+        );
     }
 
     #[test]
     fn a_known_field_named_twice_is_refused() {
-        let mut fields = Fields::read_str(r#"{"type":"a","type":"b"}"#).unwrap();
+        let mut fields = ObjectFields::read_str(r#"{"type":"a","type":"b"}"#).unwrap();
         assert_eq!(
             fields.take("type").unwrap_err(),
             JsonError::Duplicate { field: "type" }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use palimpsest_engine::models::Models;
-use palimpsest_summarize::{Purpose, Reply, Request, Stop};
+use palimpsest_summarize::{Purpose, Request, Stop, SummaryReply};
 use tokio::time::Instant;
 
-use crate::{Ask, MemoryWriter, WriteError, Written};
+use crate::{MemoryPrompt, MemoryReply, MemoryWriter, WriteError};
 
 /// Asks one model after the other, as for any summary. That secrets are taken out before is the worker's
 /// part: its notes from structure need that too.
-pub(crate) struct ByModel(pub(crate) Arc<Models>);
+pub(crate) struct ModelMemoryWriter(pub(crate) Arc<Models>);
 
 #[async_trait]
-impl MemoryWriter for ByModel {
-    async fn write(&self, ask: Ask) -> Result<Written, WriteError> {
+impl MemoryWriter for ModelMemoryWriter {
+    async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, WriteError> {
         let attempts = self
             .0
             .attempts(ask.model.as_deref(), ask.fallback_model.as_deref());
@@ -35,8 +35,8 @@ impl MemoryWriter for ByModel {
                 Ok(reply) if reply.stop == Stop::Refused => {
                     failed = WriteError(format!("{} declined to keep the notes", attempt.model));
                 }
-                Ok(Reply { text, stop, .. }) => {
-                    return Ok(Written {
+                Ok(SummaryReply { text, stop, .. }) => {
+                    return Ok(MemoryReply {
                         text,
                         truncated: stop == Stop::CutAtCap,
                     });

@@ -8,33 +8,33 @@ use palimpsest_core::memory::{Memory, apply_sections};
 use palimpsest_core::message::Message;
 use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
 use palimpsest_core::session::Author;
-use palimpsest_core::summary::{Extra, SYSTEM, memory_request};
+use palimpsest_core::summary::{ExtraInstructions, SYSTEM, memory_request};
 use palimpsest_facts::memory::update;
 use palimpsest_facts::{Facts, Redact, redacted};
 use tokio::task::spawn_blocking;
 
-use crate::host::{HostError, Job};
-use crate::transcript::Transcript;
-use crate::worker::Shared;
-use crate::writer::{Ask, MemoryWriter};
+use crate::host::{HostError, MemoryJob};
+use crate::transcript::PromptTranscript;
+use crate::worker::WorkerContext;
+use crate::writer::{MemoryPrompt, MemoryWriter};
 
 /// What was taken from the new messages. However many there were, it is bounded.
 #[derive(Debug, Default)]
-pub(crate) struct Notebook {
+pub(crate) struct UpdateInput {
     facts: Facts,
-    transcript: Option<Transcript>,
+    transcript: Option<PromptTranscript>,
 }
 
 /// A text that may become the next version.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct MemoryDraft {
     pub(crate) text: Box<str>,
     pub(crate) author: Author,
     /// Why the model did not write it, where it should have.
     pub(crate) model_failed: Option<String>,
 }
 
-impl Draft {
+impl MemoryDraft {
     /// Whether a model was asked for it.
     pub(crate) fn asked_a_model(&self) -> bool {
         self.author == Author::Model || self.model_failed.is_some()
@@ -42,28 +42,31 @@ impl Draft {
 }
 
 /// The model that the policy wants to keep the notes, if there is one.
-fn writer<'a>(shared: &'a Shared, policy: &SummaryPolicy) -> Option<&'a Arc<dyn MemoryWriter>> {
+fn writer<'a>(
+    shared: &'a WorkerContext,
+    policy: &SummaryPolicy,
+) -> Option<&'a Arc<dyn MemoryWriter>> {
     shared
         .writer
         .as_ref()
         .filter(|_| policy.use_for_session_memory)
 }
 
-fn redactor(shared: &Shared, policy: &SummaryPolicy) -> Option<Redact> {
+fn redactor(shared: &WorkerContext, policy: &SummaryPolicy) -> Option<Redact> {
     shared.redact.filter(|_| policy.redact_secrets)
 }
 
 /// Reads what is new, page by page.
 pub(crate) async fn take_notes(
-    shared: &Shared,
+    shared: &WorkerContext,
     key: &SessionKey,
-    job: &Job,
+    job: &MemoryJob,
     mut after: Option<Ordinal>,
-) -> Result<Notebook, HostError> {
+) -> Result<UpdateInput, HostError> {
     let redact = redactor(shared, &job.summary);
-    let mut notebook = Notebook {
+    let mut notebook = UpdateInput {
         facts: Facts::default(),
-        transcript: writer(shared, &job.summary).map(|_| Transcript::default()),
+        transcript: writer(shared, &job.summary).map(|_| PromptTranscript::default()),
     };
     let Some(to) = job.reach else {
         return Ok(notebook);
@@ -87,7 +90,7 @@ pub(crate) async fn take_notes(
     }
 }
 
-impl Notebook {
+impl UpdateInput {
     fn take(&mut self, message: &Message, redact: Option<Redact>) {
         let clean = redact.map(|redact| redacted(message, redact));
         let message = clean.as_ref().unwrap_or(message);
@@ -100,18 +103,18 @@ impl Notebook {
 
 /// Writes the next text. A model that fails is stood in for.
 pub(crate) async fn write(
-    shared: &Shared,
-    job: &Job,
+    shared: &WorkerContext,
+    job: &MemoryJob,
     previous: &Memory,
-    notebook: &Notebook,
-) -> Draft {
+    notebook: &UpdateInput,
+) -> MemoryDraft {
     let (redact, limits) = (redactor(shared, &job.summary), job.memory.clone());
     let mut model_failed = None;
     if let (Some(writer), Some(transcript)) = (writer(shared, &job.summary), &notebook.transcript) {
         match by_model(&**writer, job, previous, &transcript.text()).await {
             Ok(memory) => {
                 let text = on_a_core(shared, move || finished(&memory, redact, &limits)).await;
-                return Draft {
+                return MemoryDraft {
                     text,
                     author: Author::Model,
                     model_failed,
@@ -124,7 +127,7 @@ pub(crate) async fn write(
     let text = on_a_core(shared, move || {
         finished(&update(&previous, &facts), redact, &limits)
     });
-    Draft {
+    MemoryDraft {
         text: text.await,
         author: Author::Extractive,
         model_failed,
@@ -133,16 +136,16 @@ pub(crate) async fn write(
 
 async fn by_model(
     writer: &dyn MemoryWriter,
-    job: &Job,
+    job: &MemoryJob,
     previous: &Memory,
     messages: &str,
 ) -> Result<Memory, String> {
     let policy = &job.summary;
-    let extra = Extra {
+    let extra = ExtraInstructions {
         standing: policy.instructions.as_deref(),
-        ..Extra::default()
+        ..ExtraInstructions::default()
     };
-    let ask = Ask {
+    let ask = MemoryPrompt {
         model: policy.model.clone(),
         fallback_model: policy.fallback_model.clone(),
         system: SYSTEM,
@@ -172,7 +175,7 @@ pub(crate) fn finished(
 }
 
 /// The same of what a person wrote.
-pub(crate) fn edited(shared: &Shared, job: &Job, text: &str) -> Box<str> {
+pub(crate) fn edited(shared: &WorkerContext, job: &MemoryJob, text: &str) -> Box<str> {
     finished(
         &Memory::parse(text),
         redactor(shared, &job.summary),
@@ -183,7 +186,7 @@ pub(crate) fn edited(shared: &Shared, job: &Job, text: &str) -> Box<str> {
 /// Runs what takes a while on a thread of its own, and not on all cores at once: calls that wait for an
 /// answer come first.
 async fn on_a_core<T: Send + 'static>(
-    shared: &Shared,
+    shared: &WorkerContext,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     // Nobody closes it.

@@ -4,22 +4,22 @@ use bytes::Bytes;
 use palimpsest_core::command::{FailMemory, UpdateMemory};
 use palimpsest_core::ids::{Ordinal, Revision, SessionKey};
 use palimpsest_core::memory::Memory;
-use palimpsest_core::session::{Author, Notes, text_digest};
-use palimpsest_store::blobs::{BlobError, Replaced, SummaryFile};
-use palimpsest_store::told;
+use palimpsest_core::session::{Author, SessionMemory, text_digest};
+use palimpsest_store::blobs::{BlobError, ReplaceOutcome, SummaryFile};
+use palimpsest_store::error_chain;
 use tokio::time::sleep;
 
-use crate::host::{HostError, Job};
-use crate::mark::Marked;
-use crate::worker::Shared;
-use crate::{backoff, compose, lease, mark};
+use crate::host::{HostError, MemoryJob};
+use crate::version_mark::MarkedFile;
+use crate::worker::WorkerContext;
+use crate::{backoff, compose, lease, version_mark};
 
 /// How often a file is looked at again that somebody keeps writing.
 const MAX_LOOKS: usize = 5;
 
 /// What a file is found to be.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum SummaryFileState {
     /// There is none.
     Missing,
     /// It holds a text of the service: of the latest version, of an earlier one, or of a history that the log does
@@ -30,10 +30,15 @@ pub(crate) enum Look {
 }
 
 /// A file and what its mark says.
-fn judged(key: &SessionKey, notes: &Notes, found: SummaryFile, marked: Marked) -> Look {
+fn judged(
+    key: &SessionKey,
+    notes: &SessionMemory,
+    found: SummaryFile,
+    marked: MarkedFile,
+) -> SummaryFileState {
     let version = notes.version.as_ref().map_or(0, |version| version.number);
     match marked.version {
-        _ if knows(notes, &marked.text) => Look::Known(found),
+        _ if knows(notes, &marked.text) => SummaryFileState::Known(found),
         Some(written) => {
             tracing::warn!(
                 session = %key,
@@ -41,9 +46,9 @@ fn judged(key: &SessionKey, notes: &Notes, found: SummaryFile, marked: Marked) -
                 version,
                 "summary.md was written from a history that the log does not hold: it is written anew"
             );
-            Look::Known(found)
+            SummaryFileState::Known(found)
         }
-        None => Look::Edited(found, marked.text),
+        None => SummaryFileState::Edited(found, marked.text),
     }
 }
 
@@ -52,7 +57,7 @@ fn is_blank(text: &[u8]) -> bool {
 }
 
 /// Returns true for a text of this log. The file of a text that ends without a line break ends with one.
-fn knows(notes: &Notes, text: &[u8]) -> bool {
+fn knows(notes: &SessionMemory, text: &[u8]) -> bool {
     let ended = text.strip_suffix(b"\n");
     notes.knows(text) || ended.is_some_and(|text| notes.knows(text))
 }
@@ -60,24 +65,24 @@ fn knows(notes: &Notes, text: &[u8]) -> bool {
 /// Looks at a session's file. One that was edited a moment ago is looked at again a little later: an
 /// editor may not be through with it.
 pub(crate) async fn look(
-    shared: &Shared,
+    shared: &WorkerContext,
     key: &SessionKey,
-    notes: &Notes,
-) -> Result<Look, BlobError> {
+    notes: &SessionMemory,
+) -> Result<SummaryFileState, BlobError> {
     for _ in 0..MAX_LOOKS {
         let Some(found) = shared.blobs.summary(key).await? else {
-            return Ok(Look::Missing);
+            return Ok(SummaryFileState::Missing);
         };
         // Nothing of a person's is in an empty file: it was cut, or is about to be written.
         let is_blank = is_blank(&found.text);
-        let marked = mark::read(key, &found.text);
+        let marked = version_mark::read(key, &found.text);
         if marked.version.is_some() || knows(notes, &marked.text) {
             return Ok(judged(key, notes, found, marked));
         }
         let age = shared.clock.now().millis_since(found.written);
         if u128::from(age) >= shared.options.settle.as_millis() {
             return Ok(if is_blank {
-                Look::Known(found)
+                SummaryFileState::Known(found)
             } else {
                 judged(key, notes, found, marked)
             });
@@ -86,9 +91,9 @@ pub(crate) async fn look(
     }
     // It is written all the time. What there is now is better than nothing.
     Ok(match shared.blobs.summary(key).await? {
-        None => Look::Missing,
+        None => SummaryFileState::Missing,
         Some(found) => {
-            let marked = mark::read(key, &found.text);
+            let marked = version_mark::read(key, &found.text);
             judged(key, notes, found, marked)
         }
     })
@@ -97,14 +102,14 @@ pub(crate) async fn look(
 /// Takes in what a person wrote. `read` is the last message that was read for the text that they edited:
 /// what was noted of later ones is noted again, upon their words.
 pub(crate) async fn import(
-    shared: &Shared,
+    shared: &WorkerContext,
     key: &SessionKey,
-    job: &Job,
+    job: &MemoryJob,
     edited: &Bytes,
     read: Option<Ordinal>,
 ) -> Result<(), HostError> {
     let text = String::from_utf8_lossy(edited);
-    let version = job.notes.version.as_ref();
+    let version = job.session_memory.version.as_ref();
     let edit = UpdateMemory {
         text: compose::edited(shared, job, &text),
         author: Author::Person,
@@ -124,21 +129,25 @@ pub(crate) async fn import(
 /// Makes the file hold the latest text. `read` is as in [`import`], should it turn out that somebody has
 /// edited the file meanwhile.
 pub(crate) async fn write(
-    shared: &Shared,
+    shared: &WorkerContext,
     key: &SessionKey,
     read: Option<Ordinal>,
 ) -> Result<(), HostError> {
-    let mut next = shared.host.job_as_left(key).await?;
+    let mut next = shared.host.job_cached(key).await?;
     for _ in 0..MAX_LOOKS {
         let Some(job) = next else {
             return Ok(());
         };
         match write_once(shared, key, &job, read).await {
-            Ok(true) if job.notes.unfiled.is_some() => return shared.host.filed(key).await,
+            Ok(true) if job.session_memory.unfiled.is_some() => {
+                return shared.host.filed(key).await;
+            }
             Ok(true) => return Ok(()),
             Ok(false) => next = shared.host.job(key).await?,
             Err(Failed::Host(error)) => return Err(error),
-            Err(Failed::Blob(error)) => return failed(shared, key, &job, &told(&error)).await,
+            Err(Failed::Blob(error)) => {
+                return failed(shared, key, &job, &error_chain(&error)).await;
+            }
         }
     }
     match next {
@@ -166,46 +175,60 @@ impl From<BlobError> for Failed {
 
 /// False when somebody else has written.
 async fn write_once(
-    shared: &Shared,
+    shared: &WorkerContext,
     key: &SessionKey,
-    job: &Job,
+    job: &MemoryJob,
     read: Option<Ordinal>,
 ) -> Result<bool, Failed> {
-    let found = match look(shared, key, &job.notes).await? {
+    let found = match look(shared, key, &job.session_memory).await? {
         // Without a version there is nothing to write, unless a lost history has left its own.
-        Look::Missing if job.notes.version.is_none() => return Ok(true),
-        Look::Known(file) if job.notes.version.is_none() && is_blank(&file.text) => {
+        SummaryFileState::Missing if job.session_memory.version.is_none() => return Ok(true),
+        SummaryFileState::Known(file)
+            if job.session_memory.version.is_none() && is_blank(&file.text) =>
+        {
             return Ok(true);
         }
-        Look::Missing => None,
-        Look::Known(file) if file.text == content(key, &job.notes) => return Ok(true),
-        Look::Known(file) => Some(file),
-        Look::Edited(file, text) => {
+        SummaryFileState::Missing => None,
+        SummaryFileState::Known(file) if file.text == content(key, &job.session_memory) => {
+            return Ok(true);
+        }
+        SummaryFileState::Known(file) => Some(file),
+        SummaryFileState::Edited(file, text) => {
             import(shared, key, job, &text, read).await?;
             Some(file)
         }
     };
     // After an edit the latest version is another one.
-    let Some(job) = shared.host.job_as_left(key).await? else {
+    let Some(job) = shared.host.job_cached(key).await? else {
         return Ok(true);
     };
-    let text = content(key, &job.notes);
+    let text = content(key, &job.session_memory);
     let replaced = shared.blobs.replace_summary(key, found.as_ref(), text);
-    Ok(replaced.await? == Replaced::Written)
+    Ok(replaced.await? == ReplaceOutcome::Written)
 }
 
 /// What the file should hold: the latest version, or headings alone while there is none.
-fn content(key: &SessionKey, notes: &Notes) -> Bytes {
+fn content(key: &SessionKey, notes: &SessionMemory) -> Bytes {
     match &notes.version {
-        Some(version) => mark::mark(key, version.number, version.source, &version.text),
-        None => mark::mark(key, 0, Revision::ZERO, &Memory::template().render()),
+        Some(version) => version_mark::mark(key, version.number, version.source, &version.text),
+        None => version_mark::mark(key, 0, Revision::ZERO, &Memory::template().render()),
     }
 }
 
 /// The text is safe; that the file is not there is told, and tried again.
-async fn failed(shared: &Shared, key: &SessionKey, job: &Job, why: &str) -> Result<(), HostError> {
+async fn failed(
+    shared: &WorkerContext,
+    key: &SessionKey,
+    job: &MemoryJob,
+    why: &str,
+) -> Result<(), HostError> {
     shared.stats.file_failure();
-    let attempts = job.notes.unfiled.as_ref().map_or(0, |it| it.attempts) + 1;
+    let attempts = job
+        .session_memory
+        .unfiled
+        .as_ref()
+        .map_or(0, |it| it.attempts)
+        + 1;
     let wait = backoff::wait(&shared.options, attempts, shared.ids.jitter());
     tracing::warn!(
         session = %key,

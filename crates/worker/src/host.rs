@@ -8,11 +8,11 @@ use palimpsest_core::command::{FailMemory, UpdateMemory};
 use palimpsest_core::ids::{Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Message;
 use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
-use palimpsest_core::session::Notes;
+use palimpsest_core::session::SessionMemory;
 
 /// What there is to do for a session, and upon what.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct MemoryJob {
     /// The session's revision.
     pub revision: Revision,
     /// Whether its policy wants a summary at all.
@@ -20,7 +20,7 @@ pub struct Job {
     /// When an update of the text is due.
     pub due: Option<Timestamp>,
     /// The text as it is, and what became of it.
-    pub notes: Notes,
+    pub session_memory: SessionMemory,
     /// Whether the text speaks of messages that were taken back.
     pub is_false: bool,
     /// The last message that an update may read now.
@@ -33,7 +33,7 @@ pub struct Job {
 
 /// Messages in the order of the session.
 #[derive(Debug, Clone, Default)]
-pub struct Page {
+pub struct MessagePage {
     /// Those of them that nobody has taken back.
     pub messages: Vec<Arc<Message>>,
     /// After which message to go on; none when that were all.
@@ -58,11 +58,11 @@ pub enum HostError {
 #[async_trait]
 pub trait Host: Send + Sync + 'static {
     /// What there is to do for a session; none when it is gone.
-    async fn job(&self, key: &SessionKey) -> Result<Option<Job>, HostError>;
+    async fn job(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError>;
 
     /// The same as this worker left it, for the steps after the first: what others wrote since is met when it writes,
     /// and at the next look.
-    async fn job_as_left(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
+    async fn job_cached(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
         self.job(key).await
     }
 
@@ -73,11 +73,12 @@ pub trait Host: Send + Sync + 'static {
         after: Option<Ordinal>,
         to: Ordinal,
         max_bytes: usize,
-    ) -> Result<Page, HostError>;
+    ) -> Result<MessagePage, HostError>;
 
     /// Records that an update begins; where there is no text yet, the template first. What there is to do
     /// then; none when nothing is any more.
-    async fn begin(&self, key: &SessionKey, template: &str) -> Result<Option<Job>, HostError>;
+    async fn begin(&self, key: &SessionKey, template: &str)
+    -> Result<Option<MemoryJob>, HostError>;
 
     /// Records a version, and before it what failed on the way, together. False when somebody else has
     /// written meanwhile, when a person's text says what is there already, or when the session knows nothing of the

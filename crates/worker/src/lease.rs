@@ -7,7 +7,7 @@ use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_store::Lease;
 use tokio::time::sleep;
 
-use crate::worker::Shared;
+use crate::worker::WorkerContext;
 
 /// A lease is renewed so many times while it holds, so that one late renewal does not lose it.
 const RENEWALS: u32 = 3;
@@ -23,7 +23,7 @@ pub(crate) fn earlier(now: Timestamp, by: Duration) -> Timestamp {
 }
 
 /// The lease that this worker takes now.
-pub(crate) fn from_now(shared: &Shared) -> Lease {
+pub(crate) fn from_now(shared: &WorkerContext) -> Lease {
     Lease {
         owner: shared.options.owner.clone(),
         until: later(shared.clock.now(), shared.options.lease),
@@ -33,7 +33,7 @@ pub(crate) fn from_now(shared: &Shared) -> Lease {
 /// Does the work and renews the lease meanwhile; none when the lease is lost, because somebody else may
 /// work on the session then.
 pub(crate) async fn keep<T>(
-    shared: &Shared,
+    shared: &WorkerContext,
     key: &SessionKey,
     work: impl Future<Output = T>,
 ) -> Option<T> {
@@ -45,7 +45,7 @@ pub(crate) async fn keep<T>(
 }
 
 /// Renews the lease until that cannot be done any more.
-async fn renew(shared: &Shared, key: &SessionKey) {
+async fn renew(shared: &WorkerContext, key: &SessionKey) {
     let mut failures = 0;
     loop {
         sleep(shared.options.lease / RENEWALS).await;

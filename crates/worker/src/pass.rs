@@ -8,20 +8,20 @@ use palimpsest_core::command::{FailMemory, UpdateMemory};
 use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
 use palimpsest_core::memory::Memory;
 use palimpsest_core::session::Author;
-use palimpsest_store::{DueChange, crash_point, told};
+use palimpsest_store::{DueChange, crash_point, error_chain};
 
 use crate::backoff;
-use crate::compose::{self, Draft, Notebook};
-use crate::file::{self, Look};
-use crate::host::{HostError, Job};
+use crate::compose::{self, MemoryDraft, UpdateInput};
+use crate::file::{self, SummaryFileState};
+use crate::host::{HostError, MemoryJob};
 use crate::lease::later;
-use crate::worker::Shared;
+use crate::worker::WorkerContext;
 
 /// How often a text is written again because somebody else wrote meanwhile.
 const MAX_DRAFTS: usize = 3;
 
 /// Does what there is to do, and says when to look again.
-pub(crate) async fn run(shared: &Shared, key: &SessionKey) -> Result<DueChange, HostError> {
+pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, HostError> {
     crash_point("memory.claimed");
     let Some(mut job) = shared.host.job(key).await? else {
         return Ok(DueChange::Clear);
@@ -29,11 +29,11 @@ pub(crate) async fn run(shared: &Shared, key: &SessionKey) -> Result<DueChange, 
     if !job.wanted {
         return Ok(DueChange::Clear);
     }
-    if let Some(next) = take_in_edit(shared, key, &job, job.notes.read_for_edit()).await? {
+    if let Some(next) = take_in_edit(shared, key, &job, job.session_memory.read_for_edit()).await? {
         job = next;
     }
     // What an edit is based on that comes while this goes on.
-    let read = job.notes.read_for_edit();
+    let read = job.session_memory.read_for_edit();
     if job.due.is_some_and(|due| due <= shared.clock.now()) {
         update(shared, key, &job).await?;
     }
@@ -43,15 +43,19 @@ pub(crate) async fn run(shared: &Shared, key: &SessionKey) -> Result<DueChange, 
 }
 
 /// When to look again.
-async fn next(shared: &Shared, key: &SessionKey) -> Result<DueChange, HostError> {
+async fn next(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, HostError> {
     let Some(job) = shared.host.job(key).await? else {
         // It was deleted meanwhile, and the file may have been written after that.
         if let Err(error) = shared.blobs.remove_summary(key).await {
-            tracing::warn!(session = %key, error = %told(&error), "failed to remove the summary of a deleted session");
+            tracing::warn!(session = %key, error = %error_chain(&error), "failed to remove the summary of a deleted session");
         }
         return Ok(DueChange::Clear);
     };
-    let file = job.notes.unfiled.as_ref().map(|failure| failure.next);
+    let file = job
+        .session_memory
+        .unfiled
+        .as_ref()
+        .map(|failure| failure.next);
     let next = job.due.into_iter().chain(file).min();
     let now = shared.clock.now();
     Ok(next.map_or(DueChange::Clear, |next| DueChange::at(next, now)))
@@ -60,24 +64,29 @@ async fn next(shared: &Shared, key: &SessionKey) -> Result<DueChange, HostError>
 /// Takes in what a person wrote into the file, if anybody did. A file that cannot be read keeps nothing
 /// from being noted: that is told when it is written.
 async fn take_in_edit(
-    shared: &Shared,
+    shared: &WorkerContext,
     key: &SessionKey,
-    job: &Job,
+    job: &MemoryJob,
     read: Option<Ordinal>,
-) -> Result<Option<Job>, HostError> {
-    let Ok(Look::Edited(_, found)) = file::look(shared, key, &job.notes).await else {
+) -> Result<Option<MemoryJob>, HostError> {
+    let Ok(SummaryFileState::Edited(_, found)) = file::look(shared, key, &job.session_memory).await
+    else {
         return Ok(None);
     };
     file::import(shared, key, job, &found, read).await?;
-    shared.host.job_as_left(key).await
+    shared.host.job_cached(key).await
 }
 
 /// Makes an update, or records that it came to nothing.
-async fn update(shared: &Shared, key: &SessionKey, job: &Job) -> Result<(), HostError> {
+async fn update(
+    shared: &WorkerContext,
+    key: &SessionKey,
+    job: &MemoryJob,
+) -> Result<(), HostError> {
     let template = Memory::template().render();
     let (began, done) = match shared.host.begin(key, &template).await {
         Ok(None) => return Ok(()),
-        Ok(Some(begun)) => (begun.notes.running, note(shared, key, begun).await),
+        Ok(Some(begun)) => (begun.session_memory.running, note(shared, key, begun).await),
         Err(error) => (None, Err(error)),
     };
     match done {
@@ -87,10 +96,14 @@ async fn update(shared: &Shared, key: &SessionKey, job: &Job) -> Result<(), Host
 }
 
 /// Writes the next version of an update that has begun.
-async fn note(shared: &Shared, key: &SessionKey, mut job: Job) -> Result<(), HostError> {
+async fn note(
+    shared: &WorkerContext,
+    key: &SessionKey,
+    mut job: MemoryJob,
+) -> Result<(), HostError> {
     crash_point("memory.begun");
     let began = Began {
-        at: job.notes.running,
+        at: job.session_memory.running,
         by_clock: shared.clock.monotonic(),
     };
     let mut base = Base::of(&job);
@@ -108,7 +121,7 @@ async fn note(shared: &Shared, key: &SessionKey, mut job: Job) -> Result<(), Hos
         };
         if let Some(next) = edited {
             let reach = job.reach;
-            job = Job { reach, ..next };
+            job = MemoryJob { reach, ..next };
             base.text = Base::of(&job).text;
             continue;
         }
@@ -119,7 +132,7 @@ async fn note(shared: &Shared, key: &SessionKey, mut job: Job) -> Result<(), Hos
         }
         return Err(outrun());
     }
-    drop::<Notebook>(notebook);
+    drop::<UpdateInput>(notebook);
     Err(outrun())
 }
 
@@ -145,9 +158,9 @@ struct Base {
 impl Base {
     /// A text of our own that speaks of what was taken back is written anew. One that others had a
     /// part in is built upon, because their words cannot be made again.
-    fn of(job: &Job) -> Self {
-        match &job.notes.version {
-            Some(version) if !job.is_false || job.notes.by_others => Self {
+    fn of(job: &MemoryJob) -> Self {
+        match &job.session_memory.version {
+            Some(version) if !job.is_false || job.session_memory.by_others => Self {
                 text: Memory::parse(&version.text),
                 read: version.read,
             },
@@ -160,10 +173,10 @@ impl Base {
 }
 
 async fn commit(
-    shared: &Shared,
+    shared: &WorkerContext,
     key: &SessionKey,
-    job: &Job,
-    draft: Draft,
+    job: &MemoryJob,
+    draft: MemoryDraft,
     began: &Began,
 ) -> Result<bool, HostError> {
     let now = shared.clock.now();
@@ -177,7 +190,7 @@ async fn commit(
         }
     });
     let took = shared.clock.monotonic().saturating_sub(began.by_clock);
-    let version = job.notes.version.as_ref();
+    let version = job.session_memory.version.as_ref();
     let update = UpdateMemory {
         text: draft.text,
         author: draft.author,
@@ -194,18 +207,23 @@ async fn commit(
 
 /// Records that an update came to nothing, and when it is tried again.
 pub(crate) async fn failed(
-    shared: &Shared,
+    shared: &WorkerContext,
     key: &SessionKey,
-    (job, began): (&Job, Option<Timestamp>),
+    (job, began): (&MemoryJob, Option<Timestamp>),
     error: &HostError,
 ) -> Result<(), HostError> {
     shared.stats.failure();
-    let attempts = job.notes.failure.as_ref().map_or(0, |it| it.attempts) + 1;
+    let attempts = job
+        .session_memory
+        .failure
+        .as_ref()
+        .map_or(0, |it| it.attempts)
+        + 1;
     let wait = backoff::wait(&shared.options, attempts, shared.ids.jitter());
-    tracing::warn!(session = %key, error = %told(error), attempts, "failed to update a summary; it is tried again");
+    tracing::warn!(session = %key, error = %error_chain(error), attempts, "failed to update a summary; it is tried again");
     let failure = FailMemory {
         of_file: false,
-        detail: told(error).into(),
+        detail: error_chain(error).into(),
         next: later(shared.clock.now(), wait),
     };
     shared.host.fail(key, began, failure).await

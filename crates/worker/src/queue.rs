@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
-use palimpsest_store::Due;
+use palimpsest_store::DueSession;
 
 /// The sessions that wait, as they were last listed.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Takes a new list in the place of the old one. The project whose turn it is stays that.
-    pub(crate) fn replace(&mut self, due: Vec<Due>) {
+    pub(crate) fn replace(&mut self, due: Vec<DueSession>) {
         self.waiting.clear();
         for due in due {
             let project = self.waiting.entry(due.key.project.clone());
@@ -54,7 +54,7 @@ mod tests {
             let of = |name: &&str| {
                 let (project, session) = name.split_once('/').unwrap();
                 let name = format!("projects/{project}/sessions/{session}");
-                Due {
+                DueSession {
                     key: SessionKey::parse(&name).unwrap(),
                     at: Timestamp::default(),
                     revision: Revision::ZERO,

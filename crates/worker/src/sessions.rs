@@ -13,12 +13,12 @@ use palimpsest_core::session::{Author, Session};
 use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_engine::models::Models;
 use palimpsest_engine::sessions::{
-    Begin, Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction,
+    CommandOutcome, MissingSession, READ_BYTES, ReadMode, Sessions, SessionsError, Transaction,
 };
 use palimpsest_summarize::redact;
 
-use crate::by_model::ByModel;
-use crate::{Host, HostError, Job, Page, Worker, WorkerConfig};
+use crate::by_model::ModelMemoryWriter;
+use crate::{Host, HostError, MemoryJob, MessagePage, Worker, WorkerConfig};
 
 /// How many messages are read at a time, however short they are.
 const MAX_PAGE_MESSAGES: usize = 2_000;
@@ -45,7 +45,7 @@ pub fn worker(
     .woken_by(sessions.waker())
     .with_redact(|text| redact(text).text.into_owned());
     match models {
-        Some(models) => worker.with_writer(Arc::new(ByModel(models))),
+        Some(models) => worker.with_writer(Arc::new(ModelMemoryWriter(models))),
         None => worker,
     }
 }
@@ -65,13 +65,17 @@ impl InProcess {
         D: Clone + Send,
     {
         let done = |_: &Session, done: &D| Ok(done.clone());
-        let written = self
-            .0
-            .write_from(Begin::AsLeft, key, &Missing::Refuse, decide, done);
+        let written =
+            self.0
+                .write_from(ReadMode::Cached, key, &MissingSession::Refuse, decide, done);
         Box::pin(written).await.map_err(host_error)
     }
 
-    async fn look(&self, begin: Begin, key: &SessionKey) -> Result<Option<Job>, HostError> {
+    async fn look(
+        &self,
+        begin: ReadMode,
+        key: &SessionKey,
+    ) -> Result<Option<MemoryJob>, HostError> {
         let now = self.0.clock().now();
         // A session cannot switch off what the configuration requires.
         let required = self.0.policies().of(&key.project).summary.redact_secrets;
@@ -114,12 +118,12 @@ impl InProcess {
 
 #[async_trait]
 impl Host for InProcess {
-    async fn job(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
-        self.look(Begin::Compared, key).await
+    async fn job(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
+        self.look(ReadMode::Fresh, key).await
     }
 
-    async fn job_as_left(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
-        self.look(Begin::AsLeft, key).await
+    async fn job_cached(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
+        self.look(ReadMode::Cached, key).await
     }
 
     async fn messages(
@@ -128,9 +132,9 @@ impl Host for InProcess {
         after: Option<Ordinal>,
         to: Ordinal,
         max_bytes: usize,
-    ) -> Result<Page, HostError> {
+    ) -> Result<MessagePage, HostError> {
         let entries = |session: &Session| Index::of(session, after, to, max_bytes);
-        let read = self.0.read_from(Begin::AsLeft, key, entries);
+        let read = self.0.read_from(ReadMode::Cached, key, entries);
         let index = read.await.map_err(host_error)?;
         let missing = || index.entries.iter().filter(|entry| entry.content.is_none());
         let span = missing().next().zip(missing().next_back());
@@ -144,13 +148,17 @@ impl Host for InProcess {
         let messages = index.entries.into_iter();
         let messages =
             messages.filter_map(|entry| entry.content.or_else(|| read.remove(&entry.id)));
-        Ok(Page {
+        Ok(MessagePage {
             messages: messages.collect(),
             next: index.next,
         })
     }
 
-    async fn begin(&self, key: &SessionKey, template: &str) -> Result<Option<Job>, HostError> {
+    async fn begin(
+        &self,
+        key: &SessionKey,
+        template: &str,
+    ) -> Result<Option<MemoryJob>, HostError> {
         let begun = self.change(key, |transaction| {
             let now = transaction.now();
             let Some(session) = transaction.session() else {
@@ -159,9 +167,9 @@ impl Host for InProcess {
             if memory_update_due(session, now).is_none_or(|due| due > now) {
                 return Ok(None);
             }
-            if session.notes().version.is_none() {
+            if session.memory().version.is_none() {
                 let source = session.revision();
-                transaction.run(Command::UpdateMemory(UpdateMemory {
+                transaction.run(Command::RecordMemoryVersion(UpdateMemory {
                     text: template.into(),
                     author: Author::Template,
                     upon: 0,
@@ -171,7 +179,7 @@ impl Host for InProcess {
                     took_ms: 0,
                 }))?;
             }
-            transaction.run(Command::StartMemory(StartMemory))?;
+            transaction.run(Command::StartMemoryUpdate(StartMemory))?;
             Ok(transaction.session().map(|session| job(session, now)))
         });
         begun.await
@@ -186,14 +194,14 @@ impl Host for InProcess {
     ) -> Result<bool, HostError> {
         let committed = self.change(key, |transaction| {
             let session = transaction.session();
-            if !session.is_some_and(|session| session.notes().is_at(began)) {
+            if !session.is_some_and(|session| session.memory().is_at(began)) {
                 return Ok(false);
             }
             if let Some(failed) = &failed {
-                transaction.run(Command::FailMemory(failed.clone()))?;
+                transaction.run(Command::FailMemoryUpdate(failed.clone()))?;
             }
-            let outcome = transaction.run(Command::UpdateMemory(update.clone()))?;
-            Ok(matches!(outcome, Outcome::Done(Some(_))))
+            let outcome = transaction.run(Command::RecordMemoryVersion(update.clone()))?;
+            Ok(matches!(outcome, CommandOutcome::Done(Some(_))))
         });
         committed.await
     }
@@ -206,10 +214,10 @@ impl Host for InProcess {
     ) -> Result<(), HostError> {
         let recorded = self.change(key, |transaction| {
             let session = transaction.session();
-            if !session.is_some_and(|session| session.notes().is_at(began)) {
+            if !session.is_some_and(|session| session.memory().is_at(began)) {
                 return Ok(());
             }
-            transaction.run(Command::FailMemory(failure.clone()))?;
+            transaction.run(Command::FailMemoryUpdate(failure.clone()))?;
             Ok(())
         });
         recorded.await
@@ -217,19 +225,19 @@ impl Host for InProcess {
 
     async fn filed(&self, key: &SessionKey) -> Result<(), HostError> {
         let recorded = self.change(key, |transaction| {
-            transaction.run(Command::FileMemory(FileMemory))?;
+            transaction.run(Command::ConfirmMemoryFile(FileMemory))?;
             Ok(())
         });
         recorded.await
     }
 }
 
-fn job(session: &Session, now: Timestamp) -> Job {
-    Job {
+fn job(session: &Session, now: Timestamp) -> MemoryJob {
+    MemoryJob {
         revision: session.revision(),
         wanted: wants_memory(session),
         due: memory_update_due(session, now),
-        notes: session.notes().clone(),
+        session_memory: session.memory().clone(),
         is_false: session.memory_is_false(),
         reach: session.memory_reach(),
         memory: session.policy().session_memory.clone(),
@@ -299,7 +307,7 @@ mod tests {
     use palimpsest_core::memory::{Memory, SectionKind};
     use palimpsest_core::message::{Block, Role};
     use palimpsest_engine::clock::ManualClock;
-    use palimpsest_engine::sessions::Policies;
+    use palimpsest_engine::sessions::DefaultPolicies;
     use palimpsest_store::memory::MemoryLog;
     use uuid::Uuid;
 
@@ -313,14 +321,14 @@ mod tests {
             Arc::new(MemoryLog::new()),
             clock,
             Arc::new(Limits::default()),
-            Policies::default(),
+            DefaultPolicies::default(),
             1 << 20,
         ));
         let key = SessionKey::parse("projects/p/sessions/s").unwrap();
         let words = "what there is to do ".repeat(10_000);
         let id = MessageId::new(Uuid::from_u128(1));
         let message = Arc::new(Message::new(id, Role::User, vec![Block::text(words)]));
-        let create = Missing::Create(Create::default());
+        let create = MissingSession::Create(Create::default());
         let append = |transaction: &mut Transaction<'_>| {
             let messages = vec![Arc::clone(&message)];
             transaction.run(Command::Append(Append {
@@ -338,7 +346,7 @@ mod tests {
         let update = UpdateMemory {
             text: text.render().into(),
             author: Author::Extractive,
-            upon: job.notes.version.as_ref().unwrap().number,
+            upon: job.session_memory.version.as_ref().unwrap().number,
             source: job.revision,
             read_to: job.reach,
             file: None,
@@ -353,6 +361,6 @@ mod tests {
             next: Timestamp::from_millis(2_000),
         };
         host.fail(&key, other, failure).await.unwrap();
-        assert!(commit(job.notes.running).await.unwrap());
+        assert!(commit(job.session_memory.running).await.unwrap());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use palimpsest_core::message::{Block, Kind, Message, ResultContent, Role};
+use palimpsest_core::message::{Block, Message, MessageKind, ResultContent, Role};
 
 /// Of one input or result, so that one long file does not push the rest out.
 const MAX_PART_CHARS: usize = 4_000;
@@ -12,16 +12,16 @@ const MAX_BYTES: usize = 240_000;
 
 /// The messages as text.
 #[derive(Debug, Default)]
-pub(crate) struct Transcript {
+pub(crate) struct PromptTranscript {
     parts: VecDeque<String>,
     bytes: usize,
     gone: usize,
 }
 
-impl Transcript {
+impl PromptTranscript {
     /// Takes the next message in.
     pub(crate) fn take(&mut self, message: &Message) {
-        if message.transcript_only || message.kind != Kind::Ordinary {
+        if message.transcript_only || message.kind != MessageKind::Ordinary {
             return;
         }
         let who = match message.role {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_latest_messages_stay_and_long_ones_lose_their_middle() {
-        let mut transcript = Transcript::default();
+        let mut transcript = PromptTranscript::default();
         for number in 0..200 {
             let text = format!("message {number} {}", "x".repeat(5_000));
             let id = MessageId::parse(&format!("01920000-0000-7000-8000-{number:012x}")).unwrap();

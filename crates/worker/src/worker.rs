@@ -10,7 +10,7 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_facts::Redact;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::{Asks, DueChange, SessionLog, told};
+use palimpsest_store::{DueChange, DueQuery, SessionLog, error_chain};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -34,7 +34,7 @@ const LOOKS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What all passes share.
-pub(crate) struct Shared {
+pub(crate) struct WorkerContext {
     pub(crate) log: Arc<dyn SessionLog>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) blobs: Arc<Blobs>,
@@ -43,14 +43,14 @@ pub(crate) struct Shared {
     pub(crate) writer: Option<Arc<dyn MemoryWriter>>,
     pub(crate) redact: Option<Redact>,
     pub(crate) options: Options,
-    pub(crate) stats: Stats,
+    pub(crate) stats: WorkerStats,
     /// How many passes may compute at one time.
     pub(crate) cores: Semaphore,
 }
 
 /// What a worker has done since it began.
 #[derive(Debug, Clone, Default)]
-pub struct Stats(Arc<Counts>);
+pub struct WorkerStats(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -61,7 +61,7 @@ struct Counts {
     edits: AtomicU64,
 }
 
-impl Stats {
+impl WorkerStats {
     /// Sessions that it works on.
     pub fn running(&self) -> u64 {
         self.0.running.load(Ordering::Relaxed)
@@ -111,7 +111,7 @@ impl Stats {
 
 /// Keeps the summaries of a store's sessions.
 pub struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerContext>,
     wake: Arc<Notify>,
 }
 
@@ -134,7 +134,7 @@ impl Worker {
         options: Options,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let shared = Shared {
+        let shared = WorkerContext {
             log,
             host,
             blobs,
@@ -143,7 +143,7 @@ impl Worker {
             writer: None,
             redact: None,
             options,
-            stats: Stats::default(),
+            stats: WorkerStats::default(),
             cores: Semaphore::new((cores / 2).max(1)),
         };
         Self {
@@ -166,7 +166,7 @@ impl Worker {
         self
     }
 
-    fn change(&mut self, change: impl FnOnce(&mut Shared)) {
+    fn change(&mut self, change: impl FnOnce(&mut WorkerContext)) {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             change(shared);
         }
@@ -188,20 +188,20 @@ impl Worker {
 
     /// The same, which counts where somebody else looks already.
     #[must_use]
-    pub fn with_stats(mut self, stats: Stats) -> Self {
+    pub fn with_stats(mut self, stats: WorkerStats) -> Self {
         self.change(|shared| shared.stats = stats);
         self
     }
 
     /// What it has done.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> WorkerStats {
         self.shared.stats.clone()
     }
 
     /// Works until `stop`; then finishes what is under way, or leaves it to the next worker when that
     /// takes too long.
     pub async fn run(self, stop: CancellationToken) {
-        let mut round = Round {
+        let mut round = WorkerLoop {
             shared: self.shared,
             running: JoinSet::new(),
             keys: HashMap::new(),
@@ -226,8 +226,8 @@ impl Worker {
     }
 }
 
-struct Round {
-    shared: Arc<Shared>,
+struct WorkerLoop {
+    shared: Arc<WorkerContext>,
     running: JoinSet<()>,
     keys: HashMap<Id, SessionKey>,
     queue: Queue,
@@ -235,11 +235,11 @@ struct Round {
     is_more: bool,
 }
 
-impl Round {
+impl WorkerLoop {
     /// Lists what is due anew: what became due since must not wait until the old list is through.
     async fn list(&mut self) {
         let (options, now) = (&self.shared.options, self.shared.clock.now());
-        let asks = Asks {
+        let asks = DueQuery {
             owner: &options.owner,
             each: LIST_OF_EACH.max(options.concurrency),
             others_before: lease::earlier(now, PATIENCE.min(options.poll * LOOKS)),
@@ -317,7 +317,7 @@ impl Round {
 }
 
 /// One pass under its lease, and the lease given back.
-async fn work(shared: &Shared, key: &SessionKey) {
+async fn work(shared: &WorkerContext, key: &SessionKey) {
     let done = lease::keep(shared, key, Box::pin(pass::run(shared, key))).await;
     let next = match done {
         None => {
@@ -328,7 +328,7 @@ async fn work(shared: &Shared, key: &SessionKey) {
         Some(Err(HostError::Gone)) => DueChange::Clear,
         Some(Err(error)) => {
             shared.stats.failure();
-            let error = told(&error);
+            let error = error_chain(&error);
             tracing::warn!(session = %key, error, "failed to look at a session; it is tried again");
             retry(shared)
         }
@@ -337,7 +337,7 @@ async fn work(shared: &Shared, key: &SessionKey) {
 }
 
 /// After a panic the session is told, and tried again.
-async fn crashed(shared: &Shared, key: &SessionKey) {
+async fn crashed(shared: &WorkerContext, key: &SessionKey) {
     if let Ok(Some(job)) = shared.host.job(key).await {
         let error = HostError::Refused("the update ended in an error of the program".into());
         // When not even that can be written, the lease lapses.
@@ -346,13 +346,13 @@ async fn crashed(shared: &Shared, key: &SessionKey) {
     release(shared, key, retry(shared)).await;
 }
 
-fn retry(shared: &Shared) -> DueChange {
+fn retry(shared: &WorkerContext) -> DueChange {
     let wait = backoff::wait(&shared.options, 3, shared.ids.jitter());
     let now = shared.clock.now();
     DueChange::at(later(now, wait), now)
 }
 
-async fn release(shared: &Shared, key: &SessionKey, next: DueChange) {
+async fn release(shared: &WorkerContext, key: &SessionKey, next: DueChange) {
     let released = shared.log.release(key, &shared.options.owner, next).await;
     if let Err(error) = released {
         tracing::warn!(session = %key, %error, "failed to give a lease back; it lapses");

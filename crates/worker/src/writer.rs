@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 /// What a model is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct MemoryPrompt {
     /// The model that the session's policy names; the server's own when it names none.
     pub model: Option<Box<str>>,
     /// The one that is tried when that one fails.
@@ -19,7 +19,7 @@ pub struct Ask {
 
 /// What it wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct MemoryReply {
     /// The text.
     pub text: String,
     /// Whether it was cut at the output cap.
@@ -35,5 +35,5 @@ pub struct WriteError(pub String);
 #[async_trait]
 pub trait MemoryWriter: Send + Sync + 'static {
     /// Asks once.
-    async fn write(&self, ask: Ask) -> Result<Written, WriteError>;
+    async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, WriteError>;
 }

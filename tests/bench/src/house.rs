@@ -8,7 +8,7 @@ use palimpsest_core::command::memory_due;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
-use palimpsest_engine::sessions::{Policies, Sessions};
+use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
 use palimpsest_load::data::{round, text};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::{
@@ -64,7 +64,7 @@ impl House {
             log,
             Arc::clone(&clock),
             Arc::new(Limits::default()),
-            Policies::default(),
+            DefaultPolicies::default(),
             cache_bytes,
         );
         let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
@@ -175,7 +175,7 @@ impl House {
                 let settled = self.sessions.read(&key, |session| {
                     let now = self.clock.now();
                     let is_due = memory_due(session, now).is_some_and(|due| due <= now);
-                    !is_due && session.notes().running.is_none()
+                    !is_due && session.memory().running.is_none()
                 });
                 if settled.await? {
                     return Ok(());

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::codec;
-use palimpsest_core::command::{Append, Command, Serve};
-use palimpsest_core::histories::World;
+use palimpsest_core::command::{Append, Command, ServeView};
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Provider, Target};
@@ -29,7 +29,7 @@ pub(crate) fn openai(data: &[u8]) {
 /// What is read can be shown to every provider, in an array that is valid there; and what we wrote can be
 /// read again.
 fn payload(provider: Provider, data: &[u8]) {
-    let mut world = World::new();
+    let mut world = SessionHarness::new();
     let Ok(messages) = codec::read(provider, data, &mut ids(1)) else {
         return;
     };
@@ -51,13 +51,13 @@ fn payload(provider: Provider, data: &[u8]) {
     }
 }
 
-fn show(world: &mut World, target: &Target) {
-    world.run(Command::Serve(Serve {
+fn show(world: &mut SessionHarness, target: &Target) {
+    world.run(Command::ServeView(ServeView {
         target: target.clone(),
         interrupt_open_calls: true,
-        ..Serve::default()
+        ..ServeView::default()
     }));
-    world.fill();
+    world.load_content();
     let view = world.session.view(target, None).unwrap();
     let written: Vec<Vec<u8>> = (view.messages.iter())
         .map(|message| {

@@ -2,7 +2,7 @@
 
 use palimpsest_core::memory::{Memory, apply_sections};
 use palimpsest_core::policy::SummaryStyle;
-use palimpsest_core::summary::{Document, accept, standing_instructions};
+use palimpsest_core::summary::{SummaryDocument, accept, standing_instructions};
 use palimpsest_summarize::{prompt_too_long, redact};
 
 /// The first byte chooses how the text is taken.
@@ -16,7 +16,7 @@ pub(crate) fn run(data: &[u8]) {
     let truncated = flags & 1 == 1;
     memory(text, truncated);
     for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
-        if let Ok(accepted) = accept(text, truncated, &Document::new(style)) {
+        if let Ok(accepted) = accept(text, truncated, &SummaryDocument::new(style)) {
             assert!(!accepted.document.render().trim().is_empty());
         }
     }

@@ -1,7 +1,7 @@
 //! Histories, against the promises that [`Trial`] checks with its naive callers.
 
 use arbitrary::{Result, Unstructured};
-use palimpsest_core::histories::{Draft, Operation, Part, Trial};
+use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, Trial};
 
 /// The longest history; a longer one finds nothing that this one does not.
 const MAX_OPERATIONS: usize = 64;
@@ -60,44 +60,44 @@ fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {
     })
 }
 
-fn draft(u: &mut Unstructured<'_>) -> Result<Draft> {
+fn draft(u: &mut Unstructured<'_>) -> Result<MessageDraft> {
     Ok(match u.int_in_range(0..=7)? {
-        0..=2 => Draft::User {
+        0..=2 => MessageDraft::User {
             meta: u.ratio(1, 4)?,
             parts: some(u, 3, part)?,
         },
-        3..=5 => Draft::Assistant {
+        3..=5 => MessageDraft::Assistant {
             response: u.int_in_range(0..=3)?,
             parts: some(u, 3, part)?,
         },
-        6 => Draft::System(part(u)?),
-        _ => Draft::Again(u.arbitrary()?),
+        6 => MessageDraft::System(part(u)?),
+        _ => MessageDraft::Again(u.arbitrary()?),
     })
 }
 
-fn part(u: &mut Unstructured<'_>) -> Result<Part> {
+fn part(u: &mut Unstructured<'_>) -> Result<BlockDraft> {
     Ok(match u.int_in_range(0..=11)? {
-        0 | 1 => Part::Words(u.arbitrary()?),
-        2 => Part::Blank,
-        3 => Part::Picture {
+        0 | 1 => BlockDraft::Words(u.arbitrary()?),
+        2 => BlockDraft::Blank,
+        3 => BlockDraft::Picture {
             good: u.arbitrary()?,
         },
-        4 | 5 => Part::Call(u.int_in_range(0..=5)?),
-        6 => Part::OddCall,
-        7 | 8 => Part::Result {
+        4 | 5 => BlockDraft::Call(u.int_in_range(0..=5)?),
+        6 => BlockDraft::OddCall,
+        7 | 8 => BlockDraft::Result {
             call: u.int_in_range(0..=5)?,
             error: u.arbitrary()?,
             shape: u.int_in_range(0..=5)?,
         },
-        9 => Part::Given {
+        9 => BlockDraft::Given {
             call: u.int_in_range(0..=5)?,
             block: u.arbitrary()?,
         },
-        10 => Part::Thought {
+        10 => BlockDraft::Thought {
             signed: u.arbitrary()?,
         },
-        _ if u.arbitrary()? => Part::Redacted,
-        _ => Part::Unknown,
+        _ if u.arbitrary()? => BlockDraft::Redacted,
+        _ => BlockDraft::Unknown,
     })
 }
 

@@ -16,7 +16,9 @@ pub(crate) fn run(data: &[u8]) {
     assert_eq!(again.config, loaded.config);
 }
 
-fn read(text: &str) -> Result<palimpsest_settings::Loaded, palimpsest_settings::ConfigErrors> {
+fn read(
+    text: &str,
+) -> Result<palimpsest_settings::LoadedConfig, palimpsest_settings::ConfigErrors> {
     let path = PathBuf::from("palimpsest.toml");
     let flags = Flags {
         file: Some(path.clone()),

@@ -1,8 +1,8 @@
 //! Other programs' transcripts, and our own.
 
 use palimpsest_core::ids::MessageId;
-use palimpsest_store::place::hex;
-use palimpsest_transcripts::import::{ImportFormat, Step, read};
+use palimpsest_store::archive::hex;
+use palimpsest_transcripts::import::{ImportFormat, ImportStep, read};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -27,9 +27,9 @@ pub(crate) fn run(data: &[u8]) {
     let imported = read(format, text);
     for step in imported.sessions.iter().flat_map(|session| &session.steps) {
         let message = match step {
-            Step::Message(message) => message,
-            Step::Compacted(compaction) => &compaction.summary,
-            Step::Rewind(_) | Step::Removed { .. } => continue,
+            ImportStep::Message(message) => message,
+            ImportStep::Compacted(compaction) => &compaction.summary,
+            ImportStep::Rewind(_) | ImportStep::Removed { .. } => continue,
         };
         assert!((1..=lines).contains(&message.line), "no such line");
         let _ = message.decode(MessageId::new(Uuid::from_u128(1)));

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    AdvanceCompaction, Append, Clear, Clearing, Command, CompactionInput, Context, Create,
-    Decision, Made, Rejection, Serve, StartCompaction, SummarySource, SummarySpec, WrittenSummary,
-    create, decide,
+    AdvanceCompaction, Append, Clear, Clearing, Command, CompactionInput, CompactionMessages,
+    Create, Decision, DecisionContext, Rejection, ServeView, StartCompaction, SummarySource,
+    SummarySpec, WrittenSummary, create, decide,
 };
-use palimpsest_core::event::{Asked as Asker, Event, Recorded, WhyFailed};
+use palimpsest_core::event::{CompactionFailureReason, Event, RecordedEvent, Trigger as Asker};
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
-use palimpsest_core::levels::results::{Stored, file_content};
+use palimpsest_core::levels::results::{StoredResult, file_content};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Usage};
 use palimpsest_core::policy::Policy;
@@ -157,7 +157,7 @@ impl Live {
     /// A session that was just created.
     pub(crate) fn new(policy: Policy, way: Way) -> anyhow::Result<Self> {
         let limits = Limits::default();
-        let context = Context {
+        let context = DecisionContext {
             now: Timestamp::default(),
             limits: &limits,
             can_store: true,
@@ -171,7 +171,7 @@ impl Live {
         let key = SessionKey::parse("projects/peers/sessions/one")?;
         let at = context.now;
         Ok(Self {
-            session: Session::replay(key, [Recorded { at, event }])?,
+            session: Session::replay(key, [RecordedEvent { at, event }])?,
             target: Target::default(),
             etag: None,
             array: Vec::new(),
@@ -191,9 +191,9 @@ impl Live {
             messages,
             ..Append::default()
         }))?;
-        self.run(Command::KeepResults { from })?;
+        self.run(Command::PersistAppendedResults { from })?;
         self.serve()?;
-        self.run(Command::Clear(Clear {
+        self.run(Command::ClearResults(Clear {
             clearing: Clearing::Auto {
                 cache_edits: false,
                 last: None,
@@ -208,9 +208,9 @@ impl Live {
     }
 
     fn serve(&mut self) -> anyhow::Result<()> {
-        self.run(Command::Serve(Serve {
+        self.run(Command::ServeView(ServeView {
             target: self.target.clone(),
-            ..Serve::default()
+            ..ServeView::default()
         }))
     }
 
@@ -232,7 +232,7 @@ impl Live {
     }
 
     fn run(&mut self, command: Command) -> anyhow::Result<()> {
-        let context = Context {
+        let context = DecisionContext {
             now: self.now,
             limits: &self.limits,
             can_store: true,
@@ -240,7 +240,7 @@ impl Live {
         };
         let decision = match decide(&self.session, command, context) {
             Ok(decision) => decision,
-            Err(Rejection::NotHeld) => {
+            Err(Rejection::ContentNotLoaded) => {
                 bail!("a session that was never unloaded holds its messages")
             }
             Err(rejection) => return Err(rejection.into()),
@@ -249,7 +249,7 @@ impl Live {
             return Ok(());
         };
         for event in events {
-            let recorded = Recorded {
+            let recorded = RecordedEvent {
                 at: self.now,
                 event,
             };
@@ -264,7 +264,7 @@ impl Live {
 
     /// What an event says was stored is stored.
     fn keep(&mut self, event: &Event) -> anyhow::Result<()> {
-        let stored: &[Stored] = match event {
+        let stored: &[StoredResult] = match event {
             Event::ResultsPersisted(event) => &event.results,
             Event::ResultsCleared(event) => &event.saved,
             _ => &[],
@@ -304,7 +304,7 @@ impl Live {
         };
         if summary.trim().is_empty() {
             let failed = CompactionInput::Failed {
-                why: WhyFailed::Empty,
+                why: CompactionFailureReason::Empty,
                 detail: "the summary is empty".into(),
             };
             self.run(Command::AdvanceCompaction(AdvanceCompaction::new(
@@ -338,10 +338,10 @@ impl Live {
     }
 
     /// Ids that no message of a conversation has.
-    fn made(&self) -> Made {
+    fn made(&self) -> CompactionMessages {
         let number = self.log.len() as u128;
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
-        Made {
+        CompactionMessages {
             mark: id(0),
             summary: id(1),
             request: None,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use palimpsest_core::codec;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::tokens::Counter;
-use palimpsest_core::validate::{Parsed, Violation, validate_parsed};
+use palimpsest_core::validate::{ParsedMessage, Violation, validate_parsed};
 use palimpsest_core::view::{Provider, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ pub(crate) struct Verdict {
 /// A message of a view, looked at once.
 struct Seen {
     value: Value,
-    parsed: Parsed,
+    parsed: ParsedMessage,
     tokens: u64,
     blocks: Vec<String>,
 }
@@ -138,7 +138,7 @@ impl Seen {
             value["content"] = json!([{ "type": "text", "text": text }]);
         }
         Self {
-            parsed: Parsed::new(value.to_string().as_bytes()),
+            parsed: ParsedMessage::new(value.to_string().as_bytes()),
             tokens,
             blocks: blocks(&value),
             value,
@@ -148,7 +148,7 @@ impl Seen {
 
 /// An array in which neighbours of one role are one message, when it has such neighbours and its provider
 /// takes them so.
-fn as_one(provider: Provider, array: &[Seen]) -> Option<Vec<Parsed>> {
+fn as_one(provider: Provider, array: &[Seen]) -> Option<Vec<ParsedMessage>> {
     let alike = |pair: &[Seen]| pair[0].value["role"] == pair[1].value["role"];
     if provider != Provider::Anthropic || !array.windows(2).any(alike) {
         return None;
@@ -167,7 +167,7 @@ fn as_one(provider: Provider, array: &[Seen]) -> Option<Vec<Parsed>> {
     }
     let parsed = merged
         .iter()
-        .map(|message| Parsed::new(message.to_string().as_bytes()));
+        .map(|message| ParsedMessage::new(message.to_string().as_bytes()));
     Some(parsed.collect())
 }
 

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Context, Create, Decision, Rewind, Serve, create, decide,
+    Append, Command, Create, Decision, DecisionContext, Rewind, ServeView, create, decide,
 };
-use palimpsest_core::event::Recorded;
+use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Target;
-use palimpsest_transcripts::import::{self, ImportFormat, ImportedSession, Step};
+use palimpsest_transcripts::import::{self, ImportFormat, ImportStep, ImportedSession};
 use palimpsest_transcripts::replay::no_levels;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -60,12 +60,12 @@ fn messages(imported: &ImportedSession<'_>) -> anyhow::Result<Vec<Value>> {
     let mut session = Plain::new()?;
     for (number, step) in (1_u128..).zip(&imported.steps) {
         match step {
-            Step::Rewind(to) => session.run(Command::Rewind(Rewind {
+            ImportStep::Rewind(to) => session.run(Command::Rewind(Rewind {
                 to: *to,
                 ..Rewind::default()
             }))?,
-            Step::Compacted(_) | Step::Removed { .. } => {}
-            Step::Message(message) => {
+            ImportStep::Compacted(_) | ImportStep::Removed { .. } => {}
+            ImportStep::Message(message) => {
                 // What cannot be read is in nobody's array.
                 let Ok(message) = message.decode(MessageId::new(Uuid::from_u128(number))) else {
                     continue;
@@ -78,10 +78,10 @@ fn messages(imported: &ImportedSession<'_>) -> anyhow::Result<Vec<Value>> {
         }
     }
     let target = Target::default();
-    session.run(Command::Serve(Serve {
+    session.run(Command::ServeView(ServeView {
         target: target.clone(),
         interrupt_open_calls: true,
-        ..Serve::default()
+        ..ServeView::default()
     }))?;
     let view = session.session.view(&target, None);
     let view = view
@@ -130,7 +130,7 @@ impl Plain {
         let event = create(command, context(&limits))?;
         let key = SessionKey::parse("projects/peers/sessions/plain")?;
         Ok(Self {
-            session: Session::replay(key, [Recorded { at, event }])?,
+            session: Session::replay(key, [RecordedEvent { at, event }])?,
             limits,
         })
     }
@@ -142,14 +142,14 @@ impl Plain {
         };
         for event in events {
             let at = Timestamp::default();
-            self.session.apply(&Recorded { at, event })?;
+            self.session.apply(&RecordedEvent { at, event })?;
         }
         Ok(())
     }
 }
 
-fn context(limits: &Limits) -> Context<'_> {
-    Context {
+fn context(limits: &Limits) -> DecisionContext<'_> {
+    DecisionContext {
         now: Timestamp::default(),
         limits,
         can_store: false,

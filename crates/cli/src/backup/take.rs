@@ -9,17 +9,17 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_engine::backup::{
-    Backup, BackupError, Draft, Entry, FORMAT, LogFile, Manifest, ResultFile, latest, log_path,
-    result_path,
+    BackupError, FORMAT, LogFile, Manifest, ManifestEntry, ManifestHeader, ManifestWriter,
+    ResultFile, latest, log_path, result_path,
 };
 use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
 use palimpsest_proto::context::v1::{
     ListStoredSessionsRequest, ReadStoredFileRequest, ReadStoredSessionRequest, StoredFile,
     StoredSession, StoredSessionEnd,
 };
+use palimpsest_store::archive::{Archive, ArchiveWriter, Sum, hex};
 use palimpsest_store::blobs::BlobError;
 use palimpsest_store::crash_point;
-use palimpsest_store::place::{Place, Sum, Writer, hex};
 use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::client::GrpcService;
@@ -35,7 +35,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// What was backed up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Taken {
+pub(super) struct BackupReport {
     /// The name of the backup.
     pub id: String,
     /// The backup that it was made upon.
@@ -82,7 +82,7 @@ impl From<BlobError> for TakeError {
 }
 
 /// What reaches a server: a channel, with a credential or without.
-pub(super) trait Wire:
+pub(super) trait GrpcTransport:
     GrpcService<
         Body,
         Error: Into<StdError>,
@@ -93,7 +93,7 @@ pub(super) trait Wire:
 {
 }
 
-impl<T> Wire for T where
+impl<T> GrpcTransport for T where
     T: GrpcService<
             Body,
             Error: Into<StdError>,
@@ -105,12 +105,12 @@ impl<T> Wire for T where
 }
 
 /// Takes a backup. `now` and `random` make its name; with `full`, it stands by itself.
-pub(super) async fn take<W: Wire>(
-    place: &Place,
+pub(super) async fn take<W: GrpcTransport>(
+    place: &Archive,
     client: AdminServiceClient<W>,
     (now, random): (Timestamp, u64),
     full: bool,
-) -> Result<Taken, TakeError> {
+) -> Result<BackupReport, TakeError> {
     let last = latest(place).await?;
     let last = match last {
         // A base that is damaged would make this one worthless too; what stands by itself needs none.
@@ -124,7 +124,7 @@ pub(super) async fn take<W: Wire>(
     let after = last.as_ref().map_or(i64::MIN, |last| last.started_ms + 1);
     let started = now.max(Timestamp::from_millis(after));
     let base = last.filter(|_| !full).map(|last| last.id);
-    let backup = Backup {
+    let backup = ManifestHeader {
         format: FORMAT,
         id: name(started, random),
         started_ms: started.as_millis(),
@@ -135,12 +135,12 @@ pub(super) async fn take<W: Wire>(
         client,
         id: &backup.id,
     };
-    let mut before = Before::open(place, base.as_deref()).await?;
-    let mut draft = Draft::begin(place, &backup).await?;
-    let mut taken = Taken {
+    let mut before = PreviousManifest::open(place, base.as_deref()).await?;
+    let mut draft = ManifestWriter::begin(place, &backup).await?;
+    let mut taken = BackupReport {
         id: backup.id.clone(),
         base,
-        ..Taken::default()
+        ..BackupReport::default()
     };
     let mut page_token = String::new();
     loop {
@@ -161,7 +161,7 @@ pub(super) async fn take<W: Wire>(
             .map(|(key, session, before)| run.whole_session(key, session, before));
         let mut read = futures::stream::iter(read).buffered(PARALLEL);
         while let Some(session) = read.try_next().await? {
-            let Some(Session {
+            let Some(BackedUpSession {
                 entry,
                 results,
                 bytes,
@@ -203,13 +203,13 @@ fn name(now: Timestamp, random: u64) -> String {
 }
 
 /// The manifest of the last backup, read beside the server's list: both are in the order of names.
-struct Before {
+struct PreviousManifest {
     manifest: Option<Manifest>,
-    next: Option<Entry>,
+    next: Option<ManifestEntry>,
 }
 
-impl Before {
-    async fn open(place: &Place, base: Option<&str>) -> Result<Self, BackupError> {
+impl PreviousManifest {
+    async fn open(place: &Archive, base: Option<&str>) -> Result<Self, BackupError> {
         let mut manifest = match base {
             Some(base) => Some(Manifest::open(place, base).await?),
             None => None,
@@ -222,9 +222,9 @@ impl Before {
     }
 
     /// The entry of a session; those before it are not asked for any more.
-    async fn of(&mut self, key: &SessionKey) -> Result<Option<Entry>, BackupError> {
+    async fn of(&mut self, key: &SessionKey) -> Result<Option<ManifestEntry>, BackupError> {
         loop {
-            let next = self.next.as_ref().and_then(Entry::key);
+            let next = self.next.as_ref().and_then(ManifestEntry::key);
             match next {
                 Some(next) if next < *key => {}
                 Some(next) if next == *key => return Ok(self.next.take_if(|_| true)),
@@ -247,7 +247,7 @@ impl Before {
 }
 
 struct Run<'a, W> {
-    place: &'a Place,
+    place: &'a Archive,
     client: AdminServiceClient<W>,
     id: &'a str,
 }
@@ -265,21 +265,21 @@ enum Copied {
 }
 
 /// A session that was read.
-struct Session {
-    entry: Entry,
+struct BackedUpSession {
+    entry: ManifestEntry,
     results: u64,
     bytes: u64,
 }
 
-impl<W: Wire> Run<'_, W> {
+impl<W: GrpcTransport> Run<'_, W> {
     /// Reads what is new of a session; none when it is gone. A store that cannot be read now, or that changed the
     /// session's history meanwhile, is asked for all of it again.
     async fn whole_session(
         &self,
         key: SessionKey,
         stored: StoredSession,
-        before: Option<Entry>,
-    ) -> Result<Option<Session>, TakeError> {
+        before: Option<ManifestEntry>,
+    ) -> Result<Option<BackedUpSession>, TakeError> {
         let mut pause = FIRST_PAUSE;
         for _ in 1..ATTEMPTS {
             match self
@@ -301,8 +301,8 @@ impl<W: Wire> Run<'_, W> {
         &self,
         key: SessionKey,
         stored: StoredSession,
-        before: Option<Entry>,
-    ) -> Result<Option<Session>, TakeError> {
+        before: Option<ManifestEntry>,
+    ) -> Result<Option<BackedUpSession>, TakeError> {
         let before = before.filter(|before| before.incarnation == stored.incarnation);
         let (log, files, end) = match self.log(&key, before.as_ref()).await {
             Ok(read) => read,
@@ -346,7 +346,7 @@ impl<W: Wire> Run<'_, W> {
             }
         }
         crash_point("backup.session");
-        let entry = Entry {
+        let entry = ManifestEntry {
             session: key.to_string(),
             incarnation: end.incarnation,
             revision: end.revision,
@@ -356,7 +356,7 @@ impl<W: Wire> Run<'_, W> {
             results,
             damaged,
         };
-        Ok(Some(Session {
+        Ok(Some(BackedUpSession {
             entry,
             results: new,
             bytes,
@@ -366,7 +366,7 @@ impl<W: Wire> Run<'_, W> {
     async fn log(
         &self,
         key: &SessionKey,
-        before: Option<&Entry>,
+        before: Option<&ManifestEntry>,
     ) -> Result<(Option<LogFile>, Vec<StoredFile>, StoredSessionEnd), TakeError> {
         let request = ReadStoredSessionRequest {
             session: key.to_string(),
@@ -379,7 +379,7 @@ impl<W: Wire> Run<'_, W> {
         let stream = self.client.clone().read_stored_session(request).await?;
         let mut stream = stream.into_inner();
         let path = log_path(key, self.id);
-        let mut writer: Option<Writer> = None;
+        let mut writer: Option<ArchiveWriter> = None;
         let mut files = Vec::new();
         while let Some(part) = stream.message().await? {
             if !part.data.is_empty() {

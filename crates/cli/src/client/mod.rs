@@ -41,14 +41,14 @@ pub(super) struct Remote {
 }
 
 /// A connection that shows in each call who asks.
-pub(super) type Connection = InterceptedService<Channel, Credential>;
+pub(super) type AuthenticatedChannel = InterceptedService<Channel, Credential>;
 
 /// Clients of both services.
 #[derive(Debug, Clone)]
 pub(super) struct Clients {
-    pub(super) context: ContextServiceClient<Connection>,
-    pub(super) sessions: SessionServiceClient<Connection>,
-    pub(super) admin: AdminServiceClient<Connection>,
+    pub(super) context: ContextServiceClient<AuthenticatedChannel>,
+    pub(super) sessions: SessionServiceClient<AuthenticatedChannel>,
+    pub(super) admin: AdminServiceClient<AuthenticatedChannel>,
 }
 
 impl Remote {

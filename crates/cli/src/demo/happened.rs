@@ -20,7 +20,7 @@ pub(super) enum Actor {
 
 /// Something that happened.
 #[derive(Debug, Clone)]
-pub(super) struct Happened {
+pub(super) struct TimelineEntry {
     /// During which request, from 1.
     pub(super) request: usize,
     pub(super) actor: Actor,
@@ -29,7 +29,7 @@ pub(super) struct Happened {
     pub(super) freed: Option<u32>,
 }
 
-impl Happened {
+impl TimelineEntry {
     /// A line for an event; none for what happens all the time.
     pub(super) fn of(request: usize, event: &SessionEvent) -> Option<Self> {
         let freed = event.effect.as_ref().map(|effect| effect.freed_tokens);

@@ -6,12 +6,12 @@
 //! made up (`story`): no model is asked, and no price but the configured ones is known.
 
 mod happened;
-mod house;
 mod picture;
 mod play;
 mod player;
 mod readback;
 mod report;
+mod server;
 mod stage;
 mod story;
 mod watch;
@@ -23,9 +23,9 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::house::House;
-use self::play::{Outcome, Play};
-use self::stage::Stage;
+use self::play::{DemoOutcome, Play};
+use self::server::DemoServer;
+use self::stage::Display;
 use self::story::Story;
 use super::client::block_on;
 use super::output::print;
@@ -84,7 +84,7 @@ impl Demo {
     }
 
     /// Plays it all; nothing comes of it when somebody stopped it.
-    async fn play(&self) -> anyhow::Result<Option<Outcome>> {
+    async fn play(&self) -> anyhow::Result<Option<DemoOutcome>> {
         let mut interrupts = [
             signal(SignalKind::interrupt())?,
             signal(SignalKind::terminate())?,
@@ -92,9 +92,9 @@ impl Demo {
         ];
         let [int, term, hup] = &mut interrupts;
         let story = Story::new(self.seed);
-        let stage = Stage::open();
+        let stage = Display::open();
         let time = (stage.is_live() && !self.fast).then(|| PLAYING.div_f64(self.speed));
-        let house = House::open().await?;
+        let house = DemoServer::open().await?;
         let playing = async {
             let play = Play::new(&house, stage, &story, self.seed, time).await?;
             play.run(&story).await

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use palimpsest_core::policy::Prices;
 use palimpsest_proto::context::v1::{Budget, SessionMemory, TokenBreakdown};
 
-use super::happened::Happened;
-use super::player::Tally;
+use super::happened::TimelineEntry;
+use super::player::RequestTotals;
 
 /// How many lines of what happened are kept: more than any terminal shows.
 const MAX_HAPPENED: usize = 500;
@@ -24,12 +24,12 @@ pub(super) struct Picture {
     pub(super) budget: Budget,
     pub(super) breakdown: TokenBreakdown,
     /// The session with the levels.
-    pub(super) with: Tally,
+    pub(super) with: RequestTotals,
     /// The same messages without them.
-    pub(super) without: Tally,
+    pub(super) without: RequestTotals,
     /// The request of `with` that each request of `without` belongs to.
     pub(super) without_at: Vec<usize>,
-    pub(super) happened: VecDeque<Happened>,
+    pub(super) happened: VecDeque<TimelineEntry>,
     pub(super) memory: SessionMemory,
     pub(super) prices: Prices,
     /// Who speaks, and what is said.
@@ -50,8 +50,8 @@ impl Picture {
             messages: 0,
             budget: Budget::default(),
             breakdown: TokenBreakdown::default(),
-            with: Tally::default(),
-            without: Tally::default(),
+            with: RequestTotals::default(),
+            without: RequestTotals::default(),
             without_at: Vec::new(),
             happened: VecDeque::new(),
             memory: SessionMemory::default(),
@@ -62,7 +62,7 @@ impl Picture {
         }
     }
 
-    pub(super) fn add(&mut self, happened: Happened) {
+    pub(super) fn add(&mut self, happened: TimelineEntry) {
         if self.happened.len() == MAX_HAPPENED {
             self.happened.pop_front();
         }

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use tonic::transport::Channel;
 
-use super::happened::{Actor, Happened, count};
-use super::house::{Ahead, House};
+use super::happened::{Actor, TimelineEntry, count};
 use super::picture::Picture;
 use super::player::Player;
 use super::readback::{ReadBack, read_back};
-use super::stage::Stage;
-use super::story::{Own, Step, Story};
+use super::server::{DemoServer, OffsetClock};
+use super::stage::Display;
+use super::story::{Own, Story, StoryStep};
 use super::watch::Events;
 use crate::client::said;
 use crate::output::one_line;
@@ -39,7 +39,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 const NOW_CHARS: usize = 300;
 
 /// What came of it.
-pub(super) struct Outcome {
+pub(super) struct DemoOutcome {
     pub(super) picture: Picture,
     /// How many views were checked by the provider's rules; each of them was valid.
     pub(super) checked: usize,
@@ -48,7 +48,7 @@ pub(super) struct Outcome {
     pub(super) undone: Option<(usize, usize)>,
 }
 
-impl Outcome {
+impl DemoOutcome {
     /// What was found at the end, on one line.
     fn verdict(&self) -> String {
         let back = &self.read_back;
@@ -82,9 +82,9 @@ impl Outcome {
 
 /// Both sessions under way.
 pub(super) struct Play<'h> {
-    clock: &'h Ahead,
+    clock: &'h OffsetClock,
     channel: Channel,
-    stage: Stage,
+    stage: Display,
     picture: Picture,
     /// How long it shall take; as fast as it can without.
     time: Option<Duration>,
@@ -99,8 +99,8 @@ pub(super) struct Play<'h> {
 impl<'h> Play<'h> {
     /// Creates both sessions and begins to watch the first.
     pub(super) async fn new(
-        house: &'h House,
-        stage: Stage,
+        house: &'h DemoServer,
+        stage: Display,
         story: &Story,
         seed: u64,
         time: Option<Duration>,
@@ -126,7 +126,7 @@ impl<'h> Play<'h> {
     }
 
     /// Plays it to its end.
-    pub(super) async fn run(mut self, story: &Story) -> anyhow::Result<Outcome> {
+    pub(super) async fn run(mut self, story: &Story) -> anyhow::Result<DemoOutcome> {
         for step in &story.steps {
             self.step(step).await?;
             self.follow().await?;
@@ -142,7 +142,7 @@ impl<'h> Play<'h> {
         } = self;
         let read_back = read_back(&mut with, channel).await?;
         let undone = with.undo().await?;
-        let mut outcome = Outcome {
+        let mut outcome = DemoOutcome {
             checked: with.checked + without.checked,
             picture: self.picture,
             read_back,
@@ -153,16 +153,16 @@ impl<'h> Play<'h> {
         Ok(outcome)
     }
 
-    async fn step(&mut self, step: &Step) -> anyhow::Result<()> {
+    async fn step(&mut self, step: &StoryStep) -> anyhow::Result<()> {
         self.clock.advance(ANSWER_TIME);
         match step {
-            Step::Ask(text) => {
+            StoryStep::Ask(text) => {
                 self.picture.asked += 1;
                 self.say("user", text);
                 self.with.hear(text);
                 self.without.hear(text);
             }
-            Step::Say { text, calls } => {
+            StoryStep::Say { text, calls } => {
                 let (reply, _) = tokio::try_join!(self.with.prepare(), self.without.prepare())?;
                 self.picture.without_at.push(self.with.tally.sent.len());
                 self.take(reply);
@@ -177,14 +177,14 @@ impl<'h> Play<'h> {
                     self.remember().await?;
                 }
             }
-            Step::Own { text, tool } => {
+            StoryStep::Own { text, tool } => {
                 let reply = self.with.prepare().await?;
                 self.take(reply);
                 // What this request did comes before what the model does then.
                 self.follow().await?;
                 self.own(text, tool).await?;
             }
-            Step::Pause(time) => {
+            StoryStep::Pause(time) => {
                 self.clock.advance(*time);
                 let text = format!("{} minutes without a word", time.as_secs() / 60);
                 self.tell(Actor::Time, text)?;
@@ -224,7 +224,7 @@ impl<'h> Play<'h> {
     }
 
     fn tell(&mut self, actor: Actor, text: String) -> anyhow::Result<()> {
-        let happened = Happened {
+        let happened = TimelineEntry {
             request: self.with.tally.sent.len(),
             actor,
             text,
@@ -270,7 +270,7 @@ impl<'h> Play<'h> {
         self.picture.messages = self.with.sent.len();
         let request = self.with.tally.sent.len();
         for event in self.events.until(self.with.revision).await? {
-            if let Some(happened) = Happened::of(request, &event) {
+            if let Some(happened) = TimelineEntry::of(request, &event) {
                 self.stage.tell(&happened)?;
                 self.picture.add(happened);
             }

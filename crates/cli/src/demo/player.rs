@@ -3,7 +3,7 @@
 
 use anyhow::{bail, ensure};
 use bytes::Bytes;
-use palimpsest_core::validate::{Parsed, validate_parsed};
+use palimpsest_core::validate::{ParsedMessage, validate_parsed};
 use palimpsest_core::view::{Provider as CheckedProvider, Target as CheckedTarget};
 use palimpsest_proto::context::v1::call_tool_request::Call as ToolCall;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
@@ -17,7 +17,7 @@ use palimpsest_transcripts::replay::Split;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
-use super::story::Call;
+use super::story::ScriptedCall;
 use crate::client::said;
 
 /// The model that the session is played for, and its window.
@@ -28,7 +28,7 @@ const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
 /// What was counted of one session's requests, as the service told it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tally {
+pub(super) struct RequestTotals {
     /// The tokens of each request.
     pub(super) sent: Vec<u32>,
     /// All of them, by what the provider's cache does with them.
@@ -39,7 +39,7 @@ pub(super) struct Tally {
     pub(super) first_over: Option<usize>,
 }
 
-impl Tally {
+impl RequestTotals {
     pub(super) fn largest(&self) -> u32 {
         self.sent.iter().copied().max().unwrap_or(0)
     }
@@ -47,7 +47,7 @@ impl Tally {
 
 /// A message that was handed in, and what must come back when it is asked for.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct SentMessage {
     pub(super) id: String,
     /// The texts of its blocks.
     pub(super) texts: Vec<String>,
@@ -55,7 +55,7 @@ pub(super) struct Sent {
 
 /// How the view was before a compaction, and the way back to it.
 #[derive(Debug)]
-pub(super) struct Before {
+pub(super) struct BeforeCompaction {
     pub(super) revision: u64,
     pub(super) array: Vec<Bytes>,
 }
@@ -63,20 +63,20 @@ pub(super) struct Before {
 pub(super) struct Player {
     pub(super) context: ContextServiceClient<Channel>,
     pub(super) session: String,
-    pub(super) tally: Tally,
+    pub(super) tally: RequestTotals,
     /// How many arrays were checked by the provider's rules.
     pub(super) checked: usize,
-    pub(super) sent: Vec<Sent>,
+    pub(super) sent: Vec<SentMessage>,
     /// The ids of the turns, in the order in which they began.
     pub(super) turns: Vec<String>,
     /// Before the last compaction.
-    pub(super) before: Option<Before>,
+    pub(super) before: Option<BeforeCompaction>,
     /// What stands before the messages of each request.
     prefix: PromptPrefix,
     /// The session's revision, as it was told last.
     pub(super) revision: u64,
     pending: Vec<Value>,
-    array: Vec<(Bytes, Parsed)>,
+    array: Vec<(Bytes, ParsedMessage)>,
     etag: Bytes,
 }
 
@@ -87,7 +87,7 @@ impl Player {
                 .max_decoding_message_size(MAX_REPLY_BYTES)
                 .max_encoding_message_size(MAX_REPLY_BYTES),
             session: session.to_owned(),
-            tally: Tally::default(),
+            tally: RequestTotals::default(),
             checked: 0,
             sent: Vec::new(),
             turns: Vec::new(),
@@ -106,7 +106,7 @@ impl Player {
     }
 
     /// What the model said and its tools returned; it goes out with the next request.
-    pub(super) fn answered(&mut self, text: &str, calls: &[Call]) {
+    pub(super) fn answered(&mut self, text: &str, calls: &[ScriptedCall]) {
         let uses = calls.iter().map(|call| {
             json!({"type": "tool_use", "id": call.id, "name": call.tool, "input": call.input})
         });
@@ -244,7 +244,7 @@ impl Player {
         self.array.truncate(reply.keep_messages as usize);
         let new = reply.messages_json.iter();
         self.array
-            .extend(new.map(|json| (json.clone(), Parsed::new(json))));
+            .extend(new.map(|json| (json.clone(), ParsedMessage::new(json))));
         self.etag = reply.etag.clone();
         ensure!(
             self.array.len() == reply.view_messages as usize,
@@ -261,7 +261,7 @@ impl Player {
         let items = reply.recovery.iter().flat_map(|report| &report.items);
         let compacted = items.filter(|item| item.cause() == EventKind::Compacted);
         if let Some(revision) = compacted.map(|item| item.restore_to_revision).max() {
-            self.before = Some(Before {
+            self.before = Some(BeforeCompaction {
                 revision,
                 array: self.array(),
             });
@@ -282,7 +282,7 @@ impl Player {
             if !appended.turn_id.is_empty() {
                 self.turns.push(appended.turn_id);
             }
-            self.sent.push(Sent {
+            self.sent.push(SentMessage {
                 id: appended.message_id,
                 texts: texts(message),
             });

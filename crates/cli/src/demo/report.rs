@@ -3,19 +3,19 @@
 use std::fmt::Write as _;
 
 use super::happened::{Actor, count};
-use super::play::Outcome;
+use super::play::DemoOutcome;
 use super::player::WINDOW;
 use crate::output::{align_right, bytes, number, table};
 
 /// The whole report.
-pub(super) fn text(outcome: &Outcome) -> String {
+pub(super) fn text(outcome: &DemoOutcome) -> String {
     let mut out = String::from("\n");
     // Writing to a string cannot fail.
     let _ = write(&mut out, outcome);
     out
 }
 
-fn write(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
+fn write(out: &mut String, outcome: &DemoOutcome) -> std::fmt::Result {
     let picture = &outcome.picture;
     writeln!(out, "{}\n", compared(outcome))?;
     if let Some(first) = picture.without.first_over {
@@ -92,7 +92,7 @@ const LEVELS: [&str; 5] = [
     "compacted",
 ];
 
-fn compared(outcome: &Outcome) -> String {
+fn compared(outcome: &DemoOutcome) -> String {
     let picture = &outcome.picture;
     let (with, without) = (&picture.with, &picture.without);
     let (cost, bare_cost, share) = picture.costs();

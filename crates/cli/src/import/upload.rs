@@ -12,13 +12,13 @@ use palimpsest_proto::context::v1::{
     RewindSessionRequest, Session, message_input, rewind_session_request,
 };
 use palimpsest_server::convert;
-use palimpsest_transcripts::import::{Imported, ImportedMessage, Step};
+use palimpsest_transcripts::import::{ImportStep, Imported, ImportedMessage};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use uuid::Builder;
 
-use super::change::Change;
 use super::report::{FileReport, SessionReport};
+use super::view_change::ViewChangeUpload;
 use super::whole;
 use crate::client::{Clients, said};
 use crate::files;
@@ -31,7 +31,7 @@ const BATCH_MESSAGES: usize = 1_000;
 const MESSAGE_NOT_FOUND: &str = "MESSAGE_NOT_FOUND";
 
 /// What is to be done for a file.
-pub(super) struct Plan {
+pub(super) struct ImportPlan {
     report: FileReport,
     sessions: Vec<SessionPlan>,
     /// Everything, or nothing.
@@ -42,16 +42,16 @@ struct SessionPlan {
     parent: String,
     id: String,
     about: Session,
-    calls: Vec<Call>,
+    calls: Vec<UploadCall>,
 }
 
-enum Call {
+enum UploadCall {
     Append {
         lines: Vec<usize>,
         messages: Vec<MessageInput>,
     },
     Rewind(Option<MessageId>),
-    Change(Change),
+    Change(ViewChangeUpload),
 }
 
 /// Turns a file that was read into calls; `named` is the id of its one session, where that was said.
@@ -59,7 +59,7 @@ pub(super) fn plan(
     project: &str,
     (file, named): (&Path, Option<&str>),
     imported: &Imported<'_>,
-) -> Plan {
+) -> ImportPlan {
     let mut report = FileReport::new(file);
     report.defects = imported.defects.iter().map(ToString::to_string).collect();
     if let Some(what) = &imported.unrecognised {
@@ -106,19 +106,19 @@ pub(super) fn plan(
     if imported.is_whole_or_nothing {
         report.defects.extend(whole::unsaid(imported));
     }
-    Plan {
+    ImportPlan {
         is_whole: imported.is_whole_or_nothing,
         sessions,
         report,
     }
 }
 
-fn calls(name: &str, steps: &[Step<'_>]) -> Vec<Call> {
+fn calls(name: &str, steps: &[ImportStep<'_>]) -> Vec<UploadCall> {
     let mut calls = Vec::new();
     let (mut lines, mut messages, mut bytes) = (Vec::new(), Vec::new(), 0);
     for (index, step) in steps.iter().enumerate() {
         match step {
-            Step::Message(message) => {
+            ImportStep::Message(message) => {
                 bytes += message.payload.get().len();
                 lines.push(message.line);
                 messages.push(input(name, index, message));
@@ -126,29 +126,33 @@ fn calls(name: &str, steps: &[Step<'_>]) -> Vec<Call> {
                     continue;
                 }
             }
-            Step::Rewind(_) | Step::Compacted(_) | Step::Removed { .. } => {}
+            ImportStep::Rewind(_) | ImportStep::Compacted(_) | ImportStep::Removed { .. } => {}
         }
         if !messages.is_empty() {
-            calls.push(Call::Append {
+            calls.push(UploadCall::Append {
                 lines: std::mem::take(&mut lines),
                 messages: std::mem::take(&mut messages),
             });
             bytes = 0;
         }
         match step {
-            Step::Message(_) => {}
-            Step::Rewind(to) => calls.push(Call::Rewind(*to)),
-            Step::Compacted(compaction) => {
+            ImportStep::Message(_) => {}
+            ImportStep::Rewind(to) => calls.push(UploadCall::Rewind(*to)),
+            ImportStep::Compacted(compaction) => {
                 let summary = input(name, index, &compaction.summary);
-                calls.push(Call::Change(Change::compacted(compaction, summary)));
+                calls.push(UploadCall::Change(ViewChangeUpload::compacted(
+                    compaction, summary,
+                )));
             }
-            Step::Removed { line, messages } => {
-                calls.push(Call::Change(Change::removed(*line, messages)));
+            ImportStep::Removed { line, messages } => {
+                calls.push(UploadCall::Change(ViewChangeUpload::removed(
+                    *line, messages,
+                )));
             }
         }
     }
     if !messages.is_empty() {
-        calls.push(Call::Append { lines, messages });
+        calls.push(UploadCall::Append { lines, messages });
     }
     calls
 }
@@ -197,7 +201,7 @@ fn time(at: Timestamp) -> prost_types::Timestamp {
 }
 
 /// Makes the calls.
-pub(super) async fn run(mut clients: Clients, plan: Plan) -> FileReport {
+pub(super) async fn run(mut clients: Clients, plan: ImportPlan) -> FileReport {
     let mut report = plan.report;
     for session in plan.sessions {
         let mut session_report = SessionReport::new(&session.parent, &session.id);
@@ -255,28 +259,28 @@ async fn bring(
 
 async fn make(
     clients: &mut Clients,
-    calls: Vec<Call>,
+    calls: Vec<UploadCall>,
     report: &mut SessionReport,
     (is_whole, defects): (bool, &mut Vec<String>),
 ) -> Result<(), String> {
     let told = |status: Status| said(&status).to_string();
     let first = calls.iter().find_map(|call| match call {
-        Call::Append { messages, .. } => Some(messages.first()?.id.clone()),
-        Call::Rewind(_) | Call::Change(_) => None,
+        UploadCall::Append { messages, .. } => Some(messages.first()?.id.clone()),
+        UploadCall::Rewind(_) | UploadCall::Change(_) => None,
     });
     let first = first.unwrap_or_default();
     for call in calls {
         match call {
-            Call::Append { lines, messages } if is_whole => {
+            UploadCall::Append { lines, messages } if is_whole => {
                 let sent = send(clients, messages, report).await;
                 sent.map_err(|status| whole::refusal(&lines, &status))?;
             }
-            Call::Append { lines, messages } => {
+            UploadCall::Append { lines, messages } => {
                 let appended = append(clients, lines, messages, report, defects).await;
                 appended.map_err(told)?;
             }
-            Call::Rewind(to) => rewind(clients, (to, &first), report).await.map_err(told)?,
-            Call::Change(change) => {
+            UploadCall::Rewind(to) => rewind(clients, (to, &first), report).await.map_err(told)?,
+            UploadCall::Change(change) => {
                 defects.extend(change.run(clients, report).await.map_err(told)?);
             }
         }

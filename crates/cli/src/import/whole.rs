@@ -3,7 +3,7 @@
 
 use palimpsest_proto::context::v1::DeleteSessionRequest;
 use palimpsest_server::convert;
-use palimpsest_transcripts::import::{Imported, Step};
+use palimpsest_transcripts::import::{ImportStep, Imported};
 use tonic::Status;
 
 use crate::client::{Clients, said};
@@ -12,9 +12,9 @@ use crate::client::{Clients, said};
 pub(super) fn unsaid(imported: &Imported<'_>) -> Vec<String> {
     let steps = imported.sessions.iter().flat_map(|session| &session.steps);
     let messages = steps.filter_map(|step| match step {
-        Step::Message(message) => Some(message),
-        Step::Compacted(compaction) => Some(&compaction.summary),
-        Step::Rewind(_) | Step::Removed { .. } => None,
+        ImportStep::Message(message) => Some(message),
+        ImportStep::Compacted(compaction) => Some(&compaction.summary),
+        ImportStep::Rewind(_) | ImportStep::Removed { .. } => None,
     });
     let unsaid = messages.filter(|message| {
         let whole = message.whole.as_deref();

@@ -26,7 +26,7 @@ use super::output::{note, print, print_json, print_line, table};
 
 A key is printed once, on standard output; the file holds its hash. A running server takes changes up by
 itself.")]
-pub(super) struct Keys {
+pub(super) struct KeysCommand {
     /// The file of keys
     #[arg(
         long = "keys-file",
@@ -45,7 +45,7 @@ pub(super) struct Keys {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    Create(Create),
+    Create(CreateKey),
     /// List the keys: their ids, and what they open
     List,
     Rotate(Rotate),
@@ -63,7 +63,7 @@ enum Action {
 
 /// Make a key and print it
 #[derive(Debug, Args)]
-struct Create {
+struct CreateKey {
     /// Whose it is, for people
     #[arg(long, default_value = "")]
     label: String,
@@ -118,7 +118,7 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
     Ok(length)
 }
 
-impl Keys {
+impl KeysCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let now = Timestamp::from_millisecond(SystemClock::new().now().as_millis())?;
         let path = &self.file;
@@ -151,7 +151,7 @@ impl Keys {
     }
 }
 
-impl Create {
+impl CreateKey {
     fn make(self, file: &mut KeyFile, now: Timestamp) -> anyhow::Result<(NewKey, KeyEntry)> {
         if !is_label(&self.label) {
             bail!("--label must have at most 200 characters, none of them a control character");

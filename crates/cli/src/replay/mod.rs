@@ -12,9 +12,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use palimpsest_core::policy::{Overlay, Policy, Preset};
-use palimpsest_transcripts::replay::{Measured, no_levels};
+use palimpsest_transcripts::replay::{ReplayMetrics, no_levels};
 
-use self::run::{Replayed, replay};
+use self::run::{ReplayResults, replay};
 use super::files::{self, Format};
 use super::output::{number, print, print_json};
 
@@ -46,7 +46,7 @@ pub(super) struct Replay {
     /// (.toml) over a preset; `none` always joins
     #[arg(long = "preset", value_name = "PRESET", value_delimiter = ',', value_parser = choice)]
     #[arg(default_value = "claude-code")]
-    presets: Vec<Choice>,
+    presets: Vec<PolicyChoice>,
     /// The model's window in tokens, in place of what each preset takes it for. An eighth of it, but no
     /// more than the preset says, is set aside for the answer
     #[arg(long, value_name = "TOKENS", value_parser = window)]
@@ -67,7 +67,7 @@ pub(super) struct Replay {
 
 /// A policy to replay under.
 #[derive(Debug, Clone)]
-struct Choice {
+struct PolicyChoice {
     name: String,
     policy: Arc<Policy>,
 }
@@ -89,7 +89,7 @@ fn window(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "must be from 8000 to 10000000 tokens, such as 64000 or 64k".to_owned())
 }
 
-fn choice(text: &str) -> Result<Choice, String> {
+fn choice(text: &str) -> Result<PolicyChoice, String> {
     if text == NONE {
         return Ok(none());
     }
@@ -101,14 +101,14 @@ fn choice(text: &str) -> Result<Choice, String> {
         let names = Preset::ALL.map(Preset::name).join(", ");
         format!("must be one of {names}, {NONE}, or a file that ends with .toml")
     })?;
-    Ok(Choice {
+    Ok(PolicyChoice {
         name: preset.name().into(),
         policy: Arc::new(preset.policy()),
     })
 }
 
-fn none() -> Choice {
-    Choice {
+fn none() -> PolicyChoice {
+    PolicyChoice {
         name: NONE.into(),
         policy: Arc::new(no_levels()),
     }
@@ -124,13 +124,13 @@ fn with_window(policy: &Policy, window: u32) -> Policy {
 }
 
 /// Settings over a preset, as `[policy]` has them in the server's configuration.
-fn of_file(path: &Path) -> Result<Choice, String> {
+fn of_file(path: &Path) -> Result<PolicyChoice, String> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot be read: {error}"))?;
     let policy = Overlay::from_toml(&text).and_then(|overlay| overlay.resolve(Preset::default()));
     let policy = policy.map_err(|error| format!("has a bad setting: {error}"))?;
     let stem = path.file_stem().unwrap_or_default();
-    Ok(Choice {
+    Ok(PolicyChoice {
         name: stem.to_string_lossy().into_owned(),
         policy: Arc::new(policy),
     })
@@ -170,8 +170,8 @@ impl Replay {
     }
 
     /// The policies that were named, each once; then `none`, with which they are compared.
-    fn choices(&self) -> Vec<Choice> {
-        let mut choices: Vec<Choice> = Vec::new();
+    fn choices(&self) -> Vec<PolicyChoice> {
+        let mut choices: Vec<PolicyChoice> = Vec::new();
         for choice in &self.presets {
             let is_new = choices.iter().all(|known| known.name != choice.name);
             if choice.name != NONE && is_new {
@@ -189,8 +189,8 @@ impl Replay {
 }
 
 /// The last line says whether every promise was kept.
-fn conclude(replayed: &Replayed, json: bool) -> anyhow::Result<()> {
-    let broken: usize = replayed.totals.iter().map(Measured::broken).sum();
+fn conclude(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
+    let broken: usize = replayed.totals.iter().map(ReplayMetrics::broken).sum();
     if broken > 0 {
         let broken = number(broken as u64);
         bail!(

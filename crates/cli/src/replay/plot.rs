@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use super::NONE;
-use super::run::{FileReplayed, Replayed};
+use super::run::{FileResult, ReplayResults};
 use crate::output::{number, one_line};
 
 const TITLE: &str = "Tokens of each request in the longest session";
@@ -53,7 +53,7 @@ impl Scale {
 }
 
 /// Draws the longest session.
-pub(super) fn draw(replayed: &Replayed) -> String {
+pub(super) fn draw(replayed: &ReplayResults) -> String {
     let longest = replayed.files.iter().max_by_key(|file| file.requests());
     let mut svg = String::new();
     // Writing to a string cannot fail.
@@ -63,7 +63,7 @@ pub(super) fn draw(replayed: &Replayed) -> String {
     svg
 }
 
-fn chart(svg: &mut String, replayed: &Replayed, file: &FileReplayed) -> std::fmt::Result {
+fn chart(svg: &mut String, replayed: &ReplayResults, file: &FileResult) -> std::fmt::Result {
     let limits = limits(replayed);
     let most = file.longest.iter().flatten().copied();
     let most = most
@@ -147,13 +147,13 @@ fn class(index: usize, policy: &str) -> String {
 }
 
 /// A line across the sheet: a window, or where a compaction is due.
-struct Limit {
+struct LimitLine {
     tokens: u64,
     label: String,
     class: String,
 }
 
-impl Limit {
+impl LimitLine {
     fn draw(&self, svg: &mut String, scale: &Scale) -> std::fmt::Result {
         let (right, y) = (WIDTH - RIGHT, scale.y(self.tokens));
         let (base, class, label) = (y - 4.0, &self.class, &self.label);
@@ -165,11 +165,11 @@ impl Limit {
 }
 
 /// The windows and thresholds of the policies, each number once. A policy without levels has no threshold.
-fn limits(replayed: &Replayed) -> Vec<Limit> {
-    let mut limits: Vec<Limit> = Vec::new();
+fn limits(replayed: &ReplayResults) -> Vec<LimitLine> {
+    let mut limits: Vec<LimitLine> = Vec::new();
     let mut add = |tokens: u64, label: String, class: String| {
         if limits.iter().all(|limit| limit.tokens != tokens) {
-            limits.push(Limit {
+            limits.push(LimitLine {
                 tokens,
                 label,
                 class,
@@ -316,13 +316,13 @@ mod tests {
 
     fn drawn(curve: Vec<u64>, file: &str) -> String {
         let flat = vec![1; curve.len()];
-        draw(&Replayed {
+        draw(&ReplayResults {
             policies: vec!["opencode".into(), NONE.into()],
             thresholds: vec![
                 Policy::default().thresholds(WindowHint::default()),
                 Policy::default().thresholds(WindowHint::default()),
             ],
-            files: vec![FileReplayed {
+            files: vec![FileResult {
                 file: file.into(),
                 measured: Vec::new(),
                 unreadable: Vec::new(),

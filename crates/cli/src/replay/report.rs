@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use palimpsest_core::policy::Prices;
-use palimpsest_transcripts::replay::{Measured, Retained, Share};
+use palimpsest_transcripts::replay::{FactRetention, ProbeCounts, ReplayMetrics};
 use serde::Serialize;
 
-use super::run::Replayed;
+use super::run::ReplayResults;
 
 /// One policy: its sums, and its numbers for each file.
 #[derive(Serialize)]
@@ -58,8 +58,8 @@ struct Numbers {
     cost_milli: u64,
     relative_cost: Option<f64>,
     largest_view_tokens: u64,
-    probes: Probes,
-    probes_by_kind: BTreeMap<&'static str, Probes>,
+    probes: ProbeNumbers,
+    probes_by_kind: BTreeMap<&'static str, ProbeNumbers>,
 }
 
 #[derive(Serialize)]
@@ -69,8 +69,8 @@ struct Survived {
     all: usize,
 }
 
-impl From<Share> for Survived {
-    fn from(share: Share) -> Self {
+impl From<FactRetention> for Survived {
+    fn from(share: FactRetention) -> Self {
         Self {
             told: share.told,
             word_for_word: share.exact,
@@ -80,14 +80,14 @@ impl From<Share> for Survived {
 }
 
 #[derive(Serialize)]
-struct Probes {
+struct ProbeNumbers {
     visible: usize,
     recoverable: usize,
     lost: usize,
 }
 
-impl From<Retained> for Probes {
-    fn from(retained: Retained) -> Self {
+impl From<ProbeCounts> for ProbeNumbers {
+    fn from(retained: ProbeCounts) -> Self {
         Self {
             visible: retained.visible,
             recoverable: retained.recoverable,
@@ -98,7 +98,7 @@ impl From<Retained> for Probes {
 
 impl Numbers {
     /// `all` holds the numbers of every policy for the same transcripts.
-    fn new(measured: &Measured, all: &[Measured]) -> Self {
+    fn new(measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Self {
         let split = &measured.split;
         let by_kind = measured.probes.iter();
         let survived = measured.survived();
@@ -140,7 +140,7 @@ impl Numbers {
     }
 }
 
-fn by_strategy(measured: &Measured) -> BTreeMap<&'static str, usize> {
+fn by_strategy(measured: &ReplayMetrics) -> BTreeMap<&'static str, usize> {
     let mut by_strategy = BTreeMap::new();
     for compaction in &measured.compactions {
         *by_strategy.entry(compaction.means()).or_default() += 1;
@@ -148,7 +148,7 @@ fn by_strategy(measured: &Measured) -> BTreeMap<&'static str, usize> {
     by_strategy
 }
 
-pub(super) fn json(replayed: &Replayed) -> anyhow::Result<String> {
+pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
     let of_policy = |index: usize| OfPolicy {
         preset: &replayed.policies[index],
         total: Numbers::new(&replayed.totals[index], &replayed.totals),
@@ -176,7 +176,7 @@ pub(super) fn json(replayed: &Replayed) -> anyhow::Result<String> {
 
 /// What a policy costs, as a share of what doing nothing costs. That policy is the last.
 #[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
-pub(super) fn relative_cost(measured: &Measured, all: &[Measured]) -> Option<f64> {
+pub(super) fn relative_cost(measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Option<f64> {
     let prices = Prices::default();
     let none = all.last()?.split.cost_milli(&prices);
     (none > 0).then(|| measured.split.cost_milli(&prices) as f64 / none as f64)

@@ -6,30 +6,30 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use palimpsest_core::policy::{Policy, Thresholds, WindowHint};
 use palimpsest_transcripts::import;
-use palimpsest_transcripts::replay::{Measured, Tape, measure};
+use palimpsest_transcripts::replay::{RecordedSession, ReplayMetrics, measure};
 
-use super::Choice;
+use super::PolicyChoice;
 use crate::each_file::{each_file, name};
 use crate::files::Format;
 
 /// What came of all files.
 #[derive(Debug)]
-pub(super) struct Replayed {
+pub(super) struct ReplayResults {
     /// The names of the policies, in the order in which all numbers are.
     pub(super) policies: Vec<String>,
     /// The window of each policy and where a compaction is due in it, in tokens.
     pub(super) thresholds: Vec<Thresholds>,
-    pub(super) files: Vec<FileReplayed>,
+    pub(super) files: Vec<FileResult>,
     /// The sums over all files, by policy.
-    pub(super) totals: Vec<Measured>,
+    pub(super) totals: Vec<ReplayMetrics>,
 }
 
 /// What came of one file.
 #[derive(Debug)]
-pub(super) struct FileReplayed {
+pub(super) struct FileResult {
     pub(super) file: String,
     /// The sums over its sessions, by policy.
-    pub(super) measured: Vec<Measured>,
+    pub(super) measured: Vec<ReplayMetrics>,
     /// What could not be read.
     pub(super) unreadable: Vec<String>,
     /// The reason why nothing of it is of the format.
@@ -40,13 +40,13 @@ pub(super) struct FileReplayed {
     pub(super) compacted_at: Vec<Vec<usize>>,
 }
 
-impl Replayed {
+impl ReplayResults {
     pub(super) fn sessions(&self) -> usize {
         self.totals.first().map_or(0, |total| total.sessions)
     }
 }
 
-impl FileReplayed {
+impl FileResult {
     /// How many requests its longest session has.
     pub(super) fn requests(&self) -> usize {
         self.longest.iter().map(Vec::len).max().unwrap_or(0)
@@ -57,20 +57,20 @@ impl FileReplayed {
 pub(super) fn replay(
     files: &[PathBuf],
     format: Format,
-    choices: &[Choice],
-) -> anyhow::Result<Replayed> {
+    choices: &[PolicyChoice],
+) -> anyhow::Result<ReplayResults> {
     let policies: Vec<Arc<Policy>> = choices
         .iter()
         .map(|choice| Arc::clone(&choice.policy))
         .collect();
     let files = each_file(files, |file| replay_file(file, format, &policies))?;
-    let mut totals = vec![Measured::default(); choices.len()];
+    let mut totals = vec![ReplayMetrics::default(); choices.len()];
     for file in &files {
         for (total, measured) in totals.iter_mut().zip(&file.measured) {
             total.add(measured);
         }
     }
-    Ok(Replayed {
+    Ok(ReplayResults {
         policies: choices.iter().map(|choice| choice.name.clone()).collect(),
         thresholds: policies
             .iter()
@@ -85,23 +85,23 @@ fn replay_file(
     file: &Path,
     format: Format,
     policies: &[Arc<Policy>],
-) -> anyhow::Result<FileReplayed> {
+) -> anyhow::Result<FileResult> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let imported = import::read(format.into(), &text);
-    let mut replayed = FileReplayed {
+    let mut replayed = FileResult {
         file: name(file),
-        measured: vec![Measured::default(); policies.len()],
+        measured: vec![ReplayMetrics::default(); policies.len()],
         unreadable: imported.defects.iter().map(ToString::to_string).collect(),
         unrecognised: imported.unrecognised.clone(),
         longest: Vec::new(),
         compacted_at: Vec::new(),
     };
     for session in &imported.sessions {
-        let tape = Tape::new(session);
+        let tape = RecordedSession::new(session);
         let of_session = policies
             .iter()
             .map(|policy| measure(&tape, format.provider(), policy));
-        let of_session: Vec<Measured> = of_session.collect();
+        let of_session: Vec<ReplayMetrics> = of_session.collect();
         for (sum, measured) in replayed.measured.iter_mut().zip(&of_session) {
             sum.add(measured);
         }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::run::Replayed;
+use super::run::ReplayResults;
 use crate::output::number;
 
 /// All of them, as one document.
-pub(super) fn write(replayed: &Replayed) -> String {
+pub(super) fn write(replayed: &ReplayResults) -> String {
     let mut out = String::new();
     for file in &replayed.files {
         for (policy, measured) in replayed.policies.iter().zip(&file.measured) {

@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 
 use palimpsest_core::policy::Prices;
-use palimpsest_transcripts::replay::{Compaction, Measured, ProbeKind, Share};
+use palimpsest_transcripts::replay::{Compaction, FactRetention, ProbeKind, ReplayMetrics};
 
 use super::report::relative_cost;
-use super::run::Replayed;
+use super::run::ReplayResults;
 use crate::output::{align_right, number, print, print_line, table};
 
 /// How much of each kind of problem is shown.
 const MAX_SHOWN: usize = 20;
 
-pub(super) fn show(replayed: &Replayed) -> anyhow::Result<()> {
+pub(super) fn show(replayed: &ReplayResults) -> anyhow::Result<()> {
     let mut header = vec![""];
     header.extend(replayed.policies.iter().map(String::as_str));
     let mut table = table(&header);
     let totals = &replayed.totals;
-    let mut row = |name: &str, value: &dyn Fn(&Measured) -> String| {
+    let mut row = |name: &str, value: &dyn Fn(&ReplayMetrics) -> String| {
         let mut cells = vec![name.to_owned()];
         cells.extend(totals.iter().map(value));
         table.add_row(cells);
@@ -34,7 +34,7 @@ pub(super) fn show(replayed: &Replayed) -> anyhow::Result<()> {
     row("results stored", &|m| count(m.stored));
     row("results cleared", &|m| count(m.cleared));
     row("messages folded", &|m| count(m.folded));
-    let compacted = |m: &Measured| !m.compactions.is_empty();
+    let compacted = |m: &ReplayMetrics| !m.compactions.is_empty();
     if totals.iter().any(compacted) {
         rows_of_compactions(totals, &mut row);
     }
@@ -67,10 +67,10 @@ pub(super) fn show(replayed: &Replayed) -> anyhow::Result<()> {
 
 /// What compactions made of the views, and what of the facts in what left their summaries tell.
 fn rows_of_compactions(
-    totals: &[Measured],
-    row: &mut impl FnMut(&str, &dyn Fn(&Measured) -> String),
+    totals: &[ReplayMetrics],
+    row: &mut impl FnMut(&str, &dyn Fn(&ReplayMetrics) -> String),
 ) {
-    let sum = |m: &Measured, of: fn(&Compaction) -> u64| {
+    let sum = |m: &ReplayMetrics, of: fn(&Compaction) -> u64| {
         number(m.compactions.iter().map(of).sum::<u64>())
     };
     row("compactions", &|m| number(m.compactions.len() as u64));
@@ -100,15 +100,15 @@ fn rows_of_compactions(
     });
 }
 
-fn exact(share: Share) -> String {
-    self::share(Share {
+fn exact(share: FactRetention) -> String {
+    self::share(FactRetention {
         told: share.exact,
         ..share
     })
 }
 
 /// `8 of 10 (80 %)`.
-fn share(share: Share) -> String {
+fn share(share: FactRetention) -> String {
     match (share.told * 100).checked_div(share.all) {
         None => "–".to_owned(),
         Some(percent) => {
@@ -119,13 +119,13 @@ fn share(share: Share) -> String {
 }
 
 /// What changed views under any policy.
-fn triggers(totals: &[Measured]) -> BTreeSet<&'static str> {
+fn triggers(totals: &[ReplayMetrics]) -> BTreeSet<&'static str> {
     let all = totals.iter().flat_map(|total| total.changes.keys());
     all.copied().collect()
 }
 
 /// What did not hold and what could not be read, never what it said.
-fn show_problems(replayed: &Replayed) -> anyhow::Result<()> {
+fn show_problems(replayed: &ReplayResults) -> anyhow::Result<()> {
     for file in &replayed.files {
         let name = &file.file;
         if let Some(what) = &file.unrecognised {
@@ -144,7 +144,7 @@ fn show_problems(replayed: &Replayed) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn problems(measured: &Measured) -> Vec<String> {
+pub(super) fn problems(measured: &ReplayMetrics) -> Vec<String> {
     let refused = measured
         .defects
         .iter()

@@ -4,9 +4,9 @@ use serde_json::value::RawValue;
 
 use super::reader::{At, CodecError, count, each, is_array, is_string};
 use crate::ids::MessageId;
-use crate::json::{self, Fields, JsonError, RawJson};
+use crate::json::{self, JsonError, ObjectFields, RawJson};
 use crate::message::{
-    Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
+    Block, Media, MediaKind, MediaSource, Message, MessageOrigin, ResultContent, Role, Thinking,
     ToolInput, ToolResult, ToolUse, Usage,
 };
 
@@ -15,28 +15,30 @@ pub(super) fn payload(
     next_id: &mut dyn FnMut() -> MessageId,
 ) -> Result<Vec<Message>, CodecError> {
     if is_array(raw) {
-        return each(raw, |element| message(Fields::read(element)?, next_id()));
+        return each(raw, |element| {
+            message(ObjectFields::read(element)?, next_id())
+        });
     }
-    let mut fields = Fields::read(raw)?;
+    let mut fields = ObjectFields::read(raw)?;
     let Some(messages) = fields.take("messages")? else {
         return Ok(vec![message(fields, next_id())?]);
     };
     let mut all = Vec::new();
     if let Some(system) = fields.take("system")? {
         let mut operator = Message::new(next_id(), Role::System, content(system).at("system")?);
-        operator.origin = Origin::Anthropic;
+        operator.origin = MessageOrigin::Anthropic;
         all.push(operator);
     }
     all.extend(
         each(messages, |element| {
-            message(Fields::read(element)?, next_id())
+            message(ObjectFields::read(element)?, next_id())
         })
         .at("messages")?,
     );
     Ok(all)
 }
 
-fn message(mut fields: Fields<'_>, id: MessageId) -> Result<Message, CodecError> {
+fn message(mut fields: ObjectFields<'_>, id: MessageId) -> Result<Message, CodecError> {
     let role = match &*fields.require_string("role")? {
         "user" => Role::User,
         "assistant" => Role::Assistant,
@@ -53,7 +55,7 @@ fn message(mut fields: Fields<'_>, id: MessageId) -> Result<Message, CodecError>
         None => return Err(JsonError::Missing { field: "content" }.into()),
     };
     let mut message = Message::new(id, role, blocks);
-    message.origin = Origin::Anthropic;
+    message.origin = MessageOrigin::Anthropic;
     message.provider_message_id = fields.string("id").at("id")?;
     message.model = fields.string("model").at("model")?;
     if let Some(raw) = fields.take("usage")? {
@@ -67,7 +69,7 @@ fn message(mut fields: Fields<'_>, id: MessageId) -> Result<Message, CodecError>
 
 /// A provider's usage object.
 pub(crate) fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
-    let mut fields = Fields::read(raw)?;
+    let mut fields = ObjectFields::read(raw)?;
     Ok(Usage {
         input_tokens: count(&mut fields, "input_tokens")?,
         cache_read_tokens: count(&mut fields, "cache_read_input_tokens")?,
@@ -95,7 +97,7 @@ fn content(raw: &RawValue) -> Result<Vec<Block>, CodecError> {
 
 /// One content block.
 pub(crate) fn block(raw: &RawValue) -> Result<Block, CodecError> {
-    let mut fields = Fields::read(raw)?;
+    let mut fields = ObjectFields::read(raw)?;
     let kind = fields.require_string("type").at("type")?;
     Ok(match &*kind {
         "text" => Block::Text {
@@ -140,7 +142,7 @@ pub(crate) fn block(raw: &RawValue) -> Result<Block, CodecError> {
     })
 }
 
-fn flag(fields: &mut Fields<'_>, field: &'static str) -> Result<Option<bool>, CodecError> {
+fn flag(fields: &mut ObjectFields<'_>, field: &'static str) -> Result<Option<bool>, CodecError> {
     match fields.take(field)?.map(RawValue::get) {
         None => Ok(None),
         Some("true") => Ok(Some(true)),
@@ -152,7 +154,7 @@ fn flag(fields: &mut Fields<'_>, field: &'static str) -> Result<Option<bool>, Co
     }
 }
 
-fn media(kind: MediaKind, mut fields: Fields<'_>) -> Result<Block, CodecError> {
+fn media(kind: MediaKind, mut fields: ObjectFields<'_>) -> Result<Block, CodecError> {
     let Some(raw) = fields.take("source")? else {
         return Err(JsonError::Missing { field: "source" }.into());
     };
@@ -164,7 +166,7 @@ fn media(kind: MediaKind, mut fields: Fields<'_>) -> Result<Block, CodecError> {
 }
 
 fn source(raw: &RawValue) -> Result<MediaSource, CodecError> {
-    let mut fields = Fields::read(raw)?;
+    let mut fields = ObjectFields::read(raw)?;
     let source = MediaSource::of(&mut fields)?;
     // A field that we do not know would be lost: then the whole source stays as it came.
     let whole = source.filter(|_| fields.rest().is_empty());

@@ -1,7 +1,7 @@
 //! Wire messages into Anthropic Messages JSON.
 
-use super::reader::{Reader, close_for};
-use crate::json::{Extra, RawJson, write_str};
+use super::reader::{Audience, close_for};
+use crate::json::{RawJson, UnknownFields, write_str};
 use crate::message::{Media, MediaKind, MediaSource, Thinking, ToolInput};
 use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
 
@@ -11,7 +11,9 @@ pub(super) fn message(message: &WireMessage<'_>, out: &mut Vec<u8>) {
         WireRole::System | WireRole::Developer => b"{\"role\":\"system\",\"content\":",
         WireRole::User | WireRole::Tool => b"{\"role\":\"user\",\"content\":",
     });
-    list(out, &message.blocks, |b, out| block(b, Reader::Model, out));
+    list(out, &message.blocks, |b, out| {
+        block(b, Audience::Model, out)
+    });
     out.push(b'}');
 }
 
@@ -27,7 +29,7 @@ fn list<T>(out: &mut Vec<u8>, items: &[T], mut write: impl FnMut(&T, &mut Vec<u8
 }
 
 /// One block. What two views have in common is compared block by block, in this form.
-pub(super) fn block(block: &WireBlock<'_>, reader: Reader, out: &mut Vec<u8>) {
+pub(super) fn block(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) {
     match block {
         WireBlock::Text { text, extra } => {
             field(out, b"{\"type\":\"text\",\"text\":", text);
@@ -79,10 +81,12 @@ pub(super) fn block(block: &WireBlock<'_>, reader: Reader, out: &mut Vec<u8>) {
 }
 
 /// A block that we do not know, as it came. A cache marker in it is not for a model, as in any other.
-fn opaque(json: &RawJson, reader: Reader, out: &mut Vec<u8>) {
+fn opaque(json: &RawJson, reader: Audience, out: &mut Vec<u8>) {
     let whole = json.as_str();
-    let marked = reader == Reader::Model && whole.contains("\"cache_control\"");
-    let fields = marked.then(|| Extra::from_object(whole).ok()).flatten();
+    let marked = reader == Audience::Model && whole.contains("\"cache_control\"");
+    let fields = marked
+        .then(|| UnknownFields::from_object(whole).ok())
+        .flatten();
     let Some(fields) = fields.filter(|fields| fields.get("cache_control").is_some()) else {
         out.extend_from_slice(whole.as_bytes());
         return;
@@ -100,15 +104,15 @@ fn opaque(json: &RawJson, reader: Reader, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn input(input: &ToolInput, reader: Reader, out: &mut Vec<u8>) {
+fn input(input: &ToolInput, reader: Audience, out: &mut Vec<u8>) {
     match (input, reader) {
         (ToolInput::Object(json), _) => out.extend_from_slice(json.as_str().as_bytes()),
         // The provider takes objects alone.
-        (ToolInput::Text(text), Reader::Model) => {
+        (ToolInput::Text(text), Audience::Model) => {
             field(out, b"{\"raw_arguments\":", text);
             out.push(b'}');
         }
-        (ToolInput::Text(text), Reader::Transcript) => write_str(out, text),
+        (ToolInput::Text(text), Audience::Transcript) => write_str(out, text),
     }
 }
 

@@ -12,8 +12,8 @@ mod reader;
 
 use serde_json::value::RawValue;
 
+use self::reader::Audience;
 pub use self::reader::CodecError;
-use self::reader::Reader;
 use crate::ids::MessageId;
 use crate::json::{self, JsonError};
 use crate::message::Message;
@@ -45,7 +45,7 @@ pub fn write(provider: Provider, message: &WireMessage<'_>, out: &mut Vec<u8>) {
 pub fn write_block(provider: Provider, block: &WireBlock<'_>, out: &mut Vec<u8>) {
     match provider {
         Provider::Anthropic | Provider::Bedrock => {
-            anthropic_write::block(block, Reader::Model, out);
+            anthropic_write::block(block, Audience::Model, out);
         }
         Provider::OpenAi => openai_write::block(block, out),
     }
@@ -54,5 +54,5 @@ pub fn write_block(provider: Provider, block: &WireBlock<'_>, out: &mut Vec<u8>)
 /// Appends one block of a transcript in Anthropic's words, with what no view shows: the cache markers
 /// that it came with, and an input that is no JSON object as the string that it is.
 pub fn write_original(block: &WireBlock<'_>, out: &mut Vec<u8>) {
-    anthropic_write::block(block, Reader::Transcript, out);
+    anthropic_write::block(block, Audience::Transcript, out);
 }

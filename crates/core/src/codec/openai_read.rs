@@ -4,9 +4,9 @@ use serde_json::value::RawValue;
 
 use super::reader::{At, CodecError, count, each, is_array, is_string};
 use crate::ids::MessageId;
-use crate::json::{self, Fields, JsonError, RawJson};
+use crate::json::{self, JsonError, ObjectFields, RawJson};
 use crate::message::{
-    Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, ToolInput,
+    Block, Media, MediaKind, MediaSource, Message, MessageOrigin, ResultContent, Role, ToolInput,
     ToolResult, ToolUse, Usage,
 };
 
@@ -15,12 +15,14 @@ pub(super) fn payload(
     next_id: &mut dyn FnMut() -> MessageId,
 ) -> Result<Vec<Message>, CodecError> {
     if is_array(raw) {
-        return each(raw, |element| message(Fields::read(element)?, next_id()));
+        return each(raw, |element| {
+            message(ObjectFields::read(element)?, next_id())
+        });
     }
-    let mut fields = Fields::read(raw)?;
+    let mut fields = ObjectFields::read(raw)?;
     if let Some(messages) = fields.take("messages")? {
         return each(messages, |element| {
-            message(Fields::read(element)?, next_id())
+            message(ObjectFields::read(element)?, next_id())
         })
         .at("messages");
     }
@@ -32,7 +34,7 @@ pub(super) fn payload(
 
 /// A whole response. Of several choices only one can go on; the caller sends that one.
 fn response(
-    mut fields: Fields<'_>,
+    mut fields: ObjectFields<'_>,
     choices: &RawValue,
     id: MessageId,
 ) -> Result<Message, CodecError> {
@@ -43,10 +45,13 @@ fn response(
         })
         .at("choices");
     };
-    let Some(inner) = Fields::read(choice).at("choices[0]")?.take("message")? else {
+    let Some(inner) = ObjectFields::read(choice)
+        .at("choices[0]")?
+        .take("message")?
+    else {
         return Err(JsonError::Missing { field: "message" }).at("choices[0]");
     };
-    let mut message = message(Fields::read(inner)?, id).at("choices[0].message")?;
+    let mut message = message(ObjectFields::read(inner)?, id).at("choices[0].message")?;
     message.provider_message_id = fields.string("id").at("id")?;
     message.model = fields.string("model").at("model")?;
     if let Some(raw) = fields.take("usage")? {
@@ -56,12 +61,12 @@ fn response(
 }
 
 fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
-    let mut fields = Fields::read(raw)?;
+    let mut fields = ObjectFields::read(raw)?;
     let prompt = count(&mut fields, "prompt_tokens")?;
     let output_tokens = count(&mut fields, "completion_tokens")?;
     let cached = match fields.take("prompt_tokens_details")? {
         Some(details) => {
-            let mut details = Fields::read(details).at("prompt_tokens_details")?;
+            let mut details = ObjectFields::read(details).at("prompt_tokens_details")?;
             count(&mut details, "cached_tokens").at("prompt_tokens_details")?
         }
         None => 0,
@@ -74,7 +79,7 @@ fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
     })
 }
 
-fn message(mut fields: Fields<'_>, id: MessageId) -> Result<Message, CodecError> {
+fn message(mut fields: ObjectFields<'_>, id: MessageId) -> Result<Message, CodecError> {
     let role = fields.require_string("role")?;
     let content = fields.take("content")?;
     let mut message = match &*role {
@@ -87,7 +92,7 @@ fn message(mut fields: Fields<'_>, id: MessageId) -> Result<Message, CodecError>
                 content: result_content(content)?,
                 is_error: None,
                 // What stands beside the result belongs to the message.
-                extra: json::Extra::default(),
+                extra: json::UnknownFields::default(),
             });
             Message::new(id, Role::User, vec![result])
         }
@@ -108,7 +113,7 @@ fn message(mut fields: Fields<'_>, id: MessageId) -> Result<Message, CodecError>
             .at("role");
         }
     };
-    message.origin = Origin::OpenAi;
+    message.origin = MessageOrigin::OpenAi;
     message.extra = fields.rest();
     Ok(message)
 }
@@ -143,7 +148,7 @@ fn result_content(content: Option<&RawValue>) -> Result<ResultContent, CodecErro
 }
 
 fn part(raw: &RawValue) -> Result<Block, CodecError> {
-    let mut fields = Fields::read(raw)?;
+    let mut fields = ObjectFields::read(raw)?;
     let kind = fields.require_string("type").at("type")?;
     Ok(match &*kind {
         "text" => Block::Text {
@@ -155,7 +160,7 @@ fn part(raw: &RawValue) -> Result<Block, CodecError> {
             let Some(inner) = fields.take("image_url")? else {
                 return Err(JsonError::Missing { field: "image_url" }.into());
             };
-            let mut inner = Fields::read(inner).at("image_url")?;
+            let mut inner = ObjectFields::read(inner).at("image_url")?;
             let url = inner.require_string("url").at("image_url")?;
             Block::Media(Media {
                 kind: MediaKind::Image,
@@ -185,10 +190,10 @@ fn image_source(url: Box<str>) -> MediaSource {
 }
 
 fn tool_call(raw: &RawValue) -> Result<Block, CodecError> {
-    let mut fields = Fields::read(raw)?;
+    let mut fields = ObjectFields::read(raw)?;
     let id = fields.require_string("id")?;
     if let Some(function) = fields.take("function")? {
-        let mut function = Fields::read(function).at("function")?;
+        let mut function = ObjectFields::read(function).at("function")?;
         let name = function.require_string("name").at("function")?;
         let arguments = function.string("arguments").at("function.arguments")?;
         fields.take("type")?;
@@ -202,7 +207,7 @@ fn tool_call(raw: &RawValue) -> Result<Block, CodecError> {
     let Some(custom) = fields.take("custom")? else {
         return Err(JsonError::Missing { field: "function" }.into());
     };
-    let mut custom = Fields::read(custom).at("custom")?;
+    let mut custom = ObjectFields::read(custom).at("custom")?;
     // `type` stays among the unknown fields: it is how a custom call is told on the way out.
     Ok(Block::ToolUse(ToolUse {
         id,

@@ -1,7 +1,7 @@
 //! Wire messages into OpenAI Chat Completions JSON.
 
 use super::reader::close;
-use crate::json::{Extra, write_str};
+use crate::json::{UnknownFields, write_str};
 use crate::message::{Media, MediaKind, MediaSource, ToolInput};
 use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
 
@@ -26,7 +26,7 @@ pub(super) fn message(message: &WireMessage<'_>, out: &mut Vec<u8>) {
             parts(blocks, out);
         }
     }
-    for (name, value) in message.extra.into_iter().flat_map(Extra::iter) {
+    for (name, value) in message.extra.into_iter().flat_map(UnknownFields::iter) {
         // Empty notes of a response (`"annotations":null`) are refused in a request.
         if value.as_str() == "null" || value.as_str() == "[]" {
             continue;
@@ -158,7 +158,7 @@ fn part(block: &WireBlock<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn image(media: &Media, extra: Option<&Extra>, out: &mut Vec<u8>) {
+fn image(media: &Media, extra: Option<&UnknownFields>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":");
     match &media.source {
         MediaSource::Base64 { media_type, data } => {

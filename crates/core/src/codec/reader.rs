@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::json::{self, Extra, Fields, JsonError};
+use crate::json::{self, JsonError, ObjectFields, UnknownFields};
 
 /// A payload that could not be read: where, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,7 @@ impl<T, E: Into<CodecError>> At<T> for Result<T, E> {
 
 /// For whom a block is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(super) enum Audience {
     /// A model: what its provider takes.
     Model,
     /// Whoever reads the transcript: everything as it came.
@@ -63,15 +63,15 @@ pub(super) enum Reader {
 }
 
 /// The unknown fields and the closing brace, for a model.
-pub(super) fn close(out: &mut Vec<u8>, extra: Option<&Extra>) {
-    close_for(Reader::Model, out, extra);
+pub(super) fn close(out: &mut Vec<u8>, extra: Option<&UnknownFields>) {
+    close_for(Audience::Model, out, extra);
 }
 
 /// The unknown fields and the closing brace. For a model a cache marker is never among them: markers
 /// are placed on request, and must not change the bytes that views are compared by.
-pub(super) fn close_for(reader: Reader, out: &mut Vec<u8>, extra: Option<&Extra>) {
-    for (name, value) in extra.into_iter().flat_map(Extra::iter) {
-        if name == "cache_control" && reader == Reader::Model {
+pub(super) fn close_for(reader: Audience, out: &mut Vec<u8>, extra: Option<&UnknownFields>) {
+    for (name, value) in extra.into_iter().flat_map(UnknownFields::iter) {
+        if name == "cache_control" && reader == Audience::Model {
             continue;
         }
         out.push(b',');
@@ -95,7 +95,7 @@ pub(super) fn each<T>(
 }
 
 /// Takes a count of tokens out of a usage object; absent is zero.
-pub(super) fn count(fields: &mut Fields<'_>, field: &'static str) -> Result<u64, CodecError> {
+pub(super) fn count(fields: &mut ObjectFields<'_>, field: &'static str) -> Result<u64, CodecError> {
     match fields.take(field)? {
         None => Ok(0),
         Some(raw) => serde_json::from_str(raw.get())

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::create::check_attributes;
-use super::decision::{Context, Decision, answered, check_revision};
+use super::decision::{Decision, DecisionContext, answered, check_revision};
 use super::intake::Intake;
 use super::reject::Rejection;
-use crate::event::{Event, MessagesAppended, RequestStamp, Standing};
+use crate::event::{Event, MessagesAppended, RequestStamp, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::limits::Limits;
 use crate::message::{Block, Message};
@@ -34,7 +34,7 @@ pub struct Receipt {
     /// Its place.
     pub ordinal: Ordinal,
     /// Where it stands with regard to the view.
-    pub standing: Standing,
+    pub standing: Visibility,
     /// Its estimated size.
     pub tokens: u32,
     /// Whether it was there before this call.
@@ -66,7 +66,7 @@ impl Append {
     pub(super) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));
@@ -140,7 +140,7 @@ pub fn warnings(session: &Session, event: &MessagesAppended) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for appended in &event.messages {
         let message = appended.message.id;
-        if let Standing::Reemission(of) = appended.standing {
+        if let Visibility::Reemission(of) = appended.standing {
             warnings.push(Warning::Reemission { message, of });
         }
         if let Some(usage) = appended.message.usage {
@@ -166,7 +166,7 @@ pub(super) fn check_parents(session: &Session, messages: &[Arc<Message>]) -> Res
         let parent = message.parent.filter(|parent| !new.contains(parent));
         let missing = parent.filter(|parent| transcript.find(*parent).is_none());
         if let Some(id) = missing.filter(|_| transcript.find(message.id).is_none()) {
-            return Err(Rejection::NoSuchParent { index, id });
+            return Err(Rejection::ParentNotFound { index, id });
         }
         new.insert(message.id);
     }

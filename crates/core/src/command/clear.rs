@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Context, Decision, Skip, answered, check_revision};
+use super::decision::{Decision, DecisionContext, SkipReason, answered, check_revision};
 use super::persist::shrunk;
 use super::reject::Rejection;
 use crate::event::{
-    Asked, CacheEditsIssued, ClearMode, Event, PinPlace, RequestStamp, ResultsCleared, Stored,
+    CacheEditsIssued, ClearMode, Event, PinPlace, RequestStamp, ResultsCleared, StoredResult,
+    Trigger,
 };
 use crate::ids::{CallKey, Ordinal, Revision};
-use crate::levels::clear::{hidden_paths, is_clearable, read_tool};
-use crate::levels::mend::{Fate, mend};
+use crate::levels::clearing::{hidden_paths, is_clearable, read_tool};
+use crate::levels::repair::{PieceAction, repair_layout};
 use crate::levels::results::save;
 use crate::session::Session;
 use crate::tokens::estimate_text;
-use crate::view::{CLEARED, Form, Side, shown_tokens, side};
+use crate::view::{CLEARED, PieceForm, Speaker, shown_tokens, side};
 
 /// Clear old results.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub enum Clearing {
 }
 
 /// What is to be cleared.
-struct Plan {
+struct ClearPlan {
     mode: ClearMode,
     calls: Vec<CallKey>,
     /// Whether they are stored first.
@@ -56,7 +57,7 @@ impl Clear {
     pub(super) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));
@@ -64,12 +65,12 @@ impl Clear {
         check_revision(session, self.expected_revision)?;
         let policy = &session.policy().microcompact;
         if !policy.enabled {
-            return Ok(Decision::Skipped(Skip::Disabled));
+            return Ok(Decision::Skipped(SkipReason::Disabled));
         }
         let (plan, asked) = match self.clearing {
             Clearing::Manual { target_tokens } => {
                 let target = target_tokens.unwrap_or(policy.size.target_tokens.into());
-                (by_size(session, target, 0), Asked::Manual)
+                (by_size(session, target, 0), Trigger::Manual)
             }
             Clearing::Auto { cache_edits, last } => {
                 let mut outcome = by_time(session, context);
@@ -85,12 +86,12 @@ impl Clear {
                         by_pruning(session).map_err(|third| {
                             [first, second, third]
                                 .into_iter()
-                                .find(|skip| *skip != Skip::Disabled)
-                                .unwrap_or(Skip::Disabled)
+                                .find(|skip| *skip != SkipReason::Disabled)
+                                .unwrap_or(SkipReason::Disabled)
                         })
                     });
                 }
-                (outcome, Asked::Auto)
+                (outcome, Trigger::Auto)
             }
         };
         match plan {
@@ -103,16 +104,16 @@ impl Clear {
     }
 }
 
-impl Plan {
+impl ClearPlan {
     fn event(
         self,
         session: &Session,
-        asked: Asked,
+        asked: Trigger,
         request: Option<RequestStamp>,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<ResultsCleared, Rejection> {
         let policy = session.policy();
-        let mut saved: Vec<Stored> = Vec::new();
+        let mut saved: Vec<StoredResult> = Vec::new();
         if self.save && context.can_store {
             let tool = read_tool(policy);
             let names = context.names(session);
@@ -121,22 +122,28 @@ impl Plan {
                 saved.push(save(names, policy, *call, result, &tool));
             }
         }
-        let stored = |call| saved.iter().find(|stored: &&Stored| stored.call == call);
-        let change = mend(session, |_, piece| match piece.form {
-            Form::Result(call) | Form::ResultWithoutMedia(call) if self.calls.contains(&call) => {
-                Fate::Become(match stored(call) {
-                    Some(_) => Form::Stored(call),
-                    None => Form::Cleared(call),
+        let stored = |call| {
+            saved
+                .iter()
+                .find(|stored: &&StoredResult| stored.call == call)
+        };
+        let change = repair_layout(session, |_, piece| match piece.form {
+            PieceForm::Result(call) | PieceForm::ResultWithoutMedia(call)
+                if self.calls.contains(&call) =>
+            {
+                PieceAction::Become(match stored(call) {
+                    Some(_) => PieceForm::Stored(call),
+                    None => PieceForm::Cleared(call),
                 })
             }
-            _ => Fate::Stay,
+            _ => PieceAction::Stay,
         })?;
         let marker = estimate_text(CLEARED);
         let after = |call| stored(call).map_or(marker, |stored| stored.text_tokens);
         let sizes = shrunk(session, self.calls.iter().map(|call| (*call, after(*call))));
         Ok(ResultsCleared {
             mode: self.mode,
-            asked,
+            trigger: asked,
             hidden_paths: hidden_paths(session, &self.calls)?,
             before_tokens: session.tokens().tokens,
             freed_tokens: super::snip::freed(session, &BTreeSet::new(), &sizes),
@@ -159,27 +166,27 @@ fn clearable(session: &Session) -> Vec<CallKey> {
 
 /// What clearing a result frees.
 fn freed(session: &Session, call: CallKey) -> u64 {
-    let shown = shown_tokens(session.calls(), Form::Result(call), call);
+    let shown = shown_tokens(session.calls(), PieceForm::Result(call), call);
     u64::from(shown.saturating_sub(estimate_text(CLEARED)))
 }
 
 /// The prompt cache is cold: all but the last few go.
-fn by_time(session: &Session, context: Context<'_>) -> Result<Plan, Skip> {
+fn by_time(session: &Session, context: DecisionContext<'_>) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.time;
     if !policy.enabled || session.about().parent.is_some() {
-        return Err(Skip::Disabled);
+        return Err(SkipReason::Disabled);
     }
-    let last = session.last_response().ok_or(Skip::NothingEligible)?;
+    let last = session.last_response().ok_or(SkipReason::NothingEligible)?;
     if context.now.millis_since(last) <= policy.idle.get() {
-        return Err(Skip::UnderThreshold);
+        return Err(SkipReason::UnderThreshold);
     }
     let mut calls = clearable(session);
     let kept = calls.len().min(policy.keep_results as usize);
     calls.truncate(calls.len() - kept);
     if calls.is_empty() {
-        return Err(Skip::NothingEligible);
+        return Err(SkipReason::NothingEligible);
     }
-    Ok(Plan {
+    Ok(ClearPlan {
         mode: ClearMode::Time,
         calls,
         save: false,
@@ -187,13 +194,13 @@ fn by_time(session: &Session, context: Context<'_>) -> Result<Plan, Skip> {
 }
 
 /// The view is over the warning threshold.
-fn under_pressure(session: &Session) -> Result<Plan, Skip> {
+fn under_pressure(session: &Session) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.size;
     if !policy.enabled {
-        return Err(Skip::Disabled);
+        return Err(SkipReason::Disabled);
     }
     if session.tokens().tokens <= session.thresholds().warn {
-        return Err(Skip::UnderThreshold);
+        return Err(SkipReason::UnderThreshold);
     }
     by_size(
         session,
@@ -203,11 +210,16 @@ fn under_pressure(session: &Session) -> Result<Plan, Skip> {
 }
 
 /// The oldest go until the rest is within the target.
-fn by_size(session: &Session, target: u64, least: u64) -> Result<Plan, Skip> {
+fn by_size(session: &Session, target: u64, least: u64) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.size;
     let mut calls = clearable(session);
-    let size =
-        |call: &CallKey| u64::from(shown_tokens(session.calls(), Form::Result(*call), *call));
+    let size = |call: &CallKey| {
+        u64::from(shown_tokens(
+            session.calls(),
+            PieceForm::Result(*call),
+            *call,
+        ))
+    };
     let mut left: u64 = calls.iter().map(size).sum();
     let kept = calls.len().min(policy.keep_results as usize);
     calls.truncate(calls.len() - kept);
@@ -219,13 +231,13 @@ fn by_size(session: &Session, target: u64, least: u64) -> Result<Plan, Skip> {
         goes
     });
     if calls.is_empty() {
-        return Err(Skip::NothingEligible);
+        return Err(SkipReason::NothingEligible);
     }
     let gain: u64 = calls.iter().map(|call| freed(session, *call)).sum();
     if gain < least {
-        return Err(Skip::TooLittleGain);
+        return Err(SkipReason::TooLittleGain);
     }
-    Ok(Plan {
+    Ok(ClearPlan {
         mode: ClearMode::Size,
         calls,
         save: true,
@@ -234,15 +246,15 @@ fn by_size(session: &Session, target: u64, least: u64) -> Result<Plan, Skip> {
 
 /// Backwards from the end: behind the last turns and the last so many tokens of results, up to where
 /// an earlier pruning ended.
-fn by_pruning(session: &Session) -> Result<Plan, Skip> {
+fn by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.prune;
     if !policy.enabled {
-        return Err(Skip::Disabled);
+        return Err(SkipReason::Disabled);
     }
     let visible = |start: &&Ordinal| session.transcript().is_visible(**start);
     let starts = session.turns().starts().iter().rev().filter(visible);
     let Some(recent) = starts.take(policy.keep_turns as usize).last() else {
-        return Err(Skip::NothingEligible);
+        return Err(SkipReason::NothingEligible);
     };
     let mut kept = 0;
     let mut calls = Vec::new();
@@ -265,13 +277,13 @@ fn by_pruning(session: &Session) -> Result<Plan, Skip> {
         }
     }
     if calls.is_empty() {
-        return Err(Skip::NothingEligible);
+        return Err(SkipReason::NothingEligible);
     }
     if gain <= u64::from(policy.min_freed_tokens) {
-        return Err(Skip::TooLittleGain);
+        return Err(SkipReason::TooLittleGain);
     }
     calls.reverse();
-    Ok(Plan {
+    Ok(ClearPlan {
         mode: ClearMode::Prune,
         calls,
         save: false,
@@ -281,7 +293,7 @@ fn by_pruning(session: &Session) -> Result<Plan, Skip> {
 /// Edits of the provider's cache: only of results that an earlier request has put there.
 fn cached(
     session: &Session,
-    context: Context<'_>,
+    context: DecisionContext<'_>,
     place: Option<PinPlace>,
 ) -> Option<CacheEditsIssued> {
     let policy = &session.policy().microcompact.cached;
@@ -292,7 +304,7 @@ fn cached(
         .rfind(|piece| piece.form.is_shown())?;
     // What stands for a person's words that have left is no place that lasts.
     let lasts = session.transcript().is_visible(last.message);
-    if side(last, session.transcript()) != Side::User || !lasts {
+    if side(last, session.transcript()) != Speaker::User || !lasts {
         return None;
     }
     let after = session.cache_edits().last();

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Context, Decision, Skip, answered, check_revision};
+use super::decision::{Decision, DecisionContext, SkipReason, answered, check_revision};
 use super::reject::Rejection;
-use crate::event::{Asked, Event, RequestStamp, Span, SpansCollapsed, SpansStaged};
+use crate::event::{Event, RequestStamp, Span, SpansCollapsed, SpansStaged, Trigger};
 use crate::ids::{Ordinal, Revision};
 use crate::levels::collapse::{Foldable, choose, foldable, is_due};
-use crate::levels::mend::{Fate, mend};
+use crate::levels::repair::{PieceAction, repair_layout};
 use crate::session::Session;
-use crate::view::{Form, Piece};
+use crate::view::{Piece, PieceForm};
 
 /// Stage spans that were chosen of this session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stage {
+pub struct StageSpans {
     /// The spans, in the order of the transcript.
     pub spans: Vec<Span>,
 }
@@ -43,10 +43,10 @@ pub enum Collapsing {
     },
 }
 
-impl Stage {
+impl StageSpans {
     pub(super) fn decide(self, session: &Session) -> Decision {
         if !session.policy().collapse.enabled {
-            return Decision::Skipped(Skip::Disabled);
+            return Decision::Skipped(SkipReason::Disabled);
         }
         Decision::Events(vec![Event::SpansStaged(SpansStaged {
             armed: !self.spans.is_empty(),
@@ -60,7 +60,7 @@ impl Collapse {
     pub(super) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));
@@ -80,8 +80,8 @@ impl Collapse {
         if spans.is_empty() {
             // It is not looked for again before the view has grown.
             return Ok(match (self.collapsing, fresh) {
-                (Collapsing::Auto, Some(spans)) => Stage { spans }.decide(session),
-                _ => Decision::Skipped(Skip::NothingEligible),
+                (Collapsing::Auto, Some(spans)) => StageSpans { spans }.decide(session),
+                _ => Decision::Skipped(SkipReason::NothingEligible),
             });
         }
         let event = self.event(session, &spans)?;
@@ -89,7 +89,7 @@ impl Collapse {
     }
 
     /// How many tokens the view may keep.
-    fn target(&self, session: &Session) -> Result<u64, Skip> {
+    fn target(&self, session: &Session) -> Result<u64, SkipReason> {
         let policy = &session.policy().collapse;
         let effective = session.thresholds().effective;
         let tokens = session.tokens().tokens;
@@ -97,13 +97,13 @@ impl Collapse {
             Collapsing::Manual { target_tokens } => {
                 Ok(target_tokens.unwrap_or_else(|| policy.target_percent.of(effective)))
             }
-            _ if !policy.enabled => Err(Skip::Disabled),
+            _ if !policy.enabled => Err(SkipReason::Disabled),
             Collapsing::Overflow => Ok(0),
             Collapsing::Auto if tokens >= policy.compact_at_percent.of(effective) => Ok(0),
             Collapsing::Auto if tokens >= policy.commit_at_percent.of(effective) => {
                 Ok(policy.target_percent.of(effective))
             }
-            Collapsing::Auto => Err(Skip::UnderThreshold),
+            Collapsing::Auto => Err(SkipReason::UnderThreshold),
         }
     }
 
@@ -112,28 +112,28 @@ impl Collapse {
             .iter()
             .flat_map(|span| &span.placeholder.span.messages);
         let messages: BTreeSet<Ordinal> = messages.copied().collect();
-        let change = mend(session, |index, piece| {
+        let change = repair_layout(session, |index, piece| {
             let before = spans.partition_point(|span| span.pieces.end <= index);
             match spans.get(before).filter(|span| span.pieces.start <= index) {
-                Some(span) if span.pieces.start == index => Fate::Yield(Piece {
+                Some(span) if span.pieces.start == index => PieceAction::Yield(Piece {
                     message: span.placeholder.span.first(),
                     block: 0,
-                    form: Form::Placeholder(span.placeholder.span.key),
+                    form: PieceForm::Placeholder(span.placeholder.span.key),
                 }),
-                Some(_) => Fate::Leave,
+                Some(_) => PieceAction::Leave,
                 // What stands for an answer stays with its call. What opened the view for a message,
                 // or kept it apart, leaves with it.
-                None if piece.form.answers().is_some() => Fate::Stay,
-                None if messages.contains(&piece.message) => Fate::Leave,
-                None => Fate::Stay,
+                None if piece.form.answers().is_some() => PieceAction::Stay,
+                None if messages.contains(&piece.message) => PieceAction::Leave,
+                None => PieceAction::Stay,
             }
         })?;
         let freed = spans.iter().map(|span| u64::from(span.freed)).sum();
         Ok(SpansCollapsed {
-            asked: match self.collapsing {
-                Collapsing::Auto => Asked::Auto,
-                Collapsing::Overflow => Asked::Provider,
-                Collapsing::Manual { .. } => Asked::Manual,
+            trigger: match self.collapsing {
+                Collapsing::Auto => Trigger::Auto,
+                Collapsing::Overflow => Trigger::PromptTooLong,
+                Collapsing::Manual { .. } => Trigger::Manual,
             },
             placeholders: spans.iter().map(|span| span.placeholder.clone()).collect(),
             gone: session.calls().of_all(&messages).collect(),

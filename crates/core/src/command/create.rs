@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::decision::Context;
+use super::decision::DecisionContext;
 use super::reject::Rejection;
 use crate::event::{Event, RULES_VERSION, RequestStamp, SessionCreated};
 use crate::ids::{Attributes, SessionKey};
@@ -33,7 +33,7 @@ pub struct Create {
 }
 
 /// Decides how a session begins; there is none yet to decide upon.
-pub fn create(command: Create, context: Context<'_>) -> Result<Event, Rejection> {
+pub fn create(command: Create, context: DecisionContext<'_>) -> Result<Event, Rejection> {
     check_name("title", &command.title, context)?;
     check_name("project_path", &command.project_path, context)?;
     check_name("branch", &command.branch, context)?;
@@ -60,7 +60,11 @@ pub fn create(command: Create, context: Context<'_>) -> Result<Event, Rejection>
 }
 
 /// A title, a path or a branch: rows of lists hold them, so they stay short.
-pub(super) fn check_name(field: &str, name: &str, context: Context<'_>) -> Result<(), Rejection> {
+pub(super) fn check_name(
+    field: &str,
+    name: &str,
+    context: DecisionContext<'_>,
+) -> Result<(), Rejection> {
     let limit = context.limits.max_title_bytes;
     if name.len() > limit {
         return Err(Rejection::TooLarge {

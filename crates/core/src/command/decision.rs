@@ -3,13 +3,13 @@
 use super::reject::{Conflict, Rejection};
 use crate::event::{Event, RequestStamp};
 use crate::ids::{Revision, Timestamp};
-use crate::levels::results::Names;
+use crate::levels::results::FileNamer;
 use crate::limits::Limits;
 use crate::session::Session;
 
 /// What a decision may know of the world.
 #[derive(Debug, Clone, Copy)]
-pub struct Context<'a> {
+pub struct DecisionContext<'a> {
     /// The server's clock.
     pub now: Timestamp,
     /// The server's limits.
@@ -21,9 +21,9 @@ pub struct Context<'a> {
     pub file_salt: u64,
 }
 
-impl Context<'_> {
-    pub(super) fn names<'s>(&self, session: &'s Session) -> Names<'s> {
-        Names {
+impl DecisionContext<'_> {
+    pub(super) fn names<'s>(&self, session: &'s Session) -> FileNamer<'s> {
+        FileNamer {
             session: session.key(),
             salt: self.file_salt,
         }
@@ -38,12 +38,12 @@ pub enum Decision {
     /// The request was answered before, by the event with this revision.
     Answered(Revision),
     /// A level has nothing to do, for this reason.
-    Skipped(Skip),
+    Skipped(SkipReason),
 }
 
 /// Why a level has nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Skip {
+pub enum SkipReason {
     /// The policy turns it off.
     Disabled,
     /// Its threshold is not reached.
@@ -57,22 +57,22 @@ pub enum Skip {
     /// Another compaction of the session runs.
     AlreadyRunning,
     /// Too many automatic attempts have failed.
-    Paused,
+    PausedAfterFailures,
     /// What cannot leave is itself over the threshold, and that was tried.
     Irreducible,
     /// An undo holds it back until a person speaks.
-    Held,
+    HeldAfterRestore,
     /// Level 4 is on and comes first.
     CollapseEnabled,
     /// A hook's veto holds it back until a person speaks.
-    Vetoed,
+    HeldAfterVeto,
 }
 
 /// Whether a request was answered before.
 pub(super) fn answered(
     session: &Session,
     request: Option<&RequestStamp>,
-    context: Context<'_>,
+    context: DecisionContext<'_>,
 ) -> Result<Option<Revision>, Rejection> {
     let Some(stamp) = request else {
         return Ok(None);
@@ -100,7 +100,7 @@ pub(super) fn check_revision(
     expected: Option<Revision>,
 ) -> Result<(), Rejection> {
     match expected {
-        Some(expected) if expected != session.revision() => Err(Rejection::RevisionMoved {
+        Some(expected) if expected != session.revision() => Err(Rejection::RevisionMismatch {
             expected,
             current: session.revision(),
         }),

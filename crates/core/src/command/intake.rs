@@ -7,19 +7,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::reject::{Conflict, Rejection};
-use crate::event::{Appended, CallState, ResultSize, Standing};
+use crate::event::{AppendedMessage, CallState, ResultSize, Visibility};
 use crate::ids::{MessageId, Ordinal};
 use crate::levels::results::chars_of;
 use crate::message::{Block, Digest, Message, Role};
 use crate::session::{Session, emission};
-use crate::tokens::{Size, Tally};
+use crate::tokens::{Size, TokenTally};
 
 /// The messages of one call, as far as they are sorted.
 pub(super) struct Intake<'s> {
     session: &'s Session,
     /// Counts what is new.
-    tally: Tally,
-    new: Vec<Appended>,
+    tally: TokenTally,
+    new: Vec<AppendedMessage>,
     /// What the new messages say, in their order.
     digests: Vec<Digest>,
     by_id: HashMap<MessageId, Digest>,
@@ -65,13 +65,13 @@ impl<'s> Intake<'s> {
         }
         let standing = self.standing(&message, digest);
         self.last_reemitted = match standing {
-            Standing::Reemission(of) => {
+            Visibility::Reemission(of) => {
                 self.mark_request_before(of);
                 Some(of)
             }
             _ => None,
         };
-        if standing == Standing::Visible {
+        if standing == Visibility::Visible {
             self.count_calls(&message);
             if let Some(key) = emission(&message, digest) {
                 let ordinal = self.next_ordinal();
@@ -81,7 +81,7 @@ impl<'s> Intake<'s> {
         self.by_id.insert(message.id, digest);
         self.digests.push(digest);
         let (size, results) = sized(&mut self.tally, &message);
-        self.new.push(Appended {
+        self.new.push(AppendedMessage {
             message,
             standing,
             size,
@@ -91,7 +91,7 @@ impl<'s> Intake<'s> {
     }
 
     /// The new messages, and the places and ids of those that were there already.
-    pub(super) fn finish(self) -> (Vec<Appended>, Vec<(u32, MessageId)>) {
+    pub(super) fn finish(self) -> (Vec<AppendedMessage>, Vec<(u32, MessageId)>) {
         (self.new, self.known)
     }
 
@@ -110,7 +110,7 @@ impl<'s> Intake<'s> {
     }
 
     /// What a message says and where it stands, whether it came before this call or with it.
-    fn entry(&self, ordinal: Ordinal) -> Option<(Digest, Standing)> {
+    fn entry(&self, ordinal: Ordinal) -> Option<(Digest, Visibility)> {
         let transcript = self.session.transcript();
         if let Some(entry) = transcript.get(ordinal) {
             return Some((entry.digest, entry.standing));
@@ -119,9 +119,9 @@ impl<'s> Intake<'s> {
         Some((*self.digests.get(index)?, self.new.get(index)?.standing))
     }
 
-    fn standing(&self, message: &Message, digest: Digest) -> Standing {
+    fn standing(&self, message: &Message, digest: Digest) -> Visibility {
         if message.transcript_only {
-            return Standing::TranscriptOnly;
+            return Visibility::TranscriptOnly;
         }
         let transcript = self.session.transcript();
         let original = transcript.emitted(message, digest).or_else(|| {
@@ -129,19 +129,19 @@ impl<'s> Intake<'s> {
             self.emitted.get(&key).copied()
         });
         if let Some(of) = original
-            && matches!(self.entry(of), Some((_, Standing::Visible)))
+            && matches!(self.entry(of), Some((_, Visibility::Visible)))
         {
-            return Standing::Reemission(of);
+            return Visibility::Reemission(of);
         }
         // What follows a re-emitted message and says what followed the original is re-emitted too.
         let next = self.last_reemitted.map(|of| Ordinal::new(of.get() + 1));
         match next.and_then(|next| Some((next, self.entry(next)?))) {
-            Some((next, (says, Standing::Visible)))
+            Some((next, (says, Visibility::Visible)))
                 if says == digest && !self.answers_open_call(message) =>
             {
-                Standing::Reemission(next)
+                Visibility::Reemission(next)
             }
-            _ => Standing::Visible,
+            _ => Visibility::Visible,
         }
     }
 
@@ -155,10 +155,10 @@ impl<'s> Intake<'s> {
         if let (Some(last), Some(digest)) = (self.new.last_mut(), self.digests.last())
             && !is_itself
             && says == Some(*digest)
-            && last.standing == Standing::Visible
+            && last.standing == Visibility::Visible
             && last.message.is_real_user_input()
         {
-            last.standing = Standing::Reemission(before);
+            last.standing = Visibility::Reemission(before);
         }
     }
 
@@ -197,7 +197,7 @@ impl<'s> Intake<'s> {
 }
 
 /// The size of a message, and those of the results in it.
-fn sized(tally: &mut Tally, message: &Message) -> (Size, Vec<ResultSize>) {
+fn sized(tally: &mut TokenTally, message: &Message) -> (Size, Vec<ResultSize>) {
     let mut results = Vec::new();
     let size = tally.sized(message, |block, result, tokens| {
         results.push(ResultSize {

@@ -8,37 +8,37 @@ mod clear;
 mod collapse;
 mod compact;
 mod create;
+mod decide_persist;
 mod decision;
 mod intake;
-mod memory;
-mod offer;
 mod persist;
 mod reject;
 mod restore;
 mod rewind;
 mod serve;
+mod session_memory;
 mod snip;
 mod update;
 mod working;
 
 pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
-pub use collapse::{Collapse, Collapsing, Stage};
+pub use collapse::{Collapse, Collapsing, StageSpans};
 pub use compact::{
-    AdvanceCompaction, CompactionInput, ExternalSummary, Made, Scope, StartCompaction,
-    SummarySource, SummarySpec, WrittenSummary, is_compaction_due, prepares_ahead,
+    AdvanceCompaction, CompactionInput, CompactionMessages, CompactionScope, ExternalSummary,
+    StartCompaction, SummarySource, SummarySpec, WrittenSummary, is_compaction_due, prepares_ahead,
 };
 pub use create::{Create, create};
-pub use decision::{Context, Decision, Skip};
-pub use memory::{
+pub use decide_persist::{CallRef, Offering, PersistOutcome, told};
+pub use decision::{Decision, DecisionContext, SkipReason};
+pub use reject::{Conflict, Rejection, SnipRejection, SnipTarget};
+pub use restore::RestoreContext;
+pub use rewind::Rewind;
+pub use serve::ServeView;
+pub use session_memory::{
     FailMemory, FileMemory, StartMemory, UpdateMemory, memory_due, memory_runs, memory_update_due,
     wants_memory,
 };
-pub use offer::{CallName, Offering, Told, told};
-pub use reject::{Conflict, Rejection, SnipRefused, SnipTarget};
-pub use restore::Restore;
-pub use rewind::Rewind;
-pub use serve::Serve;
 pub use snip::Snip;
 pub use update::Update;
 pub use working::UpdateWorkingState;
@@ -52,49 +52,49 @@ pub enum Command {
     /// Add messages.
     Append(Append),
     /// Keep the results within their limits that came with the messages from one on.
-    KeepResults {
+    PersistAppendedResults {
         /// The first of these messages.
         from: Ordinal,
     },
     /// Serve the view.
-    Serve(Serve),
+    ServeView(ServeView),
     /// Remove turns, messages or blocks.
     Snip(Snip),
     /// Clear old results.
-    Clear(Clear),
+    ClearResults(Clear),
     /// Start a compaction.
     StartCompaction(StartCompaction),
     /// Advance or end a started compaction.
     AdvanceCompaction(AdvanceCompaction),
     /// Say that an update of the running summary begins.
-    StartMemory(StartMemory),
+    StartMemoryUpdate(StartMemory),
     /// Record a version of it.
-    UpdateMemory(UpdateMemory),
+    RecordMemoryVersion(UpdateMemory),
     /// Record that an update came to nothing.
-    FailMemory(FailMemory),
+    FailMemoryUpdate(FailMemory),
     /// See [`FileMemory`].
-    FileMemory(FileMemory),
+    ConfirmMemoryFile(FileMemory),
     /// Stage spans.
-    Stage(Stage),
+    StageSpans(StageSpans),
     /// Put summaries in the places of spans.
-    Collapse(Collapse),
+    CollapseSpans(Collapse),
     /// Take view-changing events back.
-    Restore(Restore),
+    Restore(RestoreContext),
     /// Take later messages out of the view.
     Rewind(Rewind),
     /// Change title or attributes.
-    Update(Update),
+    UpdateSession(Update),
     /// Change the working state.
-    Working(Box<UpdateWorkingState>),
+    UpdateWorkingState(Box<UpdateWorkingState>),
     /// Say what becomes of a result, before its message comes.
-    Offer(Offering),
+    DecidePersist(Offering),
 }
 
 /// Decides a command. A command that changes the session first ends a compaction that is over its deadline.
 pub fn decide(
     session: &Session,
     command: Command,
-    context: Context<'_>,
+    context: DecisionContext<'_>,
 ) -> Result<Decision, Rejection> {
     let over = match &command {
         // It decides by itself about a compaction that is over its deadline.
@@ -114,29 +114,29 @@ pub fn decide(
 fn decide_alone(
     session: &Session,
     command: Command,
-    context: Context<'_>,
+    context: DecisionContext<'_>,
 ) -> Result<Decision, Rejection> {
     match command {
         Command::Append(append) => append.decide(session, context),
-        Command::KeepResults { from } => {
+        Command::PersistAppendedResults { from } => {
             let events = persist::at_intake(session, from, context)?;
             Ok(Decision::Events(events))
         }
-        Command::Serve(serve) => serve.decide(session, context),
+        Command::ServeView(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session, context),
-        Command::Clear(clear) => clear.decide(session, context),
+        Command::ClearResults(clear) => clear.decide(session, context),
         Command::StartCompaction(start) => start.decide(session, context),
         Command::AdvanceCompaction(advance) => advance.decide(session, context),
-        Command::StartMemory(start) => Ok(start.decide(session)),
-        Command::UpdateMemory(update) => update.decide(session),
-        Command::FailMemory(fail) => Ok(fail.decide(session)),
-        Command::FileMemory(file) => Ok(file.decide(session)),
-        Command::Stage(stage) => Ok(stage.decide(session)),
-        Command::Collapse(collapse) => collapse.decide(session, context),
+        Command::StartMemoryUpdate(start) => Ok(start.decide(session)),
+        Command::RecordMemoryVersion(update) => update.decide(session),
+        Command::FailMemoryUpdate(fail) => Ok(fail.decide(session)),
+        Command::ConfirmMemoryFile(file) => Ok(file.decide(session)),
+        Command::StageSpans(stage) => Ok(stage.decide(session)),
+        Command::CollapseSpans(collapse) => collapse.decide(session, context),
         Command::Restore(restore) => restore.decide(session, context),
         Command::Rewind(rewind) => rewind.decide(session, context),
-        Command::Update(update) => update.decide(session, context),
-        Command::Working(update) => update.decide(session, context),
-        Command::Offer(offering) => offering.decide(session, context),
+        Command::UpdateSession(update) => update.decide(session, context),
+        Command::UpdateWorkingState(update) => update.decide(session, context),
+        Command::DecidePersist(offering) => offering.decide(session, context),
     }
 }

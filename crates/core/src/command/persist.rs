@@ -3,35 +3,37 @@
 
 use std::collections::BTreeMap;
 
-use super::decision::Context;
-use crate::event::{CallState, Event, OffersSettled, Pairing, ResultsPersisted, Stored};
+use super::decision::DecisionContext;
+use crate::event::{
+    CallState, Event, Pairing, PersistDecisionsConsumed, ResultsPersisted, StoredResult,
+};
 use crate::ids::{CallKey, Ordinal};
-use crate::levels::results::{Names, exemption, limit, persist};
-use crate::session::{Call, Match, NotHeld, Session};
+use crate::levels::results::{FileNamer, exemption, limit, persist};
+use crate::session::{Call, ContentNotLoaded, Match, Session};
 use crate::tokens::Size;
-use crate::view::{Form, Piece, Side, side};
+use crate::view::{Piece, PieceForm, Speaker, side};
 
 /// Stores the results over their limits among the messages from `from` on, which wait to be served.
 /// About some of them it was decided when a caller asked: that holds.
 pub(super) fn at_intake(
     session: &Session,
     from: Ordinal,
-    context: Context<'_>,
-) -> Result<Vec<Event>, NotHeld> {
+    context: DecisionContext<'_>,
+) -> Result<Vec<Event>, ContentNotLoaded> {
     let policy = &session.policy().tool_results;
     let can_store = policy.enabled && context.can_store;
-    let (mut settled, mut offered) = (OffersSettled::default(), Vec::new());
+    let (mut settled, mut offered) = (PersistDecisionsConsumed::default(), Vec::new());
     let mut chosen = Vec::new();
     for call in answered(session, from) {
         let Some(known) = session.calls().get(call) else {
             continue;
         };
-        if session.offers().iter().len() > 0 {
+        if session.persist_decisions().iter().len() > 0 {
             let result = session.result(call)?;
-            let fulfilled = session.offers().fulfilled(call, result);
+            let fulfilled = session.persist_decisions().fulfilled(call, result);
             // An offer of this very call with another result has been overtaken. What it promised
             // can still be read.
-            let own = session.offers().of_call(call);
+            let own = session.persist_decisions().of_call(call);
             let overtaken = own.filter(|offer| offer.kept.is_none());
             let over = fulfilled.map(|(offer, _)| offer).or(overtaken);
             settled.offers.extend(over.map(|offer| offer.key));
@@ -53,7 +55,7 @@ pub(super) fn at_intake(
     let persisted = store(session, context.names(session), &chosen, offered)?;
     let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
     if !settled.offers.is_empty() {
-        events.push(Event::OffersSettled(settled));
+        events.push(Event::PersistDecisionsConsumed(settled));
     }
     Ok(events)
 }
@@ -76,8 +78,8 @@ fn answered(session: &Session, from: Ordinal) -> impl Iterator<Item = CallKey> {
 pub(super) fn at_serving(
     session: &Session,
     pieces: &mut [Piece],
-    context: Context<'_>,
-) -> Result<Option<ResultsPersisted>, NotHeld> {
+    context: DecisionContext<'_>,
+) -> Result<Option<ResultsPersisted>, ContentNotLoaded> {
     let policy = &session.policy().tool_results;
     if !policy.enabled || !context.can_store || policy.max_message_chars == 0 {
         return Ok(None);
@@ -86,25 +88,25 @@ pub(super) fn at_serving(
     let mut chars = sealed_chars(session);
     let mut group = Vec::new();
     for piece in pieces.iter().filter(|piece| piece.form.is_shown()) {
-        if side(piece, session.transcript()) == Side::Assistant {
+        if side(piece, session.transcript()) == Speaker::Assistant {
             choose(session, &mut group, chars, &mut chosen);
             chars = 0;
             continue;
         }
         chars += chars_of(session, piece);
-        if let Form::Result(call) = piece.form {
+        if let PieceForm::Result(call) = piece.form {
             group.push(call);
         }
     }
     choose(session, &mut group, chars, &mut chosen);
     let event = store(session, context.names(session), &chosen, Vec::new())?;
     let results = event.iter().flat_map(|event| &event.results);
-    let stored: BTreeMap<CallKey, &Stored> = results.map(|one| (one.call, one)).collect();
+    let stored: BTreeMap<CallKey, &StoredResult> = results.map(|one| (one.call, one)).collect();
     for piece in pieces {
-        if let Form::Result(call) = piece.form
+        if let PieceForm::Result(call) = piece.form
             && stored.contains_key(&call)
         {
-            piece.form = Form::Stored(call);
+            piece.form = PieceForm::Stored(call);
         }
     }
     Ok(event)
@@ -156,17 +158,17 @@ const PREVIEW_FRAME_CHARS: u64 = 250;
 fn sealed_chars(session: &Session) -> u64 {
     let pieces = session.sealed().pieces().iter().rev();
     let shown = pieces.filter(|piece| piece.form.is_shown());
-    let open = shown.take_while(|piece| side(piece, session.transcript()) == Side::User);
+    let open = shown.take_while(|piece| side(piece, session.transcript()) == Speaker::User);
     open.map(|piece| chars_of(session, piece)).sum()
 }
 
 fn chars_of(session: &Session, piece: &Piece) -> u64 {
     match piece.form {
-        Form::Result(call) | Form::ResultWithoutMedia(call) => session
+        PieceForm::Result(call) | PieceForm::ResultWithoutMedia(call) => session
             .calls()
             .get(call)
             .map_or(0, |call| call.result_chars),
-        Form::Stored(_) => session
+        PieceForm::Stored(_) => session
             .stored()
             .at(piece.message, piece.block)
             .map_or(0, |stored| stored.text.chars().count() as u64),
@@ -178,10 +180,10 @@ fn chars_of(session: &Session, piece: &Piece) -> u64 {
 /// stored when a caller asked.
 fn store(
     session: &Session,
-    names: Names<'_>,
+    names: FileNamer<'_>,
     calls: &[CallKey],
-    offered: Vec<Stored>,
-) -> Result<Option<ResultsPersisted>, NotHeld> {
+    offered: Vec<StoredResult>,
+) -> Result<Option<ResultsPersisted>, ContentNotLoaded> {
     let policy = session.policy();
     let mut event = ResultsPersisted {
         results: offered,

@@ -1,10 +1,10 @@
 //! Why a command is refused. A refused command changes nothing.
 
-use crate::event::Standing;
+use crate::event::Visibility;
 use crate::ids::{CallKey, CompactionKey, MessageId, Revision};
 use crate::message::Digest;
 use crate::policy::OverlayError;
-use crate::session::NotHeld;
+use crate::session::ContentNotLoaded;
 
 /// Why a command is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum Rejection {
     Conflict(Conflict),
     /// The session went on meanwhile.
     #[error("the session is at revision {current}, not at {expected}: read it again and retry")]
-    RevisionMoved {
+    RevisionMismatch {
         /// What the caller thought.
         expected: Revision,
         /// What is so.
@@ -40,13 +40,13 @@ pub enum Rejection {
     },
     /// There is no such message.
     #[error("the session has no message {id}")]
-    NoSuchMessage {
+    MessageNotFound {
         /// The id.
         id: MessageId,
     },
     /// A message follows one that is neither in the session nor in the same call.
     #[error("messages[{index}].metadata.parent_id: the session has no message {id}")]
-    NoSuchParent {
+    ParentNotFound {
         /// The index of the message in the call, from 0.
         index: usize,
         /// The id of the missing one.
@@ -54,13 +54,13 @@ pub enum Rejection {
     },
     /// No such compaction is under way.
     #[error("{key} is not under way: it has finished, has failed, or never began")]
-    NoSuchCompaction {
+    CompactionNotFound {
         /// Its key.
         key: CompactionKey,
     },
     /// There is no such folded span.
     #[error("the session has no folded span {id}")]
-    NoSuchSpan {
+    SpanNotFound {
         /// The id, as it was given.
         id: Box<str>,
     },
@@ -78,7 +78,7 @@ pub enum Rejection {
     NotSnippable(Vec<SnipTarget>),
     /// There is no event with this revision to go back to.
     #[error("the session has no revision {0}: it is at revision {1}")]
-    NoSuchRevision(Revision, Revision),
+    RevisionNotFound(Revision, Revision),
     /// The view would be over the block threshold.
     #[error("the view would have {tokens} tokens, and requests are blocked from {block} on")]
     OverBlock {
@@ -89,10 +89,10 @@ pub enum Rejection {
     },
     /// The decision needs contents that are not in memory: to be asked again when they are.
     #[error("older messages of the session are not in memory")]
-    NotHeld,
+    ContentNotLoaded,
     /// There is no such call.
     #[error("the session has no call {0}")]
-    NoSuchCall(CallKey),
+    CallNotFound(CallKey),
     /// A call was named by a key and by an id that is another's.
     #[error("call {call} has another tool_use_id than the one given: leave one of the two out")]
     CallMismatch {
@@ -114,7 +114,7 @@ pub enum Rejection {
     },
     /// Too many results wait for their messages.
     #[error("{0} stored results wait for their messages: append some of them first")]
-    TooManyOffers(usize),
+    TooManyPendingResults(usize),
 }
 
 impl From<OverlayError> for Rejection {
@@ -123,9 +123,9 @@ impl From<OverlayError> for Rejection {
     }
 }
 
-impl From<NotHeld> for Rejection {
-    fn from(NotHeld: NotHeld) -> Self {
-        Self::NotHeld
+impl From<ContentNotLoaded> for Rejection {
+    fn from(ContentNotLoaded: ContentNotLoaded) -> Self {
+        Self::ContentNotLoaded
     }
 }
 
@@ -180,20 +180,20 @@ pub struct SnipTarget {
     /// What was named.
     pub name: String,
     /// Why it cannot be.
-    pub refused: SnipRefused,
+    pub refused: SnipRejection,
     /// The pin that holds it or a part of it, when that is why.
     pub pin: Option<Box<str>>,
 }
 
 /// Why something cannot be snipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SnipRefused {
+pub enum SnipRejection {
     /// The session never had it.
     NotFound,
     /// It was snipped before.
     AlreadySnipped,
     /// It left the view in another way; a block may be hidden in a message that has not.
-    NotVisible(Standing),
+    NotVisible(Visibility),
     /// It is the turn that is going on.
     IsCurrent,
     /// It is pinned, or something is that would leave with it.

@@ -3,19 +3,19 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::decision::{Context, Decision, Skip, answered, check_revision};
+use super::decision::{Decision, DecisionContext, SkipReason, answered, check_revision};
 use super::reject::Rejection;
-use crate::event::{CallState, Event, RequestStamp, Restored, Span, settle};
+use crate::event::{CallState, ContextRestored, Event, RequestStamp, Span, settle};
 use crate::ids::{CallKey, Ordinal, Revision};
-use crate::levels::mend::{Fate, measured, mend_pieces};
+use crate::levels::repair::{PieceAction, measured, mend_pieces};
 use crate::message::Message;
-use crate::session::{NotHeld, Session};
-use crate::tokens::Ledger;
-use crate::view::{DropReason, Form, LayoutChange, MarkerReason, Piece, Tail, lay_out};
+use crate::session::{ContentNotLoaded, Session};
+use crate::tokens::TokenLedger;
+use crate::view::{DropReason, LayoutChange, MarkerReason, Piece, PieceForm, Tail, lay_out};
 
 /// Take view-changing events back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Restore {
+pub struct RestoreContext {
     /// The session as it was at the revision whose view is to come back.
     pub past: Box<Session>,
     /// The messages that came after that and that the session does not hold: a summary may stand for
@@ -29,30 +29,30 @@ pub struct Restore {
     pub request: Option<RequestStamp>,
 }
 
-impl Restore {
+impl RestoreContext {
     pub(super) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         if !session.transcript().is_whole() || !self.past.transcript().is_whole() {
-            return Err(Rejection::NotHeld);
+            return Err(Rejection::ContentNotLoaded);
         }
         let to = self.past.revision();
         if to > session.revision() {
-            return Err(Rejection::NoSuchRevision(to, session.revision()));
+            return Err(Rejection::RevisionNotFound(to, session.revision()));
         }
         let changes = session.view_changes();
         let later = &changes[changes.partition_point(|change| change.revision <= to)..];
         let undone: Vec<Revision> = later.iter().map(|change| change.revision).collect();
         if undone.is_empty() {
-            return Ok(Decision::Skipped(Skip::NothingEligible));
+            return Ok(Decision::Skipped(SkipReason::NothingEligible));
         }
-        let wanted = Wanted::of(*self.past, session, &self.later)?;
+        let wanted = RestoredState::of(*self.past, session, &self.later)?;
         let count = wanted.ledger.count(session.last_served().overhead_tokens);
         let block = session.thresholds().block;
         if count.tokens >= block && !self.force {
@@ -62,24 +62,24 @@ impl Restore {
             });
         }
         let event = wanted.event(session, to, undone, self.request);
-        Ok(Decision::Events(vec![Event::Restored(event)]))
+        Ok(Decision::Events(vec![Event::ContextRestored(event)]))
     }
 }
 
 /// The session as it is to be.
-struct Wanted {
+struct RestoredState {
     state: Session,
     pieces: Vec<Piece>,
-    ledger: Ledger,
+    ledger: TokenLedger,
 }
 
-impl Wanted {
-    fn of(past: Session, now: &Session, later: &[Arc<Message>]) -> Result<Self, NotHeld> {
+impl RestoredState {
+    fn of(past: Session, now: &Session, later: &[Arc<Message>]) -> Result<Self, ContentNotLoaded> {
         let from = past.transcript().next();
         let mut ledger = past.ledger().clone();
         let state = past.with_later(now, later);
         if !state.transcript().is_whole() {
-            return Err(NotHeld);
+            return Err(ContentNotLoaded);
         }
         let mut layout = lay_out(&state, false)?;
         // A placeholder cannot stand between a call and its answer, so none is waited for.
@@ -90,7 +90,7 @@ impl Wanted {
         }
         for (message, span) in kept_spans(now, from) {
             let at = place_of(span, &layout.pieces, &open).unwrap_or(layout.pieces.len());
-            let form = Form::Placeholder(span.key);
+            let form = PieceForm::Placeholder(span.key);
             let piece = Piece {
                 message,
                 block: 0,
@@ -119,7 +119,7 @@ impl Wanted {
         to: Revision,
         undone: Vec<Revision>,
         request: Option<RequestStamp>,
-    ) -> Restored {
+    ) -> ContextRestored {
         let mut pending = self.state.pending().to_vec();
         settle(&mut pending, &self.pieces);
         let change = LayoutChange::between(now.sealed().pieces(), &self.pieces);
@@ -146,7 +146,7 @@ impl Wanted {
             (is.state != state).then_some((key, state))
         });
         let overhead = now.last_served().overhead_tokens;
-        Restored {
+        ContextRestored {
             to,
             undone,
             before_tokens: now.tokens().tokens,
@@ -164,7 +164,7 @@ impl Wanted {
 
 fn interrupted(piece: &Piece) -> Option<CallKey> {
     match piece.form {
-        Form::Interrupted(call) => Some(call),
+        PieceForm::Interrupted(call) => Some(call),
         _ => None,
     }
 }
@@ -204,20 +204,20 @@ fn keep_forms(
     state: &Session,
     now: &Session,
     from: Ordinal,
-) -> Result<Vec<Piece>, NotHeld> {
+) -> Result<Vec<Piece>, ContentNotLoaded> {
     let lasting = |piece: &&Piece| {
         piece.message >= from
             && matches!(
                 piece.form,
-                Form::Cleared(_)
-                    | Form::SnippedResult(_)
-                    | Form::SnippedCall(_)
-                    | Form::Marker(MarkerReason::Snipped)
-                    | Form::Dropped(DropReason::Snipped)
+                PieceForm::Cleared(_)
+                    | PieceForm::SnippedResult(_)
+                    | PieceForm::SnippedCall(_)
+                    | PieceForm::Marker(MarkerReason::Snipped)
+                    | PieceForm::Dropped(DropReason::Snipped)
             )
     };
     let shown = now.sealed().pieces().iter().filter(lasting);
-    let forms: HashMap<(Ordinal, u16), Form> = shown
+    let forms: HashMap<(Ordinal, u16), PieceForm> = shown
         .map(|piece| ((piece.message, piece.block), piece.form))
         .collect();
     if forms.is_empty() && kept_spans(now, from).next().is_none() {
@@ -226,32 +226,32 @@ fn keep_forms(
     let change = mend_pieces(state, &pieces, None, |_, piece| {
         // A marker for what is not shown any more would stand where nothing may.
         if !piece.form.is_of_a_block() || !piece.form.is_shown() {
-            return Fate::Stay;
+            return PieceAction::Stay;
         }
         let form = forms.get(&(piece.message, piece.block));
         match form.and_then(|form| kept(piece.form, *form)) {
-            Some(form) => Fate::Become(form),
-            None => Fate::Stay,
+            Some(form) => PieceAction::Become(form),
+            None => PieceAction::Stay,
         }
     })?;
     Ok(change.apply(&pieces))
 }
 
 /// The form of a piece that had a lasting one; none when it cannot keep that.
-fn kept(form: Form, lasting: Form) -> Option<Form> {
+fn kept(form: PieceForm, lasting: PieceForm) -> Option<PieceForm> {
     match (form.answers(), lasting) {
-        (Some(call), Form::Cleared(_)) => Some(Form::Cleared(call)),
+        (Some(call), PieceForm::Cleared(_)) => Some(PieceForm::Cleared(call)),
         // Its call may have come back, and must not be without an answer.
-        (Some(call), _) => Some(Form::SnippedResult(call)),
-        (None, Form::Cleared(_) | Form::SnippedResult(_)) => None,
+        (Some(call), _) => Some(PieceForm::SnippedResult(call)),
+        (None, PieceForm::Cleared(_) | PieceForm::SnippedResult(_)) => None,
         // A call whose result has come back must stand too.
         (None, lasting) if form.calls().is_some() => match lasting {
-            Form::SnippedCall(call) => Some(Form::SnippedCall(call)),
+            PieceForm::SnippedCall(call) => Some(PieceForm::SnippedCall(call)),
             _ => None,
         },
         // The operator's words led, and somebody has spoken before them now: there is no marker for that.
-        (None, Form::Marker(_)) if form == Form::Operator => {
-            Some(Form::Dropped(DropReason::Snipped))
+        (None, PieceForm::Marker(_)) if form == PieceForm::Operator => {
+            Some(PieceForm::Dropped(DropReason::Snipped))
         }
         (None, lasting) => Some(lasting),
     }

@@ -1,13 +1,13 @@
 //! Later messages leave the view: regenerate, edit and resend, replace a half-streamed response.
 
-use super::decision::{Context, Decision, answered, check_revision};
+use super::decision::{Decision, DecisionContext, answered, check_revision};
 use super::reject::Rejection;
-use crate::event::{Event, RequestStamp, Rewound, Standing};
+use crate::event::{Event, RequestStamp, SessionRewound, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision};
-use crate::levels::mend::{Fate, mend};
-use crate::session::{NotHeld, Session};
-use crate::tokens::Ledger;
-use crate::view::{Form, LayoutChange, Piece};
+use crate::levels::repair::{PieceAction, repair_layout};
+use crate::session::{ContentNotLoaded, Session};
+use crate::tokens::TokenLedger;
+use crate::view::{LayoutChange, Piece, PieceForm};
 
 /// Take later messages out of the view. They stay in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,7 +24,7 @@ impl Rewind {
     pub(super) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));
@@ -38,13 +38,13 @@ impl Rewind {
                     .find(id)
                     .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.standing)));
                 match found {
-                    Some((_, Standing::Rewound)) => return Err(Rejection::NotVisible { id }),
+                    Some((_, Visibility::Rewound)) => return Err(Rejection::NotVisible { id }),
                     // A summary stands for it: it has to come back first.
-                    Some((_, Standing::Compacted | Standing::Withdrawn)) => {
+                    Some((_, Visibility::Compacted | Visibility::Withdrawn)) => {
                         return Err(Rejection::NotVisible { id });
                     }
                     // The placeholder would tell of what has left.
-                    Some((ordinal, Standing::Collapsed)) if !ends_span(session, ordinal) => {
+                    Some((ordinal, Visibility::Collapsed)) if !ends_span(session, ordinal) => {
                         return Err(Rejection::NotVisible { id });
                     }
                     // So would the summary.
@@ -52,7 +52,7 @@ impl Rewind {
                         return Err(Rejection::NotVisible { id });
                     }
                     Some((ordinal, _)) => Some(ordinal),
-                    None => return Err(Rejection::NoSuchMessage { id }),
+                    None => return Err(Rejection::MessageNotFound { id }),
                 }
             }
         };
@@ -77,15 +77,17 @@ impl Rewind {
         let sizes = left.iter().filter_map(|it| session.transcript().get(*it));
         let sizes = sizes.filter(|entry| entry.standing.takes_part());
         let sizes = sizes.map(|entry| u64::from(entry.size.tokens));
-        Ok(Decision::Events(vec![Event::Rewound(Rewound {
-            to,
-            freed_tokens: sizes.sum::<u64>().min(before_tokens),
-            left,
-            before_tokens,
-            ledger: ledger_without(session, stays)?,
-            change,
-            request: self.request,
-        })]))
+        Ok(Decision::Events(vec![Event::SessionRewound(
+            SessionRewound {
+                to,
+                freed_tokens: sizes.sum::<u64>().min(before_tokens),
+                left,
+                before_tokens,
+                ledger: ledger_without(session, stays)?,
+                change,
+                request: self.request,
+            },
+        )]))
     }
 }
 
@@ -97,7 +99,10 @@ fn ends_span(session: &Session, message: Ordinal) -> bool {
 
 /// The count of what stays. What stands before the end of the last response is still what the provider
 /// measured, because a rewind takes away the end alone.
-fn ledger_without(session: &Session, stays: impl Fn(Ordinal) -> bool) -> Result<Ledger, NotHeld> {
+fn ledger_without(
+    session: &Session,
+    stays: impl Fn(Ordinal) -> bool,
+) -> Result<TokenLedger, ContentNotLoaded> {
     let (epoch, window) = (session.sealed().epoch().next(), session.thresholds().window);
     let overhead = session.last_served().overhead_tokens;
     let mut ledger = session.ledger().rebased(session.tokens().tokens, overhead);
@@ -114,7 +119,7 @@ fn ledger_without(session: &Session, stays: impl Fn(Ordinal) -> bool) -> Result<
         .filter(|(ordinal, entry)| stays(*ordinal) && entry.standing.takes_part());
     for (ordinal, entry) in staying {
         let is_before = boundary.is_some_and(|mark| ordinal < mark);
-        if is_before || entry.standing == Standing::Collapsed {
+        if is_before || entry.standing == Visibility::Collapsed {
             ledger.follow(entry.counts_as(), entry.size);
             continue;
         }
@@ -133,23 +138,23 @@ fn ledger_without(session: &Session, stays: impl Fn(Ordinal) -> bool) -> Result<
 fn without_later(
     session: &Session,
     stays: impl Fn(Ordinal) -> bool,
-) -> Result<LayoutChange, NotHeld> {
+) -> Result<LayoutChange, ContentNotLoaded> {
     let pieces = session.sealed().pieces();
     let is_words = |piece: &Piece| {
         stays(piece.message) && piece.form.is_shown() && piece.form.answers().is_none()
     };
     let last_words = pieces.iter().rposition(is_words);
-    mend(session, |index, piece| {
+    repair_layout(session, |index, piece| {
         let of_call = piece.form.answers().and_then(|call| {
             let call = session.calls().get(call)?;
             Some(call.message)
         });
         // What stands for an answer goes with its call, whatever made it necessary.
         if !piece.form.is_of_a_block() && of_call.is_some_and(|message| !stays(message)) {
-            return Fate::Leave;
+            return PieceAction::Leave;
         }
         if stays(piece.message) {
-            return Fate::Stay;
+            return PieceAction::Stay;
         }
         let followed = last_words.is_some_and(|last| last > index);
         let interrupted = piece.form.answers().filter(|_| followed).and_then(|call| {
@@ -157,9 +162,9 @@ fn without_later(
             stays(message).then_some(Piece {
                 message,
                 block: 0,
-                form: Form::Interrupted(call),
+                form: PieceForm::Interrupted(call),
             })
         });
-        interrupted.map_or(Fate::Leave, Fate::Yield)
+        interrupted.map_or(PieceAction::Leave, PieceAction::Yield)
     })
 }

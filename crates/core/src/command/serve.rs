@@ -1,16 +1,16 @@
 //! The view is served: what is new in it is placed, repaired where it must be, and sealed.
 
-use super::decision::{Context, Decision};
+use super::decision::{Decision, DecisionContext};
 use super::persist::at_serving;
 use super::reject::Rejection;
 use crate::event::{Event, ViewServed};
 use crate::policy::WindowHint;
 use crate::session::Session;
-use crate::view::{Form, Layout, Piece, Side, Target, lay_out};
+use crate::view::{Layout, Piece, PieceForm, Speaker, Target, lay_out};
 
 /// Serve the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Serve {
+pub struct ServeView {
     /// For whom.
     pub target: Target,
     /// What the caller says about its model.
@@ -21,11 +21,11 @@ pub struct Serve {
     pub interrupt_open_calls: bool,
 }
 
-impl Serve {
+impl ServeView {
     pub(super) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         let mut layout = lay_out(session, self.interrupt_open_calls)?;
         // A repeat writes nothing.
@@ -55,7 +55,7 @@ fn remind(session: &Session, layout: &mut Layout) {
     let (policy, since) = (&session.policy().snip, session.since_snip());
     let is_due = since.messages >= policy.nudge_after_messages
         || since.tokens >= u64::from(policy.nudge_after_tokens);
-    let is_turn_of_model = layout.tail.last == Some(Side::User) && layout.tail.open.is_empty();
+    let is_turn_of_model = layout.tail.last == Some(Speaker::User) && layout.tail.open.is_empty();
     if !(policy.nudge && policy.tag_turns && is_due && is_turn_of_model && !layout.holds_back) {
         return;
     }
@@ -63,7 +63,7 @@ fn remind(session: &Session, layout: &mut Layout) {
         layout.pieces.push(Piece {
             message: last.message,
             block: 0,
-            form: Form::Nudge,
+            form: PieceForm::Nudge,
         });
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::decision::{Context, Decision, answered, check_revision};
-use super::reject::{Rejection, SnipRefused, SnipTarget};
-use crate::event::{Asked, ContentSnipped, Event, RequestStamp, Standing};
-use crate::ids::{CallKey, MessageId, Ordinal, Revision, Turn};
-use crate::levels::mend::{Fate, mend};
+use super::decision::{Decision, DecisionContext, answered, check_revision};
+use super::reject::{Rejection, SnipRejection, SnipTarget};
+use crate::event::{ContentSnipped, Event, RequestStamp, Trigger, Visibility};
+use crate::ids::{CallKey, MessageId, Ordinal, Revision, TurnNumber};
+use crate::levels::repair::{PieceAction, repair_layout};
 use crate::message::Block;
-use crate::session::{NotHeld, Session};
+use crate::session::{ContentNotLoaded, Session};
 use crate::tokens::Size;
-use crate::view::{DropReason, Form, MARKER_TOKENS, MarkerReason, Piece, shown_tokens};
+use crate::view::{DropReason, MARKER_TOKENS, MarkerReason, Piece, PieceForm, shown_tokens};
 
 const MAX_REASON_CHARS: usize = 1_000;
 
@@ -26,7 +26,7 @@ pub struct Snip {
     /// Why, for the record.
     pub reason: Box<str>,
     /// Who asks.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// The revision that the caller decided upon.
     pub expected_revision: Option<Revision>,
     /// So that a retry is recognised.
@@ -36,7 +36,7 @@ pub struct Snip {
 /// What is to leave, as it was worked out.
 #[derive(Default)]
 struct Leaving {
-    turns: Vec<Turn>,
+    turns: Vec<TurnNumber>,
     messages: BTreeSet<Ordinal>,
     /// Blocks that become markers.
     blocks: BTreeSet<(Ordinal, u16)>,
@@ -50,7 +50,7 @@ impl Snip {
     pub(super) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));
@@ -59,12 +59,12 @@ impl Snip {
         self.check(session)?;
         let mut leaving = self.leaving(session)?;
         leaving.take_along(session);
-        let change = mend(session, |_, piece| leaving.fate(session, piece))?;
+        let change = repair_layout(session, |_, piece| leaving.fate(session, piece))?;
         let sizes = leaving.sizes(session)?;
         let blocks = leaving.blocks.union(&leaving.with_it);
         Ok(Decision::Events(vec![Event::ContentSnipped(
             ContentSnipped {
-                asked: self.asked,
+                trigger: self.trigger,
                 blocks: blocks.copied().collect(),
                 turns: leaving.turns,
                 messages: leaving.messages.iter().copied().collect(),
@@ -182,46 +182,46 @@ impl Leaving {
         }
     }
 
-    fn fate(&self, session: &Session, piece: &Piece) -> Fate {
+    fn fate(&self, session: &Session, piece: &Piece) -> PieceAction {
         let place = (piece.message, piece.block);
         if self.messages.contains(&piece.message) && piece.form.is_of_a_block() {
-            return Fate::Leave;
+            return PieceAction::Leave;
         }
         match piece.form {
-            Form::Interrupted(call) if self.gone.contains(&call) => {
-                return Fate::Leave;
+            PieceForm::Interrupted(call) if self.gone.contains(&call) => {
+                return PieceAction::Leave;
             }
             // What stands in a call's or a person's place leaves with what made it necessary, unless
             // its call stays.
-            Form::Interrupted(_) => return Fate::Stay,
+            PieceForm::Interrupted(_) => return PieceAction::Stay,
             form if !form.is_of_a_block() => {
                 return if self.messages.contains(&piece.message) {
-                    Fate::Leave
+                    PieceAction::Leave
                 } else {
-                    Fate::Stay
+                    PieceAction::Stay
                 };
             }
             _ => {}
         }
         if self.with_it.contains(&place) {
-            return Fate::Become(Form::Dropped(DropReason::Snipped));
+            return PieceAction::Become(PieceForm::Dropped(DropReason::Snipped));
         }
         if !self.blocks.contains(&place) {
-            return Fate::Stay;
+            return PieceAction::Stay;
         }
         match (piece.form.answers(), piece.form.calls()) {
-            (Some(call), _) => Fate::Become(Form::SnippedResult(call)),
-            (_, Some(call)) => Fate::Become(Form::SnippedCall(call)),
+            (Some(call), _) => PieceAction::Become(PieceForm::SnippedResult(call)),
+            (_, Some(call)) => PieceAction::Become(PieceForm::SnippedCall(call)),
             // Words of the operator's in mid-conversation have no marker that could stand there.
-            _ if piece.form == Form::Operator || is_thinking(session, piece) => {
-                Fate::Become(Form::Dropped(DropReason::Snipped))
+            _ if piece.form == PieceForm::Operator || is_thinking(session, piece) => {
+                PieceAction::Become(PieceForm::Dropped(DropReason::Snipped))
             }
-            _ => Fate::Become(Form::Marker(MarkerReason::Snipped)),
+            _ => PieceAction::Become(PieceForm::Marker(MarkerReason::Snipped)),
         }
     }
 
     /// The sizes of messages that stay and lose blocks.
-    fn sizes(&self, session: &Session) -> Result<Vec<(Ordinal, Size)>, NotHeld> {
+    fn sizes(&self, session: &Session) -> Result<Vec<(Ordinal, Size)>, ContentNotLoaded> {
         let mut sizes: BTreeMap<Ordinal, Size> = BTreeMap::new();
         for piece in session.sealed().pieces() {
             let place = (piece.message, piece.block);
@@ -269,15 +269,17 @@ pub(super) fn freed(
 fn tokens_of(session: &Session, piece: &Piece, call: CallKey) -> u32 {
     let stored = session.stored().at(piece.message, piece.block);
     match (piece.form, stored) {
-        (Form::Stored(_), Some(stored)) => stored.text_tokens,
+        (PieceForm::Stored(_), Some(stored)) => stored.text_tokens,
         (form, _) => shown_tokens(session.calls(), form, call),
     }
 }
 
-fn block_tokens(session: &Session, piece: &Piece) -> Result<u32, NotHeld> {
+fn block_tokens(session: &Session, piece: &Piece) -> Result<u32, ContentNotLoaded> {
     match piece.form {
-        Form::SnippedCall(_) | Form::Marker(MarkerReason::Snipped) => return Ok(MARKER_TOKENS),
-        Form::Dropped(DropReason::Snipped) => return Ok(0),
+        PieceForm::SnippedCall(_) | PieceForm::Marker(MarkerReason::Snipped) => {
+            return Ok(MARKER_TOKENS);
+        }
+        PieceForm::Dropped(DropReason::Snipped) => return Ok(0),
         _ => {}
     }
     let message = session.transcript().held(piece.message)?;
@@ -307,21 +309,21 @@ fn target(field: &str, index: usize, name: String, why: Why) -> SnipTarget {
 
 /// Why something is refused, and the pin that is why.
 struct Why {
-    refused: SnipRefused,
+    refused: SnipRejection,
     pin: Option<Box<str>>,
 }
 
 impl Why {
     fn pinned(pin: &str) -> Self {
         Self {
-            refused: SnipRefused::Pinned,
+            refused: SnipRejection::Pinned,
             pin: Some(pin.into()),
         }
     }
 }
 
-impl From<SnipRefused> for Why {
-    fn from(refused: SnipRefused) -> Self {
+impl From<SnipRejection> for Why {
+    fn from(refused: SnipRejection) -> Self {
         Self { refused, pin: None }
     }
 }
@@ -361,20 +363,20 @@ fn repeated<T: Ord>(field: &str, names: &[T]) -> Result<(), Rejection> {
 }
 
 /// The turn of a name, when it can be removed.
-fn turn(session: &Session, name: &str) -> Result<Turn, Why> {
+fn turn(session: &Session, name: &str) -> Result<TurnNumber, Why> {
     let turns = session.turns();
-    let turn = turns.find(name).ok_or(SnipRefused::NotFound)?;
-    let start = turns.start(turn).ok_or(SnipRefused::NotFound)?;
+    let turn = turns.find(name).ok_or(SnipRejection::NotFound)?;
+    let start = turns.start(turn).ok_or(SnipRejection::NotFound)?;
     standing(session, start)?;
     if session.current_turn() == Some(turn) {
-        return Err(SnipRefused::IsCurrent.into());
+        return Err(SnipRejection::IsCurrent.into());
     }
     Ok(turn)
 }
 
 /// The messages of a turn that are in the view, or that a placeholder stands for: up to the next turn
 /// that is in it. What the operator says does not belong to it.
-pub(crate) fn messages_of(session: &Session, turn: Turn) -> Vec<Ordinal> {
+pub(crate) fn messages_of(session: &Session, turn: TurnNumber) -> Vec<Ordinal> {
     let turns = session.turns();
     let starts = turns.starts();
     let later = starts[turn.index() + 1..].iter();
@@ -392,21 +394,24 @@ pub(crate) fn messages_of(session: &Session, turn: Turn) -> Vec<Ordinal> {
         .collect()
 }
 
-fn standing(session: &Session, message: Ordinal) -> Result<(), SnipRefused> {
+fn standing(session: &Session, message: Ordinal) -> Result<(), SnipRejection> {
     match session
         .transcript()
         .get(message)
         .map(|entry| entry.standing)
     {
-        Some(Standing::Visible) => Ok(()),
-        Some(Standing::Snipped) => Err(SnipRefused::AlreadySnipped),
-        Some(standing) => Err(SnipRefused::NotVisible(standing)),
-        None => Err(SnipRefused::NotFound),
+        Some(Visibility::Visible) => Ok(()),
+        Some(Visibility::Snipped) => Err(SnipRejection::AlreadySnipped),
+        Some(standing) => Err(SnipRejection::NotVisible(standing)),
+        None => Err(SnipRejection::NotFound),
     }
 }
 
 fn visible(session: &Session, id: MessageId) -> Result<Ordinal, Why> {
-    let found = session.transcript().find(id).ok_or(SnipRefused::NotFound)?;
+    let found = session
+        .transcript()
+        .find(id)
+        .ok_or(SnipRejection::NotFound)?;
     standing(session, found)?;
     Ok(found)
 }
@@ -418,14 +423,14 @@ fn shown_block(session: &Session, id: MessageId, block: u16) -> Result<(Ordinal,
     };
     let piece = session.sealed().pieces().iter().find(of_block);
     match piece.map(|piece| piece.form) {
-        None => Err(SnipRefused::NotFound.into()),
+        None => Err(SnipRejection::NotFound.into()),
         Some(
-            Form::SnippedResult(_)
-            | Form::SnippedCall(_)
-            | Form::Marker(MarkerReason::Snipped)
-            | Form::Dropped(DropReason::Snipped),
-        ) => Err(SnipRefused::AlreadySnipped.into()),
-        Some(Form::Dropped(_)) => Err(SnipRefused::NotVisible(Standing::Visible).into()),
+            PieceForm::SnippedResult(_)
+            | PieceForm::SnippedCall(_)
+            | PieceForm::Marker(MarkerReason::Snipped)
+            | PieceForm::Dropped(DropReason::Snipped),
+        ) => Err(SnipRejection::AlreadySnipped.into()),
+        Some(PieceForm::Dropped(_)) => Err(SnipRejection::NotVisible(Visibility::Visible).into()),
         Some(_) => Ok((message, block)),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::create::{check_attributes, check_hold, check_name};
-use super::decision::{Context, Decision, answered, check_revision};
+use super::decision::{Decision, DecisionContext, answered, check_revision};
 use super::reject::Rejection;
 use crate::event::{Event, PolicyChanged, RequestStamp, SessionUpdated};
 use crate::ids::{Attributes, Revision};
@@ -35,7 +35,7 @@ impl Update {
     pub(super) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::decision::{Context, Decision, answered, check_revision};
+use super::decision::{Decision, DecisionContext, answered, check_revision};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, WorkingStateUpdated};
 use crate::ids::{MessageId, Revision};
@@ -24,7 +24,7 @@ impl UpdateWorkingState {
     pub(super) fn decide(
         mut self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));
@@ -96,7 +96,7 @@ fn check_pins(session: &Session, set: &WorkingState) -> Result<(), Rejection> {
     let transcript = session.transcript();
     let find = |id: MessageId| {
         let found = transcript.find(id);
-        let found = found.ok_or(Rejection::NoSuchMessage { id })?;
+        let found = found.ok_or(Rejection::MessageNotFound { id })?;
         if transcript.is_visible(found) {
             Ok(found)
         } else {

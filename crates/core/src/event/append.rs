@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::parts::{RequestStamp, Standing};
+use super::parts::{RequestStamp, Visibility};
 use crate::ids::{Attributes, MessageId, SessionKey};
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
@@ -55,7 +55,7 @@ pub struct SessionUpdated {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessagesAppended {
     /// Those that are new, in order.
-    pub messages: Vec<Appended>,
+    pub messages: Vec<AppendedMessage>,
     /// Those that were there already: their index in the call, and their id.
     pub known: Vec<(u32, MessageId)>,
     /// The request that brought them.
@@ -64,11 +64,11 @@ pub struct MessagesAppended {
 
 /// A message that came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Appended {
+pub struct AppendedMessage {
     /// The message.
     pub message: Arc<Message>,
     /// Where it stands with regard to the view.
-    pub standing: Standing,
+    pub standing: Visibility,
     /// Its estimated size, before calibration.
     pub size: Size,
     /// The sizes of the results in it.

@@ -1,11 +1,11 @@
 //! Events of level 5.
 
-use super::append::Appended;
-use super::levels::Asked;
-use super::parts::{Attached, Dropped, HookCall, RequestStamp, Strategy};
+use super::append::AppendedMessage;
+use super::levels::Trigger;
+use super::parts::{AttachmentRecord, DroppedContent, HookCall, RequestStamp, Strategy};
 use crate::ids::{CallKey, CompactionKey, Ordinal, Timestamp};
 use crate::message::Usage;
-use crate::tokens::Ledger;
+use crate::tokens::TokenLedger;
 use crate::view::LayoutChange;
 
 /// Level 5 began to summarise.
@@ -14,7 +14,7 @@ pub struct CompactionStarted {
     /// Which compaction.
     pub key: CompactionKey,
     /// Who asked for it.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// How the summary is to be made.
     pub strategy: Strategy,
     /// When it counts as failed.
@@ -33,7 +33,7 @@ pub struct CompactionStarted {
 
 /// Why a compaction came to nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum WhyFailed {
+pub enum CompactionFailureReason {
     /// The model could not be reached or answered with an error.
     ModelUnavailable,
     /// The model found the input too long, even after retries.
@@ -66,9 +66,9 @@ pub struct CompactionFailed {
     /// Which compaction.
     pub key: CompactionKey,
     /// Who had asked for it.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// Why.
-    pub why: WhyFailed,
+    pub why: CompactionFailureReason,
     /// The same for a person. Never holds content of the conversation.
     pub detail: Box<str>,
     /// How long it took, in milliseconds.
@@ -89,7 +89,7 @@ pub struct CompactionShortened {
     /// How often that was done.
     pub attempt: u32,
     /// What the input does not have any more, in all.
-    pub dropped: Dropped,
+    pub dropped: DroppedContent,
     /// The request that asked for it.
     pub request: Option<RequestStamp>,
     /// The delegation that it answers.
@@ -123,22 +123,22 @@ pub struct SummaryPrepared {
     /// What that model reported.
     pub usage: Usage,
     /// What was not in its input.
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DroppedContent>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
 }
 
 /// Level 5 put a summary in the place of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactionFinished {
     /// Which compaction.
     pub key: CompactionKey,
     /// Who asked for it.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// How the summary was made.
     pub strategy: Strategy,
     /// The messages that it adds: the mark, the summary, what is attached, what hooks say.
-    pub messages: Vec<Appended>,
+    pub messages: Vec<AppendedMessage>,
     /// The messages that leave, in order.
     pub leaving: Vec<Ordinal>,
     /// The messages that stay word for word, in the order of the view.
@@ -150,7 +150,7 @@ pub struct Compacted {
     /// What it has then.
     pub after_tokens: u64,
     /// The running count.
-    pub ledger: Ledger,
+    pub ledger: TokenLedger,
     /// What becomes of the view.
     pub change: LayoutChange,
     /// The model that wrote the summary; empty when none did.
@@ -160,13 +160,13 @@ pub struct Compacted {
     /// How long it took, in milliseconds.
     pub took_ms: u64,
     /// What left without being in the summary's input, because that was too long.
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DroppedContent>,
     /// What hooks did about it, in order.
     pub hooks: Vec<HookCall>,
     /// The request that asked for it, or that brought the summary.
     pub request: Option<RequestStamp>,
     /// What was attached, or found no room.
-    pub attached: Vec<Attached>,
+    pub attached: Vec<AttachmentRecord>,
     /// The delegation that it answers.
     pub commit: Option<RequestStamp>,
 }

@@ -1,17 +1,18 @@
 //! Events of levels 1 to 4, and of the changes that undo them.
 
 use super::parts::{
-    CallState, Offer, Pending, PinPlace, Placeholder, RequestStamp, Span, Standing, Stored,
+    CallState, PendingMessage, PersistDecision, PinPlace, Placeholder, RequestStamp, Span,
+    StoredResult, Visibility,
 };
-use crate::ids::{CallKey, OfferKey, Ordinal, Revision, Turn};
-use crate::tokens::{Ledger, Size};
+use crate::ids::{CallKey, Ordinal, PersistDecisionKey, Revision, TurnNumber};
+use crate::tokens::{Size, TokenLedger};
 use crate::view::LayoutChange;
 
 /// Level 1 stored results.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResultsPersisted {
     /// Which, and what stands in their place.
-    pub results: Vec<Stored>,
+    pub results: Vec<StoredResult>,
     /// The sizes that their messages have with it.
     pub sizes: Vec<(Ordinal, Size)>,
     /// What the view had before, in tokens.
@@ -20,25 +21,25 @@ pub struct ResultsPersisted {
 
 /// Level 1 decided about a result whose message has not come yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResultOffered {
+pub struct PersistDecided {
     /// The result, and what was decided.
-    pub offer: Offer,
+    pub offer: PersistDecision,
     /// An earlier offer that made room for it.
-    pub forgotten: Option<OfferKey>,
+    pub forgotten: Option<PersistDecisionKey>,
     /// The request that asked for it.
     pub request: Option<RequestStamp>,
 }
 
 /// The results of offers came.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OffersSettled {
+pub struct PersistDecisionsConsumed {
     /// Which offers.
-    pub offers: Vec<OfferKey>,
+    pub offers: Vec<PersistDecisionKey>,
 }
 
 /// Who asked a level to act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub enum Trigger {
     /// Nobody: its condition was met.
     Auto,
     /// A caller, by hand.
@@ -46,16 +47,16 @@ pub enum Asked {
     /// The model, through its tool.
     Model,
     /// The provider: it refused the prompt as too long.
-    Provider,
+    PromptTooLong,
 }
 
 /// Level 2 removed turns, messages or blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentSnipped {
     /// Who asked for it.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// The user turns that were removed whole.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<TurnNumber>,
     /// Every message that left the view, in order.
     pub messages: Vec<Ordinal>,
     /// Blocks that a marker stands for, or that left with what they belonged to.
@@ -93,11 +94,11 @@ pub struct ResultsCleared {
     /// The way in which it did.
     pub mode: ClearMode,
     /// Who asked for it.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// The calls whose results were cleared.
     pub calls: Vec<CallKey>,
     /// Those of them that were stored first.
-    pub saved: Vec<Stored>,
+    pub saved: Vec<StoredResult>,
     /// Paths that the model read and does not see any more.
     pub hidden_paths: Vec<Box<str>>,
     /// What the view had before, in tokens.
@@ -142,7 +143,7 @@ pub struct SpansStaged {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpansCollapsed {
     /// Who asked for it.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// What stands in their places, in the order of the transcript.
     pub placeholders: Vec<Placeholder>,
     /// Every message that is not shown any more, in order.
@@ -180,7 +181,7 @@ pub enum ChangeKind {
 
 /// View-changing events were taken back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Restored {
+pub struct ContextRestored {
     /// The revision whose view came back.
     pub to: Revision,
     /// The events that were taken back.
@@ -190,15 +191,15 @@ pub struct Restored {
     /// What it has after.
     pub after_tokens: u64,
     /// Where messages stand now that stood elsewhere.
-    pub standings: Vec<(Ordinal, Standing)>,
+    pub standings: Vec<(Ordinal, Visibility)>,
     /// The sizes of messages that changed.
     pub sizes: Vec<(Ordinal, Size)>,
     /// What became of calls of which something else had become.
     pub calls: Vec<(CallKey, CallState)>,
     /// What waits to be served.
-    pub pending: Vec<Pending>,
+    pub pending: Vec<PendingMessage>,
     /// The running count of tokens.
-    pub ledger: Ledger,
+    pub ledger: TokenLedger,
     /// What becomes of the view.
     pub change: LayoutChange,
     /// The request that asked for it.
@@ -207,7 +208,7 @@ pub struct Restored {
 
 /// Later messages left the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rewound {
+pub struct SessionRewound {
     /// The last message that stays; none stays when there is none.
     pub to: Option<Ordinal>,
     /// The messages that leave the view with it; those that an earlier rewind took are not among them.
@@ -217,7 +218,7 @@ pub struct Rewound {
     /// How many of them left.
     pub freed_tokens: u64,
     /// The running count of tokens.
-    pub ledger: Ledger,
+    pub ledger: TokenLedger,
     /// What becomes of the view.
     pub change: LayoutChange,
     /// The request that asked for it.

@@ -6,7 +6,7 @@ use crate::memory::SectionKind;
 
 /// An update of the running summary began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryStarted {
+pub struct MemoryUpdateStarted {
     /// The number of the version that it will make.
     pub number: u64,
 }
@@ -36,7 +36,7 @@ pub struct MemoryUpdated {
 
 /// An update of the running summary came to nothing, or its file could not be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryFailed {
+pub struct MemoryUpdateFailed {
     /// Whether it is the file that failed: the text is there then, and only its copy is not.
     pub of_file: bool,
     /// Why. Never holds content of the conversation.

@@ -13,22 +13,24 @@ mod policy;
 mod working;
 
 pub use self::append::{
-    Appended, MessagesAppended, ResultSize, SessionCreated, SessionUpdated, ViewServed,
+    AppendedMessage, MessagesAppended, ResultSize, SessionCreated, SessionUpdated, ViewServed,
 };
 pub use self::compaction::{
-    Compacted, CompactionFailed, CompactionShortened, CompactionStarted, HookCalled,
-    SummaryPrepared, WhyFailed,
+    CompactionFailed, CompactionFailureReason, CompactionFinished, CompactionShortened,
+    CompactionStarted, HookCalled, SummaryPrepared,
 };
 pub use self::levels::{
-    Asked, CacheEditsIssued, ChangeKind, ClearMode, ContentSnipped, OffersSettled, Restored,
-    ResultOffered, ResultsCleared, ResultsPersisted, Rewound, SpansCollapsed, SpansStaged,
+    CacheEditsIssued, ChangeKind, ClearMode, ContentSnipped, ContextRestored, PersistDecided,
+    PersistDecisionsConsumed, ResultsCleared, ResultsPersisted, SessionRewound, SpansCollapsed,
+    SpansStaged, Trigger,
 };
-pub use self::memory::{MemoryFailed, MemoryFiled, MemoryStarted, MemoryUpdated};
+pub use self::memory::{MemoryFiled, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
 pub(crate) use self::parts::settle;
 pub use self::parts::{
-    Attached, AttachmentKind, Author, CallState, Dropped, Hook, HookCall, HookResult, Hooks, Kept,
-    Method, Offer, Pairing, Pending, PinPlace, Placeholder, RequestStamp, Span, Standing, Stored,
-    Strategy, TextDigest, Verdict, only_text,
+    AttachmentKind, AttachmentRecord, Author, CallState, CompactionHooks, DroppedContent, Hook,
+    HookCall, HookResult, Pairing, PendingMessage, PersistDecision, PinPlace, Placeholder,
+    RequestMethod, RequestStamp, Span, StoredResult, Strategy, TextDigest, UnboundResult, Verdict,
+    Visibility, only_text,
 };
 pub use self::policy::PolicyChanged;
 pub use self::working::WorkingStateUpdated;
@@ -43,7 +45,7 @@ pub const RULES_VERSION: u32 = 1;
 
 /// An event, and when it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedEvent {
     /// The server's clock.
     pub at: Timestamp,
     /// What happened.
@@ -70,13 +72,13 @@ pub enum Event {
     /// Level 3 had old results removed from the provider's cache; the view is as it was.
     CacheEditsIssued(CacheEditsIssued),
     /// View-changing events were taken back. View-changing.
-    Restored(Restored),
+    ContextRestored(ContextRestored),
     /// Level 4 chose spans that summaries may stand for.
     SpansStaged(SpansStaged),
     /// Level 4 put summaries in the places of spans. View-changing.
     SpansCollapsed(SpansCollapsed),
     /// Later messages left the view. View-changing.
-    Rewound(Rewound),
+    SessionRewound(SessionRewound),
     /// Level 5 began to summarise. What it will replace is as it was until it has finished.
     CompactionStarted(CompactionStarted),
     /// Level 5 came to nothing; the view is as it was.
@@ -88,13 +90,13 @@ pub enum Event {
     /// A summary was written ahead of its time; the view is as it was.
     SummaryPrepared(SummaryPrepared),
     /// Level 5 put a summary in the place of messages. View-changing.
-    Compacted(Compacted),
+    Compacted(CompactionFinished),
     /// An update of the running summary began.
-    MemoryStarted(MemoryStarted),
+    MemoryUpdateStarted(MemoryUpdateStarted),
     /// The running summary has a new version.
     MemoryUpdated(MemoryUpdated),
     /// An update of the running summary came to nothing, or its file could not be written.
-    MemoryFailed(MemoryFailed),
+    MemoryUpdateFailed(MemoryUpdateFailed),
     /// The file of the running summary holds its text, after it could not be written for a while.
     MemoryFiled(MemoryFiled),
     /// The working state changed.
@@ -103,9 +105,9 @@ pub enum Event {
     /// an epoch of its own; pieces that were served stay as they are.
     PolicyChanged(PolicyChanged),
     /// Level 1 decided about a result whose message has not come yet.
-    ResultOffered(ResultOffered),
+    PersistDecided(PersistDecided),
     /// The results of offers came: what was decided about them has been carried out.
-    OffersSettled(OffersSettled),
+    PersistDecisionsConsumed(PersistDecisionsConsumed),
 }
 
 impl Event {
@@ -119,8 +121,8 @@ impl Event {
         match self {
             Self::ContentSnipped(_) => Some(ChangeKind::ContentSnipped),
             Self::ResultsCleared(_) => Some(ChangeKind::ResultsCleared),
-            Self::Restored(_) => Some(ChangeKind::Restored),
-            Self::Rewound(_) => Some(ChangeKind::Rewound),
+            Self::ContextRestored(_) => Some(ChangeKind::Restored),
+            Self::SessionRewound(_) => Some(ChangeKind::Rewound),
             Self::SpansCollapsed(_) => Some(ChangeKind::SpansCollapsed),
             Self::Compacted(_) => Some(ChangeKind::Compacted),
             Self::PolicyChanged(_) => Some(ChangeKind::PolicyChanged),
@@ -135,19 +137,19 @@ impl Event {
             | Self::CompactionShortened(_)
             | Self::HookCalled(_)
             | Self::SummaryPrepared(_)
-            | Self::MemoryStarted(_)
+            | Self::MemoryUpdateStarted(_)
             | Self::MemoryUpdated(_)
-            | Self::MemoryFailed(_)
+            | Self::MemoryUpdateFailed(_)
             | Self::MemoryFiled(_)
             | Self::WorkingStateUpdated(_)
-            | Self::ResultOffered(_)
-            | Self::OffersSettled(_)
+            | Self::PersistDecided(_)
+            | Self::PersistDecisionsConsumed(_)
             | Self::CacheEditsIssued(_) => None,
         }
     }
 
     /// The messages that it brings.
-    pub fn messages(&self) -> &[Appended] {
+    pub fn messages(&self) -> &[AppendedMessage] {
         match self {
             Self::MessagesAppended(event) => &event.messages,
             Self::Compacted(event) => &event.messages,
@@ -158,10 +160,10 @@ impl Event {
     /// What it makes of the sealed pieces.
     pub fn layout_change(&self) -> Option<&LayoutChange> {
         match self {
-            Self::Rewound(event) => Some(&event.change),
+            Self::SessionRewound(event) => Some(&event.change),
             Self::ContentSnipped(event) => Some(&event.change),
             Self::ResultsCleared(event) => Some(&event.change),
-            Self::Restored(event) => Some(&event.change),
+            Self::ContextRestored(event) => Some(&event.change),
             Self::SpansCollapsed(event) => Some(&event.change),
             Self::Compacted(event) => Some(&event.change),
             _ => None,
@@ -174,27 +176,27 @@ impl Event {
             Self::SessionCreated(event) => event.request.as_ref(),
             Self::SessionUpdated(event) => event.request.as_ref(),
             Self::MessagesAppended(event) => event.request.as_ref(),
-            Self::Rewound(event) => event.request.as_ref(),
+            Self::SessionRewound(event) => event.request.as_ref(),
             Self::ContentSnipped(event) => event.request.as_ref(),
             Self::ResultsCleared(event) => event.request.as_ref(),
-            Self::Restored(event) => event.request.as_ref(),
+            Self::ContextRestored(event) => event.request.as_ref(),
             Self::SpansCollapsed(event) => event.request.as_ref(),
             Self::CompactionStarted(event) => event.request.as_ref(),
             Self::CompactionFailed(event) => event.request.as_ref(),
             Self::CompactionShortened(event) => event.request.as_ref(),
             Self::Compacted(event) => event.request.as_ref(),
-            Self::ResultOffered(event) => event.request.as_ref(),
+            Self::PersistDecided(event) => event.request.as_ref(),
             Self::WorkingStateUpdated(event) => event.request.as_ref(),
             Self::ViewServed(_)
-            | Self::OffersSettled(_)
+            | Self::PersistDecisionsConsumed(_)
             | Self::PolicyChanged(_)
             | Self::HookCalled(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)
             | Self::SummaryPrepared(_)
-            | Self::MemoryStarted(_)
+            | Self::MemoryUpdateStarted(_)
             | Self::MemoryUpdated(_)
-            | Self::MemoryFailed(_)
+            | Self::MemoryUpdateFailed(_)
             | Self::MemoryFiled(_)
             | Self::CacheEditsIssued(_) => None,
         }

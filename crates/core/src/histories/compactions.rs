@@ -5,20 +5,21 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::World;
+use super::SessionHarness;
 use crate::command::{
-    AdvanceCompaction, Command, CompactionInput, Decision, ExternalSummary, Made, Scope,
-    StartCompaction, SummarySource, SummarySpec, WrittenSummary,
+    AdvanceCompaction, Command, CompactionInput, CompactionMessages, CompactionScope, Decision,
+    ExternalSummary, StartCompaction, SummarySource, SummarySpec, WrittenSummary,
 };
 use crate::event::{
-    Asked, CallState, Dropped, Event, Method, Recorded, RequestStamp, Standing, Strategy, WhyFailed,
+    CallState, CompactionFailureReason, DroppedContent, Event, RecordedEvent, RequestMethod,
+    RequestStamp, Strategy, Trigger, Visibility,
 };
 use crate::ids::{MessageId, Ordinal, Timestamp};
 use crate::levels::compaction::spared;
-use crate::message::{Block, Digest, Kind, Message, Role, Usage};
-use crate::session::Running;
+use crate::message::{Block, Digest, Message, MessageKind, Role, Usage};
+use crate::session::RunningCompaction;
 
-impl World {
+impl SessionHarness {
     /// One step of a compaction: the next of the one that is under way, or a new one.
     pub(super) fn compact(&mut self, how: u8, place: u8) {
         if let Some(running) = self.session.compactions().running.clone() {
@@ -51,15 +52,15 @@ impl World {
             .get(usize::from(place) % visible.len().max(1))
             .copied();
         let scope = match (how % 3, message) {
-            (1, Some(id)) => Scope::UpTo(id),
-            (2, Some(id)) => Scope::From(id),
-            _ => Scope::Whole,
+            (1, Some(id)) => CompactionScope::UpTo(id),
+            (2, Some(id)) => CompactionScope::From(id),
+            _ => CompactionScope::Whole,
         };
-        let request = self.stamp(Method::Compact);
+        let request = self.stamp(RequestMethod::Compact);
         let asked = if how.is_multiple_of(5) {
-            Asked::Provider
+            Trigger::PromptTooLong
         } else {
-            Asked::Manual
+            Trigger::Manual
         };
         let strategy = if how.is_multiple_of(7) {
             Strategy::Delegated
@@ -94,7 +95,7 @@ impl World {
     fn adopt(&mut self, place: u8) {
         let visible = self.visible();
         let at = usize::from(place) % visible.len().max(1);
-        let Made { mark, summary, .. } = self.made(1);
+        let CompactionMessages { mark, summary, .. } = self.made(1);
         let summary = Message::new(summary, Role::User, vec![Block::text("what they did")]);
         let first = visible.get(at / 2).copied();
         let external = ExternalSummary {
@@ -107,13 +108,13 @@ impl World {
         };
         let source = SummarySource::External(Box::new(external));
         self.run(Command::StartCompaction(StartCompaction::new(
-            Asked::Auto,
+            Trigger::Auto,
             source,
         )));
     }
 
     /// The command that finishes the running compaction with a short summary of a model. None if none is running.
-    pub fn finish_by_model(&self, made: Made) -> Option<AdvanceCompaction> {
+    pub fn finish_by_model(&self, made: CompactionMessages) -> Option<AdvanceCompaction> {
         let running = self.session.compactions().running.as_ref()?;
         let summary = WrittenSummary {
             text: "it was worked".into(),
@@ -128,7 +129,7 @@ impl World {
         })
     }
 
-    fn finish(&mut self, running: &Running, place: u8) {
+    fn finish(&mut self, running: &RunningCompaction, place: u8) {
         let (before, there) = (self.shown(), self.taking_part());
         let leaving = self.leaving(&running.leaving);
         let pieces = self.session.sealed().pieces().to_vec();
@@ -140,7 +141,7 @@ impl World {
         };
         let made = self.made(place);
         let said = made.attached.iter();
-        let said = said.filter(|message| message.kind == Kind::Hook);
+        let said = said.filter(|message| message.kind == MessageKind::Hook);
         let hooks = Self::hooks_at_end(place, said.map(|message| message.id).collect());
         let summary = WrittenSummary {
             text: "what was said".into(),
@@ -185,9 +186,9 @@ impl World {
             Some(Event::CompactionFailed(failed)) => {
                 let is_late = running.expires.as_millis() <= self.now;
                 assert!(match failed.why {
-                    WhyFailed::RangeChanged => running.touched,
-                    WhyFailed::Expired => is_late,
-                    why => why == WhyFailed::NotSmaller,
+                    CompactionFailureReason::RangeChanged => running.touched,
+                    CompactionFailureReason::Expired => is_late,
+                    why => why == CompactionFailureReason::NotSmaller,
                 });
                 assert_eq!(self.session.sealed().pieces(), pieces);
             }
@@ -203,10 +204,10 @@ impl World {
         let leaving = self.leaving(&prepared.leaving);
         let made = self.made(place);
         self.run(Command::StartCompaction(StartCompaction::new(
-            Asked::Manual,
+            Trigger::Manual,
             SummarySource::Prepared(made),
         )));
-        if let Some(Recorded {
+        if let Some(RecordedEvent {
             event: Event::Compacted(event),
             ..
         }) = self.log.last()
@@ -220,18 +221,18 @@ impl World {
 
     /// Of what was chosen to leave, what has not been pinned since.
     pub(super) fn leaving(&mut self, chosen: &[Ordinal]) -> BTreeSet<Ordinal> {
-        self.fill();
+        self.load_content();
         spared(&self.session, chosen).unwrap().into_iter().collect()
     }
 
     fn drop_oldest(&mut self, place: u8) {
-        self.fill();
+        self.load_content();
         let session = &self.session;
         let turn = session.current_turn();
         let start = turn.and_then(|turn| session.turns().start(turn));
         let entries = session.transcript().entries();
         let system = entries
-            .filter(|(_, entry)| entry.standing == Standing::Visible && entry.role.is_system());
+            .filter(|(_, entry)| entry.standing == Visibility::Visible && entry.role.is_system());
         let open = session.calls().iter();
         let open = open.filter(|(_, call)| call.state == CallState::Open);
         let mut stays: BTreeSet<Ordinal> = system.map(|(at, _)| at).collect();
@@ -244,17 +245,17 @@ impl World {
             made,
         };
         self.run(Command::StartCompaction(StartCompaction::new(
-            Asked::Provider,
+            Trigger::PromptTooLong,
             source,
         )));
         assert!(self.shown().is_superset(&stays), "what must stay has left");
     }
 
-    fn shorten(&mut self, running: &Running) {
+    fn shorten(&mut self, running: &RunningCompaction) {
         let (Some(first), Some(last)) = (running.leaving.first(), running.leaving.last()) else {
             return;
         };
-        let dropped = Dropped {
+        let dropped = DroppedContent {
             messages: 1,
             rounds: 1,
             tokens: 1,
@@ -272,7 +273,7 @@ impl World {
         assert_eq!(Some(now).map(|now| now.attempt), Some(running.attempt + 1));
         // An answer to the longer request is no answer any more.
         let failed = CompactionInput::Failed {
-            why: WhyFailed::DelegateFailed,
+            why: CompactionFailureReason::DelegateFailed,
             detail: "".into(),
         };
         let late = self.try_run(Command::AdvanceCompaction(AdvanceCompaction {
@@ -283,23 +284,23 @@ impl World {
     }
 
     /// Its time is over; whatever comes next closes it.
-    fn expire(&mut self, running: &Running) {
+    fn expire(&mut self, running: &RunningCompaction) {
         self.now = self.now.max(running.expires.as_millis());
         let before = self.session.revision();
         let title = crate::command::Update {
             title: Some(format!("later {}", self.now).into()),
             ..crate::command::Update::default()
         };
-        self.run(Command::Update(title));
+        self.run(Command::UpdateSession(title));
         let closed = &self.log[usize::try_from(before.get()).unwrap()];
         assert!(matches!(&closed.event, Event::CompactionFailed(failed)
-            if failed.why == WhyFailed::Expired && failed.key == running.key));
+            if failed.why == CompactionFailureReason::Expired && failed.key == running.key));
         self.check_answer(running);
     }
 
-    fn fail(&mut self, running: &Running) {
+    fn fail(&mut self, running: &RunningCompaction) {
         let failed = CompactionInput::Failed {
-            why: WhyFailed::Empty,
+            why: CompactionFailureReason::Empty,
             detail: "said nothing".into(),
         };
         self.run(Command::AdvanceCompaction(AdvanceCompaction {
@@ -311,7 +312,7 @@ impl World {
     }
 
     /// Whoever asked for it is answered by what became of it.
-    fn check_answer(&self, running: &Running) {
+    fn check_answer(&self, running: &RunningCompaction) {
         assert_eq!(self.session.compactions().running, None);
         // What was there already was begun without a request.
         let Some(request) = running.request.as_ref() else {
@@ -338,11 +339,11 @@ impl World {
 
     fn shown(&self) -> BTreeSet<Ordinal> {
         let entries = self.session.transcript().entries();
-        let shown = entries.filter(|(_, entry)| entry.standing == Standing::Visible);
+        let shown = entries.filter(|(_, entry)| entry.standing == Visibility::Visible);
         shown.map(|(at, _)| at).collect()
     }
 
-    fn stamp(&mut self, method: Method) -> RequestStamp {
+    fn stamp(&mut self, method: RequestMethod) -> RequestStamp {
         self.next_id += 1;
         RequestStamp {
             id: format!("request {}", self.next_id).into(),
@@ -351,7 +352,7 @@ impl World {
         }
     }
 
-    pub(super) fn made(&mut self, place: u8) -> Made {
+    pub(super) fn made(&mut self, place: u8) -> CompactionMessages {
         let mut id = || {
             self.next_id += 1;
             MessageId::new(Uuid::from_u128(self.next_id - 1))
@@ -359,14 +360,14 @@ impl World {
         let (mark, summary, attached) = (id(), id(), id());
         let mut note = Message::new(attached, Role::User, vec![Block::text("a file again")]);
         note.kind = if place.is_multiple_of(4) {
-            Kind::Hook
+            MessageKind::Hook
         } else {
-            Kind::Attachment
+            MessageKind::Attachment
         };
         note.machine_generated = true;
         let latest = self.session.request_out_of_view();
         let latest = latest.and_then(|at| self.contents().nth(at.index()));
-        Made {
+        CompactionMessages {
             mark,
             summary,
             request: latest.map(|(_, message)| message),

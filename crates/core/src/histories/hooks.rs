@@ -1,17 +1,17 @@
 //! Hooks in random histories: what they say about compactions, with what must be so then.
 
-use super::World;
+use super::SessionHarness;
 use crate::command::{
     AdvanceCompaction, Command, CompactionInput, Decision, StartCompaction, SummarySource,
 };
-use crate::event::{Asked, Compacted, Event, Hook, HookCall, HookResult};
+use crate::event::{CompactionFinished, Event, Hook, HookCall, HookResult, Trigger};
 use crate::ids::MessageId;
-use crate::message::{Block, Kind};
-use crate::session::Running;
+use crate::message::{Block, MessageKind};
+use crate::session::RunningCompaction;
 
-impl World {
+impl SessionHarness {
     /// A hook answers before anything is summarised.
-    pub(super) fn answer_hook(&mut self, running: &Running, place: u8) {
+    pub(super) fn answer_hook(&mut self, running: &RunningCompaction, place: u8) {
         let pieces = self.session.sealed().pieces().to_vec();
         let was_asked = running.hooks.is_asked();
         let must_keep: Vec<Box<str>> = (0..place % 3)
@@ -54,7 +54,11 @@ impl World {
     }
 
     /// What hooks wanted is in what took effect.
-    pub(super) fn check_hooks(running: &Running, events: &[Event], event: &Compacted) {
+    pub(super) fn check_hooks(
+        running: &RunningCompaction,
+        events: &[Event],
+        event: &CompactionFinished,
+    ) {
         let own = events.iter().filter_map(|event| match event {
             Event::HookCalled(called) => Some(&called.call),
             _ => None,
@@ -64,7 +68,7 @@ impl World {
         let summary = event
             .messages
             .iter()
-            .find(|one| one.message.kind == Kind::Summary);
+            .find(|one| one.message.kind == MessageKind::Summary);
         let Some(Block::Text { text, .. }) = summary.and_then(|one| one.message.blocks.first())
         else {
             panic!("there is no summary");
@@ -86,7 +90,7 @@ impl World {
         };
         self.run(Command::StartCompaction(StartCompaction {
             awaits_hooks: true,
-            ..StartCompaction::new(Asked::Manual, source)
+            ..StartCompaction::new(Trigger::Manual, source)
         }));
         assert_eq!(self.session.sealed().pieces(), pieces);
         let running = self.session.compactions().running.as_ref();

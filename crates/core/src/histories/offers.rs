@@ -1,17 +1,17 @@
 //! Callers that ask what becomes of a result, and append what they were given for it.
 
-use super::{Part, World, block};
-use crate::command::{CallName, Command, Conflict, Decision, Offering, Rejection, told};
+use super::{BlockDraft, SessionHarness, block};
+use crate::command::{CallRef, Command, Conflict, Decision, Offering, Rejection, told};
 use crate::ids::CallKey;
 use crate::message::{Block, ResultContent};
 use crate::policy::ToolResultRule;
 
-impl World {
+impl SessionHarness {
     /// Blocks, with what callers were given.
-    pub(super) fn blocks(&self, parts: &[Part]) -> Vec<Block> {
-        let one = |part: &Part| {
+    pub(super) fn blocks(&self, parts: &[BlockDraft]) -> Vec<Block> {
+        let one = |part: &BlockDraft| {
             let mut made = block(part);
-            if let (Part::Given { block, .. }, Block::ToolResult(result)) = (part, &mut made)
+            if let (BlockDraft::Given { block, .. }, Block::ToolResult(result)) = (part, &mut made)
                 && let Some(text) = self.given.get(&result.tool_use_id)
             {
                 result.content = if *block {
@@ -28,7 +28,7 @@ impl World {
     /// Asks what becomes of a result, and asks again: the answer is the same, and nothing is written
     /// for it.
     pub(super) fn offer(&mut self, call: u8, shape: u8, rule: u8, by_key: bool) {
-        let part = Part::Result {
+        let part = BlockDraft::Result {
             call,
             error: false,
             shape,
@@ -37,7 +37,7 @@ impl World {
             return;
         };
         let id = result.tool_use_id.clone();
-        let name = CallName {
+        let name = CallRef {
             key: by_key.then(|| CallKey::new(call.into())),
             id: if by_key { "".into() } else { id.clone() },
         };
@@ -50,12 +50,12 @@ impl World {
             },
             ..Offering::new(name, result)
         };
-        let decided = self.try_run(Command::Offer(offering.clone()));
+        let decided = self.try_run(Command::DecidePersist(offering.clone()));
         let is_expected = matches!(
             decided,
             Ok(_)
                 | Err(Rejection::AmbiguousCall(_)
-                    | Rejection::NoSuchCall(_)
+                    | Rejection::CallNotFound(_)
                     | Rejection::Conflict(Conflict::Result { .. }))
         );
         assert!(is_expected, "{decided:?}");
@@ -63,7 +63,9 @@ impl World {
             return;
         }
         let first = told(&self.session, &offering).unwrap();
-        let again = self.try_run(Command::Offer(offering.clone())).unwrap();
+        let again = self
+            .try_run(Command::DecidePersist(offering.clone()))
+            .unwrap();
         assert_eq!(again, Decision::Events(vec![]), "decided twice");
         assert_eq!(told(&self.session, &offering).unwrap(), first);
         let of_call = first.call.and_then(|call| self.session.calls().get(call));

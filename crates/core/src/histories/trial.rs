@@ -4,15 +4,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Operation, World};
+use super::{Operation, SessionHarness};
 use crate::codec;
-use crate::command::{Command, Serve};
-use crate::event::{Event, Standing, only_text};
+use crate::command::{Command, ServeView};
+use crate::event::{Event, Visibility, only_text};
 use crate::ids::{Ordinal, Revision};
-use crate::message::{Block, Kind};
+use crate::message::{Block, MessageKind};
 use crate::session::WaitsFor;
 use crate::validate::validate;
-use crate::view::{Etag, Form, Provider, Target, WireRole, flatten};
+use crate::view::{Etag, PieceForm, Provider, Target, WireRole, flatten};
 
 fn targets() -> [Target; 4] {
     let target = |provider, model: &str, thinking| Target {
@@ -30,7 +30,7 @@ fn targets() -> [Target; 4] {
 
 /// A caller: it keeps what it is told to keep, and appends what it is given.
 #[derive(Debug, Default)]
-struct Caller {
+struct NaiveCaller {
     array: Vec<Vec<u8>>,
     etag: Option<Etag>,
     flat: Vec<(WireRole, Vec<u8>)>,
@@ -40,8 +40,8 @@ struct Caller {
 /// A history, and the callers that follow it.
 #[derive(Debug, Default)]
 pub struct Trial {
-    world: World,
-    callers: HashMap<u8, Caller>,
+    world: SessionHarness,
+    callers: HashMap<u8, NaiveCaller>,
     /// What was served, by revision and target.
     served: HashMap<(Revision, u8), Flat>,
 }
@@ -62,7 +62,7 @@ impl Trial {
     }
 
     fn step(&mut self, operation: &Operation) {
-        let mark = self.world.session.notes().version.as_ref();
+        let mark = self.world.session.memory().version.as_ref();
         let mark = mark.and_then(|version| version.covers);
         let pinned = self.pinned();
         self.world.step(operation);
@@ -79,16 +79,16 @@ impl Trial {
 
     fn serve(&mut self, which: u8, interrupt: bool) {
         let target = targets()[usize::from(which)].clone();
-        self.world.run(Command::Serve(Serve {
+        self.world.run(Command::ServeView(ServeView {
             target: target.clone(),
             interrupt_open_calls: interrupt,
-            ..Serve::default()
+            ..ServeView::default()
         }));
         let caller = self.callers.entry(which).or_default();
         // What a session that holds little can show is what it shows when it holds everything.
         let of_little = self.world.session.view(&target, caller.etag);
         let of_little = of_little.map(|view| (view.keep, flatten(&target, &view.messages)));
-        self.world.fill();
+        self.world.load_content();
         let delta = self.world.session.view(&target, caller.etag).unwrap();
         let full = self.world.session.view(&target, None).unwrap();
         if let Ok((keep, flat)) = of_little {
@@ -147,11 +147,12 @@ impl Trial {
 
     /// An undo brings the view back byte for byte; what came since follows it.
     fn check_undo(&mut self) {
-        let Some(Event::Restored(event)) = self.world.log.last().map(|last| &last.event) else {
+        let Some(Event::ContextRestored(event)) = self.world.log.last().map(|last| &last.event)
+        else {
             return;
         };
         let to = event.to;
-        self.world.fill();
+        self.world.load_content();
         for which in 0..4 {
             let target = &targets()[usize::from(which)];
             let Some(before) = self.served.get(&(to, which)) else {
@@ -177,7 +178,7 @@ impl Trial {
             }
         }
         for (ordinal, entry) in self.world.session.transcript().entries() {
-            if entry.standing != Standing::Visible {
+            if entry.standing != Visibility::Visible {
                 continue;
             }
             let blocks = entry
@@ -202,7 +203,7 @@ impl Trial {
             .pieces()
             .iter()
             .filter_map(|piece| match piece.form {
-                Form::Placeholder(span) => Some(span),
+                PieceForm::Placeholder(span) => Some(span),
                 _ => None,
             })
             .collect();
@@ -211,7 +212,7 @@ impl Trial {
         let mut told = HashSet::new();
         let mut tokens = 0;
         for (ordinal, entry) in session.transcript().entries() {
-            if entry.standing == Standing::Collapsed {
+            if entry.standing == Visibility::Collapsed {
                 let span = session.fold_of(ordinal).map(|one| one.span.key);
                 told.insert(span.expect("a folded message has a placeholder"));
             }
@@ -232,21 +233,21 @@ impl Trial {
     fn check_promises(&self) {
         let session = &self.world.session;
         for recorded in &self.world.log {
-            let Event::ResultOffered(event) = &recorded.event else {
+            let Event::PersistDecided(event) = &recorded.event else {
                 continue;
             };
             let Some(kept) = &event.offer.kept else {
                 continue;
             };
             let stored = session.stored().in_file(&kept.file);
-            let offer = session.offers().in_file(&kept.file);
+            let offer = session.persist_decisions().in_file(&kept.file);
             let sha256 = stored.map(|stored| stored.sha256);
             let sha256 = sha256.or(offer.and_then(|offer| offer.kept.as_ref().map(|k| k.sha256)));
             assert_eq!(sha256, Some(kept.sha256), "{} leads nowhere", kept.file);
         }
         for piece in session.sealed().pieces() {
             let stored = session.stored().at(piece.message, piece.block);
-            if let (Form::Stored(_), None) = (piece.form, stored) {
+            if let (PieceForm::Stored(_), None) = (piece.form, stored) {
                 panic!("{piece:?} shows what stands for another result");
             }
         }
@@ -264,7 +265,7 @@ impl Trial {
     /// the summary is stale exactly when what it reaches to has left the view.
     fn check_memory(&self, operation: &Operation, before: Option<Ordinal>) {
         let session = &self.world.session;
-        let Some(version) = &session.notes().version else {
+        let Some(version) = &session.memory().version else {
             return;
         };
         assert!(version.covers <= version.read, "{version:?}");
@@ -285,20 +286,20 @@ impl Trial {
             let later = session.transcript().entries().filter(|(at, entry)| {
                 version.read.is_none_or(|read| *at > read)
                     && entry.standing.takes_part()
-                    && entry.kind == Kind::Ordinary
+                    && entry.kind == MessageKind::Ordinary
             });
             let tokens: u64 = later.map(|(_, entry)| u64::from(entry.size.tokens)).sum();
             assert_eq!(
-                session.notes().since_tokens,
+                session.memory().since_tokens,
                 tokens,
                 "growth counts from what was read"
             );
-            assert!(session.notes().knows(version.text.as_bytes()));
+            assert!(session.memory().knows(version.text.as_bytes()));
         }
     }
 
     /// The forms of what is pinned, as it is shown. Reasoning leaves where a provider would refuse it.
-    fn pinned(&self) -> Vec<((Ordinal, u16), Form)> {
+    fn pinned(&self) -> Vec<((Ordinal, u16), PieceForm)> {
         let session = &self.world.session;
         let pieces = session.sealed().pieces().iter();
         let pinned = pieces.filter(|piece| {
@@ -314,7 +315,7 @@ impl Trial {
     }
 
     /// What is pinned stays as it is shown, whatever the levels do.
-    fn check_pins(&self, operation: &Operation, before: &[((Ordinal, u16), Form)]) {
+    fn check_pins(&self, operation: &Operation, before: &[((Ordinal, u16), PieceForm)]) {
         let may_take = matches!(
             operation,
             Operation::Rewind(_) | Operation::Restore(_) | Operation::Work { .. }
@@ -330,8 +331,8 @@ impl Trial {
         for (place, form) in before {
             let after = now.get(place).copied();
             // The operator's words are shown the same in both of these.
-            let is_same =
-                after == Some(*form) || (*form == Form::Operator && after == Some(Form::Block));
+            let is_same = after == Some(*form)
+                || (*form == PieceForm::Operator && after == Some(PieceForm::Block));
             assert!(
                 is_same,
                 "{place:?} is pinned and was {form:?}, is {after:?}"
@@ -343,8 +344,8 @@ impl Trial {
     fn check_attachments(&self) {
         let session = &self.world.session;
         let attached = session.transcript().entries().filter(|(at, entry)| {
-            entry.kind == Kind::Attachment
-                && entry.standing == Standing::Visible
+            entry.kind == MessageKind::Attachment
+                && entry.standing == Visibility::Visible
                 && session.is_framing(*at)
                 && session.pins().within(*at).is_none()
         });
@@ -368,13 +369,13 @@ impl Trial {
     }
 
     fn check_replay(&mut self) {
-        self.world.fill();
+        self.world.load_content();
         self.check_transcript();
         let replayed = self.world.at(self.world.session.revision());
         assert_eq!(replayed, self.world.session, "replay differs");
         let loaded = self.world.loaded();
         let whole = std::mem::replace(&mut self.world.session, loaded);
-        self.world.fill();
+        self.world.load_content();
         assert_eq!(self.world.session, whole, "the snapshot differs");
     }
 }

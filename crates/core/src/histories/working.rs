@@ -1,27 +1,27 @@
 //! Working state that changes, and pins of whatever there is.
 
-use super::World;
+use super::SessionHarness;
 use crate::command::{Command, Rejection, UpdateWorkingState};
 use crate::ids::{Ordinal, Timestamp};
 use crate::working::{
-    Capability, FileState, Note, NoteKind, Pin, PinTarget, Plan, Removal, Skill, StateChange, Task,
-    TaskStatus, WorkingState,
+    Capability, FileState, Note, NoteKind, Pin, PinTarget, Plan, Skill, StateChange, Task,
+    TaskStatus, WorkingState, WorkingStateRemoval,
 };
 
-impl World {
+impl SessionHarness {
     /// Changes one part of the working state. A pin of what has left the view is refused.
     pub(super) fn work(&mut self, what: u8, which: u8) {
         let id: Box<str> = format!("k{}", which % 3).into();
         let text: Box<str> = format!("text {which}").into();
         let set = self.part(what, which, &id, &text);
-        let mut remove = Removal::default();
+        let mut remove = WorkingStateRemoval::default();
         if what % 11 == 10 {
             remove.tools.push(id.clone());
             remove.files.push("a".into());
             remove.pins.push(id);
             remove.plan = true;
         }
-        let decided = self.try_run(Command::Working(Box::new(UpdateWorkingState {
+        let decided = self.try_run(Command::UpdateWorkingState(Box::new(UpdateWorkingState {
             change: StateChange { remove, set },
             expected_revision: None,
             request: None,

@@ -2,9 +2,9 @@
 //! leaves with what, and how a list of pieces stays valid for a provider. The commands decide when.
 
 pub mod attachments;
-pub mod clear;
+pub mod clearing;
 pub mod collapse;
 pub mod compaction;
-pub mod mend;
 pub mod recovery;
+pub mod repair;
 pub mod results;

@@ -7,18 +7,18 @@ use std::collections::{BTreeSet, HashSet};
 use serde_json::{Value, json};
 
 use super::results::reference;
-use crate::event::{ContentSnipped, Event, Span, Standing};
-use crate::ids::{CallKey, Ordinal, Revision, SpanKey, Turn};
+use crate::event::{ContentSnipped, Event, Span, Visibility};
+use crate::ids::{CallKey, Ordinal, Revision, SpanKey, TurnNumber};
 use crate::message::Block;
 use crate::policy::ModelTool;
 use crate::session::{Calls, Session};
-use crate::view::{DropReason, Form, MarkerReason, Target};
+use crate::view::{DropReason, MarkerReason, PieceForm, Target};
 
 /// Something that left the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Departed {
     /// What it is.
-    pub what: What,
+    pub what: ContentRef,
     /// The event that removed it; none for a result that level 1 replaced some time ago.
     pub cause: Option<Revision>,
     /// What it had, in tokens.
@@ -27,9 +27,9 @@ pub struct Departed {
 
 /// What left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum ContentRef {
     /// A user turn, with so many messages up to this one.
-    Turn(Turn, Messages),
+    Turn(TurnNumber, Messages),
     /// Messages in a row.
     Messages(Messages),
     /// Messages for which a placeholder stands.
@@ -53,7 +53,7 @@ pub struct Messages {
 
 /// What in the view still leads to something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Handle {
+pub enum RecoveryHandle {
     /// Nothing.
     None,
     /// The reference that stands in its place.
@@ -66,7 +66,7 @@ pub enum Handle {
 
 /// A call of one of the service's tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolCall {
+pub struct ModelToolUse {
     /// The tool.
     pub tool: ModelTool,
     /// Its name for the model.
@@ -81,7 +81,7 @@ pub struct Recovery<'s> {
     session: &'s Session,
     target: &'s Target,
     /// What stands for blocks of the transcript, in its order; read when it is asked for first.
-    forms: OnceCell<Vec<((Ordinal, u16), Form)>>,
+    forms: OnceCell<Vec<((Ordinal, u16), PieceForm)>>,
     /// Calls that are shown; the same.
     calls: OnceCell<BTreeSet<CallKey>>,
 }
@@ -98,7 +98,7 @@ impl<'s> Recovery<'s> {
     }
 
     /// What stands for a block.
-    fn form_at(&self, place: (Ordinal, u16)) -> Option<Form> {
+    fn form_at(&self, place: (Ordinal, u16)) -> Option<PieceForm> {
         let forms = self.forms.get_or_init(|| {
             let pieces = self.session.sealed().pieces().iter();
             let of_block = pieces.filter(|piece| piece.form.is_of_a_block());
@@ -124,7 +124,7 @@ impl<'s> Recovery<'s> {
 
     /// What an event removed from the view, in the order of the transcript.
     pub fn removed_by(&self, event: &Event, revision: Revision) -> Vec<Departed> {
-        let departed = |(what, estimated): (What, u64)| Departed {
+        let departed = |(what, estimated): (ContentRef, u64)| Departed {
             what,
             cause: Some(revision),
             tokens: self.session.ledger().calibration.apply(estimated),
@@ -144,8 +144,8 @@ impl<'s> Recovery<'s> {
                 let spans = event.placeholders.iter();
                 self.sized(spans.map(|one| of_span(&one.span)))
             }
-            Event::Rewound(event) => self.sized(rows(event.left.iter().copied())),
-            Event::Restored(event) => {
+            Event::SessionRewound(event) => self.sized(rows(event.left.iter().copied())),
+            Event::ContextRestored(event) => {
                 let left = event.standings.iter();
                 // What a compaction had made goes with it, and was never said.
                 let left = left.filter(|(message, standing)| {
@@ -164,7 +164,7 @@ impl<'s> Recovery<'s> {
         let replaced =
             stored.filter_map(
                 |(message, block, _)| match self.form_at((message, block))? {
-                    Form::Stored(call) => Some(What::Result(call)),
+                    PieceForm::Stored(call) => Some(ContentRef::Result(call)),
                     _ => None,
                 },
             );
@@ -181,7 +181,7 @@ impl<'s> Recovery<'s> {
     /// of a row and not its end.
     pub fn parts(&self, departed: Departed, gone: bool) -> Vec<Departed> {
         let row = match departed.what {
-            What::Turn(_, row) | What::Messages(row) => row,
+            ContentRef::Turn(_, row) | ContentRef::Messages(row) => row,
             what if self.is_gone(what) == gone => return vec![departed],
             _ => return Vec::new(),
         };
@@ -193,13 +193,13 @@ impl<'s> Recovery<'s> {
         };
         let asked = |message: &Ordinal| stays(*message) != gone;
         // What the operator says belongs to no turn, and some messages never were in the view.
-        let of_turn = matches!(departed.what, What::Turn(..));
+        let of_turn = matches!(departed.what, ContentRef::Turn(..));
         let counts = |message: &Ordinal| {
             let entry = transcript.get(*message);
             entry.is_some_and(|entry| {
                 let never = matches!(
                     entry.standing,
-                    Standing::TranscriptOnly | Standing::Reemission(_)
+                    Visibility::TranscriptOnly | Visibility::Reemission(_)
                 );
                 !(never || of_turn && entry.role.is_system())
             })
@@ -221,7 +221,7 @@ impl<'s> Recovery<'s> {
     /// Each thing once, as it left last: what comes first counts. Parts of a row that left by itself
     /// later are not told apart from it.
     pub fn latest_first(&self, departed: impl IntoIterator<Item = Departed>) -> Vec<Departed> {
-        let mut seen: HashSet<What> = HashSet::new();
+        let mut seen: HashSet<ContentRef> = HashSet::new();
         let mut messages: HashSet<Ordinal> = HashSet::new();
         // Every message is looked at, so that all of them are known from then on.
         let mut any_new = |all: &mut dyn Iterator<Item = Ordinal>| {
@@ -230,11 +230,11 @@ impl<'s> Recovery<'s> {
         let mut kept = Vec::new();
         for departed in departed {
             let is_new = match departed.what {
-                What::Turn(_, row) | What::Messages(row) => {
+                ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
                     any_new(&mut (row.first.get()..=row.last.get()).map(Ordinal::new))
                 }
                 // What had left before from between its messages is not in what its placeholder leads to.
-                What::Span(span, _) => {
+                ContentRef::Span(span, _) => {
                     let placeholder = self.session.spans().placeholder(span);
                     let held = placeholder.map(|one| one.span.messages.iter().copied());
                     held.is_some_and(|mut held| any_new(&mut held))
@@ -249,61 +249,65 @@ impl<'s> Recovery<'s> {
     }
 
     /// Whether it is not in the view.
-    fn is_gone(&self, what: What) -> bool {
+    fn is_gone(&self, what: ContentRef) -> bool {
         match what {
-            What::Turn(_, row) | What::Messages(row) => {
+            ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
                 !self.session.transcript().is_visible(row.first)
             }
-            What::Span(span, _) => self.session.folds().any(|one| one.span.key == span),
-            What::Block(message, block) => match self.form_at((message, block)) {
+            ContentRef::Span(span, _) => self.session.folds().any(|one| one.span.key == span),
+            ContentRef::Block(message, block) => match self.form_at((message, block)) {
                 None
                 | Some(
-                    Form::SnippedCall(_)
-                    | Form::Marker(MarkerReason::Snipped)
-                    | Form::Dropped(DropReason::Snipped),
+                    PieceForm::SnippedCall(_)
+                    | PieceForm::Marker(MarkerReason::Snipped)
+                    | PieceForm::Dropped(DropReason::Snipped),
                 ) => true,
                 Some(_) => false,
             },
-            What::Result(call) => !matches!(
+            ContentRef::Result(call) => !matches!(
                 self.form_of(call),
-                Some(Form::Result(_) | Form::ResultWithoutMedia(_) | Form::Text(_))
+                Some(PieceForm::Result(_) | PieceForm::ResultWithoutMedia(_) | PieceForm::Text(_))
             ),
         }
     }
 
     /// What in the view leads to it.
-    pub fn handle(&self, what: What) -> Handle {
+    pub fn handle(&self, what: ContentRef) -> RecoveryHandle {
         let call = match what {
-            What::Result(call) => call,
-            What::Span(span, _) if self.is_gone(what) => return Handle::Placeholder(span),
-            _ => return Handle::None,
+            ContentRef::Result(call) => call,
+            ContentRef::Span(span, _) if self.is_gone(what) => {
+                return RecoveryHandle::Placeholder(span);
+            }
+            _ => return RecoveryHandle::None,
         };
         match self.form_of(call) {
-            Some(Form::Stored(_)) => self.reference(call).map_or(Handle::None, Handle::Reference),
-            Some(_) if self.shows_call(call) => Handle::CallId(self.wire_id(call)),
-            _ => Handle::None,
+            Some(PieceForm::Stored(_)) => self
+                .reference(call)
+                .map_or(RecoveryHandle::None, RecoveryHandle::Reference),
+            Some(_) if self.shows_call(call) => RecoveryHandle::CallId(self.wire_id(call)),
+            _ => RecoveryHandle::None,
         }
     }
 
     /// The call with which the model reads it; none when the policy does not give it the tool.
-    pub fn tool_call(&self, what: What) -> Option<ToolCall> {
+    pub fn tool_call(&self, what: ContentRef) -> Option<ModelToolUse> {
         let (tool, input) = match what {
-            What::Turn(_, row) | What::Messages(row) if row.first < row.last => {
+            ContentRef::Turn(_, row) | ContentRef::Messages(row) if row.first < row.last => {
                 let input = json!({"first": number(row.first), "last": number(row.last)});
                 (ModelTool::ReadTranscript, input)
             }
-            What::Turn(_, Messages { first, .. })
-            | What::Messages(Messages { first, .. })
-            | What::Block(first, _) => {
+            ContentRef::Turn(_, Messages { first, .. })
+            | ContentRef::Messages(Messages { first, .. })
+            | ContentRef::Block(first, _) => {
                 let id = self.session.transcript().get(first)?.id;
                 let input = json!({"message_id": id.to_string()});
                 (ModelTool::ReadTranscript, input)
             }
-            What::Span(span, _) => {
+            ContentRef::Span(span, _) => {
                 let input = json!({"collapse_id": span.to_string()});
                 (ModelTool::ReadTranscript, input)
             }
-            What::Result(call) => {
+            ContentRef::Result(call) => {
                 let input = match self.reference(call) {
                     Some(reference) => json!({"reference": reference}),
                     None => json!({"tool_use_id": self.unique_id(call)}),
@@ -312,7 +316,7 @@ impl<'s> Recovery<'s> {
             }
         };
         let name = self.session.policy().model_tools.name_of(tool)?;
-        Some(ToolCall { tool, name, input })
+        Some(ModelToolUse { tool, name, input })
     }
 
     /// The revision whose view has it, when an undo brings it back.
@@ -327,12 +331,12 @@ impl<'s> Recovery<'s> {
     }
 
     /// The result that stands where a call's result stood: after an undo it may answer another call.
-    fn result_of(&self, call: CallKey) -> What {
-        let answers = self.form_of(call).and_then(Form::answers);
-        What::Result(answers.unwrap_or(call))
+    fn result_of(&self, call: CallKey) -> ContentRef {
+        let answers = self.form_of(call).and_then(PieceForm::answers);
+        ContentRef::Result(answers.unwrap_or(call))
     }
 
-    fn form_of(&self, call: CallKey) -> Option<Form> {
+    fn form_of(&self, call: CallKey) -> Option<PieceForm> {
         self.form_at(self.place(call)?)
     }
 
@@ -358,7 +362,7 @@ impl<'s> Recovery<'s> {
         }
     }
 
-    fn snipped(&self, event: &ContentSnipped) -> Vec<(What, u64)> {
+    fn snipped(&self, event: &ContentSnipped) -> Vec<(ContentRef, u64)> {
         let starts = self.session.turns().starts();
         let mut left: BTreeSet<Ordinal> = event.messages.iter().copied().collect();
         let mut found = Vec::new();
@@ -378,7 +382,7 @@ impl<'s> Recovery<'s> {
                     count: crate::view::count(inside.len()),
                 };
                 let tokens = inside.iter().map(|message| self.size(*message)).sum();
-                found.push((What::Turn(*turn, row), tokens));
+                found.push((ContentRef::Turn(*turn, row), tokens));
                 left.retain(|message| !inside.contains(message));
             }
         }
@@ -388,8 +392,8 @@ impl<'s> Recovery<'s> {
     }
 
     /// What stands, or stood, in a block.
-    fn block(&self, (message, block): (Ordinal, u16)) -> What {
-        let call = self.form_at((message, block)).and_then(Form::answers);
+    fn block(&self, (message, block): (Ordinal, u16)) -> ContentRef {
+        let call = self.form_at((message, block)).and_then(PieceForm::answers);
         let calls = self.session.calls();
         let call = call.or_else(|| {
             let mut all = calls
@@ -397,10 +401,10 @@ impl<'s> Recovery<'s> {
                 .filter(|(_, call)| call.original == Some((message, block)));
             all.next().map(|(key, _)| key)
         });
-        call.map_or(What::Block(message, block), What::Result)
+        call.map_or(ContentRef::Block(message, block), ContentRef::Result)
     }
 
-    fn sized(&self, found: impl IntoIterator<Item = What>) -> Vec<(What, u64)> {
+    fn sized(&self, found: impl IntoIterator<Item = ContentRef>) -> Vec<(ContentRef, u64)> {
         let sized = |what| (what, self.tokens(what));
         found.into_iter().map(sized).collect()
     }
@@ -411,22 +415,22 @@ impl<'s> Recovery<'s> {
     }
 
     /// The estimated tokens of something; of messages, all in the row.
-    fn tokens(&self, what: What) -> u64 {
+    fn tokens(&self, what: ContentRef) -> u64 {
         match what {
-            What::Turn(_, row) | What::Messages(row) => {
+            ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
                 let numbers = row.first.get()..=row.last.get();
                 numbers.map(|number| self.size(Ordinal::new(number))).sum()
             }
-            What::Span(span, _) => {
+            ContentRef::Span(span, _) => {
                 let placeholder = self.session.spans().placeholder(span);
                 placeholder.map_or(0, |one| u64::from(one.span.freed) + u64::from(one.tokens))
             }
-            What::Block(message, block) => {
+            ContentRef::Block(message, block) => {
                 let found = self.session.transcript().block(message, block);
                 let counter = self.session.counter_of(message);
                 found.map_or(0, |block: &Block| counter.block(block).into())
             }
-            What::Result(call) => {
+            ContentRef::Result(call) => {
                 let call = self.session.calls().get(call);
                 call.map_or(0, |call| call.result_tokens.into())
             }
@@ -435,13 +439,13 @@ impl<'s> Recovery<'s> {
 }
 
 /// The messages of a span.
-fn of_span(span: &Span) -> What {
+fn of_span(span: &Span) -> ContentRef {
     let messages = Messages {
         first: span.first(),
         last: span.last(),
         count: crate::view::count(span.messages.len()),
     };
-    What::Span(span.key, messages)
+    ContentRef::Span(span.key, messages)
 }
 
 /// A message's number, as the model's tools count.
@@ -450,7 +454,7 @@ fn number(message: Ordinal) -> u64 {
 }
 
 /// Messages as rows of neighbours.
-fn rows(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = What> {
+fn rows(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = ContentRef> {
     let mut rows: Vec<Messages> = Vec::new();
     for message in messages {
         match rows.last_mut() {
@@ -465,7 +469,7 @@ fn rows(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = What> {
             }),
         }
     }
-    rows.into_iter().map(What::Messages)
+    rows.into_iter().map(ContentRef::Messages)
 }
 
 /// Returns the call that an id in the view leads to, and the number of calls of a tool that this takes: one, or two for

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use sha2::{Digest as _, Sha256};
 
 use crate::codec;
-pub use crate::event::{Kept, Stored, Verdict, only_text};
+pub use crate::event::{StoredResult, UnboundResult, Verdict, only_text};
 use crate::ids::{CallKey, SessionKey};
 use crate::json;
 use crate::message::{Block, ResultContent, ToolResult};
@@ -51,30 +51,32 @@ pub fn is_json_file(file: &str) -> bool {
 
 /// Why a result is left alone, whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exempt {
+pub enum ExemptReason {
     /// It says nothing.
     Empty,
     /// It holds a picture.
-    Picture,
+    Image,
     /// It is a replacement already.
     Replacement,
 }
 
 /// Why a result is left alone, whatever its size; `is_known` tells replacements of the session.
-pub fn exemption(result: &ToolResult, is_known: impl Fn(&str) -> bool) -> Option<Exempt> {
+pub fn exemption(result: &ToolResult, is_known: impl Fn(&str) -> bool) -> Option<ExemptReason> {
     match &result.content {
-        ResultContent::None => Some(Exempt::Empty),
-        ResultContent::Text(text) if text.trim().is_empty() => Some(Exempt::Empty),
-        ResultContent::Text(text) => is_replacement(text, is_known).then_some(Exempt::Replacement),
+        ResultContent::None => Some(ExemptReason::Empty),
+        ResultContent::Text(text) if text.trim().is_empty() => Some(ExemptReason::Empty),
+        ResultContent::Text(text) => {
+            is_replacement(text, is_known).then_some(ExemptReason::Replacement)
+        }
         ResultContent::Blocks(blocks) => {
             let is_media = |block: &Block| matches!(block, Block::Media(_));
             if blocks.iter().any(is_media) {
-                return Some(Exempt::Picture);
+                return Some(ExemptReason::Image);
             }
             let is_blank = blocks.iter().all(Block::is_blank);
             match only_text(&result.content) {
-                _ if is_blank => Some(Exempt::Empty),
-                Some(text) => is_replacement(text, is_known).then_some(Exempt::Replacement),
+                _ if is_blank => Some(ExemptReason::Empty),
+                Some(text) => is_replacement(text, is_known).then_some(ExemptReason::Replacement),
                 None => None,
             }
         }
@@ -96,11 +98,11 @@ pub fn verdict(
     is_known: impl Fn(&str) -> bool,
 ) -> Verdict {
     match exemption(result, is_known) {
-        Some(Exempt::Replacement) => return Verdict::Replacement,
+        Some(ExemptReason::Replacement) => return Verdict::Replacement,
         // The line is what a provider needs, whether the level is on or not.
-        Some(Exempt::Empty) => return Verdict::Empty,
+        Some(ExemptReason::Empty) => return Verdict::Empty,
         _ if !policy.enabled => return Verdict::Disabled,
-        Some(Exempt::Picture) => return Verdict::Picture,
+        Some(ExemptReason::Image) => return Verdict::Image,
         None => {}
     }
     match limit(policy, tool, own) {
@@ -135,14 +137,14 @@ pub fn limit(policy: &ToolResultPolicy, tool: &str, own: Option<ToolResultRule>)
 
 /// The session whose files are named, and the command's own salt.
 #[derive(Debug, Clone, Copy)]
-pub struct Names<'a> {
+pub struct FileNamer<'a> {
     /// The session.
     pub session: &'a SessionKey,
-    /// [`crate::command::Context::file_salt`].
+    /// [`crate::command::DecisionContext::file_salt`].
     pub salt: u64,
 }
 
-impl Names<'_> {
+impl FileNamer<'_> {
     /// The first bytes of the digest, which tell a command's files apart, changed by the salt, which tells commands
     /// apart.
     fn tag(&self, sha256: &[u8; 32]) -> u64 {
@@ -151,12 +153,22 @@ impl Names<'_> {
 }
 
 /// Stores a result under a preview.
-pub fn persist(names: Names<'_>, policy: &Policy, call: CallKey, result: &ToolResult) -> Stored {
+pub fn persist(
+    names: FileNamer<'_>,
+    policy: &Policy,
+    call: CallKey,
+    result: &ToolResult,
+) -> StoredResult {
     keep(names, policy, call, result).of(call, false)
 }
 
 /// The same for whatever `owner` the file is named after: a call, or an offer.
-pub fn keep(names: Names<'_>, policy: &Policy, owner: impl Display, result: &ToolResult) -> Kept {
+pub fn keep(
+    names: FileNamer<'_>,
+    policy: &Policy,
+    owner: impl Display,
+    result: &ToolResult,
+) -> UnboundResult {
     store(names, policy, owner, result, |reference, content| {
         let policy = &policy.tool_results;
         let preview = preview(content, policy.preview_chars as usize, policy.preview_mode);
@@ -176,12 +188,12 @@ pub fn keep(names: Names<'_>, policy: &Policy, owner: impl Display, result: &Too
 
 /// Stores a result that is to be cleared, so that the model can still find it.
 pub fn save(
-    names: Names<'_>,
+    names: FileNamer<'_>,
     policy: &Policy,
     call: CallKey,
     result: &ToolResult,
     read_tool: &str,
-) -> Stored {
+) -> StoredResult {
     let kept = store(names, policy, call, result, |reference, _| {
         format!("{TAG}Tool result saved to: {reference}\n\nUse {read_tool} to view{END}")
     });
@@ -189,12 +201,12 @@ pub fn save(
 }
 
 fn store(
-    names: Names<'_>,
+    names: FileNamer<'_>,
     policy: &Policy,
     owner: impl Display,
     result: &ToolResult,
     text: impl FnOnce(&str, &str) -> String,
-) -> Kept {
+) -> UnboundResult {
     let content = file_content(result);
     let sha256: [u8; 32] = Sha256::digest(content.as_bytes()).into();
     let ending = if is_json(result) { "json" } else { "txt" };
@@ -203,7 +215,7 @@ fn store(
     let reference = reference(template, names.session, &file);
     let text = text(&reference, &content);
     let counter = policy.counter();
-    Kept {
+    UnboundResult {
         file: file.into(),
         sha256,
         bytes: content.len() as u64,
@@ -313,7 +325,7 @@ fn as_json(blocks: &[Block]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::Extra;
+    use crate::json::UnknownFields;
     use crate::policy::Policy;
 
     fn result(text: &str) -> ToolResult {
@@ -321,7 +333,7 @@ mod tests {
             tool_use_id: "x".into(),
             content: ResultContent::Text(text.into()),
             is_error: None,
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         }
     }
 
@@ -362,7 +374,7 @@ mod tests {
         let policy = &all.tool_results;
         let text = "x".repeat(60_000);
         let stored = persist(
-            Names {
+            FileNamer {
                 session: &key(),
                 salt: 0,
             },
@@ -380,7 +392,7 @@ mod tests {
         assert_eq!(&*stored.text, expected);
         assert_eq!(
             exemption(&result(&stored.text), |_| false),
-            Some(Exempt::Replacement)
+            Some(ExemptReason::Replacement)
         );
         let reference = reference(&policy.reference_template, &key(), &stored.file);
         let template = &policy.reference_template;
@@ -394,7 +406,7 @@ mod tests {
     #[test]
     fn a_replacement_counts_characters_and_not_bytes() {
         let stored = persist(
-            Names {
+            FileNamer {
                 session: &key(),
                 salt: 0,
             },
@@ -409,10 +421,13 @@ mod tests {
 
     #[test]
     fn what_is_left_alone() {
-        assert_eq!(exemption(&result(" \n"), |_| false), Some(Exempt::Empty));
+        assert_eq!(
+            exemption(&result(" \n"), |_| false),
+            Some(ExemptReason::Empty)
+        );
         assert_eq!(
             exemption(&result("known"), |t| t == "known"),
-            Some(Exempt::Replacement)
+            Some(ExemptReason::Replacement)
         );
         let talks = format!("{TAG}{}", "x".repeat(5_000));
         assert_eq!(exemption(&result(&talks), |_| false), None);

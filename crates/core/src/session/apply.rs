@@ -6,25 +6,26 @@ use std::sync::Arc;
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, Calls};
 use super::compaction::{Boundary, Compactions};
-use super::notes::Notes;
-use super::offers::Offers;
-use super::requests::{Answered, Requests};
+use super::persist_decisions::PersistDecisions;
+use super::requests::{AnsweredRequest, Requests};
+use super::session_memory::SessionMemory;
 use super::spans::Spans;
 use super::state::first_words;
 use super::stored::StoredResults;
-use super::transcript::{Entry, Transcript};
+use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
-use super::working::Working;
-use super::{About, Growth, LastServed, PromptCache, Session, WaitsFor};
+use super::working::SessionWorkingState;
+use super::{About, LastServed, PromptCache, Session, SnipGrowth, WaitsFor};
 use crate::event::{
-    Appended, CallState, Compacted, ContentSnipped, Event, MessagesAppended, Pairing, Pending,
-    PolicyChanged, Recorded, Restored, ResultSize, Rewound, SessionCreated, SessionUpdated,
-    SpansCollapsed, Standing, Stored, ViewServed, settle,
+    AppendedMessage, CallState, CompactionFinished, ContentSnipped, ContextRestored, Event,
+    MessagesAppended, Pairing, PendingMessage, PolicyChanged, RecordedEvent, ResultSize,
+    SessionCreated, SessionRewound, SessionUpdated, SpansCollapsed, StoredResult, ViewServed,
+    Visibility, settle,
 };
 use crate::ids::{CallKey, CompactionKey, Ordinal, Revision, SessionKey, Timestamp};
-use crate::message::{Block, Digest, Kind, Message, Role};
-use crate::tokens::{Calibration, Ledger, Size};
-use crate::view::{Form, LayoutChange, Sealed};
+use crate::message::{Block, Digest, Message, MessageKind, Role};
+use crate::tokens::{Calibration, Size, TokenLedger};
+use crate::view::{LayoutChange, PieceForm, Sealed};
 use crate::working::Pins;
 
 /// How many calls are looked at for the one that the last message answers.
@@ -69,21 +70,21 @@ impl Session {
             calls: Calls::default(),
             stored: StoredResults::default(),
             spans: Spans::default(),
-            notes: Notes::default(),
+            memory: SessionMemory::default(),
             compactions: Compactions::default(),
-            offers: Offers::default(),
+            persist_decisions: PersistDecisions::default(),
             pending: Vec::new(),
             sealed: Sealed::default(),
             cache_edits: CacheEdits::default(),
-            ledger: Ledger::default(),
+            ledger: TokenLedger::default(),
             requests: Requests::default(),
             last_served: LastServed::default(),
             last_reemitted: None,
             last_response: None,
-            since_snip: Growth::default(),
+            since_snip: SnipGrowth::default(),
             view_changes: Vec::new(),
             prompt_cache: PromptCache::default(),
-            working: Working::default(),
+            working: SessionWorkingState::default(),
             pins: Pins::default(),
         };
         if let Some(request) = &event.request {
@@ -95,7 +96,7 @@ impl Session {
     /// Folds a whole log.
     pub fn replay(
         key: SessionKey,
-        log: impl IntoIterator<Item = Recorded>,
+        log: impl IntoIterator<Item = RecordedEvent>,
     ) -> Result<Self, ReplayError> {
         let mut log = log.into_iter();
         let first = log.next().ok_or(ReplayError::Empty)?;
@@ -110,7 +111,7 @@ impl Session {
     }
 
     /// Folds one event in.
-    pub fn apply(&mut self, recorded: &Recorded) -> Result<(), ReplayError> {
+    pub fn apply(&mut self, recorded: &RecordedEvent) -> Result<(), ReplayError> {
         self.revision = self.revision.plus(1);
         self.about.modified = recorded.at;
         let change = recorded.event.change_kind();
@@ -154,25 +155,26 @@ impl Session {
                 self.compaction_ends(event.key, recorded.at);
                 self.compacted(event);
             }
-            Event::MemoryStarted(_) => self.notes.started(recorded.at),
+            Event::MemoryUpdateStarted(_) => self.memory.started(recorded.at),
             Event::MemoryUpdated(event) => {
-                self.notes.updated(recorded.at, event);
-                self.notes.count_from(self.memory_since(event.read));
+                self.memory.updated(recorded.at, event);
+                self.memory.count_from(self.memory_since(event.read));
             }
-            Event::MemoryFailed(event) => self.notes.failed(recorded.at, event),
-            Event::MemoryFiled(_) => self.notes.filed(),
+            Event::MemoryUpdateFailed(event) => self.memory.failed(recorded.at, event),
+            Event::MemoryFiled(_) => self.memory.filed(),
             Event::WorkingStateUpdated(event) => {
                 self.working.updated(self.revision, &event.change);
                 self.pins = Pins::of(&self.working.state, &self.transcript);
                 self.keep_pinned_in_cache();
             }
-            Event::Restored(event) => self.restored(event),
-            Event::Rewound(event) => self.rewound(event),
+            Event::ContextRestored(event) => self.restored(event),
+            Event::SessionRewound(event) => self.rewound(event),
             Event::PolicyChanged(event) => self.policy_changed(event),
-            Event::ResultOffered(event) => {
-                self.offers.insert(event.offer.clone(), event.forgotten);
+            Event::PersistDecided(event) => {
+                self.persist_decisions
+                    .insert(event.offer.clone(), event.forgotten);
             }
-            Event::OffersSettled(event) => self.offers.settle(&event.offers),
+            Event::PersistDecisionsConsumed(event) => self.persist_decisions.settle(&event.offers),
         }
         self.about.epoch = self.sealed.epoch();
         self.about.waits_for = self.waits_for();
@@ -203,7 +205,7 @@ impl Session {
     }
 
     fn remember(&mut self, request: &crate::event::RequestStamp, at: Timestamp) {
-        let answered = Answered {
+        let answered = AnsweredRequest {
             digest: request.digest,
             revision: self.revision,
             at,
@@ -242,10 +244,10 @@ impl Session {
         }
     }
 
-    fn append(&mut self, appended: &Appended) {
+    fn append(&mut self, appended: &AppendedMessage) {
         let message = &appended.message;
-        let visible = appended.standing == Standing::Visible;
-        let entry = Entry {
+        let visible = appended.standing == Visibility::Visible;
+        let entry = TranscriptEntry {
             id: message.id,
             revision: self.revision,
             digest: Digest::of_message(message),
@@ -264,13 +266,13 @@ impl Session {
         let ordinal = self.transcript.push(entry, message);
         self.describe(message);
         self.last_reemitted = match appended.standing {
-            Standing::Reemission(of) => Some(of),
+            Visibility::Reemission(of) => Some(of),
             _ => None,
         };
         if visible {
             let calls = message.blocks.iter().filter(|block| block.is_call());
             let calls = crate::view::count(calls.count());
-            self.notes.grow(appended.size.tokens, calls);
+            self.memory.grow(appended.size.tokens, calls);
             self.since_snip.messages += 1;
             self.since_snip.tokens += u64::from(appended.size.tokens);
         }
@@ -297,12 +299,12 @@ impl Session {
         for (block, content) in (0_u16..).zip(&message.blocks) {
             if let (Role::Assistant, Block::ToolUse(call)) = (message.role, content) {
                 let key = self.calls.push(ordinal, block, call);
-                self.offers.bind(&call.id, key);
+                self.persist_decisions.bind(&call.id, key);
             }
         }
         self.answer(ordinal, message);
         for size in sizes {
-            let of_message = |item: &&Pending| item.message == ordinal;
+            let of_message = |item: &&PendingMessage| item.message == ordinal;
             let answered = self.pending.last().filter(of_message).and_then(|item| {
                 let of_block = |(block, _): &&(u16, Option<Pairing>)| *block == size.block;
                 item.blocks.iter().find(of_block)?.1
@@ -337,7 +339,7 @@ impl Session {
             blocks.push((block, pairing));
         }
         if !blocks.is_empty() {
-            self.pending.push(Pending {
+            self.pending.push(PendingMessage {
                 message: ordinal,
                 blocks,
             });
@@ -347,7 +349,7 @@ impl Session {
     /// Whom the session waits for, by its last visible message that is not the operator's.
     fn waits_for(&self) -> WaitsFor {
         let mut latest = self.transcript.entries().rev().filter(|(_, entry)| {
-            entry.standing == Standing::Visible
+            entry.standing == Visibility::Visible
                 && !entry.role.is_system()
                 && !entry.kind.is_framing()
         });
@@ -411,12 +413,16 @@ impl Session {
     fn served(&mut self, event: &ViewServed) {
         self.prompt_cache.since.get_or_insert(self.about.modified);
         for piece in &event.pieces {
-            if let Form::Interrupted(call) = piece.form {
+            if let PieceForm::Interrupted(call) = piece.form {
                 self.calls.set(call, CallState::Interrupted);
             }
         }
-        if event.pieces.iter().any(|piece| piece.form == Form::Nudge) {
-            self.since_snip = Growth::default();
+        if event
+            .pieces
+            .iter()
+            .any(|piece| piece.form == PieceForm::Nudge)
+        {
+            self.since_snip = SnipGrowth::default();
         }
         settle(&mut self.pending, &event.pieces);
         self.sealed.extend(&event.pieces, &self.transcript);
@@ -427,7 +433,7 @@ impl Session {
         };
     }
 
-    fn keep_stored(&mut self, results: &[Stored]) {
+    fn keep_stored(&mut self, results: &[StoredResult]) {
         for stored in results {
             let call = self.calls.get(stored.call);
             if let Some(place) = call.and_then(|call| call.result().or(call.original)) {
@@ -449,7 +455,7 @@ impl Session {
     }
 
     fn snipped(&mut self, event: &ContentSnipped) {
-        self.since_snip = Growth::default();
+        self.since_snip = SnipGrowth::default();
         self.resize(&event.sizes);
         self.sealed.change(&event.change, &self.transcript);
         for ordinal in &event.messages {
@@ -459,12 +465,12 @@ impl Session {
             let what = entry.counts_as();
             let nothing = Size::default();
             self.ledger.resize(*ordinal, what, entry.size, nothing);
-            self.transcript.stand(*ordinal, Standing::Snipped);
+            self.transcript.stand(*ordinal, Visibility::Snipped);
         }
         for call in &event.gone {
             self.calls.set(*call, CallState::Gone);
         }
-        let stays = |item: &Pending| !event.messages.contains(&item.message);
+        let stays = |item: &PendingMessage| !event.messages.contains(&item.message);
         self.pending.retain(stays);
         self.last_reemitted = None;
     }
@@ -480,9 +486,9 @@ impl Session {
                 continue;
             };
             let before = (entry.counts_as(), entry.size);
-            self.transcript.stand(*ordinal, Standing::Collapsed);
+            self.transcript.stand(*ordinal, Visibility::Collapsed);
             let after = sizes.remove(ordinal).unwrap_or_default();
-            let counts_as = (Kind::Summary, Role::User);
+            let counts_as = (MessageKind::Summary, Role::User);
             self.ledger.exchange(*ordinal, before, (counts_as, after));
             self.transcript.resize(*ordinal, after);
         }
@@ -493,15 +499,15 @@ impl Session {
         self.last_reemitted = None;
     }
 
-    fn compacted(&mut self, event: &Compacted) {
+    fn compacted(&mut self, event: &CompactionFinished) {
         let reported = event.usage.total_tokens();
         self.about.reported_tokens = self.about.reported_tokens.saturating_add(reported);
         let mark = self.transcript.next();
         let mut summary = None;
         for appended in &event.messages {
             let message = &appended.message;
-            let visible = appended.standing == Standing::Visible;
-            let entry = Entry {
+            let visible = appended.standing == Visibility::Visible;
+            let entry = TranscriptEntry {
                 id: message.id,
                 revision: self.revision,
                 digest: Digest::of_message(message),
@@ -513,28 +519,28 @@ impl Session {
                 content: visible.then(|| Arc::clone(message)),
             };
             let ordinal = self.transcript.push(entry, message);
-            if message.kind == Kind::Summary {
+            if message.kind == MessageKind::Summary {
                 summary = Some(ordinal);
             } else if visible {
                 self.answer(ordinal, message);
             }
         }
         for message in &event.leaving {
-            self.transcript.stand(*message, Standing::Compacted);
+            self.transcript.stand(*message, Visibility::Compacted);
         }
         for call in &event.gone {
             self.calls.set(*call, CallState::Gone);
         }
-        let stays = |item: &Pending| event.leaving.binary_search(&item.message).is_err();
+        let stays = |item: &PendingMessage| event.leaving.binary_search(&item.message).is_err();
         self.pending.retain(stays);
         self.sealed.change(&event.change, &self.transcript);
         self.ledger = event.ledger.clone();
-        self.since_snip = Growth::default();
+        self.since_snip = SnipGrowth::default();
         self.last_reemitted = None;
         let boundary = Boundary {
             revision: self.revision,
             key: event.key,
-            asked: event.asked,
+            trigger: event.trigger,
             strategy: event.strategy,
             at: self.about.modified,
             mark,
@@ -551,7 +557,7 @@ impl Session {
         self.compactions.finished(boundary, threshold);
     }
 
-    fn restored(&mut self, event: &Restored) {
+    fn restored(&mut self, event: &ContextRestored) {
         self.compactions.restored();
         for (ordinal, standing) in &event.standings {
             self.transcript.stand(*ordinal, *standing);
@@ -577,22 +583,22 @@ impl Session {
             .change(&LayoutChange::default(), &self.transcript);
     }
 
-    fn rewound(&mut self, event: &Rewound) {
+    fn rewound(&mut self, event: &SessionRewound) {
         self.sealed.change(&event.change, &self.transcript);
         for left in &event.left {
-            self.transcript.stand(*left, Standing::Rewound);
+            self.transcript.stand(*left, Visibility::Rewound);
         }
         let interrupted: Vec<CallKey> = self
             .sealed
             .pieces()
             .iter()
             .filter_map(|piece| match piece.form {
-                Form::Interrupted(call) => Some(call),
+                PieceForm::Interrupted(call) => Some(call),
                 _ => None,
             })
             .collect();
         self.calls.rewind(event.to, &interrupted);
-        let stays = |item: &Pending| event.left.binary_search(&item.message).is_err();
+        let stays = |item: &PendingMessage| event.left.binary_search(&item.message).is_err();
         self.pending.retain(stays);
         self.last_reemitted = None;
         self.ledger = event.ledger.clone();

@@ -1,13 +1,13 @@
 //! The effect of responses and of view-changing events on the prompt cache.
 
 use super::Session;
-use super::prompt_cache::{CacheReport, Drift, Held, PromptCache, ViewChange};
+use super::prompt_cache::{CacheReport, CachedRequest, Drift, PromptCache, ViewChange};
 use crate::event::{ChangeKind, Event};
 use crate::ids::{Ordinal, Revision, Timestamp};
-use crate::view::{Form, LayoutChange, Piece, Target, count, shown_tokens};
+use crate::view::{LayoutChange, Piece, PieceForm, Target, count, shown_tokens};
 
 /// What a change of the view finds.
-pub(super) struct Before {
+pub(super) struct CacheBaseline {
     /// The pieces that the cache holds.
     held: Vec<Piece>,
     /// The estimated tokens of everything visible.
@@ -91,7 +91,7 @@ impl Session {
         cache.total_invalidated += report.invalidated;
         cache.total_saved += calibration.apply(cache.saving);
         cache.drift = None;
-        cache.held = Held {
+        cache.held = CachedRequest {
             target: self.last_served.target.clone(),
             pieces: count(self.sealed.pieces().len()),
             tokens: self.ledger.all.total(),
@@ -100,19 +100,19 @@ impl Session {
     }
 
     /// What a view-changing event finds; it is to be asked before the event is applied.
-    pub(super) fn before_change(&self) -> Before {
-        Before {
+    pub(super) fn before_change(&self) -> CacheBaseline {
+        CacheBaseline {
             held: self.prompt_cache.pieces(self.sealed.pieces()),
             tokens: self.ledger.all.total(),
         }
     }
 
     /// A view-changing event was applied.
-    pub(super) fn after_change(&mut self, event: &Event, kind: ChangeKind, before: &Before) {
+    pub(super) fn after_change(&mut self, event: &Event, kind: ChangeKind, before: &CacheBaseline) {
         let cache = &mut self.prompt_cache;
         cache.saving = match event {
-            Event::PolicyChanged(_) | Event::Rewound(_) => cache.saving,
-            Event::Restored(event) => {
+            Event::PolicyChanged(_) | Event::SessionRewound(_) => cache.saving,
+            Event::ContextRestored(event) => {
                 let earlier = |change: &&ViewChange| change.revision <= event.to;
                 let last = self.view_changes.iter().rfind(earlier);
                 last.map_or(0, |change| change.saving)
@@ -176,14 +176,14 @@ impl Session {
         &self,
         part_of: impl Fn(usize, &Piece) -> Option<usize>,
     ) -> [u64; N] {
-        let mut shares: Vec<(Ordinal, Share)> = Vec::new();
+        let mut shares: Vec<(Ordinal, PieceShare)> = Vec::new();
         for (index, piece) in self.sealed.pieces().iter().enumerate() {
             // A placeholder has what its messages have left.
-            let folds = matches!(piece.form, Form::Placeholder(_));
+            let folds = matches!(piece.form, PieceForm::Placeholder(_));
             if (piece.form.is_of_a_block() || folds) && piece.form.is_shown() {
                 shares.push((
                     piece.message,
-                    Share {
+                    PieceShare {
                         part: part_of(index, piece),
                         result: self.result_tokens_of(piece),
                     },
@@ -212,7 +212,7 @@ impl Session {
 
 /// A piece's share of its message.
 #[derive(Clone, Copy)]
-struct Share {
+struct PieceShare {
     /// The part that it counts for.
     part: Option<usize>,
     /// Its tokens, when it stands for a result.
@@ -221,7 +221,7 @@ struct Share {
 
 /// Shares the tokens of a message out among the parts that its pieces count for.
 fn share_out<const N: usize>(
-    pieces: &[(Ordinal, Share)],
+    pieces: &[(Ordinal, PieceShare)],
     message_tokens: u64,
     tokens: &mut [u64; N],
 ) {

@@ -266,7 +266,7 @@ mod tests {
             id: id.into(),
             name: "Read".into(),
             input: crate::message::ToolInput::Text("".into()),
-            extra: crate::json::Extra::default(),
+            extra: crate::json::UnknownFields::default(),
         }
     }
 

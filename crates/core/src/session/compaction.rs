@@ -2,8 +2,9 @@
 //! may start by themselves.
 
 use crate::event::{
-    Asked, Attached, CompactionFailed, CompactionShortened, CompactionStarted, Dropped, HookCall,
-    HookCalled, Hooks, RequestStamp, Strategy, SummaryPrepared, WhyFailed,
+    AttachmentRecord, CompactionFailed, CompactionFailureReason, CompactionHooks,
+    CompactionShortened, CompactionStarted, DroppedContent, HookCall, HookCalled, RequestStamp,
+    Strategy, SummaryPrepared, Trigger,
 };
 use crate::ids::{CompactionKey, Ordinal, Revision, Timestamp};
 use crate::message::Usage;
@@ -11,11 +12,11 @@ use crate::view::LayoutChange;
 
 /// A compaction that is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningCompaction {
     /// Which.
     pub key: CompactionKey,
     /// Who asked for it.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// How the summary is to be made.
     pub strategy: Strategy,
     /// When it began.
@@ -35,14 +36,14 @@ pub struct Running {
     /// How often its input was made shorter.
     pub attempt: u32,
     /// What its input does not have any more.
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DroppedContent>,
     /// What hooks did about it and want of it.
-    pub hooks: Hooks,
+    pub hooks: CompactionHooks,
     /// The request that asked for it; its outcome will answer that.
     pub request: Option<RequestStamp>,
 }
 
-impl Running {
+impl RunningCompaction {
     /// Whether the caller's own model writes the summary.
     pub fn is_delegated(&self) -> bool {
         self.strategy == Strategy::Delegated
@@ -58,7 +59,7 @@ impl Running {
 
 /// A summary that was written ahead of its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedSummary {
     /// The compaction that it is for.
     pub key: CompactionKey,
     /// The messages that it summarises, in order.
@@ -74,11 +75,11 @@ pub struct Prepared {
     /// What that model reported.
     pub usage: Usage,
     /// What was not in its input.
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DroppedContent>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
     /// What hooks did about it and want of it.
-    pub hooks: Hooks,
+    pub hooks: CompactionHooks,
 }
 
 /// What a compaction left.
@@ -89,7 +90,7 @@ pub struct Boundary {
     /// The compaction.
     pub key: CompactionKey,
     /// Who asked for it.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// How the summary was made.
     pub strategy: Strategy,
     /// When.
@@ -109,7 +110,7 @@ pub struct Boundary {
     /// The view after.
     pub after_tokens: u64,
     /// What was attached, or found no room.
-    pub attached: Vec<Attached>,
+    pub attached: Vec<AttachmentRecord>,
     /// The tools that the model had found until then.
     pub discovered: Vec<Box<str>>,
 }
@@ -118,7 +119,7 @@ pub struct Boundary {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Compactions {
     /// The one that is under way.
-    pub running: Option<Running>,
+    pub running: Option<RunningCompaction>,
     /// Those that took effect, oldest first.
     pub boundaries: Vec<Boundary>,
     /// Automatic attempts that failed in a row.
@@ -130,7 +131,7 @@ pub struct Compactions {
     /// The number of the next.
     pub next: u32,
     /// A summary that waits for its time.
-    pub prepared: Option<Prepared>,
+    pub prepared: Option<PreparedSummary>,
     /// Whether one could not be written ahead; none is tried again before the next compaction.
     pub ahead_failed: bool,
     /// Whether a hook's veto holds automatic ones back until a person speaks.
@@ -157,9 +158,9 @@ impl Compactions {
         let prepared = self.prepared.as_ref();
         let asked = prepared.filter(|prepared| prepared.key == event.key);
         let hooks = asked.map(|prepared| prepared.hooks.clone());
-        self.running = Some(Running {
+        self.running = Some(RunningCompaction {
             key: event.key,
-            asked: event.asked,
+            trigger: event.trigger,
             strategy: event.strategy,
             at,
             expires: event.expires,
@@ -178,12 +179,12 @@ impl Compactions {
     pub(super) fn failed(&mut self, event: &CompactionFailed) {
         let ahead = self.end(event.key).is_some_and(|ended| ended.ahead);
         let vetoed = event.hooks.last().is_some_and(HookCall::is_veto);
-        self.vetoed |= vetoed && event.asked == Asked::Auto;
+        self.vetoed |= vetoed && event.trigger == Trigger::Auto;
         self.prepared.take_if(|prepared| prepared.key == event.key);
         if ahead {
             // Nobody waits for it, and it may still be made when its time has come.
-            self.ahead_failed |= event.why != WhyFailed::RangeChanged && !vetoed;
-        } else if event.asked != Asked::Manual && !vetoed {
+            self.ahead_failed |= event.why != CompactionFailureReason::RangeChanged && !vetoed;
+        } else if event.trigger != Trigger::Manual && !vetoed {
             self.failures = self.failures.saturating_add(1);
         }
     }
@@ -213,7 +214,7 @@ impl Compactions {
     /// The one that is under way has its summary, ahead of its time.
     pub(super) fn prepared(&mut self, event: &SummaryPrepared) {
         if let Some(ended) = self.end(event.key) {
-            self.prepared = Some(Prepared {
+            self.prepared = Some(PreparedSummary {
                 key: event.key,
                 leaving: ended.leaving,
                 pieces: ended.pieces,
@@ -247,7 +248,7 @@ impl Compactions {
         self.boundaries.push(boundary);
     }
 
-    fn end(&mut self, key: CompactionKey) -> Option<Running> {
+    fn end(&mut self, key: CompactionKey) -> Option<RunningCompaction> {
         self.running.take_if(|running| running.key == key)
     }
 

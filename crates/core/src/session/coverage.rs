@@ -1,14 +1,14 @@
 //! How far the running summary covers the session, and how far the next version of it may read.
 
-use super::notes::Since;
+use super::session_memory::Since;
 use super::{Session, WaitsFor};
 use crate::event::CallState;
 use crate::ids::Ordinal;
-use crate::message::{Kind, Role};
+use crate::message::{MessageKind, Role};
 
 /// What came after the last message that the running summary covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Behind {
+pub struct MemoryLag {
     /// Messages.
     pub messages: u32,
     /// Their estimated tokens, before calibration.
@@ -42,7 +42,7 @@ impl Session {
     /// Whether the running summary speaks of messages that have left the view: it cannot stand for the
     /// conversation before the next update.
     pub fn memory_is_stale(&self) -> bool {
-        let version = self.notes.version.as_ref();
+        let version = self.memory.version.as_ref();
         version.is_some_and(|version| {
             let left = |at: Option<Ordinal>| at.is_some_and(|at| !self.takes_part(at));
             left(version.covers) || left(version.read)
@@ -52,7 +52,7 @@ impl Session {
     /// Whether the running summary speaks of messages that were taken back: rewound or snipped. What a
     /// compaction has replaced was not taken back.
     pub fn memory_is_false(&self) -> bool {
-        let version = self.notes.version.as_ref();
+        let version = self.memory.version.as_ref();
         version.is_some_and(|version| {
             let gone = |at: Option<Ordinal>| {
                 let entry = at.and_then(|at| self.transcript.get(at));
@@ -64,9 +64,9 @@ impl Session {
 
     /// What came after the last message that the running summary covers; all there is when it covers
     /// none.
-    pub fn memory_behind(&self) -> Behind {
-        let covers = self.notes.version.as_ref().and_then(|it| it.covers);
-        let mut behind = Behind::default();
+    pub fn memory_behind(&self) -> MemoryLag {
+        let covers = self.memory.version.as_ref().and_then(|it| it.covers);
+        let mut behind = MemoryLag::default();
         for (_, entry) in self.after(covers) {
             behind.messages += 1;
             behind.tokens += u64::from(entry.size.tokens);
@@ -78,11 +78,11 @@ impl Session {
     fn after(
         &self,
         last: Option<Ordinal>,
-    ) -> impl Iterator<Item = (Ordinal, &super::transcript::Entry)> {
+    ) -> impl Iterator<Item = (Ordinal, &super::transcript::TranscriptEntry)> {
         let entries = self.transcript.entries().rev();
         entries
             .take_while(move |(at, _)| last.is_none_or(|last| *at > last))
-            .filter(|(_, entry)| entry.standing.takes_part() && entry.kind == Kind::Ordinary)
+            .filter(|(_, entry)| entry.standing.takes_part() && entry.kind == MessageKind::Ordinary)
     }
 
     /// The mark of a text that was written from all up to `read`. It moves only while no call of the
@@ -148,7 +148,7 @@ impl Session {
 
     /// Lets the mark follow to where the text was read to, as soon as no call waits any more.
     pub(super) fn settle_memory_mark(&mut self) {
-        let Some(version) = &self.notes.version else {
+        let Some(version) = &self.memory.version else {
             return;
         };
         let (read, covers) = (version.read, version.covers);
@@ -156,7 +156,7 @@ impl Session {
             return;
         }
         let mark = self.memory_mark(read, covers);
-        if let Some(version) = &mut self.notes.version {
+        if let Some(version) = &mut self.memory.version {
             version.covers = mark;
         }
     }

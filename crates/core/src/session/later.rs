@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Session;
 use super::calls::Call;
-use crate::event::{CallState, Placeholder, Standing};
+use crate::event::{CallState, Placeholder, Visibility};
 use crate::ids::{MessageId, Ordinal};
 use crate::message::Message;
 
@@ -25,19 +25,19 @@ impl Session {
             // The compactions since are taken back: what they made goes, what they took comes back.
             if now.compactions.made_by(entry.revision).is_some() {
                 entry.standing = match entry.standing {
-                    Standing::TranscriptOnly => Standing::TranscriptOnly,
-                    _ => Standing::Withdrawn,
+                    Visibility::TranscriptOnly => Visibility::TranscriptOnly,
+                    _ => Visibility::Withdrawn,
                 };
                 entry.content = None;
-            } else if entry.standing == Standing::Compacted {
-                entry.standing = Standing::Visible;
+            } else if entry.standing == Visibility::Compacted {
+                entry.standing = Visibility::Visible;
                 entry.content = later.get(&entry.id).map(|message| Arc::clone(message));
                 if let Some(message) = &entry.content {
                     entry.size = now.counter_of(ordinal).message(message);
                 }
             }
-            let visible = entry.standing == Standing::Visible;
-            if entry.standing == Standing::Collapsed {
+            let visible = entry.standing == Visibility::Visible;
+            if entry.standing == Visibility::Collapsed {
                 // The first that is left of a span has what its placeholder has.
                 let holding = now.fold_of(ordinal);
                 let first = holding.filter(|one| told.insert(one.span.key));

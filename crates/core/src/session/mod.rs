@@ -10,10 +10,10 @@ mod calls;
 mod compaction;
 mod coverage;
 mod later;
-mod notes;
-mod offers;
+mod persist_decisions;
 mod prompt_cache;
 mod requests;
+mod session_memory;
 mod snapshot;
 mod spans;
 mod state;
@@ -23,24 +23,25 @@ mod turns;
 mod working;
 
 pub use crate::event::{
-    Author, CallState, Dropped, Hook, HookCall, HookResult, Hooks, Method, Offer, Pairing, Pending,
-    PinPlace, Placeholder, RequestStamp, Span, Standing, Strategy, TextDigest,
+    Author, CallState, CompactionHooks, DroppedContent, Hook, HookCall, HookResult, Pairing,
+    PendingMessage, PersistDecision, PinPlace, Placeholder, RequestMethod, RequestStamp, Span,
+    Strategy, TextDigest, Visibility,
 };
-pub use crate::view::{Unsendable, View};
+pub use crate::view::{NotSendableReason, View};
 pub use apply::ReplayError;
 pub use cache_edits::{CacheEdits, CachePin};
 pub use calls::{Call, Calls};
-pub use compaction::{Boundary, Compactions, Prepared, Running};
-pub use coverage::Behind;
-pub use notes::{Failure, Notes, Version, text_digest};
-pub use offers::{Full, MAX_OFFERS, Match, Offers};
-pub use prompt_cache::{CacheReport, Drift, Held, PromptCache, ViewChange};
-pub use requests::{Answered, Requests};
+pub use compaction::{Boundary, Compactions, PreparedSummary, RunningCompaction};
+pub use coverage::MemoryLag;
+pub use persist_decisions::{MAX_OFFERS, Match, PersistDecisions, TooManyPending};
+pub use prompt_cache::{CacheReport, CachedRequest, Drift, PromptCache, ViewChange};
+pub use requests::{AnsweredRequest, Requests};
+pub use session_memory::{MemoryFailure, MemoryVersion, SessionMemory, text_digest};
 pub use snapshot::{Needed, Snapshot, SnapshotEntry};
 pub use spans::Spans;
-pub use state::{About, Growth, LastServed, Session, WaitsFor};
-pub use stored::{Placed, StoredResults};
+pub use state::{About, LastServed, Session, SnipGrowth, WaitsFor};
+pub use stored::{PositionedResult, StoredResults};
 pub(crate) use transcript::emission;
-pub use transcript::{Entry, NotHeld, Transcript};
+pub use transcript::{ContentNotLoaded, Transcript, TranscriptEntry};
 pub use turns::Turns;
-pub use working::{Delisted, Working};
+pub use working::{DelistedName, SessionWorkingState};

@@ -28,7 +28,7 @@ pub struct PromptCache {
     /// When the view was served first.
     pub since: Option<Timestamp>,
     /// What the last request that was answered had.
-    pub held: Held,
+    pub held: CachedRequest,
     /// How the view differs from that; none when it still begins with all of it.
     pub drift: Option<Drift>,
     /// How many estimated tokens requests are smaller by now.
@@ -41,7 +41,7 @@ pub struct PromptCache {
 
 /// What the last request that was answered had.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct CachedRequest {
     /// For whom it was.
     pub target: Target,
     /// How many pieces it had.

@@ -1,6 +1,6 @@
 //! Which requests a session has answered, so that a retry gets the same answer and changes nothing.
 
-use crate::event::{Method, RequestStamp};
+use crate::event::{RequestMethod, RequestStamp};
 use std::collections::{HashMap, VecDeque};
 
 use crate::ids::{Revision, Timestamp};
@@ -13,7 +13,7 @@ const MAX_AGE_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// A request that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answered {
+pub struct AnsweredRequest {
     /// What was asked.
     pub digest: Digest,
     /// The event that answers it.
@@ -25,19 +25,19 @@ pub struct Answered {
 /// The requests that are remembered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests {
-    by_id: HashMap<(Method, Box<str>), Answered>,
-    order: VecDeque<(Method, Box<str>)>,
+    by_id: HashMap<(RequestMethod, Box<str>), AnsweredRequest>,
+    order: VecDeque<(RequestMethod, Box<str>)>,
 }
 
 impl Requests {
     /// An answered request, unless it is too old to count at `now`.
-    pub fn find(&self, stamp: &RequestStamp, now: Timestamp) -> Option<Answered> {
+    pub fn find(&self, stamp: &RequestStamp, now: Timestamp) -> Option<AnsweredRequest> {
         let answered = *self.by_id.get(&(stamp.method, stamp.id.clone()))?;
         (now.millis_since(answered.at) <= MAX_AGE_MS).then_some(answered)
     }
 
     /// All of them, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = (Method, &str, Answered)> {
+    pub fn iter(&self) -> impl Iterator<Item = (RequestMethod, &str, AnsweredRequest)> {
         self.order.iter().filter_map(|key| {
             let answered = *self.by_id.get(key)?;
             Some((key.0, &*key.1, answered))
@@ -45,7 +45,7 @@ impl Requests {
     }
 
     /// Remembers one, and forgets what is too old or too much.
-    pub fn record(&mut self, method: Method, id: &str, answered: Answered) {
+    pub fn record(&mut self, method: RequestMethod, id: &str, answered: AnsweredRequest) {
         let key = (method, Box::from(id));
         if self.by_id.insert(key.clone(), answered).is_some() {
             self.order.retain(|other| *other != key);

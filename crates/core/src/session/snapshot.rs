@@ -10,20 +10,20 @@ use std::sync::Arc;
 use super::cache_edits::{CacheEdits, CachePin};
 use super::calls::{Call, Calls};
 use super::compaction::Compactions;
-use super::notes::Notes;
-use super::offers::Offers;
-use super::requests::{Answered, Requests};
+use super::persist_decisions::PersistDecisions;
+use super::requests::{AnsweredRequest, Requests};
+use super::session_memory::SessionMemory;
 use super::spans::Spans;
-use super::stored::{Placed, StoredResults};
-use super::transcript::{Entry, Transcript};
+use super::stored::{PositionedResult, StoredResults};
+use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
-use super::working::Working;
-use super::{About, Growth, LastServed, PromptCache, Session, ViewChange};
-use crate::event::{Method, Offer, Pending, Standing};
+use super::working::SessionWorkingState;
+use super::{About, LastServed, PromptCache, Session, SnipGrowth, ViewChange};
+use crate::event::{PendingMessage, PersistDecision, RequestMethod, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
-use crate::message::{Digest, Kind, Message, Role};
+use crate::message::{Digest, Message, MessageKind, Role};
 use crate::policy::{Policy, TokenEstimator};
-use crate::tokens::{Ledger, Size};
+use crate::tokens::{Size, TokenLedger};
 use crate::view::Sealed;
 use crate::working::Pins;
 
@@ -49,27 +49,27 @@ pub struct Snapshot {
     /// Its tool calls.
     pub calls: Vec<Call>,
     /// The results that were stored.
-    pub stored: Vec<Placed>,
+    pub stored: Vec<PositionedResult>,
     /// The results about which a caller has asked.
-    pub offers: Vec<Offer>,
+    pub persist_decisions: Vec<PersistDecision>,
     /// The number of the next of them.
-    pub next_offer: u32,
+    pub next_persist_decision: u32,
     /// Its spans.
     pub spans: Spans,
     /// Its running summary.
-    pub notes: Notes,
+    pub memory: SessionMemory,
     /// Its compactions.
     pub compactions: Compactions,
     /// What was appended and not served yet.
-    pub pending: Vec<Pending>,
+    pub pending: Vec<PendingMessage>,
     /// What was served.
     pub sealed: Sealed,
     /// The edits that the provider applies to its cache.
     pub cache_edits: Vec<CachePin>,
     /// The running count of tokens.
-    pub ledger: Ledger,
+    pub ledger: TokenLedger,
     /// The requests that it has answered, oldest first.
-    pub requests: Vec<(Method, Box<str>, Answered)>,
+    pub requests: Vec<(RequestMethod, Box<str>, AnsweredRequest)>,
     /// For whom it was served last.
     pub last_served: LastServed,
     /// The message that was re-emitted last, when nothing came since.
@@ -77,13 +77,13 @@ pub struct Snapshot {
     /// When the model said something last.
     pub last_response: Option<Timestamp>,
     /// What came since something was snipped.
-    pub since_snip: Growth,
+    pub since_snip: SnipGrowth,
     /// The view-changing events, oldest first.
     pub view_changes: Vec<ViewChange>,
     /// What the prompt cache holds.
     pub prompt_cache: PromptCache,
     /// Its working state. It has no other home, and is bounded.
-    pub working: Working,
+    pub working: SessionWorkingState,
 }
 
 /// A message without its content.
@@ -98,9 +98,9 @@ pub struct SnapshotEntry {
     /// Who speaks.
     pub role: Role,
     /// What it is in the life of the session.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Where it stands with regard to the view.
-    pub standing: Standing,
+    pub standing: Visibility,
     /// Its estimated size.
     pub size: Size,
     /// What it was counted with.
@@ -111,7 +111,7 @@ pub struct SnapshotEntry {
 
 impl SnapshotEntry {
     fn is_visible(&self) -> bool {
-        self.standing == Standing::Visible
+        self.standing == Visibility::Visible
     }
 }
 
@@ -156,7 +156,7 @@ impl Snapshot {
                 None
             };
             let emission = entry.emission;
-            let entry = Entry {
+            let entry = TranscriptEntry {
                 id: entry.id,
                 revision: entry.revision,
                 digest: entry.digest,
@@ -170,8 +170,9 @@ impl Snapshot {
             transcript.push_with(entry, emission);
         }
         transcript.set_pictures(self.pictures);
-        let is_spoken =
-            |entry: &Entry| entry.standing == Standing::Visible && !entry.role.is_system();
+        let is_spoken = |entry: &TranscriptEntry| {
+            entry.standing == Visibility::Visible && !entry.role.is_system()
+        };
         let last = transcript
             .entries()
             .rfind(|(_, entry)| is_spoken(entry))
@@ -194,10 +195,13 @@ impl Snapshot {
             about: self.about,
             transcript,
             stored: StoredResults::restore(self.stored, &calls),
-            offers: Offers::restore(self.offers, self.next_offer),
+            persist_decisions: PersistDecisions::restore(
+                self.persist_decisions,
+                self.next_persist_decision,
+            ),
             calls,
             spans: self.spans,
-            notes: self.notes,
+            memory: self.memory,
             compactions: self.compactions,
             pending: self.pending,
             sealed: self.sealed,
@@ -247,15 +251,15 @@ impl Session {
             stored: self
                 .stored
                 .iter()
-                .map(|(message, block, stored)| Placed {
+                .map(|(message, block, stored)| PositionedResult {
                     place: Some((message, block)),
                     stored: stored.clone(),
                 })
                 .collect(),
-            offers: self.offers.iter().cloned().collect(),
-            next_offer: self.offers.next_key().get(),
+            persist_decisions: self.persist_decisions.iter().cloned().collect(),
+            next_persist_decision: self.persist_decisions.next_key().get(),
             spans: self.spans.clone(),
-            notes: self.notes.clone(),
+            memory: self.memory.clone(),
             compactions: self.compactions.clone(),
             pending: self.pending.clone(),
             sealed: self.sealed.clone(),

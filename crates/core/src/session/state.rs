@@ -6,22 +6,22 @@ use std::sync::Arc;
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, Calls};
 use super::compaction::Compactions;
-use super::notes::Notes;
-use super::offers::Offers;
+use super::persist_decisions::PersistDecisions;
 use super::prompt_cache::{PromptCache, ViewChange};
 use super::requests::Requests;
+use super::session_memory::SessionMemory;
 use super::spans::Spans;
 use super::stored::StoredResults;
-use super::transcript::{NotHeld, Transcript};
+use super::transcript::{ContentNotLoaded, Transcript};
 use super::turns::Turns;
-use super::working::Working;
-use crate::event::{Pending, Placeholder, Standing};
+use super::working::SessionWorkingState;
+use crate::event::{PendingMessage, Placeholder, Visibility};
 use crate::ids::{
-    Attributes, CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, Turn,
+    Attributes, CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, TurnNumber,
 };
 use crate::message::{Block, Message, Role, ToolResult};
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
-use crate::tokens::{Count, Counter, Ledger};
+use crate::tokens::{Counter, TokenCount, TokenLedger};
 use crate::view::{Sealed, Target};
 use crate::working::Pins;
 
@@ -41,21 +41,21 @@ pub struct Session {
     pub(super) calls: Calls,
     pub(super) stored: StoredResults,
     pub(super) spans: Spans,
-    pub(super) notes: Notes,
+    pub(super) memory: SessionMemory,
     pub(super) compactions: Compactions,
-    pub(super) offers: Offers,
-    pub(super) pending: Vec<Pending>,
+    pub(super) persist_decisions: PersistDecisions,
+    pub(super) pending: Vec<PendingMessage>,
     pub(super) sealed: Sealed,
     pub(super) cache_edits: CacheEdits,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: TokenLedger,
     pub(super) requests: Requests,
     pub(super) last_served: LastServed,
     pub(super) last_reemitted: Option<Ordinal>,
     pub(super) last_response: Option<Timestamp>,
-    pub(super) since_snip: Growth,
+    pub(super) since_snip: SnipGrowth,
     pub(super) view_changes: Vec<ViewChange>,
     pub(super) prompt_cache: PromptCache,
-    pub(super) working: Working,
+    pub(super) working: SessionWorkingState,
     pub(super) pins: Pins,
 }
 
@@ -121,7 +121,7 @@ pub struct LastServed {
 
 /// What came since something was snipped, or since the model was reminded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Growth {
+pub struct SnipGrowth {
     /// Messages.
     pub messages: u32,
     /// Their estimated tokens.
@@ -165,10 +165,10 @@ impl Session {
     }
 
     /// The user turn that is going on.
-    pub fn current_turn(&self) -> Option<Turn> {
+    pub fn current_turn(&self) -> Option<TurnNumber> {
         let visible = |start: &Ordinal| self.transcript.is_visible(*start);
         let index = self.turns.starts().iter().rposition(visible)?;
-        Turn::new(crate::view::count(index + 1))
+        TurnNumber::new(crate::view::count(index + 1))
     }
 
     /// What a person said last, of what still holds. It is not in the view when the user took back all that
@@ -204,7 +204,7 @@ impl Session {
     }
 
     /// Its working state.
-    pub fn working(&self) -> &Working {
+    pub fn working(&self) -> &SessionWorkingState {
         &self.working
     }
 
@@ -214,15 +214,15 @@ impl Session {
     }
 
     /// Its running summary.
-    pub fn notes(&self) -> &Notes {
-        &self.notes
+    pub fn memory(&self) -> &SessionMemory {
+        &self.memory
     }
 
     /// What stands in the places of spans in the view as it is now, in order.
     pub fn folds(&self) -> impl Iterator<Item = &Placeholder> {
         let pieces = self.sealed.pieces().iter();
         pieces.filter_map(|piece| match piece.form {
-            crate::view::Form::Placeholder(span) => self.spans.placeholder(span),
+            crate::view::PieceForm::Placeholder(span) => self.spans.placeholder(span),
             _ => None,
         })
     }
@@ -232,7 +232,7 @@ impl Session {
         let messages = fold.span.messages.iter().copied();
         messages.filter(|message| {
             let entry = self.transcript.get(*message);
-            entry.is_some_and(|entry| entry.standing == Standing::Collapsed)
+            entry.is_some_and(|entry| entry.standing == Visibility::Collapsed)
         })
     }
 
@@ -257,7 +257,7 @@ impl Session {
         let entries = self.transcript.entries().rev();
         let later = entries.take_while(move |(at, _)| *at > message);
         let told = later
-            .filter(|(at, entry)| entry.standing == Standing::Compacted && !self.is_framing(*at));
+            .filter(|(at, entry)| entry.standing == Visibility::Compacted && !self.is_framing(*at));
         told.map(|(at, _)| at)
     }
 
@@ -272,11 +272,11 @@ impl Session {
     /// The last revision whose view shows a message for which something else stands now.
     fn hidden_since(&self, ordinal: Ordinal) -> Option<Revision> {
         let event = match self.transcript.get(ordinal)?.standing {
-            Standing::Collapsed => {
+            Visibility::Collapsed => {
                 let fold = self.fold_of(ordinal)?;
                 self.spans.folded_at(fold.span.key)?
             }
-            Standing::Compacted => {
+            Visibility::Compacted => {
                 let boundaries = self.compactions.boundaries.iter();
                 let mut after = boundaries.filter(|one| one.mark > ordinal);
                 after.find(|one| !one.kept.contains(&ordinal))?.revision
@@ -287,8 +287,8 @@ impl Session {
     }
 
     /// Puts in contents of its messages that were read from the log.
-    pub fn fill(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
-        self.transcript.fill(contents);
+    pub fn load_content(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
+        self.transcript.load_content(contents);
     }
 
     /// Its tool calls.
@@ -303,33 +303,37 @@ impl Session {
 
     /// The result of a call, when it was stored. It goes by the block that answers the call now: a call
     /// that a rewind opened again may have had another result before.
-    pub fn stored_of(&self, call: CallKey) -> Option<&crate::event::Stored> {
+    pub fn stored_of(&self, call: CallKey) -> Option<&crate::event::StoredResult> {
         let (message, block) = self.calls.get(call)?.original?;
         self.stored.at(message, block)
     }
 
     /// The results about which a caller has asked, and whose messages have not come yet.
-    pub fn offers(&self) -> &Offers {
-        &self.offers
+    pub fn persist_decisions(&self) -> &PersistDecisions {
+        &self.persist_decisions
     }
 
     /// Whether a text stands in the place of a result, or was given to a caller to stand there.
     pub fn is_replacement(&self, text: &str) -> bool {
-        self.stored.is_replacement(text) || self.offers.is_replacement(text)
+        self.stored.is_replacement(text) || self.persist_decisions.is_replacement(text)
     }
 
     /// The result of a call as it came.
-    pub fn result(&self, call: CallKey) -> Result<&ToolResult, NotHeld> {
-        let place = self.calls.get(call).and_then(Call::result).ok_or(NotHeld)?;
+    pub fn result(&self, call: CallKey) -> Result<&ToolResult, ContentNotLoaded> {
+        let place = self
+            .calls
+            .get(call)
+            .and_then(Call::result)
+            .ok_or(ContentNotLoaded)?;
         let message = self.transcript.held(place.0)?;
         match message.blocks.get(usize::from(place.1)) {
             Some(Block::ToolResult(result)) => Ok(result),
-            _ => Err(NotHeld),
+            _ => Err(ContentNotLoaded),
         }
     }
 
     /// What was appended and not served yet.
-    pub fn pending(&self) -> &[Pending] {
+    pub fn pending(&self) -> &[PendingMessage] {
         &self.pending
     }
 
@@ -371,11 +375,11 @@ impl Session {
         // As counted: a message with one block, its places in the indexes, and what waits to be served.
         const PER_MESSAGE: usize = 480;
         const PER_CALL: usize = 288;
-        const PER_OFFER: usize = 3 * 1024;
+        const BYTES_PER_PERSIST_DECISION: usize = 3 * 1024;
         BASE + self.transcript.content_bytes()
             + self.transcript.len() * PER_MESSAGE
             + self.calls.iter().len() * PER_CALL
-            + self.offers.iter().len() * PER_OFFER
+            + self.persist_decisions.iter().len() * BYTES_PER_PERSIST_DECISION
             + size_of_val(self.sealed.pieces())
             + usize::try_from(self.working.bytes()).unwrap_or(usize::MAX)
     }
@@ -391,12 +395,12 @@ impl Session {
     }
 
     /// What came since something was snipped, or since the model was reminded to.
-    pub fn since_snip(&self) -> Growth {
+    pub fn since_snip(&self) -> SnipGrowth {
         self.since_snip
     }
 
     /// The running count of tokens.
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &TokenLedger {
         &self.ledger
     }
 
@@ -412,7 +416,7 @@ impl Session {
     }
 
     /// The tokens of its view.
-    pub fn tokens(&self) -> Count {
+    pub fn tokens(&self) -> TokenCount {
         self.ledger.count(self.last_served.overhead_tokens)
     }
 

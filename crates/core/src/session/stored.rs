@@ -6,29 +6,29 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Calls;
-use crate::event::Stored;
+use crate::event::StoredResult;
 use crate::ids::{CallKey, Ordinal};
 use crate::message::Digest;
 
 /// A block of the transcript.
-type Place = (Ordinal, u16);
+type BlockPosition = (Ordinal, u16);
 
 /// A result that was stored, and the block that brought it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct PositionedResult {
     /// The block; not known of what an early version wrote down.
-    pub place: Option<Place>,
+    pub place: Option<BlockPosition>,
     /// The result.
-    pub stored: Stored,
+    pub stored: StoredResult,
 }
 
 /// The results that were stored.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredResults {
-    by_place: BTreeMap<Place, Stored>,
+    by_place: BTreeMap<BlockPosition, StoredResult>,
     /// The last one of each call.
-    by_call: BTreeMap<CallKey, Place>,
-    by_file: HashMap<Box<str>, Place>,
+    by_call: BTreeMap<CallKey, BlockPosition>,
+    by_file: HashMap<Box<str>, BlockPosition>,
     /// What stands in their places, so that it is recognised when it comes back as content.
     texts: HashSet<Digest>,
     /// The length of the longest of them: what is longer need not be digested.
@@ -37,9 +37,9 @@ pub struct StoredResults {
 
 impl StoredResults {
     /// Puts them together again from what a snapshot holds.
-    pub fn restore(all: Vec<Placed>, calls: &Calls) -> Self {
+    pub fn restore(all: Vec<PositionedResult>, calls: &Calls) -> Self {
         let mut stored = Self::default();
-        for Placed { place, stored: one } in all {
+        for PositionedResult { place, stored: one } in all {
             let original = || calls.get(one.call).and_then(|call| call.original);
             if let Some(place) = place.or_else(original) {
                 stored.insert(place, one);
@@ -59,23 +59,23 @@ impl StoredResults {
     }
 
     /// The result of a call, when it was stored; of several, the last.
-    pub fn get(&self, call: CallKey) -> Option<&Stored> {
+    pub fn get(&self, call: CallKey) -> Option<&StoredResult> {
         self.by_place.get(self.by_call.get(&call)?)
     }
 
     /// The result in a block, when it was stored.
-    pub fn at(&self, message: Ordinal, block: u16) -> Option<&Stored> {
+    pub fn at(&self, message: Ordinal, block: u16) -> Option<&StoredResult> {
         self.by_place.get(&(message, block))
     }
 
     /// The results in the blocks of a message, as far as they were stored.
-    pub fn of(&self, message: Ordinal) -> impl Iterator<Item = (u16, &Stored)> {
+    pub fn of(&self, message: Ordinal) -> impl Iterator<Item = (u16, &StoredResult)> {
         let blocks = self.by_place.range((message, 0)..=(message, u16::MAX));
         blocks.map(|((_, block), stored)| (*block, stored))
     }
 
     /// The result in a file.
-    pub fn in_file(&self, file: &str) -> Option<&Stored> {
+    pub fn in_file(&self, file: &str) -> Option<&StoredResult> {
         self.by_place.get(self.by_file.get(file)?)
     }
 
@@ -85,7 +85,7 @@ impl StoredResults {
     }
 
     /// All of them, in the order of the transcript.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Ordinal, u16, &Stored)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Ordinal, u16, &StoredResult)> {
         let all = self.by_place.iter();
         all.map(|((message, block), stored)| (*message, *block, stored))
     }
@@ -95,11 +95,11 @@ impl StoredResults {
         text.len() <= self.longest && self.texts.contains(&Digest::of_bytes(text.as_bytes()))
     }
 
-    pub(crate) fn insert(&mut self, place: Place, stored: Stored) {
+    pub(crate) fn insert(&mut self, place: BlockPosition, stored: StoredResult) {
         self.texts.insert(Digest::of_bytes(stored.text.as_bytes()));
         self.longest = self.longest.max(stored.text.len());
         // The last place wins, whichever was stored first: a snapshot knows only places.
-        let last = |known: &mut Place| *known = place.max(*known);
+        let last = |known: &mut BlockPosition| *known = place.max(*known);
         self.by_call
             .entry(stored.call)
             .and_modify(last)

@@ -2,25 +2,25 @@
 //! the view may still need.
 //!
 //! A session that was just loaded holds the contents of its end alone, which is enough to go on with.
-//! Whoever needs more gets [`NotHeld`], and asks again when the rest was put in.
+//! Whoever needs more gets [`ContentNotLoaded`], and asks again when the rest was put in.
 
-use crate::event::Standing;
+use crate::event::Visibility;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::ids::{MessageId, Ordinal, Revision};
-use crate::message::{Block, Digest, Kind, Message, Role};
+use crate::message::{Block, Digest, Message, MessageKind, Role};
 use crate::policy::TokenEstimator;
 use crate::tokens::Size;
 
 /// The content of a message is in the log, and not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("older messages of the session are not in memory")]
-pub struct NotHeld;
+pub struct ContentNotLoaded;
 
 /// One message in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct TranscriptEntry {
     /// Its id.
     pub id: MessageId,
     /// The event that brought it, so that the original can be read back.
@@ -30,9 +30,9 @@ pub struct Entry {
     /// Who speaks.
     pub role: Role,
     /// What it is in the life of the session.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Where it stands with regard to the view.
-    pub standing: Standing,
+    pub standing: Visibility,
     /// Its estimated size as it is shown, before calibration. Of messages that a placeholder stands for,
     /// the first has the placeholder's and the others have none.
     pub size: Size,
@@ -45,7 +45,7 @@ pub struct Entry {
 /// The index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transcript {
-    entries: Vec<Entry>,
+    entries: Vec<TranscriptEntry>,
     by_id: HashMap<MessageId, Ordinal>,
     emitted: HashMap<Digest, Ordinal>,
     content_bytes: usize,
@@ -55,17 +55,17 @@ pub struct Transcript {
     pictures: BTreeMap<(Ordinal, u16), u16>,
 }
 
-impl Entry {
+impl TranscriptEntry {
     /// What its tokens count as: those of a placeholder are not the messages'.
-    pub fn counts_as(&self) -> (Kind, Role) {
+    pub fn counts_as(&self) -> (MessageKind, Role) {
         match self.standing {
-            Standing::Collapsed => (Kind::Summary, Role::User),
+            Visibility::Collapsed => (MessageKind::Summary, Role::User),
             _ => (self.kind, self.role),
         }
     }
 
     fn is_unheld(&self) -> bool {
-        self.standing == Standing::Visible && self.content.is_none()
+        self.standing == Visibility::Visible && self.content.is_none()
     }
 }
 
@@ -77,7 +77,7 @@ impl Transcript {
 
     /// The first event with a content that is not held.
     pub fn first_unheld(&self) -> Option<Revision> {
-        let unheld = |entry: &&Entry| entry.is_unheld();
+        let unheld = |entry: &&TranscriptEntry| entry.is_unheld();
         (self.unheld > 0).then(|| self.entries.iter().find(unheld).map(|entry| entry.revision))?
     }
 
@@ -100,7 +100,7 @@ impl Transcript {
     }
 
     /// Puts in contents that were read from the log; those that are not needed are passed over.
-    pub fn fill(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
+    pub fn load_content(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
         for message in contents {
             let Some(ordinal) = self.find(message.id) else {
                 continue;
@@ -130,12 +130,12 @@ impl Transcript {
     }
 
     /// One message, by its place.
-    pub fn get(&self, ordinal: Ordinal) -> Option<&Entry> {
+    pub fn get(&self, ordinal: Ordinal) -> Option<&TranscriptEntry> {
         self.entries.get(ordinal.index())
     }
 
     /// All of them, in order.
-    pub fn entries(&self) -> impl DoubleEndedIterator<Item = (Ordinal, &Entry)> {
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = (Ordinal, &TranscriptEntry)> {
         self.entries
             .iter()
             .enumerate()
@@ -170,7 +170,7 @@ impl Transcript {
     /// Whether a message takes part in the view.
     pub fn is_visible(&self, ordinal: Ordinal) -> bool {
         let entry = self.get(ordinal);
-        entry.is_some_and(|entry| entry.standing == Standing::Visible)
+        entry.is_some_and(|entry| entry.standing == Visibility::Visible)
     }
 
     /// A block of a message, when its content is held.
@@ -179,8 +179,8 @@ impl Transcript {
     }
 
     /// The content of a message that takes part in the view.
-    pub(crate) fn held(&self, ordinal: Ordinal) -> Result<&Arc<Message>, NotHeld> {
-        self.content(ordinal).ok_or(NotHeld)
+    pub(crate) fn held(&self, ordinal: Ordinal) -> Result<&Arc<Message>, ContentNotLoaded> {
+        self.content(ordinal).ok_or(ContentNotLoaded)
     }
 
     /// The message that said the same under the same provider's id.
@@ -188,9 +188,9 @@ impl Transcript {
         self.emitted.get(&emission(message, digest)?).copied()
     }
 
-    pub(crate) fn push(&mut self, entry: Entry, message: &Message) -> Ordinal {
+    pub(crate) fn push(&mut self, entry: TranscriptEntry, message: &Message) -> Ordinal {
         let emission = emission(message, entry.digest);
-        let visible = entry.standing == Standing::Visible;
+        let visible = entry.standing == Visibility::Visible;
         let ordinal = self.push_with(entry, emission);
         for (block, content) in (0_u16..).zip(&message.blocks) {
             let count = content.pictures();
@@ -202,7 +202,11 @@ impl Transcript {
     }
 
     /// The same where the key of re-emissions is known already.
-    pub(crate) fn push_with(&mut self, entry: Entry, emission: Option<Digest>) -> Ordinal {
+    pub(crate) fn push_with(
+        &mut self,
+        entry: TranscriptEntry,
+        emission: Option<Digest>,
+    ) -> Ordinal {
         let ordinal = self.next();
         self.by_id.insert(entry.id, ordinal);
         self.content_bytes += entry.content.as_deref().map_or(0, Message::content_bytes);
@@ -221,13 +225,13 @@ impl Transcript {
 
     /// Moves a message. The content of one that leaves the view is let go; that of one that comes back
     /// is to be read from the log.
-    pub(crate) fn stand(&mut self, ordinal: Ordinal, standing: Standing) {
+    pub(crate) fn stand(&mut self, ordinal: Ordinal, standing: Visibility) {
         let Some(entry) = self.entries.get_mut(ordinal.index()) else {
             return;
         };
         self.unheld -= usize::from(entry.is_unheld());
         entry.standing = standing;
-        if standing != Standing::Visible {
+        if standing != Visibility::Visible {
             let content = entry.content.take();
             self.content_bytes -= content.as_deref().map_or(0, Message::content_bytes);
         }

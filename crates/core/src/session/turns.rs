@@ -4,7 +4,7 @@
 //! by a number that shares no factor with 36^6, and moved by an offset of the session's own, numbers
 //! become names that do not repeat before there are two billion turns and do not look like a count.
 
-use crate::ids::{Ordinal, SessionKey, Turn};
+use crate::ids::{Ordinal, SessionKey, TurnNumber};
 use crate::message::Digest;
 
 const NAMES: u64 = 36_u64.pow(6);
@@ -38,29 +38,29 @@ impl Turns {
     }
 
     /// The turn that begins with a message.
-    pub fn beginning_at(&self, message: Ordinal) -> Option<Turn> {
+    pub fn beginning_at(&self, message: Ordinal) -> Option<TurnNumber> {
         let index = self.starts.binary_search(&message).ok()?;
-        Turn::new(crate::view::count(index + 1))
+        TurnNumber::new(crate::view::count(index + 1))
     }
 
     /// The turn that a message belongs to; none before the first.
-    pub fn of(&self, message: Ordinal) -> Option<Turn> {
+    pub fn of(&self, message: Ordinal) -> Option<TurnNumber> {
         let begun = self.starts.partition_point(|start| *start <= message);
-        Turn::new(crate::view::count(begun))
+        TurnNumber::new(crate::view::count(begun))
     }
 
     /// The message with which a turn begins.
-    pub fn start(&self, turn: Turn) -> Option<Ordinal> {
+    pub fn start(&self, turn: TurnNumber) -> Option<Ordinal> {
         self.starts.get(turn.index()).copied()
     }
 
     /// The first message that belongs to the next turn, if one has begun.
-    pub fn end(&self, turn: Turn) -> Option<Ordinal> {
+    pub fn end(&self, turn: TurnNumber) -> Option<Ordinal> {
         self.starts.get(turn.index() + 1).copied()
     }
 
     /// What a turn is called.
-    pub fn name(&self, turn: Turn) -> String {
+    pub fn name(&self, turn: TurnNumber) -> String {
         let mut rest = (u64::from(turn.get()) * STEP + self.offset) % NAMES;
         let mut name = [b'0'; 6];
         for letter in name.iter_mut().rev() {
@@ -71,14 +71,14 @@ impl Turns {
     }
 
     /// The turn of this name.
-    pub fn find(&self, name: &str) -> Option<Turn> {
+    pub fn find(&self, name: &str) -> Option<TurnNumber> {
         let is_letter = |b: &u8| b.is_ascii_digit() || b.is_ascii_lowercase();
         if name.len() != 6 || !name.as_bytes().iter().all(is_letter) {
             return None;
         }
         let number = u64::from_str_radix(name, 36).ok()?;
         let number = (number + NAMES - self.offset) % NAMES * inverse() % NAMES;
-        let turn = Turn::new(u32::try_from(number).ok()?)?;
+        let turn = TurnNumber::new(u32::try_from(number).ok()?)?;
         (turn.index() < self.starts.len()).then_some(turn)
     }
 
@@ -117,13 +117,16 @@ mod tests {
         let turns = turns("s", 100_000);
         let mut seen = HashSet::new();
         for number in 1..=100_000 {
-            let turn = Turn::new(number).unwrap();
+            let turn = TurnNumber::new(number).unwrap();
             let name = turns.name(turn);
             assert_eq!(name.len(), 6);
             assert_eq!(turns.find(&name), Some(turn));
             assert!(seen.insert(name));
         }
-        assert_eq!(turns.find(&turns.name(Turn::new(100_001).unwrap())), None);
+        assert_eq!(
+            turns.find(&turns.name(TurnNumber::new(100_001).unwrap())),
+            None
+        );
         for bad in ["", "abc", "ABCDEF", "abcde\u{e9}", "1234567"] {
             assert_eq!(turns.find(bad), None, "{bad}");
         }
@@ -131,18 +134,21 @@ mod tests {
 
     #[test]
     fn another_session_has_other_names() {
-        let first = Turn::new(1).unwrap();
+        let first = TurnNumber::new(1).unwrap();
         assert_ne!(turns("a", 1).name(first), turns("b", 1).name(first));
     }
 
     #[test]
     fn messages_belong_to_the_turn_that_began_before_them() {
         let turns = turns("s", 2);
-        assert_eq!(turns.of(Ordinal::new(0)), Turn::new(1));
-        assert_eq!(turns.of(Ordinal::new(2)), Turn::new(1));
-        assert_eq!(turns.of(Ordinal::new(3)), Turn::new(2));
+        assert_eq!(turns.of(Ordinal::new(0)), TurnNumber::new(1));
+        assert_eq!(turns.of(Ordinal::new(2)), TurnNumber::new(1));
+        assert_eq!(turns.of(Ordinal::new(3)), TurnNumber::new(2));
         assert_eq!(turns.beginning_at(Ordinal::new(2)), None);
-        assert_eq!(turns.end(Turn::new(1).unwrap()), Some(Ordinal::new(3)));
+        assert_eq!(
+            turns.end(TurnNumber::new(1).unwrap()),
+            Some(Ordinal::new(3))
+        );
         assert_eq!(
             Turns::new(&SessionKey::parse("projects/p/sessions/s").unwrap(), vec![])
                 .of(Ordinal::new(9)),

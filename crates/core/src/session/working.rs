@@ -11,7 +11,7 @@ const MAX_DELISTED: usize = 1_000;
 
 /// A name that left a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delisted {
+pub struct DelistedName {
     /// The list.
     pub kind: CapabilityKind,
     /// The name.
@@ -22,18 +22,18 @@ pub struct Delisted {
 
 /// The working state of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Working {
+pub struct SessionWorkingState {
     /// As it is now.
     pub state: Arc<WorkingState>,
     /// What left its capabilities and has not come back, oldest first.
-    pub delisted: Vec<Delisted>,
+    pub delisted: Vec<DelistedName>,
     /// The bytes of the state; they are asked for after every command.
     bytes: u64,
 }
 
-impl Working {
+impl SessionWorkingState {
     /// Puts it together again from what a snapshot holds.
-    pub fn restore(state: WorkingState, delisted: Vec<Delisted>) -> Self {
+    pub fn restore(state: WorkingState, delisted: Vec<DelistedName>) -> Self {
         Self {
             bytes: state.bytes(),
             state: Arc::new(state),
@@ -48,7 +48,7 @@ impl Working {
 
     pub(super) fn updated(&mut self, revision: Revision, change: &StateChange) {
         for kind in CapabilityKind::ALL {
-            let gone = change.delisted(kind).map(|name| Delisted {
+            let gone = change.delisted(kind).map(|name| DelistedName {
                 kind,
                 name: name.into(),
                 revision,

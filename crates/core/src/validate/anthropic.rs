@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use base64::Engine as _;
 use serde_json::Value;
 
-use super::report::{Report, has_only, is_name, text};
+use super::report::{ViolationReport, has_only, is_name, text};
 
-pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut Report) {
+pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut ViolationReport) {
     report.unless(
         !messages.is_empty(),
         "messages",
@@ -24,7 +24,7 @@ pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut Report) {
         "messages",
         "the last message must be the user's: the model does not support prefilling",
     );
-    let mut walk = Walk {
+    let mut walk = ConversationValidator {
         report,
         thinking,
         ids: HashSet::new(),
@@ -79,14 +79,14 @@ pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut Report) {
     report.unless(images <= 100, "messages", "too many images in one request");
 }
 
-struct Walk<'r> {
-    report: &'r mut Report,
+struct ConversationValidator<'r> {
+    report: &'r mut ViolationReport,
     thinking: bool,
     ids: HashSet<String>,
     images: usize,
 }
 
-impl Walk<'_> {
+impl ConversationValidator<'_> {
     fn user(&mut self, blocks: &[Value], open: &[String], path: &str) {
         let mut answered = HashSet::new();
         let mut words = false;

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::report::{Report, has_only, text};
+use super::report::{ViolationReport, has_only, text};
 
 /// How many breakpoints a request may hold.
 const MOST: usize = 4;
 
 /// Breakpoints as fields of the blocks that they are on.
-pub(super) fn check_fields(messages: &[&Value], report: &mut Report) {
+pub(super) fn check_fields(messages: &[&Value], report: &mut ViolationReport) {
     let mut markers = Markers::new(report);
     for (index, message) in messages.iter().enumerate() {
         let blocks = message.get("content").and_then(Value::as_array);
@@ -25,7 +25,7 @@ pub(super) fn check_fields(messages: &[&Value], report: &mut Report) {
 }
 
 /// Breakpoints as blocks of their own; returns the messages without them.
-pub(super) fn check_blocks(messages: &[&Value], report: &mut Report) -> Vec<Value> {
+pub(super) fn check_blocks(messages: &[&Value], report: &mut ViolationReport) -> Vec<Value> {
     let mut markers = Markers::new(report);
     let mut without: Vec<Value> = messages.iter().map(|message| (*message).clone()).collect();
     for (index, message) in without.iter_mut().enumerate() {
@@ -50,13 +50,13 @@ pub(super) fn check_blocks(messages: &[&Value], report: &mut Report) -> Vec<Valu
 }
 
 struct Markers<'r> {
-    report: &'r mut Report,
+    report: &'r mut ViolationReport,
     found: usize,
     short_lived: bool,
 }
 
 impl<'r> Markers<'r> {
-    fn new(report: &'r mut Report) -> Self {
+    fn new(report: &'r mut ViolationReport) -> Self {
         Self {
             report,
             found: 0,

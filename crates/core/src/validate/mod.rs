@@ -8,19 +8,19 @@ mod report;
 
 use serde_json::Value;
 
-use self::report::Report;
 pub use self::report::Violation;
+use self::report::ViolationReport;
 use crate::view::{Provider, Target};
 
 /// A message as a provider gets it, read once for all the arrays that it stands in.
 #[derive(Debug)]
-pub struct Parsed {
+pub struct ParsedMessage {
     /// None when it is not JSON.
     value: Option<Value>,
     bytes: usize,
 }
 
-impl Parsed {
+impl ParsedMessage {
     /// Reads the JSON of one message.
     pub fn new(json: &[u8]) -> Self {
         Self {
@@ -37,9 +37,9 @@ impl Parsed {
 
 /// Every rule that an array of messages breaks; each message is given as its own JSON.
 pub fn validate<M: AsRef<[u8]>>(target: &Target, messages: &[M]) -> Vec<Violation> {
-    let parsed: Vec<Parsed> = messages
+    let parsed: Vec<ParsedMessage> = messages
         .iter()
-        .map(|message| Parsed::new(message.as_ref()))
+        .map(|message| ParsedMessage::new(message.as_ref()))
         .collect();
     validate_parsed(target, parsed.iter())
 }
@@ -47,9 +47,9 @@ pub fn validate<M: AsRef<[u8]>>(target: &Target, messages: &[M]) -> Vec<Violatio
 /// The same for messages that were read before.
 pub fn validate_parsed<'p>(
     target: &Target,
-    messages: impl IntoIterator<Item = &'p Parsed>,
+    messages: impl IntoIterator<Item = &'p ParsedMessage>,
 ) -> Vec<Violation> {
-    let mut report = Report::default();
+    let mut report = ViolationReport::default();
     let mut values = Vec::new();
     let mut bytes = 0;
     for (index, message) in messages.into_iter().enumerate() {

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::report::{Report, is_name, text};
+use super::report::{ViolationReport, is_name, text};
 
-pub(super) fn check(messages: &[&Value], report: &mut Report) {
+pub(super) fn check(messages: &[&Value], report: &mut ViolationReport) {
     report.unless(
         !messages.is_empty(),
         "messages",
@@ -71,7 +71,7 @@ fn tool_calls(
     calls: &Value,
     ids: &mut HashSet<String>,
     path: &str,
-    report: &mut Report,
+    report: &mut ViolationReport,
 ) -> HashSet<String> {
     let mut open = HashSet::new();
     let Some(calls) = calls.as_array() else {
@@ -115,7 +115,7 @@ fn content(
     kinds: &[&str],
     may_be_empty: bool,
     path: &str,
-    report: &mut Report,
+    report: &mut ViolationReport,
 ) {
     match value {
         Some(Value::String(text)) => {

@@ -20,9 +20,9 @@ impl fmt::Display for Violation {
 }
 
 #[derive(Default)]
-pub(super) struct Report(pub(super) Vec<Violation>);
+pub(super) struct ViolationReport(pub(super) Vec<Violation>);
 
-impl Report {
+impl ViolationReport {
     pub(super) fn add(&mut self, path: String, rule: &'static str) {
         self.0.push(Violation { path, rule });
     }

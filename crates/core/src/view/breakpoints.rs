@@ -22,10 +22,10 @@
 //!   the block that it is placed on.
 //! - `OpenAI` caches by itself and has no breakpoints.
 
-use super::places::{Backwards, Seen, place_in_message};
+use super::places::{Backwards, PositionedPiece, place_in_message};
 use super::{Provider, Target, WireBlock, WireRole, count};
 use crate::message::MediaKind;
-use crate::session::{NotHeld, Session};
+use crate::session::{ContentNotLoaded, Session};
 
 /// How many breakpoints a request may hold.
 pub const MAX_BREAKPOINTS: usize = 4;
@@ -37,7 +37,7 @@ const MAX_BLOCKS: usize = 2_048;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct BreakpointRequest<'a> {
     /// How many messages the array for the target has.
     pub length: u32,
     /// How many breakpoints there may be.
@@ -88,8 +88,8 @@ impl WireBlock<'_> {
 pub fn breakpoints(
     session: &Session,
     target: &Target,
-    wanted: Wanted<'_>,
-) -> Result<Breakpoints, NotHeld> {
+    wanted: BreakpointRequest<'_>,
+) -> Result<Breakpoints, ContentNotLoaded> {
     if !target.provider.is_anthropic() {
         return Ok(Breakpoints::default());
     }
@@ -107,7 +107,11 @@ pub fn breakpoints(
 }
 
 /// The first blocks of the system prompt that can carry one.
-fn in_system(session: &Session, target: &Target, own: &[bool]) -> Result<Vec<u32>, NotHeld> {
+fn in_system(
+    session: &Session,
+    target: &Target,
+    own: &[bool],
+) -> Result<Vec<u32>, ContentNotLoaded> {
     let given = session.system(target)?;
     let given = given.iter().flat_map(|message| &message.blocks);
     let given = given.map(|block| block.takes_breakpoint(target.provider));
@@ -117,8 +121,12 @@ fn in_system(session: &Session, target: &Target, own: &[bool]) -> Result<Vec<u32
 }
 
 /// The places in the array, the last one first.
-fn in_messages(session: &Session, target: &Target, length: u32) -> Result<Vec<Spot>, NotHeld> {
-    let takes = |seen: &Seen<'_>| seen.block.takes_breakpoint(target.provider);
+fn in_messages(
+    session: &Session,
+    target: &Target,
+    length: u32,
+) -> Result<Vec<Spot>, ContentNotLoaded> {
+    let takes = |seen: &PositionedPiece<'_>| seen.block.takes_breakpoint(target.provider);
     let mut walk = Backwards::of(session, target, length);
     let mut in_user = false;
     let last = loop {
@@ -133,7 +141,7 @@ fn in_messages(session: &Session, target: &Target, length: u32) -> Result<Vec<Sp
     // Where the last request ended, when that is before what is new.
     let sent = session.sent_pieces(target);
     let sent = sent.filter(|sent| *sent <= last.index);
-    let mut earlier: Option<Seen<'_>> = None;
+    let mut earlier: Option<PositionedPiece<'_>> = None;
     let mut behind_response = false;
     for _ in 0..MAX_BLOCKS {
         let Some(seen) = walk.next()? else {
@@ -155,7 +163,7 @@ fn in_messages(session: &Session, target: &Target, length: u32) -> Result<Vec<Sp
             break;
         }
     }
-    let spot = |seen: Seen<'_>| {
+    let spot = |seen: PositionedPiece<'_>| {
         Ok(Spot {
             message: seen.message,
             block: place_in_message(session, seen.index, target)?,

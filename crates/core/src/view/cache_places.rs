@@ -6,7 +6,7 @@ use super::target::Target;
 use super::wire::{in_array, wire};
 use crate::event::PinPlace;
 use crate::ids::Ordinal;
-use crate::session::{CachePin, NotHeld, Session};
+use crate::session::{CachePin, ContentNotLoaded, Session};
 
 impl Session {
     /// The place of the last message in the array for a target, of which the caller says what it has.
@@ -25,7 +25,11 @@ impl Session {
     /// A place is noted when the edit is first given, because there are more and more edits and the
     /// oldest may be as old as the session. Only after the view has changed, or for another target, are
     /// they looked for, from the end.
-    pub fn edit_places(&self, target: &Target, length: u32) -> Result<Vec<Option<u32>>, NotHeld> {
+    pub fn edit_places(
+        &self,
+        target: &Target,
+        length: u32,
+    ) -> Result<Vec<Option<u32>>, ContentNotLoaded> {
         let pins = self.cache_edits().pins();
         let digest = target.digest();
         let noted = |pin: &CachePin| pin.place.filter(|place| place.target == digest);
@@ -44,7 +48,7 @@ impl Session {
     }
 
     /// How many messages the array for a target has. What the caller says it has is not looked at again.
-    fn array_length(&self, target: &Target, known: Option<Etag>) -> Result<u32, NotHeld> {
+    fn array_length(&self, target: &Target, known: Option<Etag>) -> Result<u32, ContentNotLoaded> {
         let prefix = match known {
             Some(etag) => etag.prefix(self, target)?,
             None => Prefix::default(),
@@ -60,12 +64,12 @@ impl Session {
         pieces: usize,
         target: &Target,
         length: u32,
-    ) -> Result<u32, NotHeld> {
+    ) -> Result<u32, ContentNotLoaded> {
         messages_before(self, pieces, target, length)
     }
 
     /// How many messages of the array for a target are made of the first `pieces` pieces alone.
-    pub fn messages_of(&self, pieces: usize, target: &Target) -> Result<u32, NotHeld> {
+    pub fn messages_of(&self, pieces: usize, target: &Target) -> Result<u32, ContentNotLoaded> {
         kept_messages(self, pieces, target)
     }
 }

@@ -1,8 +1,8 @@
 //! How a person's words are dressed: the name of the turn at their end, so that a model can snip it, and
 //! a note around words that came while the model was at work.
 
-use super::{Form, Piece};
-use crate::ids::{Ordinal, Turn};
+use super::{Piece, PieceForm};
+use crate::ids::{Ordinal, TurnNumber};
 use crate::message::Block;
 use crate::session::Session;
 
@@ -13,7 +13,7 @@ pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_
     if !policy.tag_turns && !interjected {
         return;
     }
-    let mut inputs: Vec<(Ordinal, Turn)> = Vec::new();
+    let mut inputs: Vec<(Ordinal, TurnNumber)> = Vec::new();
     for piece in &pieces[from..] {
         let begins = session.turns().beginning_at(piece.message);
         if let Some(turn) = begins
@@ -26,11 +26,11 @@ pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_
     }
     for (message, turn) in inputs {
         let is_words = |piece: &Piece| {
-            piece.message == message && piece.form == Form::Block && is_text(session, piece)
+            piece.message == message && piece.form == PieceForm::Block && is_text(session, piece)
         };
         if interjected {
             for piece in pieces[from..].iter_mut().filter(|piece| is_words(piece)) {
-                piece.form = Form::Input {
+                piece.form = PieceForm::Input {
                     turn: None,
                     interjected,
                 };
@@ -50,23 +50,23 @@ fn tag(
     pieces: &mut [Piece],
     from: usize,
     message: Ordinal,
-    turn: Turn,
+    turn: TurnNumber,
     session: &Session,
 ) -> Option<Piece> {
     let is_words = |piece: &&mut Piece| {
-        let dressed = matches!(piece.form, Form::Block | Form::Input { .. });
+        let dressed = matches!(piece.form, PieceForm::Block | PieceForm::Input { .. });
         piece.message == message && dressed && is_text(session, piece)
     };
     match pieces[from..].iter_mut().rev().find(is_words) {
         Some(words) => {
             let interjected = matches!(
                 words.form,
-                Form::Input {
+                PieceForm::Input {
                     interjected: true,
                     ..
                 }
             );
-            words.form = Form::Input {
+            words.form = PieceForm::Input {
                 turn: Some(turn),
                 interjected,
             };
@@ -75,7 +75,7 @@ fn tag(
         None => Some(Piece {
             message,
             block: 0,
-            form: Form::Tag(turn),
+            form: PieceForm::Tag(turn),
         }),
     }
 }

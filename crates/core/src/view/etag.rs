@@ -4,7 +4,7 @@ use super::wire::{group_key, in_array, wire};
 use super::{Piece, Sealed, Target};
 use crate::ids::Epoch;
 use crate::message::Digest;
-use crate::session::{NotHeld, Session};
+use crate::session::{ContentNotLoaded, Session};
 
 const VERSION: u8 = 1;
 const LEN: usize = 1 + 4 + 4 + 4 + 16;
@@ -89,7 +89,7 @@ impl Etag {
     }
 
     /// How much of the view that this names is a prefix of the view as it is now.
-    pub fn prefix(self, session: &Session, target: &Target) -> Result<Prefix, NotHeld> {
+    pub fn prefix(self, session: &Session, target: &Target) -> Result<Prefix, ContentNotLoaded> {
         let pieces = session.sealed().pieces();
         let Some(seal) = self.seal(session.sealed(), target) else {
             return Ok(Prefix::default());
@@ -131,7 +131,7 @@ pub(super) fn kept_messages(
     session: &Session,
     pieces: usize,
     target: &Target,
-) -> Result<u32, NotHeld> {
+) -> Result<u32, ContentNotLoaded> {
     let all = session.sealed().pieces();
     let (kept, rest) = all.split_at(pieces.min(all.len()));
     let key = |piece: &Piece| group_key(session, piece, target);
@@ -152,8 +152,8 @@ pub(super) fn kept_messages(
 /// Where the last wire message of some pieces begins, and its key.
 fn last_group<K: PartialEq + Copy>(
     pieces: &[Piece],
-    key: impl Fn(&Piece) -> Result<Option<K>, NotHeld>,
-) -> Result<(usize, Option<K>), NotHeld> {
+    key: impl Fn(&Piece) -> Result<Option<K>, ContentNotLoaded>,
+) -> Result<(usize, Option<K>), ContentNotLoaded> {
     let (mut start, mut last) = (pieces.len(), None);
     for (index, piece) in pieces.iter().enumerate().rev() {
         match (key(piece)?, last) {

@@ -9,12 +9,12 @@
 use std::collections::HashMap;
 
 use super::dress::dress;
-use super::tail::{Side, Tail};
-use super::{DropReason, Form, MarkerReason, Piece, TextReason};
-use crate::event::{CallState, Pairing, Pending};
+use super::tail::{Speaker, Tail};
+use super::{DropReason, MarkerReason, Piece, PieceForm, TextReason};
+use crate::event::{CallState, Pairing, PendingMessage};
 use crate::ids::Ordinal;
 use crate::message::{Block, MediaKind, MediaProblem, Message, Role};
-use crate::session::{Calls, NotHeld, Session, Transcript};
+use crate::session::{Calls, ContentNotLoaded, Session, Transcript};
 
 /// A provider takes no more pictures in one request.
 const MAX_PICTURES: usize = 100;
@@ -32,11 +32,11 @@ pub struct Layout {
 
 /// Continues a view. With `interrupt`, calls that are still open are reported as interrupted even
 /// when nothing follows them.
-pub fn lay_out(session: &Session, interrupt: bool) -> Result<Layout, NotHeld> {
+pub fn lay_out(session: &Session, interrupt: bool) -> Result<Layout, ContentNotLoaded> {
     let (sealed, transcript) = (session.sealed(), session.transcript());
     let tail = Tail::of(sealed.pieces(), transcript);
     let sorted = Sorted::of(transcript, session.calls(), session.pending(), &tail)?;
-    let mut writer = Writer {
+    let mut writer = LayoutBuilder {
         session,
         transcript,
         calls: session.calls(),
@@ -54,27 +54,27 @@ pub fn lay_out(session: &Session, interrupt: bool) -> Result<Layout, NotHeld> {
 #[derive(Default)]
 struct Sorted {
     /// Results of calls that are sealed already.
-    early: Vec<(Ordinal, u16, Form)>,
-    groups: Vec<Group>,
+    early: Vec<(Ordinal, u16, PieceForm)>,
+    groups: Vec<NewBlockGroup>,
 }
 
-enum Group {
+enum NewBlockGroup {
     System(Vec<(Ordinal, u16)>),
     Assistant(Response),
-    User(Words),
+    User(UserContent),
 }
 
 /// One response with the results that answer it.
 struct Response {
     provider_message_id: Option<Box<str>>,
     blocks: Vec<(Ordinal, u16)>,
-    results: Vec<(Ordinal, u16, Form)>,
+    results: Vec<(Ordinal, u16, PieceForm)>,
 }
 
 /// What the user says, results apart.
 #[derive(Default)]
-struct Words {
-    blocks: Vec<(Ordinal, u16, Form)>,
+struct UserContent {
+    blocks: Vec<(Ordinal, u16, PieceForm)>,
     /// Whether a person speaks, so that the model cannot go on with what it was doing.
     real: bool,
 }
@@ -83,9 +83,9 @@ impl Sorted {
     fn of(
         transcript: &Transcript,
         calls: &Calls,
-        pending: &[Pending],
+        pending: &[PendingMessage],
         tail: &Tail,
-    ) -> Result<Self, NotHeld> {
+    ) -> Result<Self, ContentNotLoaded> {
         let mut sorted = Self::default();
         let mut group_of: HashMap<Ordinal, usize> = HashMap::new();
         for item in pending {
@@ -94,7 +94,7 @@ impl Sorted {
                 Role::Assistant => {
                     let group = sorted.response(message);
                     group_of.insert(item.message, group);
-                    let Group::Assistant(response) = &mut sorted.groups[group] else {
+                    let NewBlockGroup::Assistant(response) = &mut sorted.groups[group] else {
                         continue;
                     };
                     let blocks = item.blocks.iter().map(|(block, _)| (item.message, *block));
@@ -110,13 +110,13 @@ impl Sorted {
     /// The response that a fragment belongs to: the last one, when it has the same provider id and
     /// nothing but its own results came since.
     fn response(&mut self, message: &Message) -> usize {
-        if let Some(Group::Assistant(last)) = self.groups.last()
+        if let Some(NewBlockGroup::Assistant(last)) = self.groups.last()
             && message.provider_message_id.is_some()
             && last.provider_message_id == message.provider_message_id
         {
             return self.groups.len() - 1;
         }
-        self.groups.push(Group::Assistant(Response {
+        self.groups.push(NewBlockGroup::Assistant(Response {
             provider_message_id: message.provider_message_id.clone(),
             blocks: Vec::new(),
             results: Vec::new(),
@@ -126,7 +126,7 @@ impl Sorted {
 
     fn user(
         &mut self,
-        item: &Pending,
+        item: &PendingMessage,
         message: &Message,
         calls: &Calls,
         tail: &Tail,
@@ -134,10 +134,10 @@ impl Sorted {
     ) {
         for (block, pairing) in &item.blocks {
             let (at, block) = (item.message, *block);
-            let drop = |reason| (at, block, Form::Dropped(reason));
+            let drop = |reason| (at, block, PieceForm::Dropped(reason));
             match pairing {
                 Some(Pairing::Answer(call)) => {
-                    let result = (at, block, Form::Result(*call));
+                    let result = (at, block, PieceForm::Result(*call));
                     // A call may be sealed while thinking after it in its message still waits.
                     if tail.open.contains(call) {
                         self.early.push(result);
@@ -153,8 +153,8 @@ impl Sorted {
                         .and_then(|call| group_of.get(&call.message))
                         .and_then(|group| self.groups.get_mut(*group));
                     match group {
-                        Some(Group::Assistant(response)) => response.results.push(result),
-                        _ => self.words((at, block, Form::Text(TextReason::Orphan))),
+                        Some(NewBlockGroup::Assistant(response)) => response.results.push(result),
+                        _ => self.words((at, block, PieceForm::Text(TextReason::Orphan))),
                     }
                 }
                 Some(Pairing::Duplicate(call)) => {
@@ -164,52 +164,55 @@ impl Sorted {
                     self.early.push(drop(DropReason::LateResult(*call)));
                 }
                 Some(Pairing::Late(call)) => {
-                    self.words((at, block, Form::Text(TextReason::Late(*call))));
+                    self.words((at, block, PieceForm::Text(TextReason::Late(*call))));
                 }
-                Some(Pairing::Orphan) => self.words((at, block, Form::Text(TextReason::Orphan))),
+                Some(Pairing::Orphan) => {
+                    self.words((at, block, PieceForm::Text(TextReason::Orphan)))
+                }
                 None => match &message.blocks[usize::from(block)] {
                     Block::ToolUse(_) | Block::Thinking(_) => {
                         self.early.push(drop(DropReason::WrongRole));
                     }
                     block_ if block_.is_blank() => self.early.push(drop(DropReason::Blank)),
-                    _ => self.words((at, block, Form::Block)),
+                    _ => self.words((at, block, PieceForm::Block)),
                 },
             }
         }
-        if let Some(Group::User(words)) = self.groups.last_mut() {
+        if let Some(NewBlockGroup::User(words)) = self.groups.last_mut() {
             words.real |= message.is_real_user_input()
                 && words.blocks.iter().any(|(at, ..)| *at == item.message);
         }
     }
 
-    fn system(&mut self, item: &Pending, tail: &Tail) {
+    fn system(&mut self, item: &PendingMessage, tail: &Tail) {
         let leads = tail.last.is_none()
             && self
                 .groups
                 .iter()
-                .all(|group| matches!(group, Group::System(_)));
+                .all(|group| matches!(group, NewBlockGroup::System(_)));
         let blocks = item.blocks.iter().map(|(block, _)| *block);
         if leads {
             let blocks = blocks.map(|block| (item.message, block)).collect();
-            self.groups.push(Group::System(blocks));
+            self.groups.push(NewBlockGroup::System(blocks));
         } else {
             for block in blocks {
-                self.words((item.message, block, Form::Operator));
+                self.words((item.message, block, PieceForm::Operator));
             }
         }
     }
 
-    fn words(&mut self, piece: (Ordinal, u16, Form)) {
-        if !matches!(self.groups.last(), Some(Group::User(_))) {
-            self.groups.push(Group::User(Words::default()));
+    fn words(&mut self, piece: (Ordinal, u16, PieceForm)) {
+        if !matches!(self.groups.last(), Some(NewBlockGroup::User(_))) {
+            self.groups
+                .push(NewBlockGroup::User(UserContent::default()));
         }
-        if let Some(Group::User(words)) = self.groups.last_mut() {
+        if let Some(NewBlockGroup::User(words)) = self.groups.last_mut() {
             words.blocks.push(piece);
         }
     }
 }
 
-struct Writer<'a> {
+struct LayoutBuilder<'a> {
     session: &'a Session,
     transcript: &'a Transcript,
     calls: &'a Calls,
@@ -218,8 +221,8 @@ struct Writer<'a> {
     pictures: usize,
 }
 
-impl Writer<'_> {
-    fn write(&mut self, sorted: Sorted, interrupt: bool) -> Result<(), NotHeld> {
+impl LayoutBuilder<'_> {
+    fn write(&mut self, sorted: Sorted, interrupt: bool) -> Result<(), ContentNotLoaded> {
         for (message, block, form) in sorted.early {
             self.result(message, block, form);
         }
@@ -227,19 +230,19 @@ impl Writer<'_> {
         while let Some(group) = groups.next() {
             let is_last = groups.peek().is_none();
             match group {
-                Group::System(blocks) => {
+                NewBlockGroup::System(blocks) => {
                     for (message, block) in blocks {
-                        self.operator(message, block, Form::Block);
+                        self.operator(message, block, PieceForm::Block);
                     }
                 }
-                Group::Assistant(response) => {
+                NewBlockGroup::Assistant(response) => {
                     if is_last && !interrupt && self.continues_open_response(&response)? {
                         self.layout.holds_back = true;
                         break;
                     }
                     self.response(response, is_last);
                 }
-                Group::User(words) => {
+                NewBlockGroup::User(words) => {
                     let closes = words.real || !is_last || interrupt;
                     if !self.layout.tail.open.is_empty() && !closes {
                         self.layout.holds_back = true;
@@ -257,13 +260,13 @@ impl Writer<'_> {
 
     /// Whether these are more fragments of a response whose calls still wait. A provider takes them
     /// only after every result, and the results are likely on their way: so they wait too.
-    fn continues_open_response(&self, response: &Response) -> Result<bool, NotHeld> {
+    fn continues_open_response(&self, response: &Response) -> Result<bool, ContentNotLoaded> {
         let open = self.layout.tail.open.first();
         let Some(open) = open.and_then(|call| self.calls.get(*call)) else {
             return Ok(false);
         };
         let of_open = &self.transcript.held(open.message)?.provider_message_id;
-        Ok(self.layout.tail.last == Some(Side::User)
+        Ok(self.layout.tail.last == Some(Speaker::User)
             && of_open.is_some()
             && *of_open == response.provider_message_id)
     }
@@ -275,25 +278,25 @@ impl Writer<'_> {
             let thinks = self.block(*message, *block).is_some_and(Block::is_thinking);
             form.is_shown() && !thinks
         });
-        if shown.is_some() && self.layout.tail.last == Some(Side::User) {
+        if shown.is_some() && self.layout.tail.last == Some(Speaker::User) {
             // Once the tools have spoken, the model cannot speak again before every call has its
             // answer.
             self.interrupt_open(response.blocks.first().map(|(message, _)| *message));
         }
         for (index, (message, block)) in response.blocks.into_iter().enumerate() {
             let mut form = self.assistant_form(message, block);
-            if form == Form::Block && shown.is_none_or(|last| index > last) {
+            if form == PieceForm::Block && shown.is_none_or(|last| index > last) {
                 if !ended {
                     self.layout.holds_back = true;
                     continue;
                 }
-                form = Form::Dropped(DropReason::TrailingThinking);
+                form = PieceForm::Dropped(DropReason::TrailingThinking);
             }
             if form.is_shown() {
                 self.open_with_the_user(message);
-                self.layout.tail.last = Some(Side::Assistant);
+                self.layout.tail.last = Some(Speaker::Assistant);
             }
-            if let Form::Call(call) = form {
+            if let PieceForm::Call(call) = form {
                 self.layout.tail.open.push(call);
             }
             self.push(message, block, form);
@@ -304,63 +307,63 @@ impl Writer<'_> {
     }
 
     /// The form of a block that the model wrote, whatever stands around it.
-    fn assistant_form(&self, message: Ordinal, block: u16) -> Form {
+    fn assistant_form(&self, message: Ordinal, block: u16) -> PieceForm {
         match self.block(message, block) {
             Some(Block::ToolUse(_)) => match self.calls.at(message, block) {
-                Some(call) => Form::Call(call),
-                None => Form::Dropped(DropReason::WrongRole),
+                Some(call) => PieceForm::Call(call),
+                None => PieceForm::Dropped(DropReason::WrongRole),
             },
             // No provider takes pictures from the model.
             Some(Block::ToolResult(_) | Block::Media(_)) | None => {
-                Form::Dropped(DropReason::WrongRole)
+                PieceForm::Dropped(DropReason::WrongRole)
             }
             Some(Block::Thinking(thinking)) if !thinking.is_returnable() => {
-                Form::Dropped(DropReason::UnsignedThinking)
+                PieceForm::Dropped(DropReason::UnsignedThinking)
             }
-            Some(block) if block.is_blank() => Form::Dropped(DropReason::Blank),
-            Some(_) => Form::Block,
+            Some(block) if block.is_blank() => PieceForm::Dropped(DropReason::Blank),
+            Some(_) => PieceForm::Block,
         }
     }
 
-    fn result(&mut self, message: Ordinal, block: u16, form: Form) {
-        let Form::Result(call) = form else {
+    fn result(&mut self, message: Ordinal, block: u16, form: PieceForm) {
+        let PieceForm::Result(call) = form else {
             self.push(message, block, form);
             return;
         };
         let pictures = self.transcript.pictures_in(message, block);
         let form = if self.session.stored().at(message, block).is_some() {
-            Form::Stored(call)
+            PieceForm::Stored(call)
         } else if self.take_pictures(pictures) {
             form
         } else {
-            Form::ResultWithoutMedia(call)
+            PieceForm::ResultWithoutMedia(call)
         };
         self.layout.tail.open.retain(|open| *open != call);
-        self.layout.tail.last = Some(Side::User);
+        self.layout.tail.last = Some(Speaker::User);
         self.push(message, block, form);
     }
 
-    fn words(&mut self, words: Words) {
+    fn words(&mut self, words: UserContent) {
         let at_work = self.is_at_work();
         let written = self.layout.pieces.len();
         let first = words.blocks.first().map(|(message, ..)| *message);
         self.interrupt_open(first);
         for (message, block, form) in words.blocks {
             let form = match self.block(message, block) {
-                _ if form == Form::Operator => {
+                _ if form == PieceForm::Operator => {
                     self.operator(message, block, form);
                     continue;
                 }
                 Some(Block::Media(media)) => match media.problem() {
-                    Some(problem) => Form::Marker(MarkerReason::Media(problem)),
+                    Some(problem) => PieceForm::Marker(MarkerReason::Media(problem)),
                     None if media.kind == MediaKind::Image && !self.take_pictures(1) => {
-                        Form::Marker(MarkerReason::Media(MediaProblem::TooMany))
+                        PieceForm::Marker(MarkerReason::Media(MediaProblem::TooMany))
                     }
                     None => form,
                 },
                 _ => form,
             };
-            self.layout.tail.last = Some(Side::User);
+            self.layout.tail.last = Some(Speaker::User);
             self.push(message, block, form);
         }
         dress(&mut self.layout.pieces, written, self.session, at_work);
@@ -376,18 +379,18 @@ impl Writer<'_> {
     }
 
     /// A block of the operator's: only words can be passed on.
-    fn operator(&mut self, message: Ordinal, block: u16, form: Form) {
+    fn operator(&mut self, message: Ordinal, block: u16, form: PieceForm) {
         let form = match self.block(message, block) {
             Some(Block::Text { .. }) if self.is_blank(message, block) => {
-                Form::Dropped(DropReason::Blank)
+                PieceForm::Dropped(DropReason::Blank)
             }
             // Whatever came before was not shown, so these words lead after all.
-            Some(Block::Text { .. }) if self.layout.tail.last.is_none() => Form::Block,
+            Some(Block::Text { .. }) if self.layout.tail.last.is_none() => PieceForm::Block,
             Some(Block::Text { .. }) => form,
-            _ => Form::Dropped(DropReason::WrongRole),
+            _ => PieceForm::Dropped(DropReason::WrongRole),
         };
-        if form == Form::Operator {
-            self.layout.tail.last = Some(Side::User);
+        if form == PieceForm::Operator {
+            self.layout.tail.last = Some(Speaker::User);
         }
         self.push(message, block, form);
     }
@@ -398,18 +401,18 @@ impl Writer<'_> {
             let Some(message) = because_of.or(of_call) else {
                 continue;
             };
-            self.layout.tail.last = Some(Side::User);
-            self.push(message, 0, Form::Interrupted(call));
+            self.layout.tail.last = Some(Speaker::User);
+            self.push(message, 0, PieceForm::Interrupted(call));
         }
     }
 
     fn open_with_the_user(&mut self, because_of: Ordinal) {
         if self.layout.tail.last.is_none() {
-            self.push(because_of, 0, Form::Opening);
+            self.push(because_of, 0, PieceForm::Opening);
         }
     }
 
-    fn push(&mut self, message: Ordinal, block: u16, form: Form) {
+    fn push(&mut self, message: Ordinal, block: u16, form: PieceForm) {
         self.layout.pieces.push(Piece {
             message,
             block,

@@ -7,11 +7,11 @@
 
 mod breakpoints;
 mod cache_places;
-mod change;
 mod dress;
 mod etag;
 mod flatten;
 mod layout;
+mod layout_change;
 mod of_session;
 mod piece;
 mod places;
@@ -22,17 +22,19 @@ mod tokens;
 mod wire;
 mod words;
 
-pub use breakpoints::{Breakpoints, MAX_BREAKPOINTS, Spot, Wanted, breakpoints};
-pub use change::{LayoutChange, Rewriter, Splice};
+pub use breakpoints::{BreakpointRequest, Breakpoints, MAX_BREAKPOINTS, Spot, breakpoints};
 pub use etag::{Etag, Prefix};
 pub use flatten::flatten;
 pub use layout::{Layout, lay_out};
-pub use of_session::{Unsendable, View};
-pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason, count};
+pub use layout_change::{LayoutChange, Rewriter, Splice};
+pub use of_session::{NotSendableReason, View};
+pub use piece::{
+    DropReason, MarkerReason, Piece, PieceForm, Repair, RepairKind, TextReason, count,
+};
 pub(crate) use seal::{MARKER_TOKENS, shown_tokens};
 pub use seal::{Seal, Sealed};
 pub(crate) use tail::side;
-pub use tail::{Side, Tail};
+pub use tail::{Speaker, Tail};
 pub use target::{Provider, Target, WireRole};
 pub use tokens::wire_tokens;
 pub use wire::{WireBlock, WireMessage, WireResult, in_array, wire};

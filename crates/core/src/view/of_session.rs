@@ -1,13 +1,13 @@
 //! The view of a session for a target: its messages, their names, and the places of blocks.
 
 use super::etag::{Etag, Prefix};
-use super::piece::{Form, Piece, Repair, RepairKind, count};
+use super::piece::{Piece, PieceForm, Repair, RepairKind, count};
 use super::places::at;
-use super::tail::{Side, Tail, side};
+use super::tail::{Speaker, Tail, side};
 use super::target::Target;
 use super::wire::{WireMessage, in_array, wire};
 use crate::ids::{CallKey, MessageId};
-use crate::session::{NotHeld, Session};
+use crate::session::{ContentNotLoaded, Session};
 
 /// A view, ready for a codec.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,14 +23,14 @@ pub struct View<'a> {
     /// Names this view.
     pub etag: Etag,
     /// Why a provider would not take it yet.
-    pub unsendable: Option<Unsendable>,
+    pub unsendable: Option<NotSendableReason>,
     /// What was done so that the provider takes the part that is sent.
     pub repairs: Vec<Repair>,
 }
 
 /// Why a view cannot be sent yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unsendable {
+pub enum NotSendableReason {
     /// There is nothing in it.
     Empty,
     /// Calls wait for their results.
@@ -41,7 +41,7 @@ pub enum Unsendable {
 
 impl Session {
     /// The view as it was served last. `known` is what the caller says it has.
-    pub fn view(&self, target: &Target, known: Option<Etag>) -> Result<View<'_>, NotHeld> {
+    pub fn view(&self, target: &Target, known: Option<Etag>) -> Result<View<'_>, ContentNotLoaded> {
         let pieces = self.sealed().pieces();
         let prefix = match known {
             Some(etag) => etag.prefix(self, target)?,
@@ -71,13 +71,13 @@ impl Session {
     }
 
     /// What the operator says before anyone else, where the provider takes that apart from the array.
-    pub fn system(&self, target: &Target) -> Result<Vec<WireMessage<'_>>, NotHeld> {
+    pub fn system(&self, target: &Target) -> Result<Vec<WireMessage<'_>>, ContentNotLoaded> {
         // These pieces lead; nothing after the first other one belongs to them.
         let pieces = self.sealed().pieces();
         let lead = pieces
             .iter()
             .position(|piece| {
-                piece.form.is_shown() && side(piece, self.transcript()) != Side::System
+                piece.form.is_shown() && side(piece, self.transcript()) != Speaker::System
             })
             .unwrap_or(pieces.len());
         let mut messages = wire(self, &pieces[..lead], target)?;
@@ -86,7 +86,11 @@ impl Session {
     }
 
     /// The array that an etag names, when it is [`Etag::is_current`].
-    pub fn wire_of(&self, etag: Etag, target: &Target) -> Result<Vec<WireMessage<'_>>, NotHeld> {
+    pub fn wire_of(
+        &self,
+        etag: Etag,
+        target: &Target,
+    ) -> Result<Vec<WireMessage<'_>>, ContentNotLoaded> {
         let pieces = self.sealed().pieces();
         let named = &pieces[..etag.pieces().min(pieces.len())];
         let mut messages = wire(self, named, target)?;
@@ -102,7 +106,7 @@ impl Session {
         target: &Target,
         message: u32,
         block: Option<u32>,
-    ) -> Result<Vec<(MessageId, u16)>, NotHeld> {
+    ) -> Result<Vec<(MessageId, u16)>, ContentNotLoaded> {
         let pieces = self.sealed().pieces();
         let named = &pieces[..etag.pieces().min(pieces.len())];
         let at = at(self, named, target, message, block)?;
@@ -115,21 +119,21 @@ impl Session {
     }
 
     /// Why a provider would not take the view yet.
-    pub fn unsendable(&self) -> Option<Unsendable> {
+    pub fn unsendable(&self) -> Option<NotSendableReason> {
         let tail = Tail::of(self.sealed().pieces(), self.transcript());
         if !tail.open.is_empty() {
-            return Some(Unsendable::OpenCalls(tail.open));
+            return Some(NotSendableReason::OpenCalls(tail.open));
         }
         match tail.last {
-            None => Some(Unsendable::Empty),
-            Some(Side::User) if self.pending().is_empty() => None,
-            _ => Some(Unsendable::EndsWithAssistant),
+            None => Some(NotSendableReason::Empty),
+            Some(Speaker::User) if self.pending().is_empty() => None,
+            _ => Some(NotSendableReason::EndsWithAssistant),
         }
     }
 
     fn repairs(&self, pieces: &[Piece]) -> Vec<Repair> {
         let mapped = |piece: &Piece| match piece.form {
-            Form::Call(call) if self.calls().get(call)?.mapped => Some(Repair {
+            PieceForm::Call(call) if self.calls().get(call)?.mapped => Some(Repair {
                 message: piece.message,
                 block: piece.block,
                 kind: RepairKind::MappedCallId(call),

@@ -1,6 +1,6 @@
 //! The pieces of a view, and the repairs that their forms stand for.
 
-use crate::ids::{CallKey, Ordinal, SpanKey, Turn};
+use crate::ids::{CallKey, Ordinal, SpanKey, TurnNumber};
 use crate::message::MediaProblem;
 
 /// One piece of a view: a block of the transcript and the form it takes, or something synthetic.
@@ -14,18 +14,18 @@ pub struct Piece {
     /// The block within the message; 0 for a synthetic piece.
     pub block: u16,
     /// What the model sees.
-    pub form: Form,
+    pub form: PieceForm,
 }
 
 /// What the model sees of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum PieceForm {
     /// The block itself.
     Block,
     /// Words of the user, dressed.
     Input {
         /// The turn that they begin: its name follows them.
-        turn: Option<Turn>,
+        turn: Option<TurnNumber>,
         /// Whether they came while the model was at work.
         interjected: bool,
     },
@@ -56,7 +56,7 @@ pub enum Form {
     /// Synthetic: the user's words between two of the model's that would otherwise become one.
     Gap,
     /// Synthetic: the name of a turn whose input has no words.
-    Tag(Turn),
+    Tag(TurnNumber),
     /// Synthetic: the model is reminded to snip.
     Nudge,
     /// The summary that a compaction left.
@@ -104,7 +104,7 @@ pub enum DropReason {
     Snipped,
 }
 
-impl Form {
+impl PieceForm {
     /// Whether the model sees something.
     pub const fn is_shown(self) -> bool {
         !matches!(self, Self::Dropped(_))
@@ -189,34 +189,36 @@ impl Piece {
     /// The repair that this form stands for.
     pub fn repair(&self) -> Option<Repair> {
         let kind = match self.form {
-            Form::Block
-            | Form::Input { .. }
-            | Form::Call(_)
-            | Form::SnippedCall(_)
-            | Form::Result(_)
-            | Form::Stored(_)
-            | Form::Cleared(_)
-            | Form::SnippedResult(_)
-            | Form::Operator
-            | Form::Gap
-            | Form::Tag(_)
-            | Form::Nudge
-            | Form::Summary
-            | Form::Placeholder(_)
-            | Form::Marker(MarkerReason::Snipped)
-            | Form::Dropped(DropReason::Snipped) => return None,
-            Form::ResultWithoutMedia(_) => RepairKind::Media(MediaProblem::TooMany),
-            Form::Text(TextReason::Orphan) => RepairKind::OrphanResult,
-            Form::Text(TextReason::Late(call)) => RepairKind::LateResult(call),
-            Form::Marker(MarkerReason::Media(problem)) => RepairKind::Media(problem),
-            Form::Dropped(DropReason::Blank) => RepairKind::BlankText,
-            Form::Dropped(DropReason::DuplicateResult(call)) => RepairKind::DuplicateResult(call),
-            Form::Dropped(DropReason::LateResult(call)) => RepairKind::LateResultHidden(call),
-            Form::Dropped(DropReason::TrailingThinking) => RepairKind::TrailingThinking,
-            Form::Dropped(DropReason::UnsignedThinking) => RepairKind::UnsignedThinking,
-            Form::Dropped(DropReason::WrongRole) => RepairKind::WrongRole,
-            Form::Interrupted(call) => RepairKind::InterruptedCall(call),
-            Form::Opening => RepairKind::Opening,
+            PieceForm::Block
+            | PieceForm::Input { .. }
+            | PieceForm::Call(_)
+            | PieceForm::SnippedCall(_)
+            | PieceForm::Result(_)
+            | PieceForm::Stored(_)
+            | PieceForm::Cleared(_)
+            | PieceForm::SnippedResult(_)
+            | PieceForm::Operator
+            | PieceForm::Gap
+            | PieceForm::Tag(_)
+            | PieceForm::Nudge
+            | PieceForm::Summary
+            | PieceForm::Placeholder(_)
+            | PieceForm::Marker(MarkerReason::Snipped)
+            | PieceForm::Dropped(DropReason::Snipped) => return None,
+            PieceForm::ResultWithoutMedia(_) => RepairKind::Media(MediaProblem::TooMany),
+            PieceForm::Text(TextReason::Orphan) => RepairKind::OrphanResult,
+            PieceForm::Text(TextReason::Late(call)) => RepairKind::LateResult(call),
+            PieceForm::Marker(MarkerReason::Media(problem)) => RepairKind::Media(problem),
+            PieceForm::Dropped(DropReason::Blank) => RepairKind::BlankText,
+            PieceForm::Dropped(DropReason::DuplicateResult(call)) => {
+                RepairKind::DuplicateResult(call)
+            }
+            PieceForm::Dropped(DropReason::LateResult(call)) => RepairKind::LateResultHidden(call),
+            PieceForm::Dropped(DropReason::TrailingThinking) => RepairKind::TrailingThinking,
+            PieceForm::Dropped(DropReason::UnsignedThinking) => RepairKind::UnsignedThinking,
+            PieceForm::Dropped(DropReason::WrongRole) => RepairKind::WrongRole,
+            PieceForm::Interrupted(call) => RepairKind::InterruptedCall(call),
+            PieceForm::Opening => RepairKind::Opening,
         };
         Some(Repair {
             message: self.message,

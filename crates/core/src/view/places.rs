@@ -6,10 +6,10 @@
 use super::wire::{GroupKey, Renderer};
 use super::{Piece, Target, WireBlock, WireRole};
 use crate::ids::Ordinal;
-use crate::session::{NotHeld, Session};
+use crate::session::{ContentNotLoaded, Session};
 
 /// A piece that a target sees, and where.
-pub(super) struct Seen<'a> {
+pub(super) struct PositionedPiece<'a> {
     /// Its place among the pieces.
     pub(super) index: usize,
     /// The place in the array of the message that it is part of.
@@ -47,7 +47,7 @@ impl<'a, 't> Backwards<'a, 't> {
         Self::new(session, session.sealed().pieces(), target, length)
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Seen<'a>>, NotHeld> {
+    pub(super) fn next(&mut self) -> Result<Option<PositionedPiece<'a>>, ContentNotLoaded> {
         while let Some((piece, before)) = self.pieces.split_last() {
             self.pieces = before;
             let Some((key, block)) = self.render.piece(piece)? else {
@@ -61,7 +61,7 @@ impl<'a, 't> Backwards<'a, 't> {
                 self.message = self.message.saturating_sub(1);
                 self.last_key = Some(key);
             }
-            return Ok(Some(Seen {
+            return Ok(Some(PositionedPiece {
                 index: before.len(),
                 message: self.message,
                 role: key.role,
@@ -80,7 +80,7 @@ pub(super) fn messages_before(
     pieces: usize,
     target: &Target,
     length: u32,
-) -> Result<u32, NotHeld> {
+) -> Result<u32, ContentNotLoaded> {
     let mut walk = Backwards::of(session, target, length);
     let mut before = length;
     while walk.pieces.len() > pieces {
@@ -97,7 +97,7 @@ pub(super) fn place_in_message(
     session: &Session,
     index: usize,
     target: &Target,
-) -> Result<u32, NotHeld> {
+) -> Result<u32, ContentNotLoaded> {
     let pieces = &session.sealed().pieces()[..=index];
     let mut walk = Backwards::new(session, pieces, target, u32::MAX);
     let mut blocks = 0_u32;
@@ -118,7 +118,7 @@ pub(super) fn places_of(
     messages: &[Ordinal],
     target: &Target,
     length: u32,
-) -> Result<Vec<Option<u32>>, NotHeld> {
+) -> Result<Vec<Option<u32>>, ContentNotLoaded> {
     let mut places = vec![None; messages.len()];
     let mut missing = messages.len();
     let mut walk = Backwards::of(session, target, length);
@@ -144,7 +144,7 @@ pub(super) fn at(
     target: &Target,
     message: u32,
     block: Option<u32>,
-) -> Result<Vec<Piece>, NotHeld> {
+) -> Result<Vec<Piece>, ContentNotLoaded> {
     let render = Renderer::new(session, target);
     let (mut place, mut last_key) = (None::<(u32, u32)>, None);
     let mut found = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::words::CLEARED;
-use super::{Form, LayoutChange, Piece, count};
+use super::{LayoutChange, Piece, PieceForm, count};
 use crate::ids::{CallKey, Epoch};
 use crate::message::Digest;
 use crate::session::{Calls, Transcript};
@@ -187,7 +187,7 @@ impl Sealed {
 /// The calls whose results some pieces show as they came.
 fn live(pieces: &[Piece]) -> impl Iterator<Item = CallKey> {
     pieces.iter().filter_map(|piece| match piece.form {
-        Form::Result(call) | Form::ResultWithoutMedia(call) => Some(call),
+        PieceForm::Result(call) | PieceForm::ResultWithoutMedia(call) => Some(call),
         _ => None,
     })
 }
@@ -195,7 +195,7 @@ fn live(pieces: &[Piece]) -> impl Iterator<Item = CallKey> {
 /// The last call whose result was cleared.
 fn last_cleared(pieces: &[Piece]) -> Option<CallKey> {
     let cleared = pieces.iter().filter_map(|piece| match piece.form {
-        Form::Cleared(call) => Some(call),
+        PieceForm::Cleared(call) => Some(call),
         _ => None,
     });
     cleared.max()
@@ -204,19 +204,21 @@ fn last_cleared(pieces: &[Piece]) -> Option<CallKey> {
 /// How many pictures some pieces show.
 fn pictures(pieces: &[Piece], transcript: &Transcript) -> usize {
     let of_piece = |piece: &Piece| match piece.form {
-        Form::Block | Form::Result(_) => transcript.pictures_in(piece.message, piece.block).into(),
+        PieceForm::Block | PieceForm::Result(_) => {
+            transcript.pictures_in(piece.message, piece.block).into()
+        }
         _ => 0,
     };
     pieces.iter().map(of_piece).sum::<usize>()
 }
 
 /// The tokens of a result as it is shown.
-pub(crate) fn shown_tokens(calls: &Calls, form: Form, call: CallKey) -> u32 {
+pub(crate) fn shown_tokens(calls: &Calls, form: PieceForm, call: CallKey) -> u32 {
     match form {
-        Form::Result(_) | Form::ResultWithoutMedia(_) => {
+        PieceForm::Result(_) | PieceForm::ResultWithoutMedia(_) => {
             calls.get(call).map_or(0, |call| call.result_tokens)
         }
-        Form::SnippedResult(_) => MARKER_TOKENS,
+        PieceForm::SnippedResult(_) => MARKER_TOKENS,
         _ => estimate_text(CLEARED),
     }
 }

@@ -1,13 +1,13 @@
 //! The end of a view: who spoke last, and which calls still wait for their results.
 
-use super::{Form, Piece};
+use super::{Piece, PieceForm};
 use crate::ids::CallKey;
 use crate::message::Role;
 use crate::session::Transcript;
 
 /// Whose turn a piece belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum Speaker {
     /// The operator, before anyone else has spoken.
     System,
     /// The user and the tools.
@@ -21,7 +21,7 @@ pub enum Side {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tail {
     /// Who spoke last; `None` as long as only the operator has.
-    pub last: Option<Side>,
+    pub last: Option<Speaker>,
     /// The calls of the last assistant message that have no result yet, in order.
     pub open: Vec<CallKey>,
 }
@@ -34,15 +34,15 @@ impl Tail {
         let mut in_assistant = false;
         for piece in pieces.iter().rev().filter(|piece| piece.form.is_shown()) {
             match side(piece, transcript) {
-                Side::System => break,
-                Side::User if in_assistant => break,
-                Side::User => {
-                    tail.last.get_or_insert(Side::User);
+                Speaker::System => break,
+                Speaker::User if in_assistant => break,
+                Speaker::User => {
+                    tail.last.get_or_insert(Speaker::User);
                     answered.extend(piece.form.answers());
                 }
-                Side::Assistant => {
+                Speaker::Assistant => {
                     in_assistant = true;
-                    tail.last.get_or_insert(Side::Assistant);
+                    tail.last.get_or_insert(Speaker::Assistant);
                     if let Some(call) = piece.form.calls()
                         && !answered.contains(&call)
                     {
@@ -57,28 +57,30 @@ impl Tail {
 }
 
 /// Whose turn a piece belongs to.
-pub(crate) fn side(piece: &Piece, transcript: &Transcript) -> Side {
+pub(crate) fn side(piece: &Piece, transcript: &Transcript) -> Speaker {
     match piece.form {
-        Form::Interrupted(_)
-        | Form::Opening
-        | Form::Gap
-        | Form::Tag(_)
-        | Form::Nudge
-        | Form::Summary
-        | Form::Placeholder(_)
-        | Form::Operator
-        | Form::Input { .. }
-        | Form::Result(_)
-        | Form::ResultWithoutMedia(_)
-        | Form::Stored(_)
-        | Form::Cleared(_)
-        | Form::SnippedResult(_)
-        | Form::Text(_) => Side::User,
-        Form::Call(_) | Form::SnippedCall(_) => Side::Assistant,
-        Form::Block | Form::Marker(_) | Form::Dropped(_) => match transcript.role(piece.message) {
-            Role::User => Side::User,
-            Role::Assistant => Side::Assistant,
-            Role::System | Role::Developer => Side::System,
-        },
+        PieceForm::Interrupted(_)
+        | PieceForm::Opening
+        | PieceForm::Gap
+        | PieceForm::Tag(_)
+        | PieceForm::Nudge
+        | PieceForm::Summary
+        | PieceForm::Placeholder(_)
+        | PieceForm::Operator
+        | PieceForm::Input { .. }
+        | PieceForm::Result(_)
+        | PieceForm::ResultWithoutMedia(_)
+        | PieceForm::Stored(_)
+        | PieceForm::Cleared(_)
+        | PieceForm::SnippedResult(_)
+        | PieceForm::Text(_) => Speaker::User,
+        PieceForm::Call(_) | PieceForm::SnippedCall(_) => Speaker::Assistant,
+        PieceForm::Block | PieceForm::Marker(_) | PieceForm::Dropped(_) => {
+            match transcript.role(piece.message) {
+                Role::User => Speaker::User,
+                Role::Assistant => Speaker::Assistant,
+                Role::System | Role::Developer => Speaker::System,
+            }
+        }
     }
 }

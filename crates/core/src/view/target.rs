@@ -1,6 +1,6 @@
 //! For whom a view is made.
 
-use crate::message::{Digest, Message, Origin};
+use crate::message::{Digest, Message, MessageOrigin};
 
 /// Whose API takes the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -70,11 +70,11 @@ impl Target {
     }
 
     /// Whether this target knows the fields that we do not.
-    pub(crate) fn takes_extra_of(&self, origin: Origin) -> bool {
+    pub(crate) fn takes_extra_of(&self, origin: MessageOrigin) -> bool {
         match origin {
-            Origin::Typed => true,
-            Origin::Anthropic => self.provider.is_anthropic(),
-            Origin::OpenAi => self.provider == Provider::OpenAi,
+            MessageOrigin::Typed => true,
+            MessageOrigin::Anthropic => self.provider.is_anthropic(),
+            MessageOrigin::OpenAi => self.provider == Provider::OpenAi,
         }
     }
 }

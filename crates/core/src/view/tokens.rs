@@ -2,7 +2,7 @@
 
 use super::{WireBlock, WireResult};
 use crate::message::Thinking;
-use crate::tokens::{CALL_TOKENS, Counter, Nature, Tally};
+use crate::tokens::{CALL_TOKENS, Counter, Nature, TokenTally};
 
 /// Returns the tokens of a block in the form that a provider gets.
 pub fn wire_tokens(counter: Counter, block: &WireBlock<'_>) -> u32 {
@@ -12,7 +12,7 @@ pub fn wire_tokens(counter: Counter, block: &WireBlock<'_>) -> u32 {
 }
 
 /// Counts a block. `words` is the nature of its text: inside a result, text is the output of a program.
-fn add_wire(tally: &mut Tally, block: &WireBlock<'_>, words: Nature) -> u64 {
+fn add_wire(tally: &mut TokenTally, block: &WireBlock<'_>, words: Nature) -> u64 {
     match block {
         WireBlock::Text { text, .. } => tally.text(text, words),
         WireBlock::Media { media, .. } => tally.media(media),
@@ -60,7 +60,7 @@ fn wire_bytes(block: &WireBlock<'_>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::Extra;
+    use crate::json::UnknownFields;
     use crate::message::{Block, ResultContent, ToolResult};
     use crate::policy::{Policy, TokenEstimator};
 
@@ -75,7 +75,7 @@ mod tests {
             tool_use_id: "x".into(),
             content,
             is_error: None,
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         })
     }
 

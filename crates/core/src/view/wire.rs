@@ -4,19 +4,19 @@
 
 use std::borrow::Cow;
 
-use super::tail::{Side, side};
+use super::tail::{Speaker, side};
 use super::words::{
     CLEARED, FAILED_SILENTLY, GAP, INTERJECTED, INTERRUPTED, NO_INPUT, NO_OUTPUT, NUDGE, OPENING,
     SNIPPED_RESULT, kind_name, marker, snipped, told_in_words,
 };
-use super::{Form, MarkerReason, Piece, Provider, Target, WireRole, count};
-use crate::ids::{CallKey, Ordinal, Turn};
-use crate::json::{Extra, RawJson};
+use super::{MarkerReason, Piece, PieceForm, Provider, Target, WireRole, count};
+use crate::ids::{CallKey, Ordinal, TurnNumber};
+use crate::json::{RawJson, UnknownFields};
 use crate::message::{
-    Block, Media, MediaKind, MediaProblem, MediaSource, Message, Origin, ResultContent, Role,
-    Thinking, ToolInput, ToolResult,
+    Block, Media, MediaKind, MediaProblem, MediaSource, Message, MessageOrigin, ResultContent,
+    Role, Thinking, ToolInput, ToolResult,
 };
-use crate::session::{Calls, NotHeld, Session, Transcript};
+use crate::session::{Calls, ContentNotLoaded, Session, Transcript};
 
 /// One message as a provider takes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +26,7 @@ pub struct WireMessage<'a> {
     /// What is said; never empty.
     pub blocks: Vec<WireBlock<'a>>,
     /// Unknown fields of the message, where it stands for exactly one.
-    pub extra: Option<&'a Extra>,
+    pub extra: Option<&'a UnknownFields>,
     /// The first message of the transcript that it comes from.
     pub first: Ordinal,
 }
@@ -39,14 +39,14 @@ pub enum WireBlock<'a> {
         /// The words.
         text: Cow<'a, str>,
         /// Unknown fields.
-        extra: Option<&'a Extra>,
+        extra: Option<&'a UnknownFields>,
     },
     /// A picture or a document.
     Media {
         /// Which.
         media: &'a Media,
         /// Unknown fields.
-        extra: Option<&'a Extra>,
+        extra: Option<&'a UnknownFields>,
     },
     /// A call.
     Call {
@@ -57,7 +57,7 @@ pub enum WireBlock<'a> {
         /// What the model wrote.
         input: &'a ToolInput,
         /// Unknown fields.
-        extra: Option<&'a Extra>,
+        extra: Option<&'a UnknownFields>,
     },
     /// A result.
     Result {
@@ -68,14 +68,14 @@ pub enum WireBlock<'a> {
         /// Whether it failed.
         is_error: Option<bool>,
         /// Unknown fields.
-        extra: Option<&'a Extra>,
+        extra: Option<&'a UnknownFields>,
     },
     /// Reasoning, verbatim.
     Thinking {
         /// The reasoning.
         thinking: &'a Thinking,
         /// Unknown fields.
-        extra: Option<&'a Extra>,
+        extra: Option<&'a UnknownFields>,
     },
     /// A block that we do not know.
     Opaque(&'a RawJson),
@@ -138,7 +138,7 @@ impl<'a> WireBlock<'a> {
     }
 }
 
-fn some(extra: &Extra) -> Option<&Extra> {
+fn some(extra: &UnknownFields) -> Option<&UnknownFields> {
     (!extra.is_empty()).then_some(extra)
 }
 
@@ -148,7 +148,7 @@ pub fn wire<'a>(
     session: &'a Session,
     pieces: &[Piece],
     target: &Target,
-) -> Result<Vec<WireMessage<'a>>, NotHeld> {
+) -> Result<Vec<WireMessage<'a>>, ContentNotLoaded> {
     let render = Renderer::new(session, target);
     let mut messages: Vec<WireMessage<'a>> = Vec::new();
     let mut last_key = None;
@@ -190,7 +190,7 @@ pub(crate) fn group_key(
     session: &Session,
     piece: &Piece,
     target: &Target,
-) -> Result<Option<GroupKey>, NotHeld> {
+) -> Result<Option<GroupKey>, ContentNotLoaded> {
     let render = Renderer::new(session, target);
     Ok(render.piece(piece)?.map(|(key, _)| key))
 }
@@ -215,22 +215,22 @@ impl<'a, 't> Renderer<'a, 't> {
     pub(super) fn piece(
         &self,
         piece: &Piece,
-    ) -> Result<Option<(GroupKey, WireBlock<'a>)>, NotHeld> {
+    ) -> Result<Option<(GroupKey, WireBlock<'a>)>, ContentNotLoaded> {
         let side = side(piece, self.transcript);
         let block = match piece.form {
-            Form::Dropped(_) => return Ok(None),
-            Form::Opening => WireBlock::say(OPENING),
-            Form::Gap => WireBlock::say(GAP),
-            Form::Nudge => WireBlock::say(NUDGE),
-            Form::Placeholder(span) => {
+            PieceForm::Dropped(_) => return Ok(None),
+            PieceForm::Opening => WireBlock::say(OPENING),
+            PieceForm::Gap => WireBlock::say(GAP),
+            PieceForm::Nudge => WireBlock::say(NUDGE),
+            PieceForm::Placeholder(span) => {
                 let placeholder = self.session.spans().placeholder(span);
                 WireBlock::say(placeholder.map_or(GAP, |one| &one.text))
             }
-            Form::Tag(turn) => WireBlock::say(self.tag(turn)),
-            Form::Interrupted(call) => self.marked(call, INTERRUPTED, Some(true)),
-            Form::Cleared(call) => self.marked(call, CLEARED, None),
-            Form::SnippedResult(call) => self.marked(call, SNIPPED_RESULT, None),
-            Form::Stored(call) => self.marked(call, self.stored_text(piece, call), None),
+            PieceForm::Tag(turn) => WireBlock::say(self.tag(turn)),
+            PieceForm::Interrupted(call) => self.marked(call, INTERRUPTED, Some(true)),
+            PieceForm::Cleared(call) => self.marked(call, CLEARED, None),
+            PieceForm::SnippedResult(call) => self.marked(call, SNIPPED_RESULT, None),
+            PieceForm::Stored(call) => self.marked(call, self.stored_text(piece, call), None),
             _ => match self.block(piece, side, self.transcript.held(piece.message)?) {
                 Some(block) => block,
                 None => return Ok(None),
@@ -239,15 +239,15 @@ impl<'a, 't> Renderer<'a, 't> {
         Ok(Some((self.key(piece, side, &block), block)))
     }
 
-    fn key(&self, piece: &Piece, side: Side, block: &WireBlock<'_>) -> GroupKey {
+    fn key(&self, piece: &Piece, side: Speaker, block: &WireBlock<'_>) -> GroupKey {
         let message = self.transcript.role(piece.message);
         let role = match (self.target.provider, side) {
-            (_, Side::Assistant) => WireRole::Assistant,
+            (_, Speaker::Assistant) => WireRole::Assistant,
             (Provider::OpenAi, _) if message == Role::Developer => WireRole::Developer,
-            (_, Side::System) => WireRole::System,
-            (Provider::OpenAi, _) if piece.form == Form::Operator => WireRole::System,
+            (_, Speaker::System) => WireRole::System,
+            (Provider::OpenAi, _) if piece.form == PieceForm::Operator => WireRole::System,
             (Provider::OpenAi, _) if matches!(block, WireBlock::Result { .. }) => WireRole::Tool,
-            (_, Side::User) => WireRole::User,
+            (_, Speaker::User) => WireRole::User,
         };
         let apart = match (self.target.provider, role) {
             (Provider::OpenAi, WireRole::Assistant)
@@ -262,13 +262,17 @@ impl<'a, 't> Renderer<'a, 't> {
         GroupKey { role, apart }
     }
 
-    fn message_extra(&self, piece: &Piece) -> Option<&'a Extra> {
+    fn message_extra(&self, piece: &Piece) -> Option<&'a UnknownFields> {
         let message = self.transcript.content(piece.message)?;
         let from_openai =
-            self.target.provider == Provider::OpenAi && message.origin == Origin::OpenAi;
-        (from_openai && matches!(piece.form, Form::Block | Form::Call(_) | Form::Result(_)))
-            .then(|| some(&message.extra))
-            .flatten()
+            self.target.provider == Provider::OpenAi && message.origin == MessageOrigin::OpenAi;
+        (from_openai
+            && matches!(
+                piece.form,
+                PieceForm::Block | PieceForm::Call(_) | PieceForm::Result(_)
+            ))
+        .then(|| some(&message.extra))
+        .flatten()
     }
 
     fn id(&self, call: CallKey) -> Cow<'a, str> {
@@ -276,47 +280,49 @@ impl<'a, 't> Renderer<'a, 't> {
             .wire_id(call, self.target.provider.max_call_id_len())
     }
 
-    fn block(&self, piece: &Piece, side: Side, message: &'a Message) -> Option<WireBlock<'a>> {
+    fn block(&self, piece: &Piece, side: Speaker, message: &'a Message) -> Option<WireBlock<'a>> {
         let block = message.blocks.get(usize::from(piece.block))?;
-        let extra = |extra: &'a Extra| {
+        let extra = |extra: &'a UnknownFields| {
             (self.target.takes_extra_of(message.origin))
                 .then(|| some(extra))
                 .flatten()
         };
         Some(match (block, piece.form) {
-            (Block::ToolResult(result), Form::Text(reason)) => {
+            (Block::ToolResult(result), PieceForm::Text(reason)) => {
                 WireBlock::say(told_in_words(result, reason, self.calls))
             }
-            (Block::Media(media), Form::Marker(MarkerReason::Media(problem))) => {
+            (Block::Media(media), PieceForm::Marker(MarkerReason::Media(problem))) => {
                 WireBlock::say(marker(media, problem))
             }
-            (block, Form::Marker(_)) => WireBlock::say(snipped(block)),
-            (Block::ToolResult(result), Form::Result(call)) => {
+            (block, PieceForm::Marker(_)) => WireBlock::say(snipped(block)),
+            (Block::ToolResult(result), PieceForm::Result(call)) => {
                 self.result(result, call, true, extra(&result.extra), message.origin)
             }
-            (Block::ToolResult(result), Form::ResultWithoutMedia(call)) => {
+            (Block::ToolResult(result), PieceForm::ResultWithoutMedia(call)) => {
                 self.result(result, call, false, extra(&result.extra), message.origin)
             }
-            (Block::ToolUse(call), Form::Call(key)) => WireBlock::Call {
+            (Block::ToolUse(call), PieceForm::Call(key)) => WireBlock::Call {
                 id: self.id(key),
                 name: legal_name(&call.name),
                 input: &call.input,
                 extra: extra(&call.extra),
             },
-            (Block::ToolUse(call), Form::SnippedCall(key)) => WireBlock::Call {
+            (Block::ToolUse(call), PieceForm::SnippedCall(key)) => WireBlock::Call {
                 id: self.id(key),
                 name: legal_name(&call.name),
                 input: &NO_INPUT,
                 extra: extra(&call.extra),
             },
-            (Block::Text { text, extra: e }, _) if side == Side::System => WireBlock::Text {
+            (Block::Text { text, extra: e }, _) if side == Speaker::System => WireBlock::Text {
                 text: (&**text).into(),
                 extra: extra(e),
             },
-            (Block::Text { text, .. }, Form::Operator) if self.target.provider.is_anthropic() => {
+            (Block::Text { text, .. }, PieceForm::Operator)
+                if self.target.provider.is_anthropic() =>
+            {
                 WireBlock::say(format!("<system-reminder>\n{text}\n</system-reminder>"))
             }
-            (Block::Text { text, extra: e }, Form::Input { turn, interjected }) => {
+            (Block::Text { text, extra: e }, PieceForm::Input { turn, interjected }) => {
                 WireBlock::Text {
                     text: self.dressed(text, turn, interjected).into(),
                     extra: extra(e),
@@ -360,11 +366,11 @@ impl<'a, 't> Renderer<'a, 't> {
         }
     }
 
-    fn tag(&self, turn: Turn) -> String {
+    fn tag(&self, turn: TurnNumber) -> String {
         format!("[id:{}]", self.session.turns().name(turn))
     }
 
-    fn dressed(&self, text: &str, turn: Option<Turn>, interjected: bool) -> String {
+    fn dressed(&self, text: &str, turn: Option<TurnNumber>, interjected: bool) -> String {
         let mut words = if interjected {
             format!("<system-reminder>\n{INTERJECTED}\n{text}\n</system-reminder>")
         } else {
@@ -382,8 +388,8 @@ impl<'a, 't> Renderer<'a, 't> {
         result: &'a ToolResult,
         call: CallKey,
         with_media: bool,
-        extra: Option<&'a Extra>,
-        origin: Origin,
+        extra: Option<&'a UnknownFields>,
+        origin: MessageOrigin,
     ) -> WireBlock<'a> {
         let failed = result.is_error == Some(true);
         let mut content = match &result.content {
@@ -414,7 +420,12 @@ impl<'a, 't> Renderer<'a, 't> {
     }
 
     /// A block inside a result.
-    fn nested(&self, block: &'a Block, with_media: bool, origin: Origin) -> Option<WireBlock<'a>> {
+    fn nested(
+        &self,
+        block: &'a Block,
+        with_media: bool,
+        origin: MessageOrigin,
+    ) -> Option<WireBlock<'a>> {
         let takes_extra = self.target.takes_extra_of(origin);
         Some(match block {
             Block::Media(media) => match media.problem() {
@@ -433,12 +444,12 @@ impl<'a, 't> Renderer<'a, 't> {
                 text: (&**text).into(),
                 extra: takes_extra.then(|| some(extra)).flatten(),
             },
-            Block::Opaque { kind, json } => self.opaque(kind, json, origin, Side::User)?,
+            Block::Opaque { kind, json } => self.opaque(kind, json, origin, Speaker::User)?,
             Block::ToolUse(_) | Block::ToolResult(_) | Block::Thinking(_) => return None,
         })
     }
 
-    fn media(&self, media: &'a Media, extra: Option<&'a Extra>) -> WireBlock<'a> {
+    fn media(&self, media: &'a Media, extra: Option<&'a UnknownFields>) -> WireBlock<'a> {
         let foreign = self.target.provider == Provider::OpenAi
             && match (&media.source, media.kind) {
                 (MediaSource::Other(_), _) | (MediaSource::Url(_), MediaKind::Document) => true,
@@ -462,13 +473,13 @@ impl<'a, 't> Renderer<'a, 't> {
         &self,
         kind: &str,
         json: &'a RawJson,
-        origin: Origin,
-        side: Side,
+        origin: MessageOrigin,
+        side: Speaker,
     ) -> Option<WireBlock<'a>> {
         if self.target.takes_extra_of(origin) {
             return Some(WireBlock::Opaque(json));
         }
-        (side != Side::Assistant)
+        (side != Speaker::Assistant)
             .then(|| WireBlock::say(format!("[{kind}: this provider does not take it]")))
     }
 }

@@ -7,7 +7,7 @@ use super::{Capability, CapabilityKind, FileState, Note, Pin, Skill, Task, Worki
 
 /// Entries that are to leave.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Removal {
+pub struct WorkingStateRemoval {
     /// Files.
     pub files: Vec<Box<str>>,
     /// Instruction files.
@@ -38,19 +38,19 @@ pub struct Removal {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StateChange {
     /// What leaves, first.
-    pub remove: Removal,
+    pub remove: WorkingStateRemoval,
     /// What is added then, or put in the place of what has the same key.
     pub set: WorkingState,
 }
 
 /// An entry of a list.
-trait Entry: Clone + PartialEq {
+trait KeyedEntry: Clone + PartialEq {
     fn key(&self) -> &str;
 }
 
 macro_rules! entries {
     ($($entry:ty: $field:ident),*) => {
-        $(impl Entry for $entry {
+        $(impl KeyedEntry for $entry {
             fn key(&self) -> &str {
                 &self.$field
             }
@@ -169,12 +169,12 @@ impl WorkingState {
     }
 }
 
-fn index<T: Entry>(entries: &[T]) -> HashMap<&str, usize> {
+fn index<T: KeyedEntry>(entries: &[T]) -> HashMap<&str, usize> {
     let numbered = entries.iter().enumerate();
     numbered.map(|(at, entry)| (entry.key(), at)).collect()
 }
 
-fn remove<T: Entry>(entries: &mut Vec<T>, keys: &[Box<str>]) {
+fn remove<T: KeyedEntry>(entries: &mut Vec<T>, keys: &[Box<str>]) {
     if !keys.is_empty() {
         let keys: HashSet<&str> = keys.iter().map(|key| &**key).collect();
         entries.retain(|entry| !keys.contains(entry.key()));
@@ -182,7 +182,7 @@ fn remove<T: Entry>(entries: &mut Vec<T>, keys: &[Box<str>]) {
 }
 
 /// What is replaced keeps its place in the list.
-fn set<T: Entry>(entries: &mut Vec<T>, new: &[T]) {
+fn set<T: KeyedEntry>(entries: &mut Vec<T>, new: &[T]) {
     if new.is_empty() {
         return;
     }
@@ -223,9 +223,9 @@ mod tests {
     fn entries_leave_are_replaced_in_their_place_and_added_at_the_end() {
         let mut state = notes(&[("a", "1"), ("b", "2"), ("c", "3")]);
         state.change(&StateChange {
-            remove: Removal {
+            remove: WorkingStateRemoval {
                 notes: vec!["a".into(), "none".into()],
-                ..Removal::default()
+                ..WorkingStateRemoval::default()
             },
             set: notes(&[("d", "4"), ("b", "5")]),
         });
@@ -236,19 +236,19 @@ mod tests {
     fn what_changes_nothing_is_not_a_change() {
         let state = notes(&[("a", "1"), ("b", "2")]);
         let same = StateChange {
-            remove: Removal {
+            remove: WorkingStateRemoval {
                 notes: vec!["none".into()],
                 plan: true,
-                ..Removal::default()
+                ..WorkingStateRemoval::default()
             },
             set: notes(&[("a", "1")]),
         };
         assert!(same.upon(&state).is_empty());
         // Removed and set again is set, at the end.
         let again = StateChange {
-            remove: Removal {
+            remove: WorkingStateRemoval {
                 notes: vec!["a".into()],
-                ..Removal::default()
+                ..WorkingStateRemoval::default()
             },
             set: notes(&[("a", "1")]),
         };

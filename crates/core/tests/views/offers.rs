@@ -3,26 +3,27 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, CallName, Command, Conflict, Decision, Offering, Rejection, Rewind, Serve, Told, told,
+    Append, CallRef, Command, Conflict, Decision, Offering, PersistOutcome, Rejection, Rewind,
+    ServeView, told,
 };
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::World;
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{CallKey, MessageId, Ordinal};
-use palimpsest_core::json::Extra;
+use palimpsest_core::json::UnknownFields;
 use palimpsest_core::levels::results::Verdict;
 use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_core::policy::{Policy, ToolResultRule};
 use palimpsest_core::session::MAX_OFFERS;
-use palimpsest_core::view::{Form, WireBlock, WireResult};
+use palimpsest_core::view::{PieceForm, WireBlock, WireResult};
 use uuid::Uuid;
 
 /// Over the limit of the policies here.
 const LARGE: usize = 1_000;
 
 struct Desk {
-    world: World,
+    world: SessionHarness,
     next: u128,
 }
 
@@ -39,12 +40,12 @@ fn said(text: &str) -> ToolResult {
         tool_use_id: "a".into(),
         content: ResultContent::Text(text.into()),
         is_error: None,
-        extra: Extra::default(),
+        extra: UnknownFields::default(),
     }
 }
 
 fn offering(id: &str, text: &str) -> Offering {
-    let name = CallName {
+    let name = CallRef {
         key: None,
         id: id.into(),
     };
@@ -60,15 +61,15 @@ impl Desk {
 
     fn with(policy: Policy) -> Self {
         Self {
-            world: World::with_policy(policy),
+            world: SessionHarness::with_policy(policy),
             next: 1,
         }
     }
 
     /// What a caller is told; panics when it is refused.
     #[track_caller]
-    fn ask(&mut self, offering: &Offering) -> Told {
-        self.world.run(Command::Offer(offering.clone()));
+    fn ask(&mut self, offering: &Offering) -> PersistOutcome {
+        self.world.run(Command::DecidePersist(offering.clone()));
         told(&self.world.session, offering).unwrap()
     }
 
@@ -80,7 +81,7 @@ impl Desk {
             messages: vec![Arc::new(Message::new(id, role, blocks))],
             ..Append::default()
         }));
-        self.world.run(Command::KeepResults { from });
+        self.world.run(Command::PersistAppendedResults { from });
     }
 
     fn call(&mut self, id: &str) {
@@ -88,7 +89,7 @@ impl Desk {
             id: id.into(),
             name: "Read".into(),
             input: ToolInput::parse("{}"),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         };
         self.append(Role::Assistant, vec![Block::ToolUse(call)]);
     }
@@ -100,8 +101,8 @@ impl Desk {
     }
 
     /// The forms and the words of the results in the view.
-    fn results(&mut self) -> Vec<(Form, String)> {
-        self.world.run(Command::Serve(Serve::default()));
+    fn results(&mut self) -> Vec<(PieceForm, String)> {
+        self.world.run(Command::ServeView(ServeView::default()));
         let session = &self.world.session;
         let target = session.last_served().target.clone();
         let view = session.view(&target, None).unwrap();
@@ -136,7 +137,7 @@ fn an_offer_is_bound_when_its_call_comes() {
     let bound = desk.ask(&asked);
     assert_eq!(bound.call, Some(CallKey::new(1)));
     assert_eq!(bound.kept, first.kept);
-    assert_eq!(desk.world.session.offers().iter().len(), 1);
+    assert_eq!(desk.world.session.persist_decisions().iter().len(), 1);
 }
 
 #[test]
@@ -146,7 +147,7 @@ fn a_replacement_is_recognised_and_its_original_is_the_file_alone() {
     desk.call("a");
     desk.result("a", &kept.text);
     let words = kept.text.to_string();
-    assert_eq!(desk.results(), [(Form::Stored(C0), words)]);
+    assert_eq!(desk.results(), [(PieceForm::Stored(C0), words)]);
     let session = &desk.world.session;
     let stored = session.stored().get(C0).unwrap();
     assert!(stored.only_file);
@@ -155,7 +156,7 @@ fn a_replacement_is_recognised_and_its_original_is_the_file_alone() {
         session.stored().place_of(&kept.file),
         Some((Ordinal::new(1), 0))
     );
-    assert_eq!(session.offers().iter().len(), 0);
+    assert_eq!(session.persist_decisions().iter().len(), 0);
 }
 
 #[test]
@@ -166,7 +167,10 @@ fn an_original_comes_to_what_was_told() {
     let kept = desk.ask(&offering("a", &large)).kept.unwrap();
     assert!(kept.file.starts_with("c0-"), "{}", kept.file);
     desk.result("a", &large);
-    assert_eq!(desk.results(), [(Form::Stored(C0), kept.text.to_string())]);
+    assert_eq!(
+        desk.results(),
+        [(PieceForm::Stored(C0), kept.text.to_string())]
+    );
     assert!(!desk.world.session.stored().get(C0).unwrap().only_file);
     // The message is as large as it is shown.
     let entry = desk
@@ -196,14 +200,14 @@ fn what_was_to_stay_inline_stays_under_any_rule() {
         assert_eq!(desk.ask(&asked).verdict, verdict);
         desk.call("a");
         desk.result("a", &large);
-        assert_eq!(desk.results(), [(Form::Result(C0), large.clone())]);
-        assert_eq!(desk.world.session.offers().iter().len(), 0);
+        assert_eq!(desk.results(), [(PieceForm::Result(C0), large.clone())]);
+        assert_eq!(desk.world.session.persist_decisions().iter().len(), 0);
     }
     // Without an offer the same result goes.
     let mut desk = Desk::new();
     desk.call("a");
     desk.result("a", &large);
-    assert_eq!(desk.results()[0].0, Form::Stored(C0));
+    assert_eq!(desk.results()[0].0, PieceForm::Stored(C0));
 }
 
 #[test]
@@ -211,7 +215,7 @@ fn other_content_is_a_conflict_and_an_append_of_it_is_not() {
     let mut desk = Desk::new();
     desk.call("a");
     let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).kept.unwrap();
-    let other = Command::Offer(offering("a", "other"));
+    let other = Command::DecidePersist(offering("a", "other"));
     let refused = desk.world.try_run(other);
     let Err(Rejection::Conflict(Conflict::Result {
         call,
@@ -225,8 +229,14 @@ fn other_content_is_a_conflict_and_an_append_of_it_is_not() {
     assert_ne!(recorded, given);
     // The transcript is what happened. The promise still leads to its file.
     desk.result("a", "other");
-    assert_eq!(desk.results(), [(Form::Result(C0), "other".into())]);
-    assert!(desk.world.session.offers().in_file(&kept.file).is_some());
+    assert_eq!(desk.results(), [(PieceForm::Result(C0), "other".into())]);
+    assert!(
+        desk.world
+            .session
+            .persist_decisions()
+            .in_file(&kept.file)
+            .is_some()
+    );
     let asked = desk.ask(&offering("a", "other"));
     assert_eq!((asked.call, asked.verdict), (Some(C0), Verdict::UnderLimit));
 }
@@ -270,7 +280,7 @@ fn the_line_for_an_empty_result_is_the_same_result() {
     desk.call("a");
     let line = Verdict::Empty.line().unwrap();
     desk.result("a", line);
-    assert_eq!(desk.results(), [(Form::Result(C0), line.to_owned())]);
+    assert_eq!(desk.results(), [(PieceForm::Result(C0), line.to_owned())]);
     assert_eq!(desk.ask(&asked).verdict, Verdict::Empty);
 }
 
@@ -281,7 +291,7 @@ fn a_call_that_a_rewind_opened_again_is_asked_about_anew() {
     desk.call("a");
     desk.result("a", &large);
     let before = desk.results();
-    assert_eq!(before[0].0, Form::Stored(C0));
+    assert_eq!(before[0].0, PieceForm::Stored(C0));
     desk.world.run(Command::Rewind(Rewind {
         to: Some(MessageId::new(Uuid::from_u128(1))),
         ..Rewind::default()
@@ -291,7 +301,7 @@ fn a_call_that_a_rewind_opened_again_is_asked_about_anew() {
         Verdict::UnderLimit
     );
     desk.result("a", "short");
-    assert_eq!(desk.results(), [(Form::Result(C0), "short".into())]);
+    assert_eq!(desk.results(), [(PieceForm::Result(C0), "short".into())]);
     // What was stored of the first one is still there for an undo.
     let place = (Ordinal::new(1), 0);
     let stored = desk.world.session.stored().at(place.0, place.1).unwrap();
@@ -303,13 +313,13 @@ fn a_result_that_comes_too_late_keeps_its_file() {
     let mut desk = Desk::new();
     let large = "x".repeat(LARGE);
     desk.call("a");
-    desk.world.run(Command::Serve(Serve {
+    desk.world.run(Command::ServeView(ServeView {
         interrupt_open_calls: true,
-        ..Serve::default()
+        ..ServeView::default()
     }));
     let kept = desk.ask(&offering("a", &large)).kept.unwrap();
     desk.result("a", &kept.text);
-    desk.world.run(Command::Serve(Serve::default()));
+    desk.world.run(Command::ServeView(ServeView::default()));
     let stored = desk.world.session.stored().in_file(&kept.file).unwrap();
     assert!(stored.only_file && stored.call == C0);
 }
@@ -323,19 +333,33 @@ fn offers_are_bounded_and_no_promise_is_given_up() {
     for n in 0..MAX_OFFERS {
         desk.ask(&offering(&id(n), &large(n)));
     }
-    assert_eq!(desk.world.session.offers().iter().len(), MAX_OFFERS);
-    assert!(desk.world.session.offers().unbound("inline").is_none());
-    let more = Command::Offer(offering("more", &large(0)));
+    assert_eq!(
+        desk.world.session.persist_decisions().iter().len(),
+        MAX_OFFERS
+    );
+    assert!(
+        desk.world
+            .session
+            .persist_decisions()
+            .unbound("inline")
+            .is_none()
+    );
+    let more = Command::DecidePersist(offering("more", &large(0)));
     let refused = desk.world.try_run(more.clone());
-    assert_eq!(refused, Err(Rejection::TooManyOffers(MAX_OFFERS)));
+    assert_eq!(refused, Err(Rejection::TooManyPendingResults(MAX_OFFERS)));
     // An inline one is told and not remembered.
-    let inline = desk.world.try_run(Command::Offer(offering("b", "x")));
+    let inline = desk
+        .world
+        .try_run(Command::DecidePersist(offering("b", "x")));
     assert_eq!(inline, Ok(Decision::Events(vec![])));
     desk.call(&id(7));
     desk.result(&id(7), &large(7));
     let taken = desk.world.try_run(more).unwrap();
     assert!(
-        matches!(&taken, Decision::Events(events) if matches!(events[..], [Event::ResultOffered(_)]))
+        matches!(&taken, Decision::Events(events) if matches!(events[..], [Event::PersistDecided(_)]))
     );
-    assert_eq!(desk.world.loaded().offers(), desk.world.session.offers());
+    assert_eq!(
+        desk.world.loaded().persist_decisions(),
+        desk.world.session.persist_decisions()
+    );
 }

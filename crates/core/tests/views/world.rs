@@ -5,17 +5,17 @@ use std::sync::Arc;
 use expect_test::Expect;
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Context, Create, Decision, Rewind, Serve, create, decide,
+    Append, Command, Create, Decision, DecisionContext, Rewind, ServeView, create, decide,
 };
-use palimpsest_core::event::Recorded;
+use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
-use palimpsest_core::json::Extra;
+use palimpsest_core::json::UnknownFields;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{
-    Block, Message, Origin, ResultContent, Role, Thinking, ToolInput, ToolResult, ToolUse,
+    Block, Message, MessageOrigin, ResultContent, Role, Thinking, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_core::policy::Policy;
-use palimpsest_core::session::{Session, Unsendable};
+use palimpsest_core::session::{NotSendableReason, Session};
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Provider, Target, WireRole};
 use uuid::Uuid;
@@ -69,7 +69,7 @@ impl Play {
         };
         let event = create(new, context).unwrap();
         let at = context.now;
-        let session = Session::replay(key, [Recorded { at, event }]).unwrap();
+        let session = Session::replay(key, [RecordedEvent { at, event }]).unwrap();
         Self {
             session,
             ids: vec![],
@@ -84,7 +84,7 @@ impl Play {
         };
         for event in events {
             let at = context.now;
-            self.session.apply(&Recorded { at, event }).unwrap();
+            self.session.apply(&RecordedEvent { at, event }).unwrap();
         }
     }
 
@@ -99,10 +99,10 @@ impl Play {
     }
 
     fn serve(&mut self, target: &Target, interrupt: bool) {
-        self.run(Command::Serve(Serve {
+        self.run(Command::ServeView(ServeView {
             target: target.clone(),
             interrupt_open_calls: interrupt,
-            ..Serve::default()
+            ..ServeView::default()
         }));
     }
 
@@ -141,7 +141,9 @@ impl Play {
             ));
         }
         match &view.unsendable {
-            Some(Unsendable::OpenCalls(calls)) => out.push_str(&format!("open: {calls:?}\n")),
+            Some(NotSendableReason::OpenCalls(calls)) => {
+                out.push_str(&format!("open: {calls:?}\n"))
+            }
             Some(reason) => out.push_str(&format!("unsendable: {reason:?}\n")),
             None => {
                 let mut json = Vec::new();
@@ -157,8 +159,8 @@ impl Play {
     }
 }
 
-fn context(limits: &Limits) -> Context<'_> {
-    Context {
+fn context(limits: &Limits) -> DecisionContext<'_> {
+    DecisionContext {
         now: Timestamp::from_millis(0),
         limits,
         can_store: true,
@@ -177,7 +179,7 @@ fn message(id: MessageId, line: &str) -> Message {
     };
     let blocks = blocks.split(';').map(|text| block(text.trim())).collect();
     let mut message = Message::new(id, role, blocks);
-    message.origin = Origin::Anthropic;
+    message.origin = MessageOrigin::Anthropic;
     message.machine_generated = who == "meta";
     message.provider_message_id = (!response.is_empty()).then(|| response.into());
     message.model = Some("m".into());
@@ -191,7 +193,7 @@ fn block(text: &str) -> Block {
             id: rest.into(),
             name: "t".into(),
             input: ToolInput::parse("{}"),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         }),
         "result" => {
             let (id, content) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -199,13 +201,13 @@ fn block(text: &str) -> Block {
                 tool_use_id: id.into(),
                 content: ResultContent::Text(content.into()),
                 is_error: None,
-                extra: Extra::default(),
+                extra: UnknownFields::default(),
             })
         }
         "thinks" => Block::Thinking(Thinking::Plain {
             thinking: rest.into(),
             signature: Some("s".into()),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         }),
         "blank" => Block::text("  "),
         _ => Block::text(text),

@@ -4,8 +4,8 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use futures::TryStreamExt as _;
 use futures::stream::BoxStream;
 use palimpsest_core::ids::SessionKey;
+use palimpsest_store::archive::{Archive, ArchiveWriter, hex};
 use palimpsest_store::blobs::BlobError;
-use palimpsest_store::place::{Place, Writer, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -20,7 +20,7 @@ const MAX_LINE: usize = 256 << 20;
 
 /// The first line: which backup this is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Backup {
+pub struct ManifestHeader {
     /// The version of the format.
     pub format: u32,
     /// The name, which begins with the time in UTC.
@@ -33,7 +33,7 @@ pub struct Backup {
 
 /// A session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ManifestEntry {
     /// Its resource name.
     pub session: String,
     /// Tells it from others of its name.
@@ -81,14 +81,14 @@ pub struct ResultFile {
 
 /// The last line: that nothing is missing.
 #[derive(Debug, Serialize, Deserialize)]
-struct End {
+struct ManifestTrailer {
     /// How many lines of sessions there are.
     sessions: u64,
     /// The SHA-256 of all bytes before this line.
     sha256: String,
 }
 
-impl Entry {
+impl ManifestEntry {
     /// The session.
     pub fn key(&self) -> Option<SessionKey> {
         SessionKey::parse(&self.session).ok()
@@ -110,7 +110,7 @@ fn manifest_path(id: &str) -> String {
 }
 
 /// The names of all backups, earliest first.
-pub async fn list(place: &Place) -> Result<Vec<String>, BackupError> {
+pub async fn list(place: &Archive) -> Result<Vec<String>, BackupError> {
     let paths: Vec<String> = place.list(FOLDER)?.try_collect().await?;
     let id = |path: &String| {
         let name = path.rsplit('/').next()?.strip_suffix(".jsonl")?;
@@ -122,23 +122,23 @@ pub async fn list(place: &Place) -> Result<Vec<String>, BackupError> {
 }
 
 /// The name of the latest backup.
-pub async fn latest(place: &Place) -> Result<Option<String>, BackupError> {
+pub async fn latest(place: &Archive) -> Result<Option<String>, BackupError> {
     Ok(list(place).await?.pop())
 }
 
-pub(super) async fn remove(place: &Place, id: &str) -> Result<(), BackupError> {
+pub(super) async fn remove(place: &Archive, id: &str) -> Result<(), BackupError> {
     Ok(place.remove(&manifest_path(id)).await?)
 }
 
 /// A manifest that is being written.
-pub struct Draft {
-    writer: Writer,
+pub struct ManifestWriter {
+    writer: ArchiveWriter,
     sessions: u64,
 }
 
-impl Draft {
+impl ManifestWriter {
     /// Begins the manifest of a backup.
-    pub async fn begin(place: &Place, backup: &Backup) -> Result<Self, BackupError> {
+    pub async fn begin(place: &Archive, backup: &ManifestHeader) -> Result<Self, BackupError> {
         let writer = place.writer(&manifest_path(&backup.id))?;
         let mut draft = Self {
             writer,
@@ -149,14 +149,14 @@ impl Draft {
     }
 
     /// Adds a session.
-    pub async fn add(&mut self, entry: &Entry) -> Result<(), BackupError> {
+    pub async fn add(&mut self, entry: &ManifestEntry) -> Result<(), BackupError> {
         self.sessions += 1;
         self.line(entry).await
     }
 
     /// Completes the manifest. From here on the backup exists.
     pub async fn finish(mut self) -> Result<(), BackupError> {
-        let end = End {
+        let end = ManifestTrailer {
             sessions: self.sessions,
             sha256: self.writer.sum().sha256,
         };
@@ -176,7 +176,7 @@ impl Draft {
 /// A manifest that is read.
 pub struct Manifest {
     /// Which backup it is of.
-    pub backup: Backup,
+    pub backup: ManifestHeader,
     path: String,
     parts: BoxStream<'static, Result<Bytes, BlobError>>,
     held: BytesMut,
@@ -195,7 +195,7 @@ impl std::fmt::Debug for Manifest {
 
 impl Manifest {
     /// Opens the manifest of a backup.
-    pub async fn open(place: &Place, id: &str) -> Result<Self, BackupError> {
+    pub async fn open(place: &Archive, id: &str) -> Result<Self, BackupError> {
         let path = manifest_path(id);
         let parts = match place.read(&path).await {
             Ok(parts) => parts,
@@ -203,7 +203,7 @@ impl Manifest {
             Err(error) => return Err(error.into()),
         };
         let mut manifest = Self {
-            backup: Backup {
+            backup: ManifestHeader {
                 format: 0,
                 id: String::new(),
                 started_ms: 0,
@@ -228,20 +228,20 @@ impl Manifest {
     }
 
     /// Reads a manifest to its end, which proves that it is whole.
-    pub async fn check(place: &Place, id: &str) -> Result<Backup, BackupError> {
+    pub async fn check(place: &Archive, id: &str) -> Result<ManifestHeader, BackupError> {
         let mut manifest = Self::open(place, id).await?;
         while manifest.next().await?.is_some() {}
         Ok(manifest.backup)
     }
 
     /// The next session. None after the last, when the manifest was found to be whole.
-    pub async fn next(&mut self) -> Result<Option<Entry>, BackupError> {
+    pub async fn next(&mut self) -> Result<Option<ManifestEntry>, BackupError> {
         if self.is_done {
             return Ok(None);
         }
         let cut = "it ends before its last line";
         let line = self.line().await?.ok_or_else(|| self.damaged(cut))?;
-        if let Ok(end) = serde_json::from_slice::<End>(&line) {
+        if let Ok(end) = serde_json::from_slice::<ManifestTrailer>(&line) {
             let found = hex(&self.digest.clone().finalize());
             let is_last = self.held.is_empty() && self.line().await?.is_none();
             if end.sha256 != found || end.sessions != self.sessions || !is_last {
@@ -252,7 +252,7 @@ impl Manifest {
         }
         self.digest.update(&line);
         self.sessions += 1;
-        let entry: Entry = serde_json::from_slice(&line)
+        let entry: ManifestEntry = serde_json::from_slice(&line)
             .map_err(|_| self.damaged("a line of it is no session"))?;
         if entry.key().is_none() {
             return Err(self.damaged("a line of it names no session"));

@@ -10,21 +10,21 @@ mod prune;
 mod restore;
 
 use palimpsest_store::blobs::BlobError;
-use palimpsest_store::{StoreError, told};
+use palimpsest_store::{StoreError, error_chain};
 
 pub use self::manifest::{
-    Backup, Draft, Entry, FORMAT, LogFile, Manifest, ResultFile, latest, list, log_path,
-    result_path,
+    FORMAT, LogFile, Manifest, ManifestEntry, ManifestHeader, ManifestWriter, ResultFile, latest,
+    list, log_path, result_path,
 };
 pub use self::prune::{Pruned, prune};
-pub use self::restore::{Restored, Selection, Target, check, restore};
+pub use self::restore::{RestoreFilter, RestoreReport, RestoreTarget, check, restore};
 
 /// An error while a backup is read, restored or pruned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
     /// The place of the backup cannot be read or written.
-    #[error("{}", told(.0))]
+    #[error("{}", error_chain(.0))]
     Place(#[from] BlobError),
     /// The store that is restored into cannot be written.
     #[error(transparent)]

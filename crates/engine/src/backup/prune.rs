@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use futures::TryStreamExt as _;
-use palimpsest_store::place::Place;
+use palimpsest_store::archive::Archive;
 
 use super::BackupError;
 use super::manifest::{self, Manifest, list, result_path};
@@ -18,7 +18,7 @@ pub struct Pruned {
 }
 
 /// Keeps the latest `keep` backups. What they name stays; no backup may be taken at the same time.
-pub async fn prune(place: &Place, keep: usize) -> Result<Pruned, BackupError> {
+pub async fn prune(place: &Archive, keep: usize) -> Result<Pruned, BackupError> {
     let mut ids = list(place).await?;
     let kept = ids.split_off(ids.len().saturating_sub(keep.max(1)));
     let mut named = HashSet::new();

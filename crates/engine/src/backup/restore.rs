@@ -10,8 +10,8 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use futures::TryStreamExt as _;
 use futures::future::join_all;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use palimpsest_store::archive::{Archive, hex};
 use palimpsest_store::blobs::{Blobs, Owner};
-use palimpsest_store::place::{Place, hex};
 use palimpsest_store::sled::{SledLog, SledOptions, put_in_place};
 use palimpsest_store::{
     Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, Position, SessionLog, crash_point,
@@ -19,7 +19,7 @@ use palimpsest_store::{
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 
-use super::manifest::{Entry, LogFile, Manifest, result_path};
+use super::manifest::{LogFile, Manifest, ManifestEntry, result_path};
 use super::{BackupError, damaged};
 
 /// Sessions that are restored at one time.
@@ -32,14 +32,14 @@ const RECORD_HEAD: usize = 16;
 
 /// Which sessions are wanted; all when neither is said.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct RestoreFilter {
     /// Those of these projects.
     pub projects: Vec<ProjectId>,
     /// These.
     pub sessions: Vec<SessionKey>,
 }
 
-impl Selection {
+impl RestoreFilter {
     fn has(&self, key: &SessionKey) -> bool {
         let all = self.projects.is_empty() && self.sessions.is_empty();
         all || self.projects.contains(&key.project) || self.sessions.contains(key)
@@ -48,7 +48,7 @@ impl Selection {
 
 /// Where a backup is put.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct RestoreTarget {
     /// The folder of the log, which must not be there or be empty.
     pub log: PathBuf,
     /// Where the stored results go.
@@ -63,7 +63,7 @@ pub struct Target {
 
 /// What was read and put back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Restored {
+pub struct RestoreReport {
     /// Sessions.
     pub sessions: u64,
     /// Their events.
@@ -76,7 +76,7 @@ pub struct Restored {
     pub bytes: u64,
 }
 
-impl std::ops::AddAssign for Restored {
+impl std::ops::AddAssign for RestoreReport {
     fn add_assign(&mut self, other: Self) {
         self.sessions += other.sessions;
         self.events += other.events;
@@ -88,10 +88,10 @@ impl std::ops::AddAssign for Restored {
 
 /// Reads all of a backup and compares it with its manifest.
 pub async fn check(
-    place: &Place,
+    place: &Archive,
     id: &str,
-    selection: &Selection,
-) -> Result<Restored, BackupError> {
+    selection: &RestoreFilter,
+) -> Result<RestoreReport, BackupError> {
     Manifest::check(place, id).await?;
     each(place, id, selection, None).await
 }
@@ -99,14 +99,14 @@ pub async fn check(
 /// Restores a backup. The log comes into its place when it is complete, so that a restoration that was
 /// cut off is never taken for a store.
 pub async fn restore(
-    place: &Place,
+    place: &Archive,
     id: &str,
-    selection: &Selection,
-    target: Target,
-) -> Result<Restored, BackupError> {
+    selection: &RestoreFilter,
+    target: RestoreTarget,
+) -> Result<RestoreReport, BackupError> {
     Manifest::check(place, id).await?;
     let (log, building) = (target.log.clone(), sibling(&target.log, "restoring"));
-    let note = Note::new(&log, id, &target.blobs_at);
+    let note = RestoreNote::new(&log, id, &target.blobs_at);
     let goes_on = must_be_empty(&target, &note).await?;
     if building.exists() {
         // An earlier restoration did not finish; nothing reads from there.
@@ -149,7 +149,7 @@ pub async fn restore(
 }
 
 /// Refuses a target that holds something else. True when a restoration of this backup to it was cut off, and goes on.
-async fn must_be_empty(target: &Target, note: &Note) -> Result<bool, BackupError> {
+async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<bool, BackupError> {
     let has_entries = |dir: &Path| {
         let mut entries = dir.read_dir().ok()?;
         entries.next()
@@ -175,12 +175,12 @@ async fn must_be_empty(target: &Target, note: &Note) -> Result<bool, BackupError
 
 /// A note beside the log that is being built: which backup is restored, and to where. A restoration that was cut off
 /// has put results in a place that was empty before, and may be begun again there.
-struct Note {
+struct RestoreNote {
     path: PathBuf,
     text: String,
 }
 
-impl Note {
+impl RestoreNote {
     fn new(log: &Path, backup: &str, blobs_at: &str) -> Self {
         Self {
             path: sibling(log, "restoring.json"),
@@ -256,11 +256,11 @@ impl Into {
 }
 
 async fn each(
-    place: &Place,
+    place: &Archive,
     id: &str,
-    selection: &Selection,
+    selection: &RestoreFilter,
     into: Option<&Into>,
-) -> Result<Restored, BackupError> {
+) -> Result<RestoreReport, BackupError> {
     let manifest = Manifest::open(place, id).await?;
     let entries = futures::stream::try_unfold(manifest, async |mut manifest: Manifest| {
         let entry = manifest.next().await?;
@@ -274,7 +274,7 @@ async fn each(
         .map_ok(async |(key, entry)| session(place, &key, &entry, into).await)
         .try_buffered(PARALLEL);
     let mut done = std::pin::pin!(done);
-    let mut all = Restored::default();
+    let mut all = RestoreReport::default();
     while let Some(one) = done.try_next().await? {
         all += one;
         crash_point("restore.session");
@@ -283,16 +283,16 @@ async fn each(
 }
 
 async fn session(
-    place: &Place,
+    place: &Archive,
     key: &SessionKey,
-    entry: &Entry,
+    entry: &ManifestEntry,
     into: Option<&Into>,
-) -> Result<Restored, BackupError> {
-    let mut done = Restored {
+) -> Result<RestoreReport, BackupError> {
+    let mut done = RestoreReport {
         sessions: 1,
         events: entry.revision,
         damaged: entry.damaged.len() as u64,
-        ..Restored::default()
+        ..RestoreReport::default()
     };
     // The results first, as everywhere: an event names what is there.
     for result in &entry.results {
@@ -393,7 +393,7 @@ struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    async fn open(place: &Place, log: &'a LogFile) -> Result<Self, BackupError> {
+    async fn open(place: &Archive, log: &'a LogFile) -> Result<Self, BackupError> {
         Ok(Self {
             log,
             parts: place.read(&log.path).await?,

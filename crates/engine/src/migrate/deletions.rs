@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use palimpsest_core::ids::{ProjectId, SessionKey};
-use palimpsest_store::{Head, Position};
+use palimpsest_store::{Position, SessionHead};
 
-use super::record::Known;
-use super::{MigrateError, PARALLEL, Record, Side};
+use super::journal::MigratedSession;
+use super::{MigrateError, MigrationJournal, PARALLEL, StoreSide};
 
 /// How long the rest of a deleted session may take to go.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -29,7 +29,7 @@ pub enum Deletions {
 
 /// A session that was in both stores and is in one alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deleted {
+pub struct DeletedSession {
     session: SessionKey,
     in_source: bool,
     /// Where it stands in the other store.
@@ -40,9 +40,9 @@ pub struct Deleted {
 
 /// Those that were found, as an error names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found(Vec<Deleted>);
+pub struct DeletedSessions(Vec<DeletedSession>);
 
-impl fmt::Display for Found {
+impl fmt::Display for DeletedSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, deleted) in self.0.iter().take(NAMED).enumerate() {
             let separator = if index == 0 { "" } else { ", " };
@@ -62,9 +62,9 @@ impl fmt::Display for Found {
 
 /// Finds what was deleted since it was moved, and deletes it in the other store too if that is wanted. Says how many.
 pub(super) async fn settle(
-    (from, to): (&Side, &Side),
+    (from, to): (&StoreSide, &StoreSide),
     project: Option<&ProjectId>,
-    record: &Record,
+    record: &MigrationJournal,
     deletions: Deletions,
 ) -> Result<u64, MigrateError> {
     let known = record.known();
@@ -72,19 +72,19 @@ pub(super) async fn settle(
     let looks = known.map(|(key, known)| look(from, to, key, known));
     let found = stream::iter(looks).buffer_unordered(PARALLEL);
     let found = found.try_filter_map(async |found| Ok(found));
-    let mut found: Vec<Deleted> = found.try_collect().await?;
+    let mut found: Vec<DeletedSession> = found.try_collect().await?;
     found.sort_by(|a, b| a.session.cmp(&b.session));
     match deletions {
         Deletions::Keep => return Ok(0),
         Deletions::Refuse if !found.is_empty() => {
-            return Err(MigrateError::Deleted(found.len(), Found(found)));
+            return Err(MigrateError::Deleted(found.len(), DeletedSessions(found)));
         }
         Deletions::Refuse | Deletions::Mirror => {}
     }
     // All of them before the first: a refusal leaves both stores as they are.
     let grown: Vec<_> = found.iter().filter(|it| it.has_grown).cloned().collect();
     if !grown.is_empty() {
-        return Err(MigrateError::Grown(grown.len(), Found(grown)));
+        return Err(MigrateError::Grown(grown.len(), DeletedSessions(grown)));
     }
     for deleted in &found {
         let side = if deleted.in_source { to } else { from };
@@ -94,12 +94,12 @@ pub(super) async fn settle(
 }
 
 async fn look(
-    from: &Side,
-    to: &Side,
+    from: &StoreSide,
+    to: &StoreSide,
     key: &SessionKey,
-    known: Known,
-) -> Result<Option<Deleted>, MigrateError> {
-    let is = |head: &Head, incarnation| head.incarnation == incarnation;
+    known: MigratedSession,
+) -> Result<Option<DeletedSession>, MigrateError> {
+    let is = |head: &SessionHead, incarnation| head.incarnation == incarnation;
     let source = from
         .log
         .head(key)
@@ -110,7 +110,7 @@ async fn look(
         .head(key)
         .await?
         .filter(|head| is(head, known.target));
-    let deleted = |in_source, left: &Head| Deleted {
+    let deleted = |in_source, left: &SessionHead| DeletedSession {
         session: key.clone(),
         in_source,
         left: left.position(),
@@ -123,7 +123,7 @@ async fn look(
     })
 }
 
-async fn delete(side: &Side, deleted: &Deleted) -> Result<(), MigrateError> {
+async fn delete(side: &StoreSide, deleted: &DeletedSession) -> Result<(), MigrateError> {
     let key = &deleted.session;
     let failed = |error| MigrateError::Session(key.clone(), error);
     let check = |session: &palimpsest_core::session::Session| {

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use palimpsest_core::ids::ProjectId;
-use palimpsest_store::{SessionLog, StoreError, Usage};
+use palimpsest_store::{SessionLog, StorageUsage, StoreError};
 
-use super::bucket::Bucket;
+use super::bucket::TokenBucket;
 use super::limits::QuotaLimits;
-use super::{Exceeded, Quota};
+use super::{Quota, QuotaExceeded};
 
 /// How long what the store says is good for, with what was added since.
 const FRESH: Duration = Duration::from_secs(1);
@@ -23,8 +23,8 @@ const PLACE_AFTER: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Account {
     quotas: QuotaLimits,
-    requests: Bucket,
-    bytes: Bucket,
+    requests: TokenBucket,
+    bytes: TokenBucket,
     calls: AtomicU64,
     watches: AtomicU64,
     books: Mutex<Books>,
@@ -33,7 +33,7 @@ pub(super) struct Account {
 /// What is stored, and what is about to be.
 #[derive(Debug, Default)]
 struct Books {
-    stored: Option<Stored>,
+    stored: Option<StoredUsage>,
     /// Sessions that are being created.
     pending: u64,
     /// Sessions and bytes that this process has added.
@@ -114,21 +114,21 @@ impl Drop for Reservation {
 
 /// What is stored, as far as is known.
 #[derive(Debug, Clone, Copy)]
-struct Stored {
-    usage: Usage,
+struct StoredUsage {
+    usage: StorageUsage,
     at: Duration,
 }
 
 /// A quota that is used up; whose is the caller's to say.
-pub(super) struct Full {
+pub(super) struct QuotaExhausted {
     quota: Quota,
     limit: u64,
     retry_after: Option<Duration>,
 }
 
-impl Full {
-    pub(super) fn of(self, project: Option<&ProjectId>) -> Exceeded {
-        Exceeded {
+impl QuotaExhausted {
+    pub(super) fn of(self, project: Option<&ProjectId>) -> QuotaExceeded {
+        QuotaExceeded {
             project: project.cloned(),
             quota: self.quota,
             limit: self.limit,
@@ -139,12 +139,12 @@ impl Full {
 
 /// A call's place, given back when it is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct QuotaPermit {
     account: Arc<Account>,
     watch: bool,
 }
 
-impl Drop for Held {
+impl Drop for QuotaPermit {
     fn drop(&mut self) {
         self.account
             .places(self.watch)
@@ -157,8 +157,8 @@ impl Account {
     pub(super) fn new(quotas: &QuotaLimits) -> Self {
         Self {
             quotas: *quotas,
-            requests: Bucket::new(quotas.requests_per_second, quotas.request_burst),
-            bytes: Bucket::new(quotas.bytes_per_second, quotas.byte_burst),
+            requests: TokenBucket::new(quotas.requests_per_second, quotas.request_burst),
+            bytes: TokenBucket::new(quotas.bytes_per_second, quotas.byte_burst),
             calls: AtomicU64::new(0),
             watches: AtomicU64::new(0),
             books: Mutex::default(),
@@ -179,12 +179,12 @@ impl Account {
     }
 
     /// Whether the rates let one more call in.
-    pub(super) fn check(&self, now: Duration) -> Result<(), Full> {
+    pub(super) fn check(&self, now: Duration) -> Result<(), QuotaExhausted> {
         for (bucket, quota) in [
             (&self.requests, Quota::Requests),
             (&self.bytes, Quota::Bytes),
         ] {
-            bucket.has_room(now).map_err(|wait| Full {
+            bucket.has_room(now).map_err(|wait| QuotaExhausted {
                 quota,
                 limit: bucket.rate(),
                 retry_after: Some(wait),
@@ -199,16 +199,16 @@ impl Account {
     }
 
     /// Takes a place.
-    pub(super) fn hold(this: &Arc<Self>, watch: bool) -> Result<Held, Full> {
+    pub(super) fn hold(this: &Arc<Self>, watch: bool) -> Result<QuotaPermit, QuotaExhausted> {
         let (places, limit, quota) = this.places(watch);
         let before = places.fetch_add(1, Ordering::Relaxed);
         // From here on it is given back.
-        let held = Held {
+        let held = QuotaPermit {
             account: Arc::clone(this),
             watch,
         };
         if limit > 0 && before >= limit {
-            return Err(Full {
+            return Err(QuotaExhausted {
                 quota,
                 limit,
                 retry_after: Some(PLACE_AFTER),
@@ -229,12 +229,12 @@ impl Account {
         project: Option<&ProjectId>,
         creates: bool,
         now: Duration,
-    ) -> Result<Result<Option<Reservation>, Full>, StoreError> {
+    ) -> Result<Result<Option<Reservation>, QuotaExhausted>, StoreError> {
         let mut outcome = Ok(None);
         for fresh in [FRESH, FRESH_TO_REFUSE] {
             let known = {
                 let books = this.lock();
-                let is_fresh = |stored: &Stored| now.saturating_sub(stored.at) < fresh;
+                let is_fresh = |stored: &StoredUsage| now.saturating_sub(stored.at) < fresh;
                 books.stored.as_ref().is_some_and(is_fresh)
             };
             if !known {
@@ -245,7 +245,7 @@ impl Account {
                 let added = books.added_since(now.saturating_sub(usage.age));
                 usage.sessions += added.sessions;
                 usage.bytes = usage.bytes.saturating_add(added.bytes);
-                books.stored = Some(Stored { usage, at: now });
+                books.stored = Some(StoredUsage { usage, at: now });
             }
             outcome = this.reserve(creates);
             if outcome.is_ok() {
@@ -256,11 +256,11 @@ impl Account {
             .map(|reserved: Option<()>| reserved.map(|()| Reservation(Some(Arc::clone(this))))))
     }
 
-    fn reserve(&self, creates: bool) -> Result<Option<()>, Full> {
+    fn reserve(&self, creates: bool) -> Result<Option<()>, QuotaExhausted> {
         let mut books = self.lock();
         let mut usage = books
             .stored
-            .map_or_else(Usage::default, |stored| stored.usage);
+            .map_or_else(StorageUsage::default, |stored| stored.usage);
         usage.sessions += books.pending;
         self.has_room(usage, creates)?;
         if !creates {
@@ -270,9 +270,9 @@ impl Account {
         Ok(Some(()))
     }
 
-    fn has_room(&self, usage: Usage, creates: bool) -> Result<(), Full> {
+    fn has_room(&self, usage: StorageUsage, creates: bool) -> Result<(), QuotaExhausted> {
         let full = |quota, limit| {
-            Err(Full {
+            Err(QuotaExhausted {
                 quota,
                 limit,
                 retry_after: None,

@@ -11,7 +11,7 @@ const SECOND: u128 = 1_000_000_000;
 
 /// A bucket.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     /// Units a second; zero for no bound.
     rate: u64,
     /// Nanoseconds that a full burst takes to come back.
@@ -20,7 +20,7 @@ pub(super) struct Bucket {
     paid: AtomicU64,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full bucket.
     pub(super) fn new(rate: u64, burst: u64) -> Self {
         let burst = if burst == 0 { rate } else { burst };
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_one_at_a_time() {
-        let bucket = Bucket::new(10, 3);
+        let bucket = TokenBucket::new(10, 3);
         let start = MS(5_000);
         for _ in 0..3 {
             bucket.has_room(start).unwrap();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_is_larger_than_a_burst_passes_and_is_owed() {
-        let bucket = Bucket::new(1_000, 0);
+        let bucket = TokenBucket::new(1_000, 0);
         bucket.has_room(MS(0)).unwrap();
         bucket.take(MS(0), 5_000);
         let wait = bucket.has_room(MS(0)).unwrap_err();
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn no_rate_is_no_bound() {
-        let bucket = Bucket::new(0, 0);
+        let bucket = TokenBucket::new(0, 0);
         bucket.take(MS(0), u64::MAX);
         bucket.has_room(MS(0)).unwrap();
         assert!(bucket.is_full(MS(0)));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use palimpsest_core::ids::ProjectId;
 use palimpsest_store::{SessionLog, StoreError};
 
-pub use self::account::Held;
+pub use self::account::QuotaPermit;
 use self::account::{Account, Reservation};
 pub use self::limits::{QuotaLimits, QuotasConfig};
 use crate::clock::Clock;
@@ -59,7 +59,7 @@ impl Quota {
 
 /// A quota that is used up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exceeded {
+pub struct QuotaExceeded {
     /// Whose; none is that of all projects together.
     pub project: Option<ProjectId>,
     /// Which.
@@ -72,7 +72,7 @@ pub struct Exceeded {
 
 /// What a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Need {
+pub struct QuotaDemand {
     /// Whether it is a stream without an end.
     pub watch: bool,
     /// How many bytes its request has.
@@ -81,11 +81,11 @@ pub struct Need {
 
 /// The place of a session that is being created in every quota that counts it.
 #[derive(Debug, Default)]
-pub struct Reserved(Vec<Reservation>);
+pub struct StorageReservation(Vec<Reservation>);
 
 /// What projects may use, and what they use.
 #[derive(Debug)]
-pub struct Quotas {
+pub struct QuotaTracker {
     config: QuotasConfig,
     clock: Arc<dyn Clock>,
     server: Arc<Account>,
@@ -102,7 +102,7 @@ struct Accounts {
     swept: Duration,
 }
 
-impl Quotas {
+impl QuotaTracker {
     /// Nobody has used anything yet.
     pub fn new(config: QuotasConfig, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -115,7 +115,11 @@ impl Quotas {
     }
 
     /// Lets a call of a project in, and counts it. What it holds is given back when that is dropped.
-    pub fn enter(&self, project: &ProjectId, need: Need) -> Result<Option<Held>, Exceeded> {
+    pub fn enter(
+        &self,
+        project: &ProjectId,
+        need: QuotaDemand,
+    ) -> Result<Option<QuotaPermit>, QuotaExceeded> {
         let now = self.clock.monotonic();
         let own = self.account(project, now);
         let accounts = [own.as_ref(), Some(&self.server)];
@@ -146,11 +150,11 @@ impl Quotas {
         log: &dyn SessionLog,
         project: &ProjectId,
         creates: bool,
-    ) -> Result<Result<Reserved, Exceeded>, StoreError> {
+    ) -> Result<Result<StorageReservation, QuotaExceeded>, StoreError> {
         let now = self.clock.monotonic();
         let own = self.account(project, now);
         let each = [(own.as_ref(), Some(project)), (Some(&self.server), None)];
-        let mut reserved = Reserved::default();
+        let mut reserved = StorageReservation::default();
         for (account, whose) in each {
             let Some(account) = account.filter(|account| account.limits_storage()) else {
                 continue;
@@ -168,7 +172,7 @@ impl Quotas {
     }
 
     /// Counts what was just stored, until the store is asked again.
-    pub fn grew(&self, project: &ProjectId, reserved: Reserved, bytes: u64) {
+    pub fn grew(&self, project: &ProjectId, reserved: StorageReservation, bytes: u64) {
         let own = self.account(project, self.clock.monotonic());
         for account in own.iter().chain([&self.server]) {
             account.grew(bytes);
@@ -218,20 +222,20 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
 
-    fn quotas(project: QuotaLimits) -> (Quotas, Arc<ManualClock>) {
+    fn quotas(project: QuotaLimits) -> (QuotaTracker, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(Timestamp::default()));
         let config = QuotasConfig {
             project,
             ..QuotasConfig::default()
         };
-        (Quotas::new(config, clock.clone()), clock)
+        (QuotaTracker::new(config, clock.clone()), clock)
     }
 
     fn project(name: &str) -> ProjectId {
         ProjectId::new(name).unwrap()
     }
 
-    const CALL: Need = Need {
+    const CALL: QuotaDemand = QuotaDemand {
         watch: false,
         bytes: 100,
     };
@@ -266,7 +270,7 @@ mod tests {
             let refused = quotas.enter(&project("a"), CALL).unwrap_err();
             assert_eq!(refused.quota, Quota::Calls);
         }
-        let watch = Need {
+        let watch = QuotaDemand {
             watch: true,
             bytes: 0,
         };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use palimpsest_core::ids::SessionKey;
 
-use super::handle::{Handle, Loaded};
+use super::handle::{LoadedSession, SessionHandle};
 
 /// What an entry costs beside its session.
 const ENTRY_BYTES: usize = 512;
@@ -17,7 +17,7 @@ const ENTRY_BYTES: usize = 512;
 const MAX_PASSED_OVER: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct SessionCache {
     max_bytes: usize,
     inner: Mutex<Inner>,
 }
@@ -36,7 +36,7 @@ struct Inner {
 
 /// How full the cache is, and what it was good for.
 #[derive(Debug, Clone, Copy)]
-pub struct Cached {
+pub struct CacheStats {
     /// Sessions in memory.
     pub sessions: usize,
     /// What they take, roughly.
@@ -53,12 +53,12 @@ pub struct Cached {
 
 #[derive(Debug)]
 struct Slot {
-    handle: Arc<Handle>,
+    handle: Arc<SessionHandle>,
     used: u64,
     bytes: usize,
 }
 
-impl Cache {
+impl SessionCache {
     pub(super) fn new(max_bytes: usize) -> Self {
         Self {
             max_bytes,
@@ -67,7 +67,7 @@ impl Cache {
     }
 
     /// The handle of a session, which may not be loaded yet.
-    pub(super) fn handle(&self, key: &SessionKey) -> Arc<Handle> {
+    pub(super) fn handle(&self, key: &SessionKey) -> Arc<SessionHandle> {
         let mut inner = self.lock();
         inner.uses += 1;
         let now = inner.uses;
@@ -81,7 +81,7 @@ impl Cache {
             return handle;
         }
         inner.misses += 1;
-        let handle = Arc::new(Handle::new());
+        let handle = Arc::new(SessionHandle::new());
         inner.slots.insert(
             key.clone(),
             Slot {
@@ -99,7 +99,7 @@ impl Cache {
     }
 
     /// The handle of a session, if there is one.
-    pub(super) fn known(&self, key: &SessionKey) -> Option<Arc<Handle>> {
+    pub(super) fn known(&self, key: &SessionKey) -> Option<Arc<SessionHandle>> {
         let inner = self.lock();
         inner.slots.get(key).map(|slot| Arc::clone(&slot.handle))
     }
@@ -125,9 +125,9 @@ impl Cache {
         slot.is_some_and(|slot| Arc::strong_count(&slot.handle) > 1)
     }
 
-    pub(super) fn cached(&self) -> Cached {
+    pub(super) fn cached(&self) -> CacheStats {
         let inner = self.lock();
-        Cached {
+        CacheStats {
             sessions: inner.slots.len(),
             bytes: inner.bytes,
             max_bytes: self.max_bytes,
@@ -183,8 +183,8 @@ impl Inner {
 
 /// What left the cache and is dropped in a moment.
 enum Evicted {
-    Slot(#[expect(dead_code, reason = "it is held to be dropped")] Arc<Handle>),
-    Session(#[expect(dead_code, reason = "it is held to be dropped")] Box<Loaded>),
+    Slot(#[expect(dead_code, reason = "it is held to be dropped")] Arc<SessionHandle>),
+    Session(#[expect(dead_code, reason = "it is held to be dropped")] Box<LoadedSession>),
 }
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_goes_and_what_is_in_use_stays() {
-        let cache = Cache::new(10_000);
+        let cache = SessionCache::new(10_000);
         let held = cache.handle(&key(0));
         cache.weigh(&key(0), 4_000);
         cache.handle(&key(1));
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn many_small_sessions_are_bounded_too() {
-        let cache = Cache::new(100 * ENTRY_BYTES);
+        let cache = SessionCache::new(100 * ENTRY_BYTES);
         for n in 0..10_000 {
             cache.handle(&key(n));
         }

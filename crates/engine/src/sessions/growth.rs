@@ -5,7 +5,7 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_store::StoreError;
 
 use super::{Sessions, SessionsError, Transaction};
-use crate::quotas::{Exceeded, Reserved};
+use crate::quotas::{QuotaExceeded, StorageReservation};
 
 /// Whether an event brings what its caller wants kept. What the service itself does with that, such as
 /// clearing or compacting it, makes views smaller and is never refused.
@@ -14,14 +14,14 @@ pub(super) const fn grows(event: &Event) -> bool {
         event,
         Event::SessionCreated(_)
             | Event::MessagesAppended(_)
-            | Event::ResultOffered(_)
+            | Event::PersistDecided(_)
             | Event::WorkingStateUpdated(_)
     )
 }
 
 /// What events a transaction may bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Allowed {
+pub(super) enum AllowedEvents {
     #[default]
     All,
     /// Those that bring nothing new to keep.
@@ -32,20 +32,20 @@ pub(super) enum Allowed {
 
 /// Whether a session may grow, asked before anything is decided. A result is stored before its event, and would be left
 /// over where the event finds no room.
-pub(super) struct Growth {
-    quota: Option<Result<Exceeded, StoreError>>,
+pub(super) struct StorageGrowth {
+    quota: Option<Result<QuotaExceeded, StoreError>>,
     room: Option<StoreError>,
     /// The place of a new session in the quotas, until it is there.
-    reserved: Reserved,
+    reserved: StorageReservation,
     creates: bool,
 }
 
-impl Growth {
+impl StorageGrowth {
     pub(super) async fn ask(sessions: &Sessions, key: &SessionKey, creates: bool) -> Self {
         let mut growth = Self {
             quota: None,
             room: sessions.log.has_room().await.err(),
-            reserved: Reserved::default(),
+            reserved: StorageReservation::default(),
             creates,
         };
         if let Some(quotas) = &sessions.quotas {
@@ -58,11 +58,11 @@ impl Growth {
         growth
     }
 
-    pub(super) fn allowed(&self) -> Allowed {
+    pub(super) fn allowed(&self) -> AllowedEvents {
         match (&self.room, &self.quota) {
-            (Some(_), _) => Allowed::None,
-            (None, Some(_)) => Allowed::Upkeep,
-            (None, None) => Allowed::All,
+            (Some(_), _) => AllowedEvents::None,
+            (None, Some(_)) => AllowedEvents::Upkeep,
+            (None, None) => AllowedEvents::All,
         }
     }
 

@@ -14,9 +14,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-use super::load::Reader;
+use super::load::SessionReader;
 use super::transaction::Transaction;
-use super::{Begin, SessionsError, load, row};
+use super::{ReadMode, SessionsError, load, row};
 use crate::call::SPANS;
 use crate::clock::Clock;
 
@@ -32,16 +32,16 @@ const A_MOMENT: Duration = Duration::from_millis(200);
 
 /// One session in memory.
 #[derive(Debug)]
-pub(super) struct Handle {
+pub(super) struct SessionHandle {
     /// The queue of commands: each holds it from its decision until its commit is durable, so that
     /// the next decides upon what is certain. Commands of other sessions never wait here.
-    state: Mutex<State>,
-    changed: watch::Sender<Change>,
+    state: Mutex<HandleState>,
+    changed: watch::Sender<SessionChange>,
 }
 
 /// What watchers are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Change {
+pub struct SessionChange {
     /// The last revision that this process committed; zero when it has not yet.
     pub revision: Revision,
     /// Whether the session was deleted.
@@ -50,15 +50,15 @@ pub struct Change {
 
 /// What is known of the session.
 #[derive(Debug, Default)]
-pub(super) struct State {
-    loaded: Option<Loaded>,
+pub(super) struct HandleState {
+    loaded: Option<LoadedSession>,
     /// When it was certain that the log stands there, by the clock that only moves forward.
     certain: Duration,
 }
 
 /// A session, and how much of its log a load would have to read.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadedSession {
     pub(super) session: Session,
     /// Which session of its name; none has zero, which is one that was not committed yet.
     pub(super) incarnation: u64,
@@ -69,7 +69,7 @@ pub(super) struct Loaded {
     pub(super) snapshot_bytes: Arc<AtomicU64>,
 }
 
-impl Loaded {
+impl LoadedSession {
     pub(super) fn new(session: Session) -> Self {
         Self {
             session,
@@ -90,26 +90,26 @@ impl Loaded {
     }
 }
 
-impl Handle {
+impl SessionHandle {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::default(),
-            changed: watch::Sender::new(Change::default()),
+            changed: watch::Sender::new(SessionChange::default()),
         }
     }
 
-    pub(super) async fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) async fn lock(&self) -> MutexGuard<'_, HandleState> {
         self.state.lock().await
     }
 
     /// Takes the session out of memory, unless somebody works on it. The next who does reads it again.
-    pub(super) fn release(&self) -> Option<Loaded> {
+    pub(super) fn release(&self) -> Option<LoadedSession> {
         self.state.try_lock().ok()?.take()
     }
 
     pub(super) fn announce(&self, revision: Revision) {
         self.changed.send_if_modified(|change| {
-            let later = Change {
+            let later = SessionChange {
                 revision,
                 deleted: false,
             };
@@ -131,14 +131,14 @@ impl Handle {
     }
 }
 
-impl State {
+impl HandleState {
     /// The session as its log says: read from there when it is not in memory, and when others may have written
     /// too, with what they wrote since.
     pub(super) async fn load(
         &mut self,
-        reader: &Reader,
+        reader: &SessionReader,
         key: &SessionKey,
-    ) -> Result<Option<&Loaded>, SessionsError> {
+    ) -> Result<Option<&LoadedSession>, SessionsError> {
         if reader.is_shared()
             && let Some(loaded) = &mut self.loaded
             && !Box::pin(reader.follow(key, loaded)).await?
@@ -154,23 +154,23 @@ impl State {
     }
 
     /// How a step can begin that would begin so: what is not certain any more is compared.
-    pub(super) fn can_begin(&self, begin: Begin, now: Duration) -> Begin {
+    pub(super) fn can_begin(&self, begin: ReadMode, now: Duration) -> ReadMode {
         let is_certain = now.saturating_sub(self.certain) < A_MOMENT;
         if self.loaded.is_some() && is_certain {
             return begin;
         }
-        Begin::Compared
+        ReadMode::Fresh
     }
 
     /// The session, for a step that can begin so.
     pub(super) async fn begin(
         &mut self,
-        begin: Begin,
-        reader: &Reader,
+        begin: ReadMode,
+        reader: &SessionReader,
         key: &SessionKey,
         now: Duration,
-    ) -> Result<Option<&Loaded>, SessionsError> {
-        if begin == Begin::Compared {
+    ) -> Result<Option<&LoadedSession>, SessionsError> {
+        if begin == ReadMode::Fresh {
             self.load(reader, key).await?;
             self.certain = now;
         }
@@ -178,18 +178,18 @@ impl State {
     }
 
     /// The session as it is in memory.
-    pub(super) fn loaded(&self) -> Option<&Loaded> {
+    pub(super) fn loaded(&self) -> Option<&LoadedSession> {
         self.loaded.as_ref()
     }
 
     /// Reads the contents that the session does not hold.
-    pub(super) async fn fill(
+    pub(super) async fn load_content(
         &mut self,
-        reader: &Reader,
+        reader: &SessionReader,
         key: &SessionKey,
     ) -> Result<(), SessionsError> {
         match &mut self.loaded {
-            Some(loaded) => Box::pin(reader.fill(key, loaded)).await,
+            Some(loaded) => Box::pin(reader.load_content(key, loaded)).await,
             None => Ok(()),
         }
     }
@@ -204,7 +204,7 @@ impl State {
         self.loaded = None;
     }
 
-    pub(super) fn take(&mut self) -> Option<Loaded> {
+    pub(super) fn take(&mut self) -> Option<LoadedSession> {
         self.loaded.take()
     }
 
@@ -221,7 +221,7 @@ impl State {
         key: &SessionKey,
         transaction: Transaction<'_>,
         (wake, clock): (&Notify, &dyn Clock),
-    ) -> Result<&Loaded, StoreError> {
+    ) -> Result<&LoadedSession, StoreError> {
         let now = transaction.now();
         let (blob_bytes, settles) = (transaction.blob_bytes(), transaction.files());
         let (loaded, before, append) = transaction.into_parts();
@@ -263,7 +263,7 @@ impl State {
 
 /// Takes a snapshot in the background. It only saves work: when it fails, the next one is tried after
 /// as much log again.
-fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut Loaded) {
+fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut LoadedSession) {
     let snapshot = loaded.session.snapshot();
     loaded.tail_bytes = 0;
     let size = Arc::clone(&loaded.snapshot_bytes);
@@ -281,14 +281,14 @@ fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut Loaded) {
 #[derive(Debug)]
 pub struct Watcher {
     /// Held so that the handle is not let go: a change must find its watchers. The session behind it may leave memory.
-    _handle: Arc<Handle>,
-    changes: watch::Receiver<Change>,
+    _handle: Arc<SessionHandle>,
+    changes: watch::Receiver<SessionChange>,
     /// How often the log is to be looked at, because others may write to it.
     look_every: Option<Duration>,
 }
 
 impl Watcher {
-    pub(super) fn new(handle: Arc<Handle>, look_every: Option<Duration>) -> Self {
+    pub(super) fn new(handle: Arc<SessionHandle>, look_every: Option<Duration>) -> Self {
         let changes = handle.changed.subscribe();
         Self {
             _handle: handle,
@@ -299,7 +299,7 @@ impl Watcher {
 
     /// Waits for a change that was not seen yet, or for the time to look whether there was one. Changes that come
     /// together are told once.
-    pub async fn changed(&mut self) -> Change {
+    pub async fn changed(&mut self) -> SessionChange {
         let changed = self.changes.changed();
         // The sender lives as long as the handle, and the handle as long as this.
         let _ = match self.look_every {

@@ -38,16 +38,16 @@ mod tests {
 
     use super::*;
     use crate::clock::ManualClock;
-    use crate::sessions::{Missing, Policies};
+    use crate::sessions::{DefaultPolicies, MissingSession};
 
     fn sessions() -> Sessions {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000)));
         let (log, limits) = (Arc::new(MemoryLog::new()), Arc::new(Limits::default()));
-        Sessions::new(log, clock, limits, Policies::default(), 1 << 20)
+        Sessions::new(log, clock, limits, DefaultPolicies::default(), 1 << 20)
     }
 
     async fn create(sessions: &Sessions, key: &SessionKey) -> Position {
-        let create = Missing::Create(Create::default());
+        let create = MissingSession::Create(Create::default());
         let written = sessions.write(key, &create, |_| Ok(()), |_, ()| Ok(()));
         written.await.unwrap();
         sessions.position(key).await.unwrap()

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::session::About;
 use palimpsest_store::encoding::decode_about;
-use palimpsest_store::{Head, MAX_LIST, StoreError};
+use palimpsest_store::{MAX_LIST, SessionHead, StoreError};
 use tokio::task::spawn_blocking;
 
 use super::{Sessions, SessionsError, load};
@@ -16,9 +16,9 @@ const REMEMBERED: usize = 10_000;
 
 /// Sessions in the order of their names, with what their rows say.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct SessionPage {
     /// Those whose rows can be read.
-    pub sessions: Vec<(SessionKey, Head, About)>,
+    pub sessions: Vec<(SessionKey, SessionHead, About)>,
     /// Rows that were passed over between them.
     pub unreadable: u64,
     /// After which name to go on; none when nothing follows.
@@ -27,9 +27,9 @@ pub struct Page {
 
 /// Rows that could not be read since the process began and have not been read since.
 #[derive(Debug, Default)]
-pub(super) struct Unreadable(Mutex<HashSet<SessionKey>>);
+pub(super) struct UnreadableRows(Mutex<HashSet<SessionKey>>);
 
-impl Unreadable {
+impl UnreadableRows {
     fn note(&self, key: &SessionKey, error: &StoreError) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() < REMEMBERED && known.insert(key.clone()) {
@@ -61,7 +61,7 @@ impl Sessions {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, Head, About)>, SessionsError> {
+    ) -> Result<Vec<(SessionKey, SessionHead, About)>, SessionsError> {
         let limit = limit.min(MAX_LIST);
         let mut page = self.list_step(project, after, limit).await?;
         let mut sessions = std::mem::take(&mut page.sessions);
@@ -80,7 +80,7 @@ impl Sessions {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Page, SessionsError> {
+    ) -> Result<SessionPage, SessionsError> {
         let limit = limit.min(MAX_LIST);
         let listing = self.log.rows(project, after, limit).await?;
         let is_last = listing.rows.len() < limit;
@@ -96,10 +96,10 @@ impl Sessions {
             });
             decoded.collect::<Vec<_>>()
         };
-        let mut page = Page {
+        let mut page = SessionPage {
             unreadable: listing.nameless,
             next: last.filter(|_| !is_last),
-            ..Page::default()
+            ..SessionPage::default()
         };
         for (key, row) in load::joined(spawn_blocking(decode)).await {
             match row {

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use palimpsest_core::event::Recorded;
+use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{ReplayError, Session, Snapshot};
 use palimpsest_store::encoding::{DecodeError, decode_frame, decode_snapshot};
-use palimpsest_store::{Frame, Head, Position, SessionLog};
+use palimpsest_store::{Frame, Position, SessionHead, SessionLog};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::counting::prepare;
-use super::handle::Loaded;
+use super::handle::LoadedSession;
 use super::{MAX_ATTEMPTS, READ_BYTES, SessionsError};
 
 /// How many messages of its end a session holds at first: enough for the next turns.
@@ -29,18 +29,18 @@ const NOT_CREATED: DecodeError =
 const CUT_OFF: DecodeError = DecodeError::Damaged("it ends before its head says");
 const CREATED_TWICE: DecodeError = DecodeError::Damaged("it creates the session twice");
 
-type Events = Vec<(Revision, Recorded)>;
+type RevisionedEvents = Vec<(Revision, RecordedEvent)>;
 
 /// Reads sessions, a few at one time: while it is read, a session takes many times the bytes of its log, and
 /// no cache counts them.
-pub(super) struct Reader {
+pub(super) struct SessionReader {
     log: Arc<dyn SessionLog>,
     /// Whether others may write to the log too.
     is_shared: bool,
     room: Semaphore,
 }
 
-impl Reader {
+impl SessionReader {
     pub(super) fn new(log: Arc<dyn SessionLog>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -60,7 +60,7 @@ impl Reader {
     pub(super) async fn follow(
         &self,
         key: &SessionKey,
-        loaded: &mut Loaded,
+        loaded: &mut LoadedSession,
     ) -> Result<bool, SessionsError> {
         let Some(head) = self.log.head(key).await? else {
             return Ok(false);
@@ -76,8 +76,8 @@ impl Reader {
     async fn catch_up(
         &self,
         key: &SessionKey,
-        loaded: &mut Loaded,
-        head: &Head,
+        loaded: &mut LoadedSession,
+        head: &SessionHead,
     ) -> Result<bool, SessionsError> {
         let stands = loaded.position();
         if head.incarnation != stands.incarnation || head.revision <= stands.revision {
@@ -101,7 +101,10 @@ impl Reader {
     }
 
     /// A session; none when there is no log.
-    pub(super) async fn load(&self, key: &SessionKey) -> Result<Option<Loaded>, SessionsError> {
+    pub(super) async fn load(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<LoadedSession>, SessionsError> {
         let _room = self.room.acquire().await;
         let mut stands = self.log.head(key).await?;
         for _ in 0..MAX_ATTEMPTS {
@@ -116,7 +119,7 @@ impl Reader {
             // It was read in parts, between which others may have added to it or deleted it, and the store may have
             // gone on from an earlier state of itself.
             let now = self.log.head(key).await?;
-            let is_same = now.as_ref().map(Head::position) == Some(head.position());
+            let is_same = now.as_ref().map(SessionHead::position) == Some(head.position());
             match read {
                 Err(error) if is_same => return Err(error),
                 Ok(loaded) if is_same && loaded.session.revision() < head.revision => {
@@ -137,17 +140,17 @@ impl Reader {
     }
 
     /// The contents that a session does not hold.
-    pub(super) async fn fill(
+    pub(super) async fn load_content(
         &self,
         key: &SessionKey,
-        loaded: &mut Loaded,
+        loaded: &mut LoadedSession,
     ) -> Result<(), SessionsError> {
         let Some(first) = loaded.session.transcript().first_unheld() else {
             return Ok(());
         };
         let _room = self.room.acquire().await;
         let log = self.of(key, loaded.incarnation);
-        let Err(error) = log.fill(&mut loaded.session, first).await else {
+        let Err(error) = log.load_content(&mut loaded.session, first).await else {
             return Ok(());
         };
         self.still_there(key, loaded.incarnation, error).await?;
@@ -173,7 +176,7 @@ impl Reader {
         &self,
         key: &SessionKey,
         revision: Revision,
-    ) -> Result<Option<Past>, SessionsError> {
+    ) -> Result<Option<PastSession>, SessionsError> {
         let _room = self.room.acquire().await;
         let Some(head) = self.log.head(key).await? else {
             return Ok(None);
@@ -187,8 +190,8 @@ impl Reader {
         }
     }
 
-    fn of<'a>(&'a self, key: &'a SessionKey, incarnation: u64) -> Log<'a> {
-        Log {
+    fn of<'a>(&'a self, key: &'a SessionKey, incarnation: u64) -> SessionLogView<'a> {
+        SessionLogView {
             store: &*self.log,
             key,
             incarnation,
@@ -198,7 +201,7 @@ impl Reader {
 
 /// A session, and the messages that came since it was so.
 #[derive(Debug)]
-pub struct Past {
+pub struct PastSession {
     /// The session.
     pub session: Session,
     /// The messages.
@@ -206,14 +209,14 @@ pub struct Past {
 }
 
 /// The log of one session.
-struct Log<'a> {
+struct SessionLogView<'a> {
     store: &'a dyn SessionLog,
     key: &'a SessionKey,
     incarnation: u64,
 }
 
-impl Log<'_> {
-    async fn load(&self, head: &Head) -> Result<Loaded, SessionsError> {
+impl SessionLogView<'_> {
+    async fn load(&self, head: &SessionHead) -> Result<LoadedSession, SessionsError> {
         let session = match self.store.snapshot(self.key, self.incarnation).await? {
             None => {
                 let events = self.events(Revision::new(1), Some(head.revision)).await?;
@@ -229,7 +232,7 @@ impl Log<'_> {
             }
         };
         prepare(session.counter()).await;
-        Ok(Loaded {
+        Ok(LoadedSession {
             session,
             incarnation: self.incarnation,
             token: head.token,
@@ -268,7 +271,7 @@ impl Log<'_> {
     }
 
     /// Folds the log up to a revision.
-    async fn past(&self, revision: Revision) -> Result<Option<Past>, SessionsError> {
+    async fn past(&self, revision: Revision) -> Result<Option<PastSession>, SessionsError> {
         let events = self.events(Revision::new(1), None).await?;
         let until = events.partition_point(|(at, _)| *at <= revision);
         if events.get(until.wrapping_sub(1)).map(|(at, _)| *at) != Some(revision) {
@@ -280,8 +283,8 @@ impl Log<'_> {
             let later = messages(&events.split_off(until));
             let log = events.iter().map(|(_, recorded)| recorded.clone());
             let mut session = Session::replay(owned, log)?;
-            session.fill(messages(&events));
-            Ok(Past { session, later })
+            session.load_content(messages(&events));
+            Ok(PastSession { session, later })
         });
         let past = joined(folded).await;
         Ok(Some(
@@ -290,9 +293,13 @@ impl Log<'_> {
     }
 
     /// Reads the contents from a revision on.
-    async fn fill(&self, session: &mut Session, first: Revision) -> Result<(), SessionsError> {
+    async fn load_content(
+        &self,
+        session: &mut Session,
+        first: Revision,
+    ) -> Result<(), SessionsError> {
         let events = self.events(first, Some(session.revision())).await?;
-        session.fill(messages(&events));
+        session.load_content(messages(&events));
         if session.transcript().is_whole() {
             return Ok(());
         }
@@ -305,7 +312,7 @@ impl Log<'_> {
         &self,
         first: Revision,
         last: Option<Revision>,
-    ) -> Result<Events, SessionsError> {
+    ) -> Result<RevisionedEvents, SessionsError> {
         let mut all = Vec::new();
         let mut after = Revision::new(first.get().saturating_sub(1));
         while last.is_none_or(|last| after < last) {
@@ -339,7 +346,7 @@ impl Log<'_> {
 pub(super) fn decode_frames(
     frames: &[Frame],
     last: Option<Revision>,
-) -> Result<Events, DecodeError> {
+) -> Result<RevisionedEvents, DecodeError> {
     let mut events = Vec::new();
     for frame in frames {
         if last.is_some_and(|last| frame.first > last) {
@@ -357,7 +364,7 @@ pub(super) fn decode_frames(
     Ok(events)
 }
 
-fn messages(events: &Events) -> Vec<Arc<Message>> {
+fn messages(events: &RevisionedEvents) -> Vec<Arc<Message>> {
     let appended = events
         .iter()
         .flat_map(|(_, recorded)| recorded.event.messages());

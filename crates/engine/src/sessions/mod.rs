@@ -24,32 +24,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::command::{Create, Rejection};
-use palimpsest_core::event::Recorded;
+use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::session::{NotHeld, Session};
+use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::encoding::DecodeError;
-use palimpsest_store::{Lease, Position, SessionLog, StoreError, crash_point, told};
+use palimpsest_store::{Lease, Position, SessionLog, StoreError, crash_point, error_chain};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{MutexGuard, Notify};
 use tokio_util::sync::CancellationToken;
 
-use self::cache::Cache;
-pub use self::cache::Cached;
+pub use self::cache::CacheStats;
+use self::cache::SessionCache;
 pub use self::counting::prepare;
-pub use self::handle::{Change, Watcher};
-use self::handle::{Handle, Loaded, State};
-pub use self::lists::Page;
-pub use self::load::Past;
-use self::load::Reader;
-pub use self::policies::Policies;
-use self::storing::Storing;
-pub use self::transaction::{Outcome, Transaction};
-use crate::call::{SPANS, Turn};
+use self::handle::{HandleState, LoadedSession, SessionHandle};
+pub use self::handle::{SessionChange, Watcher};
+pub use self::lists::SessionPage;
+pub use self::load::PastSession;
+use self::load::SessionReader;
+pub use self::policies::DefaultPolicies;
+use self::storing::Uploads;
+pub use self::transaction::{CommandOutcome, Transaction};
+use crate::call::{CurrentCall, SPANS};
 use crate::clock::Clock;
-use crate::quotas::{Exceeded, Quotas};
-use crate::tally::{Observer, Tally, Unobserved};
+use crate::quotas::{QuotaExceeded, QuotaTracker};
+use crate::tally::{EventTally, Observer, Unobserved};
 
 /// How often a change is decided again because somebody else committed first.
 const MAX_ATTEMPTS: usize = 8;
@@ -83,7 +83,7 @@ pub enum SessionsError {
     },
     /// The project may store no more.
     #[error("a quota is used up")]
-    Quota(Exceeded),
+    Quota(QuotaExceeded),
     /// The caller's time was over before the session was free.
     #[error("the call's time was over before its turn came")]
     Expired,
@@ -106,7 +106,7 @@ pub enum SessionsError {
 
 /// What happens when there is no session of the name.
 #[derive(Debug, Clone)]
-pub enum Missing {
+pub enum MissingSession {
     /// It is created.
     Create(Create),
     /// The call is refused.
@@ -115,37 +115,37 @@ pub enum Missing {
 
 /// What a step begins with, where others may write to the log too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begin {
+pub enum ReadMode {
     /// The session as its log says: what others wrote is seen.
-    Compared,
+    Fresh,
     /// The session as this process left it a moment ago, for steps that follow each other, as a worker's do. What others
     /// wrote since is seen when the step commits, and it is decided again then.
-    AsLeft,
+    Cached,
 }
 
 /// A session that somebody works on. Whatever comes of that, the cache learns what the session takes when it is over:
 /// who loads it need not think of it.
-struct InHand<'a> {
-    state: MutexGuard<'a, State>,
-    cache: &'a Cache,
+struct LockedSession<'a> {
+    state: MutexGuard<'a, HandleState>,
+    cache: &'a SessionCache,
     key: &'a SessionKey,
 }
 
-impl Deref for InHand<'_> {
-    type Target = State;
+impl Deref for LockedSession<'_> {
+    type Target = HandleState;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &HandleState {
         &self.state
     }
 }
 
-impl DerefMut for InHand<'_> {
-    fn deref_mut(&mut self) -> &mut State {
+impl DerefMut for LockedSession<'_> {
+    fn deref_mut(&mut self) -> &mut HandleState {
         &mut self.state
     }
 }
 
-impl Drop for InHand<'_> {
+impl Drop for LockedSession<'_> {
     fn drop(&mut self) {
         self.cache.weigh(self.key, self.state.weight_bytes());
     }
@@ -154,18 +154,18 @@ impl Drop for InHand<'_> {
 /// The sessions of this process.
 pub struct Sessions {
     log: Arc<dyn SessionLog>,
-    reader: Reader,
-    cache: Cache,
+    reader: SessionReader,
+    cache: SessionCache,
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
-    policies: Policies,
+    policies: DefaultPolicies,
     blobs: Option<Arc<Blobs>>,
-    quotas: Option<Arc<Quotas>>,
+    quotas: Option<Arc<QuotaTracker>>,
     wake: Arc<Notify>,
     /// Told whenever a session was deleted: what it leaves is to be removed.
     deletions: Arc<Notify>,
-    in_hand: removal::InHand,
-    unreadable_rows: lists::Unreadable,
+    in_hand: removal::RemovalsInProgress,
+    unreadable_rows: lists::UnreadableRows,
     observer: Arc<dyn Observer>,
     /// Who this process is among those that share the log.
     process: String,
@@ -183,13 +183,13 @@ impl Sessions {
         log: Arc<dyn SessionLog>,
         clock: Arc<dyn Clock>,
         limits: Arc<Limits>,
-        policies: Policies,
+        policies: DefaultPolicies,
         cache_bytes: usize,
     ) -> Self {
         Self {
-            reader: Reader::new(Arc::clone(&log)),
+            reader: SessionReader::new(Arc::clone(&log)),
             log,
-            cache: Cache::new(cache_bytes),
+            cache: SessionCache::new(cache_bytes),
             clock,
             limits,
             policies,
@@ -197,8 +197,8 @@ impl Sessions {
             quotas: None,
             wake: Arc::default(),
             deletions: Arc::default(),
-            in_hand: removal::InHand::default(),
-            unreadable_rows: lists::Unreadable::default(),
+            in_hand: removal::RemovalsInProgress::default(),
+            unreadable_rows: lists::UnreadableRows::default(),
             observer: Arc::new(Unobserved),
             process: String::new(),
         }
@@ -220,7 +220,7 @@ impl Sessions {
 
     /// The same where projects may store only so much.
     #[must_use]
-    pub fn with_quotas(mut self, quotas: Arc<Quotas>) -> Self {
+    pub fn with_quotas(mut self, quotas: Arc<QuotaTracker>) -> Self {
         self.quotas = Some(quotas);
         self
     }
@@ -253,7 +253,7 @@ impl Sessions {
     }
 
     /// The policies of new sessions.
-    pub fn policies(&self) -> &Policies {
+    pub fn policies(&self) -> &DefaultPolicies {
         &self.policies
     }
 
@@ -263,14 +263,18 @@ impl Sessions {
     }
 
     /// How full the memory for sessions is.
-    pub fn cached(&self) -> Cached {
+    pub fn cached(&self) -> CacheStats {
         self.cache.cached()
     }
 
     /// Waits for the turn to work on a session.
-    async fn lock<'a>(&'a self, handle: &'a Handle, key: &'a SessionKey) -> InHand<'a> {
-        InHand {
-            state: Turn::wait(handle.lock()).await,
+    async fn lock<'a>(
+        &'a self,
+        handle: &'a SessionHandle,
+        key: &'a SessionKey,
+    ) -> LockedSession<'a> {
+        LockedSession {
+            state: CurrentCall::wait(handle.lock()).await,
             cache: &self.cache,
             key,
         }
@@ -282,7 +286,7 @@ impl Sessions {
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, SessionsError> {
-        self.read_from(Begin::Compared, key, look).await
+        self.read_from(ReadMode::Fresh, key, look).await
     }
 
     /// Looks at a session, with the position at which it is seen.
@@ -291,7 +295,7 @@ impl Sessions {
         key: &SessionKey,
         look: impl FnOnce(&Session, Position) -> T,
     ) -> Result<T, SessionsError> {
-        self.look_from(Begin::Compared, key, |loaded| {
+        self.look_from(ReadMode::Fresh, key, |loaded| {
             look(&loaded.session, loaded.position())
         })
         .await
@@ -300,7 +304,7 @@ impl Sessions {
     /// The same, for a step that may begin with what the one before it left.
     pub async fn read_from<T>(
         &self,
-        begin: Begin,
+        begin: ReadMode,
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, SessionsError> {
@@ -310,9 +314,9 @@ impl Sessions {
 
     async fn look_from<T>(
         &self,
-        begin: Begin,
+        begin: ReadMode,
         key: &SessionKey,
-        look: impl FnOnce(&Loaded) -> T,
+        look: impl FnOnce(&LoadedSession) -> T,
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
@@ -336,12 +340,12 @@ impl Sessions {
     async fn look_at_whole<T>(
         &self,
         key: &SessionKey,
-        look: impl FnOnce(&Loaded) -> T,
+        look: impl FnOnce(&LoadedSession) -> T,
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
         state.load(&self.reader, key).await?;
-        state.fill(&self.reader, key).await?;
+        state.load_content(&self.reader, key).await?;
         let seen = state.loaded().map(look);
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
     }
@@ -352,38 +356,38 @@ impl Sessions {
     pub async fn write<D, T>(
         &self,
         key: &SessionKey,
-        missing: &Missing,
+        missing: &MissingSession,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
+        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
-        self.write_from(Begin::Compared, key, missing, decide, finish)
+        self.write_from(ReadMode::Fresh, key, missing, decide, finish)
             .await
     }
 
     /// The same, for a step that may begin with what the one before it left.
     pub async fn write_from<D, T>(
         &self,
-        begin: Begin,
+        begin: ReadMode,
         key: &SessionKey,
-        missing: &Missing,
+        missing: &MissingSession,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
+        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
-        let mut storing = Storing::new(self.blobs.is_some());
+        let mut storing = Uploads::new(self.blobs.is_some());
         let mut begin = state.can_begin(begin, self.clock.monotonic());
         for _ in 0..MAX_ATTEMPTS {
             let (now, certain) = (self.clock.now(), self.clock.monotonic());
-            let is_compared = begin == Begin::Compared || !self.reader.is_shared();
+            let is_compared = begin == ReadMode::Fresh || !self.reader.is_shared();
             let loaded = state.begin(begin, &self.reader, key, certain).await?;
-            begin = Begin::Compared;
+            begin = ReadMode::Fresh;
             // A call that waited too long for its turn, or for the session to be read, changes nothing, as
             // if it had never come.
-            if !Turn::begins() {
+            if !CurrentCall::begins() {
                 return Err(SessionsError::Expired);
             }
-            if loaded.is_none() && matches!(missing, Missing::Refuse) {
+            if loaded.is_none() && matches!(missing, MissingSession::Refuse) {
                 return Err(SessionsError::NotFound(key.clone()));
             }
             if loaded.is_none() {
@@ -392,11 +396,11 @@ impl Sessions {
             }
             let creates = loaded.is_none();
             // Before anything is applied: what is refused leaves the session in memory as it is.
-            let mut growth = growth::Growth::ask(self, key, creates).await;
+            let mut growth = growth::StorageGrowth::ask(self, key, creates).await;
             let mut transaction =
                 Transaction::new(key, state.take(), now, &self.limits, storing.of_files())
                     .within(growth.allowed());
-            if let (None, Missing::Create(create)) = (transaction.session(), missing) {
+            if let (None, MissingSession::Create(create)) = (transaction.session(), missing) {
                 transaction.create(create.clone())?;
             }
             let deciding = tracing::debug_span!(target: SPANS, "decide");
@@ -407,11 +411,11 @@ impl Sessions {
                     state.put_back(transaction);
                     return Err(refused.unwrap_or(SessionsError::Contended));
                 }
-                Err(Rejection::NotHeld) => {
+                Err(Rejection::ContentNotLoaded) => {
                     // What was applied so far is thrown away with its session, unless nothing was.
                     state.put_back(transaction);
                     state.load(&self.reader, key).await?;
-                    match state.fill(&self.reader, key).await {
+                    match state.load_content(&self.reader, key).await {
                         // Where it was deleted elsewhere, it is decided upon what is there now.
                         Ok(()) | Err(SessionsError::NotFound(_)) => continue,
                         Err(error) => return Err(error),
@@ -439,7 +443,7 @@ impl Sessions {
             if !transaction.blobs().is_empty() {
                 let stored = storing.store(self, key, transaction.blobs(), now);
                 if let Err(error) = Box::pin(stored).await {
-                    let error = told(&error);
+                    let error = error_chain(&error);
                     tracing::warn!(session = %key, error, "failed to store a result; it stays in the view");
                     state.put_back(transaction);
                     storing.give_up();
@@ -448,7 +452,7 @@ impl Sessions {
             }
             crash_point("session.stored");
             // The commit consumes the events, so they are counted before it.
-            let tally = Tally::of(transaction.events());
+            let tally = EventTally::of(transaction.events());
             match state
                 .commit(&self.log, key, transaction, (&self.wake, &*self.clock))
                 .await
@@ -461,15 +465,16 @@ impl Sessions {
                     let rendering = tracing::debug_span!(target: SPANS, "render");
                     let mut answer = rendering.in_scope(|| finish(&loaded.session, &decided));
                     if answer.is_err() {
-                        state.fill(&self.reader, key).await?;
+                        state.load_content(&self.reader, key).await?;
                         let loaded = state.loaded();
-                        answer = loaded.map_or(Err(NotHeld), |l| finish(&l.session, &decided));
+                        answer =
+                            loaded.map_or(Err(ContentNotLoaded), |l| finish(&l.session, &decided));
                     }
                     return Ok(answer.map_err(Rejection::from)?);
                 }
                 Err(StoreError::Conflict { .. } | StoreError::Deleting(_)) => {}
                 // So late that a sweep has removed the files: they are stored anew, under names of their own.
-                Err(StoreError::IntentLost(_)) => storing = Storing::new(self.blobs.is_some()),
+                Err(StoreError::IntentRevoked(_)) => storing = Uploads::new(self.blobs.is_some()),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -480,10 +485,10 @@ impl Sessions {
     pub async fn run<D, T>(
         &self,
         key: &SessionKey,
-        missing: &Missing,
+        missing: &MissingSession,
         dry_run: bool,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
+        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
         if dry_run {
             self.rehearse(key, missing, decide, finish).await
@@ -496,17 +501,17 @@ impl Sessions {
     async fn rehearse<D, T>(
         &self,
         key: &SessionKey,
-        missing: &Missing,
+        missing: &MissingSession,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
+        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
-        let copy = |loaded: &Loaded| Loaded {
+        let copy = |loaded: &LoadedSession| LoadedSession {
             incarnation: loaded.incarnation,
-            ..Loaded::new(loaded.session.clone())
+            ..LoadedSession::new(loaded.session.clone())
         };
         let copy = match self.look_at_whole(key, copy).await {
             Ok(copy) => Some(copy),
-            Err(SessionsError::NotFound(_)) if matches!(missing, Missing::Create(_)) => None,
+            Err(SessionsError::NotFound(_)) if matches!(missing, MissingSession::Create(_)) => None,
             Err(error) => return Err(error),
         };
         let mut transaction = Transaction::new(
@@ -514,9 +519,9 @@ impl Sessions {
             copy,
             self.clock.now(),
             &self.limits,
-            Storing::new(self.blobs.is_some()).of_files(),
+            Uploads::new(self.blobs.is_some()).of_files(),
         );
-        if let (None, Missing::Create(create)) = (transaction.session(), missing) {
+        if let (None, MissingSession::Create(create)) = (transaction.session(), missing) {
             transaction.create(create.clone())?;
         }
         let decided = decide(&mut transaction)?;
@@ -527,7 +532,7 @@ impl Sessions {
             return Ok(answer);
         }
         // A command may have brought messages back into the view whose contents nobody held.
-        self.reader.fill(key, loaded).await?;
+        self.reader.load_content(key, loaded).await?;
         Ok(finish(&loaded.session, &decided).map_err(Rejection::from)?)
     }
 
@@ -537,7 +542,7 @@ impl Sessions {
         &self,
         key: &SessionKey,
         revision: Revision,
-    ) -> Result<Option<Past>, SessionsError> {
+    ) -> Result<Option<PastSession>, SessionsError> {
         self.reader.past(key, revision).await
     }
 
@@ -567,7 +572,7 @@ impl Sessions {
     }
 
     /// Whether a duty that one of the processes on the log has at a time is this one's, for so long.
-    pub async fn claim_duty(
+    pub async fn claim_leader_task(
         &self,
         duty: &'static str,
         time: Duration,
@@ -578,7 +583,7 @@ impl Sessions {
             owner: self.process.clone(),
             until: Timestamp::from_millis(now.as_millis().saturating_add(millis)),
         };
-        Ok(self.log.claim_duty(duty, lease, now).await?)
+        Ok(self.log.claim_leader_task(duty, lease, now).await?)
     }
 
     /// Where a session stands, as the log says it.
@@ -594,7 +599,7 @@ impl Sessions {
         key: &SessionKey,
         after: Revision,
         bytes: usize,
-    ) -> Result<Vec<(Revision, Recorded)>, SessionsError> {
+    ) -> Result<Vec<(Revision, RecordedEvent)>, SessionsError> {
         let Some(head) = self.log.head(key).await? else {
             return Ok(Vec::new());
         };
@@ -612,7 +617,7 @@ impl Sessions {
         &self,
         key: &SessionKey,
         revision: Revision,
-    ) -> Result<Option<Recorded>, SessionsError> {
+    ) -> Result<Option<RecordedEvent>, SessionsError> {
         let Some(head) = self.log.head(key).await? else {
             return Ok(None);
         };

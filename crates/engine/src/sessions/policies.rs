@@ -11,7 +11,7 @@ use super::counting::prepare;
 
 /// The policies of new sessions.
 #[derive(Debug, Clone)]
-pub struct Policies {
+pub struct DefaultPolicies {
     server: Inherited,
     projects: BTreeMap<ProjectId, Inherited>,
 }
@@ -37,7 +37,7 @@ impl Inherited {
     }
 }
 
-impl Policies {
+impl DefaultPolicies {
     /// The server's settings, and what some projects want otherwise.
     pub fn new<'a>(
         server: &Overlay,
@@ -93,7 +93,7 @@ impl Policies {
     }
 }
 
-impl Default for Policies {
+impl Default for DefaultPolicies {
     fn default() -> Self {
         let nothing = Overlay::default();
         Self::new(&nothing, []).expect("the default preset is a policy")
@@ -114,7 +114,7 @@ mod tests {
             toml("snip.nudge = true\nsnip.nudge_after_messages = 5\ncollapse.enabled = true");
         let project = ProjectId::new("p").unwrap();
         let of_project = toml("preset = \"opencode\"\nsnip.nudge_after_messages = 6");
-        let policies = Policies::new(&server, [(&project, &of_project)]).unwrap();
+        let policies = DefaultPolicies::new(&server, [(&project, &of_project)]).unwrap();
         let other = policies.of(&ProjectId::new("other").unwrap());
         assert_eq!(other.preset, Preset::ClaudeCode);
         assert_eq!(other.snip.nudge_after_messages, 5);

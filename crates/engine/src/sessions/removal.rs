@@ -8,12 +8,12 @@ use std::time::Duration;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::session::Session;
-use palimpsest_store::blobs::{BlobError, Blobs, Removed};
-use palimpsest_store::{Lease, Position, StoreError, Tombstone, crash_point, told};
+use palimpsest_store::blobs::{BlobError, Blobs, RemovalCount};
+use palimpsest_store::{Lease, Position, StoreError, Tombstone, crash_point, error_chain};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{MAX_ATTEMPTS, Sessions, SessionsError};
-use crate::call::Turn;
+use crate::call::CurrentCall;
 
 /// How often it is looked whether what stands in the way of a removal is gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -28,19 +28,19 @@ const WORK: Duration = Duration::from_secs(12);
 /// Removals that are under way in this process, so that none of them works on a name that another has
 /// just given free.
 #[derive(Debug, Default)]
-pub(super) struct InHand(Mutex<HashSet<SessionKey>>);
+pub(super) struct RemovalsInProgress(Mutex<HashSet<SessionKey>>);
 
-struct Held<'a>(&'a InHand, &'a SessionKey);
+struct RemovalGuard<'a>(&'a RemovalsInProgress, &'a SessionKey);
 
-impl InHand {
-    fn take<'a>(&'a self, key: &'a SessionKey) -> Option<Held<'a>> {
+impl RemovalsInProgress {
+    fn take<'a>(&'a self, key: &'a SessionKey) -> Option<RemovalGuard<'a>> {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Made only when it is to be held: dropping one takes the lock.
-        keys.insert(key.clone()).then(|| Held(self, key))
+        keys.insert(key.clone()).then(|| RemovalGuard(self, key))
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for RemovalGuard<'_> {
     fn drop(&mut self) {
         let mut keys = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         keys.remove(self.1);
@@ -65,7 +65,7 @@ impl Sessions {
                 return Ok(false);
             };
             // As for every change: who has given up by now deletes nothing.
-            if !Turn::begins() {
+            if !CurrentCall::begins() {
                 return Err(SessionsError::Expired);
             }
             check(&loaded.session)?;
@@ -99,7 +99,7 @@ impl Sessions {
         patience: Duration,
     ) -> Result<bool, SessionsError> {
         let until = Instant::now() + patience;
-        let mut all = Removed::default();
+        let mut all = RemovalCount::default();
         loop {
             let Some(tombstone) = self.log.tombstone(key).await? else {
                 return Ok(true);
@@ -118,7 +118,7 @@ impl Sessions {
                 Ok(false) => {}
                 Err(RemovalError::Store(error)) => return Err(error.into()),
                 Err(RemovalError::Blobs(error)) => {
-                    tracing::warn!(session = %key, error = %told(&error), "failed to remove the files of a deleted session; it is tried again");
+                    tracing::warn!(session = %key, error = %error_chain(&error), "failed to remove the files of a deleted session; it is tried again");
                     return Ok(false);
                 }
             }
@@ -134,7 +134,7 @@ impl Sessions {
     async fn remove_once(
         &self,
         tombstone: &Tombstone,
-        all: &mut Removed,
+        all: &mut RemovalCount,
     ) -> Result<bool, RemovalError> {
         let key = &tombstone.key;
         let now = self.clock.now();
@@ -192,7 +192,7 @@ impl Sessions {
         &self,
         blobs: &Blobs,
         tombstone: &Tombstone,
-    ) -> Result<Option<Removed>, RemovalError> {
+    ) -> Result<Option<RemovalCount>, RemovalError> {
         let found = blobs.belongings(&tombstone.key).await?;
         crash_point("delete.listed");
         let now = self.log.tombstone(&tombstone.key).await?;

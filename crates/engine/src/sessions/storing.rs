@@ -16,7 +16,7 @@ use crate::call::SPANS;
 
 /// Why a result was not stored.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StoringError {
+pub(super) enum UploadError {
     #[error("its file cannot be announced")]
     Intent(#[from] StoreError),
     #[error(transparent)]
@@ -25,13 +25,13 @@ pub(super) enum StoringError {
 
 /// The files of one change, which may be decided several times.
 #[derive(Debug)]
-pub(super) struct Storing {
+pub(super) struct Uploads {
     can_store: bool,
     salt: u64,
     stored: HashSet<Box<str>>,
 }
 
-impl Storing {
+impl Uploads {
     pub(super) fn new(can_store: bool) -> Self {
         Self {
             can_store,
@@ -57,7 +57,7 @@ impl Storing {
         key: &SessionKey,
         results: &[NewBlob],
         now: Timestamp,
-    ) -> Result<(), StoringError> {
+    ) -> Result<(), UploadError> {
         let Some(blobs) = &sessions.blobs else {
             return Ok(());
         };

@@ -5,28 +5,28 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use palimpsest_core::command::{
-    Command, Context, Create, Decision, Rejection, Serve, Skip, create, decide,
+    Command, Create, Decision, DecisionContext, Rejection, ServeView, SkipReason, create, decide,
 };
-use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use palimpsest_core::levels::results::{Stored, file_content};
+use palimpsest_core::levels::results::{StoredResult, file_content};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, ToolResult};
-use palimpsest_core::session::{NotHeld, Session};
+use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_store::encoding::encode_frame;
 
-use super::growth::{Allowed, grows};
-use super::handle::Loaded;
+use super::growth::{AllowedEvents, grows};
+use super::handle::LoadedSession;
 
 /// What came of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// It happened; the last event that it made, if it made any.
     Done(Option<Revision>),
     /// The request was answered before, by the event with this revision.
     Answered(Revision),
     /// A level has nothing to do, for this reason.
-    Skipped(Skip),
+    Skipped(SkipReason),
 }
 
 /// A result that must be stored before the event that names it.
@@ -42,22 +42,22 @@ pub(super) struct NewBlob {
 #[derive(Debug)]
 pub struct Transaction<'a> {
     key: &'a SessionKey,
-    loaded: Option<Loaded>,
-    events: Vec<Recorded>,
+    loaded: Option<LoadedSession>,
+    events: Vec<RecordedEvent>,
     before: Revision,
     now: Timestamp,
     limits: &'a Limits,
     can_store: bool,
     file_salt: u64,
     blobs: Vec<NewBlob>,
-    allowed: Allowed,
+    allowed: AllowedEvents,
     is_refused: bool,
 }
 
 impl<'a> Transaction<'a> {
     pub(super) fn new(
         key: &'a SessionKey,
-        loaded: Option<Loaded>,
+        loaded: Option<LoadedSession>,
         now: Timestamp,
         limits: &'a Limits,
         (can_store, file_salt): (bool, u64),
@@ -75,14 +75,14 @@ impl<'a> Transaction<'a> {
             can_store,
             file_salt,
             blobs: Vec::new(),
-            allowed: Allowed::All,
+            allowed: AllowedEvents::All,
             is_refused: false,
         }
     }
 
     /// The same that may bring only some events. One that is not allowed ends the transaction before it is applied.
     #[must_use]
-    pub(super) fn within(mut self, allowed: Allowed) -> Self {
+    pub(super) fn within(mut self, allowed: AllowedEvents) -> Self {
         self.allowed = allowed;
         self
     }
@@ -98,7 +98,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// The same, to put contents in.
-    pub(super) fn loaded_mut(&mut self) -> Option<&mut Loaded> {
+    pub(super) fn loaded_mut(&mut self) -> Option<&mut LoadedSession> {
         self.loaded.as_mut()
     }
 
@@ -113,14 +113,14 @@ impl<'a> Transaction<'a> {
     }
 
     /// What happened so far.
-    pub fn events(&self) -> &[Recorded] {
+    pub fn events(&self) -> &[RecordedEvent] {
         &self.events
     }
 
     /// Puts in contents of messages that the commands so far have brought back into the view.
-    pub fn fill(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
+    pub fn load_content(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
         if let Some(loaded) = &mut self.loaded {
-            loaded.session.fill(contents);
+            loaded.session.load_content(contents);
         }
     }
 
@@ -129,9 +129,9 @@ impl<'a> Transaction<'a> {
         let event = create(command, self.context())?;
         if let Event::SessionCreated(created) = &event {
             let session = Session::create(self.key.clone(), self.now, created);
-            self.loaded = Some(Loaded::new(session));
+            self.loaded = Some(LoadedSession::new(session));
         }
-        self.events.push(Recorded {
+        self.events.push(RecordedEvent {
             at: self.now,
             event,
         });
@@ -140,12 +140,12 @@ impl<'a> Transaction<'a> {
 
     /// Decides a command and applies what comes of it. What comes in is kept within its limits at
     /// once.
-    pub fn run(&mut self, command: Command) -> Result<Outcome, Rejection> {
+    pub fn run(&mut self, command: Command) -> Result<CommandOutcome, Rejection> {
         let from = self.session().map(|session| session.transcript().next());
         let appends = matches!(command, Command::Append(_));
         let outcome = self.decide(command)?;
-        if let (true, Some(from), Outcome::Done(Some(_))) = (appends, from, outcome) {
-            self.decide(Command::KeepResults { from })?;
+        if let (true, Some(from), CommandOutcome::Done(Some(_))) = (appends, from, outcome) {
+            self.decide(Command::PersistAppendedResults { from })?;
         }
         Ok(outcome)
     }
@@ -155,10 +155,10 @@ impl<'a> Transaction<'a> {
     /// decided upon, and the command gets the one that it finds.
     pub fn run_served(
         &mut self,
-        serve: Serve,
+        serve: ServeView,
         expected: Option<Revision>,
         command: impl FnOnce(Option<Revision>) -> Command,
-    ) -> Result<Outcome, Rejection> {
+    ) -> Result<CommandOutcome, Rejection> {
         let waits = |session: &&Session| !session.pending().is_empty();
         let moved =
             |session: &&Session| expected.is_some_and(|expected| expected != session.revision());
@@ -172,12 +172,12 @@ impl<'a> Transaction<'a> {
         };
         let (events, blobs) = (self.events.len(), self.blobs.len());
         let run = |transaction: &mut Self| {
-            transaction.run(Command::Serve(serve))?;
+            transaction.run(Command::ServeView(serve))?;
             let found = transaction.session().map(Session::revision);
             transaction.run(command(expected.and(found)))
         };
         let outcome = run(self);
-        if !matches!(outcome, Ok(Outcome::Done(Some(_)))) {
+        if !matches!(outcome, Ok(CommandOutcome::Done(Some(_)))) {
             self.events.truncate(events);
             self.blobs.truncate(blobs);
             if let Some(loaded) = &mut self.loaded {
@@ -207,34 +207,34 @@ impl<'a> Transaction<'a> {
         self.blobs.iter().map(|blob| blob.bytes.len() as u64).sum()
     }
 
-    fn decide(&mut self, command: Command) -> Result<Outcome, Rejection> {
+    fn decide(&mut self, command: Command) -> Result<CommandOutcome, Rejection> {
         let context = self.context();
         // Of an offer the event has no content, and the session none yet.
         let offered = match &command {
-            Command::Offer(offering) => Some(Arc::clone(&offering.result)),
+            Command::DecidePersist(offering) => Some(Arc::clone(&offering.result)),
             _ => None,
         };
         let Some(loaded) = &mut self.loaded else {
             // Only a session that is there can be asked; the caller has seen to that.
-            return Ok(Outcome::Done(None));
+            return Ok(CommandOutcome::Done(None));
         };
         match decide(&loaded.session, command, context)? {
-            Decision::Answered(revision) => Ok(Outcome::Answered(revision)),
-            Decision::Skipped(skip) => Ok(Outcome::Skipped(skip)),
+            Decision::Answered(revision) => Ok(CommandOutcome::Answered(revision)),
+            Decision::Skipped(skip) => Ok(CommandOutcome::Skipped(skip)),
             Decision::Events(events) => {
                 let made = !events.is_empty();
                 let is_allowed = match self.allowed {
-                    Allowed::All => true,
-                    Allowed::Upkeep => !events.iter().any(grows),
-                    Allowed::None => !made,
+                    AllowedEvents::All => true,
+                    AllowedEvents::Upkeep => !events.iter().any(grows),
+                    AllowedEvents::None => !made,
                 };
                 if !is_allowed {
                     self.is_refused = true;
                     // Whoever runs the transaction looks at the refusal first.
-                    return Err(Rejection::NotHeld);
+                    return Err(Rejection::ContentNotLoaded);
                 }
                 for event in events {
-                    let recorded = Recorded {
+                    let recorded = RecordedEvent {
                         at: self.now,
                         event,
                     };
@@ -247,13 +247,13 @@ impl<'a> Transaction<'a> {
                     self.events.push(recorded);
                 }
                 let last = loaded.session.revision();
-                Ok(Outcome::Done(made.then_some(last)))
+                Ok(CommandOutcome::Done(made.then_some(last)))
             }
         }
     }
 
-    fn context(&self) -> Context<'a> {
-        Context {
+    fn context(&self) -> DecisionContext<'a> {
+        DecisionContext {
             now: self.now,
             limits: self.limits,
             can_store: self.can_store,
@@ -262,7 +262,9 @@ impl<'a> Transaction<'a> {
     }
 
     /// The session and what is to be appended for it.
-    pub(super) fn into_parts(self) -> (Option<Loaded>, Revision, Option<(NonZeroU32, Bytes)>) {
+    pub(super) fn into_parts(
+        self,
+    ) -> (Option<LoadedSession>, Revision, Option<(NonZeroU32, Bytes)>) {
         let events = u32::try_from(self.events.len())
             .ok()
             .and_then(NonZeroU32::new);
@@ -271,7 +273,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// The session, when no command changed it.
-    pub(super) fn into_unchanged(self) -> Option<Loaded> {
+    pub(super) fn into_unchanged(self) -> Option<LoadedSession> {
         self.loaded.filter(|_| self.events.is_empty())
     }
 }
@@ -281,18 +283,19 @@ fn blobs(
     session: &Session,
     event: &Event,
     offered: Option<&ToolResult>,
-) -> Result<Vec<NewBlob>, NotHeld> {
+) -> Result<Vec<NewBlob>, ContentNotLoaded> {
     let named = match event {
         Event::ResultsPersisted(event) => event.results.as_slice(),
         Event::ResultsCleared(event) => event.saved.as_slice(),
-        Event::ResultOffered(event) => {
+        Event::PersistDecided(event) => {
             let kept = event.offer.kept.as_ref().zip(offered);
             let blob = kept.map(|(kept, result)| blob(&kept.file, result));
             return Ok(blob.into_iter().collect());
         }
         _ => &[],
     };
-    let is_there = |stored: &Stored| session.offers().in_file(&stored.file).is_some();
+    let is_there =
+        |stored: &StoredResult| session.persist_decisions().in_file(&stored.file).is_some();
     let new = named.iter().filter(|stored| !is_there(stored));
     new.map(|stored| {
         let result = session.result(stored.call)?;

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use crate::action_outcome::DECLINED;
 use crate::lessons::{Lesson, lessons};
-use crate::lines::{Line, join};
-use crate::notes::{Failure, Notes, key_of_note};
-use crate::outcome::DECLINED;
+use crate::lines::{ManagedLine, join};
+use crate::notes::{ObservedFailure, Timeline, key_of_note};
 use crate::text::{first_line, outside_of_quotes, quoted, times};
 
 const MAX_WHY: usize = 200;
@@ -17,16 +17,16 @@ struct Failing {
     /// The tool's words, with their quotes.
     why: String,
     next: Option<String>,
-    end: End,
+    end: FailureState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum FailureState {
     Open,
     Passed,
 }
 
-impl End {
+impl FailureState {
     const fn words(self) -> &'static str {
         match self {
             Self::Open => "it has not passed since.",
@@ -35,7 +35,7 @@ impl End {
     }
 }
 
-impl Line for Failing {
+impl ManagedLine for Failing {
     fn read(line: &str) -> Option<Self> {
         let (what, rest) = line
             .split_once(" failed ")
@@ -47,7 +47,7 @@ impl Line for Failing {
             many => many.strip_suffix(" times")?.parse().ok()?,
         };
         let (why, rest) = rest.split_once("”. ")?;
-        let end = [End::Open, End::Passed]
+        let end = [FailureState::Open, FailureState::Passed]
             .into_iter()
             .find(|end| rest.ends_with(&end.words()[1..]))?;
         let next = rest.strip_suffix(end.words()).and_then(|rest| {
@@ -89,7 +89,7 @@ impl Line for Failing {
 }
 
 impl Failing {
-    fn new(failure: &Failure<'_>) -> Self {
+    fn new(failure: &ObservedFailure<'_>) -> Self {
         Self {
             what: failure.what.clone(),
             times: failure.times,
@@ -100,19 +100,20 @@ impl Failing {
                 .filter(|_| failure.mended)
                 .or_else(|| failure.next.clone()),
             end: if failure.mended {
-                End::Passed
+                FailureState::Passed
             } else {
-                End::Open
+                FailureState::Open
             },
         }
     }
 }
 
-pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
+pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut begun: Vec<usize> = Vec::new();
     for line in body.lines() {
-        let open = Failing::read(line).filter(|read| read.write() == line && read.end == End::Open);
+        let open = Failing::read(line)
+            .filter(|read| read.write() == line && read.end == FailureState::Open);
         let Some(mut failing) = open else {
             lines.push(line.into());
             continue;
@@ -128,9 +129,13 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
             failing.times += new.times;
             failing.why = quoted(first_line(new.why), MAX_WHY);
             failing.next = Failing::new(new).next.or(failing.next);
-            failing.end = if new.mended { End::Passed } else { End::Open };
+            failing.end = if new.mended {
+                FailureState::Passed
+            } else {
+                FailureState::Open
+            };
         } else if key.is_some_and(|key| notes.passed.contains(&key)) {
-            failing.end = End::Passed;
+            failing.end = FailureState::Passed;
         }
         lines.push(failing.write());
     }
@@ -158,7 +163,7 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
 }
 
 /// What a person would not have is no failure of the work.
-fn line_of(failure: &Failure<'_>) -> String {
+fn line_of(failure: &ObservedFailure<'_>) -> String {
     match failure.why.strip_prefix(DECLINED) {
         Some("") => format!("The user declined {}.", failure.what),
         Some(why) => {
@@ -170,7 +175,7 @@ fn line_of(failure: &Failure<'_>) -> String {
 }
 
 /// An edit that missed once or twice and then hit teaches nothing.
-fn is_worth_a_note(failure: &Failure<'_>) -> bool {
+fn is_worth_a_note(failure: &ObservedFailure<'_>) -> bool {
     let is_command = failure.what.starts_with('`');
     is_command || !failure.mended || failure.change.is_some() || failure.times > 2
 }
@@ -181,7 +186,7 @@ pub(super) fn failing(body: &str) -> Vec<String> {
     let lines = body.lines().rev().filter_map(|line| {
         let failing = Failing::read(line).filter(|read| read.write() == line)?;
         let was_run = failing.what.starts_with('`') && !failing.why[3..].starts_with(DECLINED);
-        (failing.end == End::Open && was_run).then_some(failing.what)
+        (failing.end == FailureState::Open && was_run).then_some(failing.what)
     });
     lines.collect()
 }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::call::Act;
+use crate::action_outcome::ActionOutcome;
 use crate::facts::Deed;
-use crate::lines::{Line, join, read_names, take, write_names};
-use crate::notes::Notes;
-use crate::outcome::Outcome;
+use crate::lines::{ManagedLine, join, read_names, take, write_names};
+use crate::notes::Timeline;
 use crate::steps::short;
 use crate::text::{label, times};
+use crate::tool_action::Act;
 
 const MAX_PATH: usize = 300;
 const MAX_SYMBOLS: usize = 5;
@@ -18,7 +18,7 @@ const MAX_READ: usize = 20;
 /// The folder that paths are relative to.
 struct Root(String);
 
-impl Line for Root {
+impl ManagedLine for Root {
     fn read(line: &str) -> Option<Self> {
         let path = line
             .strip_prefix("Paths are relative to `")?
@@ -41,7 +41,7 @@ pub fn root_in(body: &str) -> Option<String> {
 /// The folder for the next paths. What was begun with whole paths goes on with them.
 pub(super) fn root_for(body: &str, new: Option<&str>) -> Option<String> {
     root_in(body).or_else(|| {
-        let begun = !take_changed(body).0.is_empty() || !take::<Read>(body).0.is_empty();
+        let begun = !take_changed(body).0.is_empty() || !take::<ReadFiles>(body).0.is_empty();
         new.filter(|_| !begun)
             .map(|root| label(root.trim_end_matches('/'), MAX_PATH))
     })
@@ -63,7 +63,7 @@ enum Born {
     Written,
 }
 
-impl Line for Changed {
+impl ManagedLine for Changed {
     fn read(line: &str) -> Option<Self> {
         let (path, rest) = line.strip_prefix("- `")?.split_once("` was ")?;
         let rest = rest.strip_suffix('.')?;
@@ -125,11 +125,11 @@ impl Line for Changed {
 }
 
 /// The files that were only read.
-struct Read(Vec<String>);
+struct ReadFiles(Vec<String>);
 
 const READ_BEGIN: &str = "Read, and left as they are: ";
 
-impl Line for Read {
+impl ManagedLine for ReadFiles {
     fn read(line: &str) -> Option<Self> {
         read_names(line, READ_BEGIN).map(Self)
     }
@@ -142,11 +142,11 @@ impl Line for Read {
 
 /// Files of which there is nothing to say but that they were edited once: a line of their own for each
 /// would be a dump.
-struct Once(Vec<String>);
+struct FilesEditedOnce(Vec<String>);
 
 const ONCE_BEGIN: &str = "Edited once: ";
 
-impl Line for Once {
+impl ManagedLine for FilesEditedOnce {
     fn read(line: &str) -> Option<Self> {
         read_names(line, ONCE_BEGIN).map(Self)
     }
@@ -159,7 +159,7 @@ impl Line for Once {
 
 /// The files that a body names as changed, and the body without them.
 fn take_changed(body: &str) -> (Vec<Changed>, String) {
-    let (once, body) = take::<Once>(body);
+    let (once, body) = take::<FilesEditedOnce>(body);
     let once = once
         .into_iter()
         .flat_map(|once| once.0)
@@ -171,14 +171,14 @@ fn take_changed(body: &str) -> (Vec<Changed>, String) {
     (once.chain(changed).collect(), theirs)
 }
 
-pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
+pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
     let (_, body) = take::<Root>(body);
     let (mut changed, body) = take_changed(&body);
-    let (reads, theirs) = take::<Read>(&body);
+    let (reads, theirs) = take::<ReadFiles>(&body);
     let mut read: Vec<String> = reads.into_iter().flat_map(|read| read.0).collect();
     for deed in notes
         .deeds()
-        .filter(|deed| matches!(deed.outcome, Outcome::Passed(_)))
+        .filter(|deed| matches!(deed.outcome, ActionOutcome::Passed(_)))
     {
         let path = label(short(&deed.call.target, notes.root), MAX_PATH);
         if path.is_empty() {
@@ -209,12 +209,12 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
         .filter(|_| !changed.is_empty() || !read.is_empty());
     let root = uses_root.map(|root| Root(root.into()).write());
     let (once, changed): (Vec<Changed>, _) = changed.into_iter().partition(Changed::is_plain);
-    let once = Once(once.into_iter().map(|file| file.path).collect()).write();
-    let changed: Vec<String> = changed.iter().map(Line::write).collect();
+    let once = FilesEditedOnce(once.into_iter().map(|file| file.path).collect()).write();
+    let changed: Vec<String> = changed.iter().map(ManagedLine::write).collect();
     let read = if read.is_empty() {
         String::new()
     } else {
-        Read(read).write()
+        ReadFiles(read).write()
     };
     // The end stays longest when the section is too long, and a person's words are to stay longest.
     join([

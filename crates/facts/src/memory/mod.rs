@@ -23,7 +23,7 @@ pub(super) use worklog::{is_ours as is_of_worklog, told as told_worklog};
 use palimpsest_types::memory::{Memory, SectionKind};
 
 use super::facts::Facts;
-use super::notes::Notes;
+use super::notes::Timeline;
 
 /// The document after new facts.
 #[must_use]
@@ -31,7 +31,7 @@ pub fn update(previous: &Memory, facts: &Facts) -> Memory {
     if facts.is_empty() {
         return previous.clone();
     }
-    let mut notes = Notes::of(facts);
+    let mut notes = Timeline::of(facts);
     let root = files::root_for(previous.body(SectionKind::Files), facts.root());
     notes.root = root.as_deref();
     let mut next = previous.clone();

@@ -1,14 +1,14 @@
 //! What is told in sentences: how the system is built, what was learned, what came out.
 
-use crate::call::Act;
+use crate::action_outcome::ActionOutcome;
 use crate::facts::Facts;
 use crate::lessons::{Lesson, lessons};
 use crate::lines::join;
 use crate::memory::task::{is_going_on, name_of};
-use crate::notes::{Notes, Turn};
-use crate::outcome::Outcome;
+use crate::notes::{Timeline, TurnFacts};
 use crate::steps::short;
 use crate::text::{code, gist, one_line, quoted, sentences, without_label};
+use crate::tool_action::Act;
 
 /// What one update adds at most to each of these sections.
 const MAX_SENTENCES: usize = 6;
@@ -105,14 +105,14 @@ fn add(body: &str, lines: Vec<String>, max: usize) -> String {
 }
 
 /// What the model explained about what it had read, and what documents and pages it read.
-pub(super) fn documentation(body: &str, notes: &Notes<'_>) -> String {
+pub(super) fn documentation(body: &str, notes: &Timeline<'_>) -> String {
     let mut lines = Vec::new();
     for turn in &notes.turns {
         explained(turn, &mut lines);
     }
     for deed in notes.deeds() {
         let said = match &deed.outcome {
-            Outcome::Passed(said) if !said.is_empty() => &**said,
+            ActionOutcome::Passed(said) if !said.is_empty() => &**said,
             _ => continue,
         };
         let name = code(short(&deed.call.target, notes.root), 200);
@@ -139,7 +139,7 @@ pub(super) fn documentation(body: &str, notes: &Notes<'_>) -> String {
 }
 
 /// Sentences about something that has a name, said after something was read.
-fn explained(turn: &Turn<'_>, lines: &mut Vec<String>) {
+fn explained(turn: &TurnFacts<'_>, lines: &mut Vec<String>) {
     for (done, text) in &turn.said {
         let has_read = turn.deeds[..*done].iter().any(|deed| {
             matches!(
@@ -177,7 +177,7 @@ fn explains(sentence: &str) -> bool {
 }
 
 /// Rules that the user gave, and what made failing things pass.
-pub(super) fn learnings(body: &str, facts: &Facts, notes: &Notes<'_>) -> String {
+pub(super) fn learnings(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
     let mut lines = Vec::new();
     for asked in facts.old_inputs().chain(notes.inputs().collect::<Vec<_>>()) {
         for (lesson, sentence) in lessons(&asked.words) {
@@ -191,7 +191,7 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Notes<'_>) -> String 
         .filter(|deed| deed.call.tool.to_lowercase().contains("question"))
     {
         // The answer came through a tool: it is told as what the tool returned.
-        if let Outcome::Passed(said) = &deed.outcome {
+        if let ActionOutcome::Passed(said) = &deed.outcome {
             lines.push(format!(
                 "{} returned {}.",
                 code(&deed.call.tool, 60),
@@ -220,7 +220,7 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Notes<'_>) -> String 
 
 /// What the model answered at the end of its turns. `asked` is the request that was the last before these
 /// notes.
-pub(super) fn results(body: &str, notes: &Notes<'_>, asked: Option<&str>) -> String {
+pub(super) fn results(body: &str, notes: &Timeline<'_>, asked: Option<&str>) -> String {
     let mut lines = Vec::new();
     let mut request = asked.filter(|words| !is_going_on(words));
     for turn in &notes.turns {

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use crate::call::{Act, Item, ItemState, PlanChange};
+use crate::action_outcome::ActionOutcome;
 use crate::facts::Deed;
-use crate::lines::{Line, between, join, quote_in, take};
-use crate::notes::Notes;
-use crate::outcome::Outcome;
+use crate::lines::{ManagedLine, between, join, quote_in, take};
+use crate::notes::Timeline;
 use crate::shell;
 use crate::steps::{short, steps};
 use crate::text::{clip, code, gist, list, quoted};
+use crate::tool_action::{Act, PlanChange, WorkItem, WorkItemState};
 
 const MAX_ASKED: usize = 500;
 const MAX_SAID: usize = 600;
@@ -27,7 +27,7 @@ const ASKED_BEFORE: &str = "Before the latest request, the user had asked: ";
 const ANSWERED_LATEST: &str = "The latest request has been answered.";
 
 /// A line of ours.
-enum State {
+enum StateLine {
     Asked(String),
     Said(String),
     Before(String),
@@ -38,7 +38,7 @@ enum State {
     Answered,
 }
 
-impl Line for State {
+impl ManagedLine for StateLine {
     fn read(line: &str) -> Option<Self> {
         let text = |text: &str| text.to_owned();
         if line == ANSWERED {
@@ -77,7 +77,7 @@ impl Line for State {
 /// The list of work items, as far as it is not done.
 #[derive(Default)]
 struct Items {
-    left: Vec<Item>,
+    left: Vec<WorkItem>,
     done: usize,
 }
 
@@ -93,15 +93,15 @@ impl Items {
                 continue;
             }
             let (part, state) = match part.strip_suffix(" (under way)") {
-                Some(part) => (part, ItemState::Doing),
-                None => (part, ItemState::Open),
+                Some(part) => (part, WorkItemState::Doing),
+                None => (part, WorkItemState::Open),
             };
             let (number, text) = part.split_once('“')?;
             let text = text
                 .strip_suffix('”')
                 .filter(|text| !text.contains(['“', '”']))?;
             let number = number.trim().strip_prefix('#').map(Into::into);
-            items.left.push(Item {
+            items.left.push(WorkItem {
                 number,
                 text: text.into(),
                 state,
@@ -119,7 +119,7 @@ impl Items {
                 .map(|number| format!("#{number} "))
                 .unwrap_or_default();
             let _ = write!(part, "“{}”", item.text);
-            if item.state == ItemState::Doing {
+            if item.state == WorkItemState::Doing {
                 part.push_str(" (under way)");
             }
             parts.push(part);
@@ -135,9 +135,9 @@ impl Items {
             PlanChange::All(all) => {
                 self.done = all
                     .iter()
-                    .filter(|item| item.state == ItemState::Done)
+                    .filter(|item| item.state == WorkItemState::Done)
                     .count();
-                let left = all.iter().filter(|item| item.state != ItemState::Done);
+                let left = all.iter().filter(|item| item.state != WorkItemState::Done);
                 self.left = left.map(cleaned).take(MAX_ITEMS).collect();
             }
             PlanChange::Add(item) => {
@@ -151,7 +151,7 @@ impl Items {
                     .iter()
                     .position(|item| item.number.as_ref() == Some(number));
                 match (at, state) {
-                    (Some(at), ItemState::Done) => {
+                    (Some(at), WorkItemState::Done) => {
                         self.left.remove(at);
                         self.done += 1;
                     }
@@ -168,9 +168,9 @@ impl Items {
 }
 
 /// An item whose text can be read back out of the line.
-fn cleaned(item: &Item) -> Item {
+fn cleaned(item: &WorkItem) -> WorkItem {
     let text = item.text.replace(['“', '”'], "\"").replace("; ", ", ");
-    Item {
+    WorkItem {
         text: clip(&text, 120).into(),
         ..item.clone()
     }
@@ -189,24 +189,24 @@ struct Now {
 }
 
 impl Now {
-    fn of(lines: Vec<State>) -> Self {
+    fn of(lines: Vec<StateLine>) -> Self {
         let mut now = Self::default();
         for line in lines {
             match line {
-                State::Asked(words) => now.asked = Some(words),
-                State::Said(words) => now.said = Some(words),
-                State::Before(words) => now.before = Some(words),
-                State::Steps(steps) => now.steps = Some(steps),
-                State::Items(items) => now.items = items,
-                State::Answered => now.answered = true,
+                StateLine::Asked(words) => now.asked = Some(words),
+                StateLine::Said(words) => now.said = Some(words),
+                StateLine::Before(words) => now.before = Some(words),
+                StateLine::Steps(steps) => now.steps = Some(steps),
+                StateLine::Items(items) => now.items = items,
+                StateLine::Answered => now.answered = true,
                 // These are found out anew every time.
-                State::Waiting(_) | State::Failing(_) => {}
+                StateLine::Waiting(_) | StateLine::Failing(_) => {}
             }
         }
         now
     }
 
-    fn take(&mut self, notes: &Notes<'_>) {
+    fn take(&mut self, notes: &Timeline<'_>) {
         for turn in &notes.turns {
             if let Some(asked) = turn.asked {
                 self.before = self.said.take().or(self.before.take());
@@ -242,27 +242,29 @@ fn unquoted(quoted: &str) -> String {
         .to_owned()
 }
 
-pub(super) fn update(body: &str, notes: &Notes<'_>, failing: &[String]) -> String {
-    let (ours, theirs) = take::<State>(body);
+pub(super) fn update(body: &str, notes: &Timeline<'_>, failing: &[String]) -> String {
+    let (ours, theirs) = take::<StateLine>(body);
     let mut now = Now::of(ours);
     now.take(notes);
     let open: Vec<_> = notes
         .deeds()
-        .filter(|deed| deed.outcome == Outcome::Open)
+        .filter(|deed| deed.outcome == ActionOutcome::Open)
         .collect();
     let names: Vec<String> = open.iter().map(|deed| name_of(deed, notes)).collect();
     let waiting = (!names.is_empty()).then(|| list(&names, 4));
     let failing = (!failing.is_empty()).then(|| list(failing, 3));
     let is_answered = now.answered && waiting.is_none() && now.asked.is_some();
     let paragraphs = [
-        now.asked.map(State::Asked),
-        is_answered.then_some(State::Answered),
-        now.before.filter(|_| now.said.is_none()).map(State::Before),
-        now.said.map(State::Said),
-        now.steps.map(State::Steps),
-        (!now.items.is_empty()).then_some(State::Items(now.items)),
-        waiting.map(State::Waiting),
-        failing.map(State::Failing),
+        now.asked.map(StateLine::Asked),
+        is_answered.then_some(StateLine::Answered),
+        now.before
+            .filter(|_| now.said.is_none())
+            .map(StateLine::Before),
+        now.said.map(StateLine::Said),
+        now.steps.map(StateLine::Steps),
+        (!now.items.is_empty()).then_some(StateLine::Items(now.items)),
+        waiting.map(StateLine::Waiting),
+        failing.map(StateLine::Failing),
     ];
     let ours = paragraphs.into_iter().flatten().map(|line| line.write());
     join(ours.chain([theirs]))
@@ -286,15 +288,15 @@ pub fn before_latest(body: &str, latest: &str) -> String {
 
 /// Whether a line is one of this section's own.
 pub(crate) fn is_ours(line: &str) -> bool {
-    State::read(line).is_some_and(|read| read.write() == line)
+    StateLine::read(line).is_some_and(|read| read.write() == line)
 }
 
 /// The request that a body says was the last.
 pub(super) fn asked(body: &str) -> Option<String> {
-    Now::of(take::<State>(body).0).asked
+    Now::of(take::<StateLine>(body).0).asked
 }
 
-fn name_of(deed: &Deed, notes: &Notes<'_>) -> String {
+fn name_of(deed: &Deed, notes: &Timeline<'_>) -> String {
     match (deed.call.act, &*deed.call.target) {
         (Act::Run, command) => code(&shell::tidy(command, 100), 100),
         (Act::Read | Act::Edit | Act::Write, path) => {

@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 use palimpsest_types::tokens::estimate_text;
 
 use super::workflow::{is_of_the_program, was_run};
-use crate::call::Act;
 use crate::facts::Deed;
-use crate::lines::Line;
-use crate::notes::{Turn, announces};
+use crate::lines::ManagedLine;
+use crate::notes::{TurnFacts, announces};
 use crate::shell;
 use crate::shell::MAX_COMMAND;
 use crate::steps::short;
 use crate::text::{clip, gist, label, quoted, sentences, without_label};
+use crate::tool_action::Act;
 
 const MAX_SAID: usize = 220;
 const MAX_PATH: usize = 160;
@@ -34,14 +34,14 @@ const FAILED: &str = " (failed)";
 
 /// What the model said, and what it did before it said something else.
 #[derive(Default)]
-pub(super) struct Step {
+pub(super) struct ActivityStep {
     /// Without its quotes.
     said: String,
-    did: Vec<Done>,
+    did: Vec<ActionGroup>,
 }
 
 /// Several things that were done one after another in one way.
-struct Done {
+struct ActionGroup {
     verb: &'static str,
     /// Each with whether it failed.
     names: Vec<(String, bool)>,
@@ -60,7 +60,7 @@ const VERBS: [&str; 8] = [
     READ,
 ];
 
-impl Line for Step {
+impl ManagedLine for ActivityStep {
     fn read(line: &str) -> Option<Self> {
         let rest = line.strip_prefix(LEAD)?;
         let (said, did) = match rest.strip_prefix(": “") {
@@ -88,7 +88,7 @@ impl Line for Step {
                 let verb = VERBS
                     .into_iter()
                     .find(|one| verb.strip_suffix(' ') == Some(one))?;
-                step.did.push(Done {
+                step.did.push(ActionGroup {
                     verb,
                     names: Vec::new(),
                 });
@@ -126,7 +126,7 @@ impl Line for Step {
     }
 }
 
-impl Step {
+impl ActivityStep {
     /// A line of ours.
     pub(super) fn of_line(line: &str) -> Option<Self> {
         Self::read(line).filter(|step| step.write() == line)
@@ -177,7 +177,7 @@ impl Step {
                     last.names.push(name);
                 }
             }
-            _ => self.did.push(Done {
+            _ => self.did.push(ActionGroup {
                 verb,
                 names: vec![(name, failed)],
             }),
@@ -208,11 +208,11 @@ fn told(deed: &Deed, root: Option<&str>) -> Option<(&'static str, String)> {
 }
 
 /// What a turn did, behind `lines`, the last of which may be a step that goes on.
-pub(super) fn tell(lines: &mut Vec<String>, turn: &Turn<'_>, root: Option<&str>) {
+pub(super) fn tell(lines: &mut Vec<String>, turn: &TurnFacts<'_>, root: Option<&str>) {
     let mut said = turn.said.iter().peekable();
     for at in 0..=turn.deeds.len() {
         while let Some((_, text)) = said.next_if(|(before, _)| *before <= at) {
-            if let Some(step) = Step::says(text) {
+            if let Some(step) = ActivityStep::says(text) {
                 forget_announcement(lines);
                 lines.push(step.write());
             }
@@ -223,14 +223,14 @@ pub(super) fn tell(lines: &mut Vec<String>, turn: &Turn<'_>, root: Option<&str>)
         let Some((verb, name)) = told(deed, root) else {
             continue;
         };
-        let going_on = lines.last().and_then(|line| Step::of_line(line));
+        let going_on = lines.last().and_then(|line| ActivityStep::of_line(line));
         let going_on = going_on.filter(|step| !step.is_full());
         let mut step = match going_on {
             Some(step) => {
                 lines.pop();
                 step
             }
-            None => Step::default(),
+            None => ActivityStep::default(),
         };
         step.take(verb, name, deed.failed());
         lines.push(step.write());
@@ -239,7 +239,7 @@ pub(super) fn tell(lines: &mut Vec<String>, turn: &Turn<'_>, root: Option<&str>)
 
 /// What was announced and then not done, or only by reading, tells nothing.
 pub(super) fn forget_announcement(lines: &mut Vec<String>) {
-    let last = lines.last().and_then(|line| Step::of_line(line));
+    let last = lines.last().and_then(|line| ActivityStep::of_line(line));
     if last.is_some_and(|step| step.is_words_alone() && announces(&step.said)) {
         lines.pop();
     }
@@ -247,14 +247,14 @@ pub(super) fn forget_announcement(lines: &mut Vec<String>) {
 
 /// Shortens early steps, and lets the oldest go.
 pub(super) fn fit(lines: &mut Vec<String>) {
-    let is_step = |line: &&String| Step::of_line(line).is_some();
+    let is_step = |line: &&String| ActivityStep::of_line(line).is_some();
     let others = lines.iter().filter(|line| !is_step(line));
     let others: u32 = others.map(|line| estimate_text(line)).sum();
     let max = MAX_TOKENS.saturating_sub(others).max(MIN_TOKENS) / 2;
     let (mut late, mut early) = (0, 0);
     let mut kept: Vec<String> = Vec::with_capacity(lines.len());
     for line in lines.drain(..).rev() {
-        let Some(step) = Step::of_line(&line) else {
+        let Some(step) = ActivityStep::of_line(&line) else {
             kept.push(line);
             continue;
         };
@@ -292,8 +292,8 @@ fn worth_telling(text: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn step(line: &str) -> Step {
-        Step::of_line(line).unwrap_or_else(|| panic!("{line}"))
+    fn step(line: &str) -> ActivityStep {
+        ActivityStep::of_line(line).unwrap_or_else(|| panic!("{line}"))
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
             "The assistant: “Now.” Really.",
             "The assistant ran `make",
         ] {
-            assert!(Step::of_line(line).is_none(), "{line}");
+            assert!(ActivityStep::of_line(line).is_none(), "{line}");
         }
     }
 

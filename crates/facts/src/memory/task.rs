@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use palimpsest_types::memory::heading;
 
-use crate::facts::{Asked, Facts};
+use crate::facts::{Facts, UserInput};
 use crate::lines::join;
-use crate::notes::Notes;
+use crate::notes::Timeline;
 use crate::text::{clip, one_line, sentences};
 
 const MAX_TITLE: usize = 80;
@@ -53,12 +53,12 @@ pub(super) fn is_going_on(words: &str) -> bool {
     bare.is_empty() || GO_ON.contains(&bare)
 }
 
-fn inputs<'a>(facts: &'a Facts, notes: &Notes<'a>) -> impl Iterator<Item = &'a Asked> {
+fn inputs<'a>(facts: &'a Facts, notes: &Timeline<'a>) -> impl Iterator<Item = &'a UserInput> {
     facts.old_inputs().chain(notes.inputs().collect::<Vec<_>>())
 }
 
 /// A name from the first request; one that is there already stays.
-pub(super) fn title(body: &str, facts: &Facts, notes: &Notes<'_>) -> String {
+pub(super) fn title(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
     if !body.trim().is_empty() {
         return body.to_owned();
     }
@@ -114,7 +114,7 @@ pub(super) fn name_of(words: &str) -> Cow<'_, str> {
 }
 
 /// Every input that asks for something, word for word, in the order in which they came.
-pub(super) fn task(body: &str, facts: &Facts, notes: &Notes<'_>) -> String {
+pub(super) fn task(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
     let mut said: HashSet<Cow<'_, str>> = quotes(body).map(Cow::Borrowed).collect();
     let mut parts = vec![body.to_owned()];
     for asked in inputs(facts, notes).filter(|asked| !is_going_on(&asked.words)) {

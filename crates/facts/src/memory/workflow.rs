@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::call::Act;
+use crate::action_outcome::{ActionOutcome, DECLINED};
 use crate::facts::Deed;
-use crate::lines::{Line, join, quote_in, read_names, take, write_names};
-use crate::notes::{Notes, SIBLING_FAILED};
-use crate::outcome::{DECLINED, Outcome};
+use crate::lines::{ManagedLine, join, quote_in, read_names, take, write_names};
+use crate::notes::{SIBLING_FAILED, Timeline};
 use crate::shell;
 use crate::text::{count, first_line, label, quoted, times};
+use crate::tool_action::Act;
 
 const MAX_LABEL: usize = shell::MAX_COMMAND;
 const MAX_SAID: usize = 100;
@@ -36,7 +36,7 @@ const OF_THE_PROGRAM: [&str; 9] = [
 ];
 
 /// Runs of similar commands.
-struct Command {
+struct CommandRuns {
     label: String,
     /// Other commands of the kind, the last ones last.
     others: Vec<String>,
@@ -66,7 +66,7 @@ impl Last {
     }
 }
 
-impl Line for Command {
+impl ManagedLine for CommandRuns {
     fn read(line: &str) -> Option<Self> {
         let (label, rest) = line.strip_prefix("- `")?.split_once("`: run ")?;
         let (label, others) = label.split_once(ALSO).unwrap_or((label, ""));
@@ -128,11 +128,11 @@ impl Line for Command {
 }
 
 /// Commands of which there is nothing to say but that they passed, once.
-struct Once(Vec<String>);
+struct CommandsRunOnce(Vec<String>);
 
 const ONCE_BEGIN: &str = "Run once, without a failure: ";
 
-impl Line for Once {
+impl ManagedLine for CommandsRunOnce {
     fn read(line: &str) -> Option<Self> {
         read_names(line, ONCE_BEGIN).map(Self)
     }
@@ -143,7 +143,7 @@ impl Line for Once {
     }
 }
 
-impl Command {
+impl CommandRuns {
     fn once(label: String) -> Self {
         Self {
             label,
@@ -179,7 +179,7 @@ struct Looking {
     programs: Vec<String>,
 }
 
-impl Line for Looking {
+impl ManagedLine for Looking {
     fn read(line: &str) -> Option<Self> {
         let numbers = line
             .strip_prefix("Looking around has taken ")?
@@ -233,11 +233,14 @@ impl Looking {
     }
 }
 
-pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
-    let (once, body) = take::<Once>(body);
-    let (commands, body) = take::<Command>(&body);
-    let once = once.into_iter().flat_map(|once| once.0).map(Command::once);
-    let mut commands: Vec<Command> = once.chain(commands).collect();
+pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
+    let (once, body) = take::<CommandsRunOnce>(body);
+    let (commands, body) = take::<CommandRuns>(&body);
+    let once = once
+        .into_iter()
+        .flat_map(|once| once.0)
+        .map(CommandRuns::once);
+    let mut commands: Vec<CommandRuns> = once.chain(commands).collect();
     let (looked, theirs) = take::<Looking>(&body);
     let mut looking = Looking {
         commands: looked.iter().map(|looked| looked.commands).sum(),
@@ -262,16 +265,17 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     } else {
         String::new()
     };
-    let (once, commands): (Vec<Command>, _) = commands.into_iter().partition(Command::is_plain);
-    let once = Once(once.into_iter().map(|command| command.label).collect()).write();
-    let commands: Vec<String> = commands.iter().map(Line::write).collect();
+    let (once, commands): (Vec<CommandRuns>, _) =
+        commands.into_iter().partition(CommandRuns::is_plain);
+    let once = CommandsRunOnce(once.into_iter().map(|command| command.label).collect()).write();
+    let commands: Vec<String> = commands.iter().map(ManagedLine::write).collect();
     join([commands.join("\n"), once, looking, theirs])
 }
 
 /// What a person would not have was never run, and neither was what fell with another call.
 pub(super) fn was_run(deed: &Deed) -> bool {
     let was_not_run = |why: &str| why.starts_with(DECLINED) || why.contains(SIBLING_FAILED);
-    !matches!(&deed.outcome, Outcome::Failed(why) if was_not_run(why))
+    !matches!(&deed.outcome, ActionOutcome::Failed(why) if was_not_run(why))
 }
 
 pub(super) fn is_of_the_program(deed: &Deed) -> bool {
@@ -283,10 +287,10 @@ pub(crate) fn beside(body: &str, story: &str) -> String {
     let is_new = |name: &String| !story.contains(&format!("`{name}`"));
     let mut lines: Vec<String> = Vec::new();
     for line in body.lines() {
-        let line = if let Some(mut once) = ours::<Once>(line) {
+        let line = if let Some(mut once) = ours::<CommandsRunOnce>(line) {
             once.0.retain(is_new);
             once.write()
-        } else if let Some(mut command) = ours::<Command>(line) {
+        } else if let Some(mut command) = ours::<CommandRuns>(line) {
             command.others.retain(is_new);
             command.write()
         } else {
@@ -301,18 +305,18 @@ pub(crate) fn beside(body: &str, story: &str) -> String {
     lines.join("\n").trim_end().to_owned()
 }
 
-fn ours<T: Line>(line: &str) -> Option<T> {
+fn ours<T: ManagedLine>(line: &str) -> Option<T> {
     T::read(line).filter(|read| read.write() == line)
 }
 
 /// Whether a line is one of this section's own.
 pub(crate) fn is_ours(line: &str) -> bool {
-    ours::<Command>(line).is_some()
-        || ours::<Once>(line).is_some()
+    ours::<CommandRuns>(line).is_some()
+        || ours::<CommandsRunOnce>(line).is_some()
         || ours::<Looking>(line).is_some()
 }
 
-fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
+fn take_run(commands: &mut Vec<CommandRuns>, deed: &Deed) {
     if !was_run(deed) {
         return;
     }
@@ -329,11 +333,11 @@ fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
         .as_ref()
         .map_or_else(Vec::new, |before| before.others_than(&name));
     let (last, said) = match &deed.outcome {
-        Outcome::Open => (Last::Open, ""),
-        Outcome::Passed(said) => (Last::Passed, &**said),
-        Outcome::Failed(why) => (Last::Failed, &**why),
+        ActionOutcome::Open => (Last::Open, ""),
+        ActionOutcome::Passed(said) => (Last::Passed, &**said),
+        ActionOutcome::Failed(why) => (Last::Failed, &**why),
     };
-    commands.push(Command {
+    commands.push(CommandRuns {
         label: name,
         others,
         runs: before.as_ref().map_or(0, |before| before.runs) + 1,

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use crate::call::Act;
-use crate::lines::{Line, between, join};
+use crate::lines::{ManagedLine, between, join};
 use crate::memory::story;
-use crate::memory::story::Step;
+use crate::memory::story::ActivityStep;
 use crate::memory::task::name_of;
-use crate::notes::{Notes, Turn};
+use crate::notes::{Timeline, TurnFacts};
 use crate::shell;
 use crate::steps::short;
 use crate::text::{code, count, gist, list, quoted};
+use crate::tool_action::Act;
 
 const MAX_FILES: usize = 4;
 const MAX_ASKED: usize = 90;
@@ -23,7 +23,7 @@ const WENT_ON: &str = "The work went on";
 
 /// What a turn did, in numbers.
 #[derive(Default, PartialEq, Eq, Clone, Copy)]
-struct Tally {
+struct TurnCounts {
     reads: usize,
     edits: usize,
     runs: usize,
@@ -32,10 +32,10 @@ struct Tally {
 }
 
 /// A turn.
-struct Entry {
+struct WorklogEntry {
     /// The request with its quotes, or `WENT_ON`.
     asked: String,
-    tally: Tally,
+    tally: TurnCounts,
     /// What it changed, with its marks; the last ones first.
     files: Vec<String>,
     /// Whether it changed others too.
@@ -44,7 +44,7 @@ struct Entry {
     ended: Option<String>,
 }
 
-impl Line for Entry {
+impl ManagedLine for WorklogEntry {
     fn read(line: &str) -> Option<Self> {
         let inner = line.strip_prefix("- ")?.strip_suffix('.')?;
         let (asked, rest) = if let Some(rest) = inner.strip_prefix(WENT_ON) {
@@ -72,7 +72,7 @@ impl Line for Entry {
         };
         let names = files.split('`').skip(1).step_by(2);
         let names = names.map(|name| format!("`{name}`")).collect();
-        let mut tally = Tally::default();
+        let mut tally = TurnCounts::default();
         for part in numbers
             .split(", ")
             .chain(after.split(", "))
@@ -106,7 +106,7 @@ impl Line for Entry {
     }
 
     fn write(&self) -> String {
-        let Tally {
+        let TurnCounts {
             reads,
             edits,
             runs,
@@ -158,9 +158,9 @@ impl Line for Entry {
     }
 }
 
-impl Entry {
-    fn of(turn: &Turn<'_>, root: Option<&str>) -> Self {
-        let mut tally = Tally::default();
+impl WorklogEntry {
+    fn of(turn: &TurnFacts<'_>, root: Option<&str>) -> Self {
+        let mut tally = TurnCounts::default();
         let mut files: Vec<String> = Vec::new();
         for deed in &turn.deeds {
             match deed.call.act {
@@ -213,10 +213,10 @@ impl Entry {
     }
 }
 
-pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
+pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
     let mut lines: Vec<String> = body.lines().map(Into::into).collect();
     for turn in &notes.turns {
-        let entry = Entry::of(turn, notes.root);
+        let entry = WorklogEntry::of(turn, notes.root);
         match going_on(&lines) {
             Some((at, mut last)) if turn.asked.is_none() => {
                 last.go_on(entry);
@@ -226,7 +226,7 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
                 // What was said last is the answer, or came to nothing.
                 if lines
                     .last()
-                    .and_then(|line| Step::of_line(line))
+                    .and_then(|line| ActivityStep::of_line(line))
                     .is_some_and(|step| step.is_words_alone())
                 {
                     lines.pop();
@@ -240,21 +240,21 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     join([lines.join("\n")])
 }
 
-fn entry(line: &str) -> Option<Entry> {
-    Entry::read(line).filter(|entry| entry.write() == line)
+fn entry(line: &str) -> Option<WorklogEntry> {
+    WorklogEntry::read(line).filter(|entry| entry.write() == line)
 }
 
 /// The last turn and its place, when only its steps stand behind it.
-fn going_on(lines: &[String]) -> Option<(usize, Entry)> {
+fn going_on(lines: &[String]) -> Option<(usize, WorklogEntry)> {
     let at = lines
         .iter()
-        .rposition(|line| Step::of_line(line).is_none())?;
+        .rposition(|line| ActivityStep::of_line(line).is_none())?;
     Some((at, entry(&lines[at])?))
 }
 
 /// Whether a line is one of this section's own.
 pub(crate) fn is_ours(line: &str) -> bool {
-    entry(line).is_some() || Step::of_line(line).is_some()
+    entry(line).is_some() || ActivityStep::of_line(line).is_some()
 }
 
 /// The turns of which there is more to tell than how they ended, with their steps. How each ended is told
@@ -266,17 +266,17 @@ pub(crate) fn told(body: &str) -> String {
         .collect();
     let mut out: Vec<String> = Vec::new();
     for (at, line) in lines.iter().enumerate() {
-        let next = lines.get(at + 1).map(|next| Step::of_line(next));
+        let next = lines.get(at + 1).map(|next| ActivityStep::of_line(next));
         match entry(line) {
             Some(mut entry) => {
                 entry.ended = None;
-                if matches!(next, Some(Some(_))) || entry.tally != Tally::default() {
+                if matches!(next, Some(Some(_))) || entry.tally != TurnCounts::default() {
                     out.push(entry.write());
                 }
             }
             // What was said last is told elsewhere.
             None if next.is_none()
-                && Step::of_line(line).is_some_and(|step| step.is_words_alone()) => {}
+                && ActivityStep::of_line(line).is_some_and(|step| step.is_words_alone()) => {}
             None => out.push((*line).to_owned()),
         }
     }

@@ -99,7 +99,7 @@ pub struct Grant {
 
 /// Who calls, as far as a credential says.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct Principal {
     /// A name for the log: a key's id, never the key.
     pub name: Box<str>,
     /// What it allows.
@@ -110,7 +110,7 @@ pub struct Caller {
     pub revoked: CancellationToken,
 }
 
-impl Caller {
+impl Principal {
     /// The tenant that it counts for: its projects, or itself where it has all of them.
     pub fn tenant(&self) -> String {
         match &self.grant.projects {

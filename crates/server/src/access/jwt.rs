@@ -14,9 +14,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Refused;
-use super::cache::{Cache, digest_of};
-use super::grant::{Caller, Grant, Projects, Right};
+use super::AuthError;
+use super::grant::{Grant, Principal, Projects, Right};
+use super::token_cache::{TokenCache, digest_of};
 
 /// The most keys of a file.
 const MAX_KEYS: usize = 1_000;
@@ -29,7 +29,7 @@ const MAX_SUBJECT_CHARS: usize = 100;
 
 /// What tokens must say.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
+pub(super) struct TokenRules {
     issuer: String,
     audience: String,
     skew_ms: u64,
@@ -37,7 +37,7 @@ pub(super) struct Rules {
     rights_claim: String,
 }
 
-impl Rules {
+impl TokenRules {
     /// The configured ones; a checked configuration has an issuer and an audience with its file.
     pub(super) fn of(config: &JwtConfig) -> Self {
         let text = |text: &Option<palimpsest_settings::Text>| {
@@ -59,7 +59,7 @@ impl Rules {
 #[derive(Debug)]
 pub(super) struct Jwks {
     keys: Vec<PublicKey>,
-    seen: Mutex<Cache<Arc<Caller>>>,
+    seen: Mutex<TokenCache<Arc<Principal>>>,
 }
 
 /// A JWKS whose keys are not looked at yet: one of a kind that is not known must not hide the others.
@@ -102,7 +102,7 @@ impl Jwks {
             0 => Err("it has no public key of RSA, an elliptic curve or Ed25519".to_owned()),
             1..=MAX_KEYS => Ok(Self {
                 keys,
-                seen: Mutex::new(Cache::new(REMEMBERED)),
+                seen: Mutex::new(TokenCache::new(REMEMBERED)),
             }),
             _ => Err(format!("it has more than {MAX_KEYS} keys")),
         }
@@ -117,15 +117,15 @@ impl Jwks {
     pub(super) fn caller(
         &self,
         token: &str,
-        rules: &Rules,
+        rules: &TokenRules,
         now: Timestamp,
-    ) -> Result<Arc<Caller>, Refused> {
+    ) -> Result<Arc<Principal>, AuthError> {
         let digest = digest_of(token);
         let lock = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = lock().get(&digest);
         if let Some(caller) = seen {
             return if caller.is_expired(now) {
-                Err(Refused::Expired)
+                Err(AuthError::Expired)
             } else {
                 Ok(caller)
             };
@@ -136,20 +136,25 @@ impl Jwks {
         Ok(caller)
     }
 
-    fn checked(&self, token: &str, rules: &Rules, now: Timestamp) -> Result<Caller, Refused> {
+    fn checked(
+        &self,
+        token: &str,
+        rules: &TokenRules,
+        now: Timestamp,
+    ) -> Result<Principal, AuthError> {
         let (claims, gone) = self.signed(token, rules)?;
         let skew = i64::try_from(rules.skew_ms).unwrap_or(i64::MAX);
-        let exp = time(&claims, "exp").ok_or(Refused::NoExpiry)?;
+        let exp = time(&claims, "exp").ok_or(AuthError::NoExpiry)?;
         let expires = Timestamp::from_millis(exp.saturating_add(skew));
         if expires <= now {
-            return Err(Refused::Expired);
+            return Err(AuthError::Expired);
         }
         let starts = match claims.get("nbf") {
             None => None,
-            Some(_) => Some(time(&claims, "nbf").ok_or(Refused::MalformedToken)?),
+            Some(_) => Some(time(&claims, "nbf").ok_or(AuthError::MalformedToken)?),
         };
         if starts.is_some_and(|starts| starts > now.as_millis().saturating_add(skew)) {
-            return Err(Refused::NotYetValid);
+            return Err(AuthError::NotYetValid);
         }
         let subject = claims
             .get("sub")
@@ -161,7 +166,7 @@ impl Jwks {
             .filter(plain)
             .take(MAX_SUBJECT_CHARS)
             .collect();
-        Ok(Caller {
+        Ok(Principal {
             name: format!("token of {subject:?}").into(),
             grant: Grant {
                 projects: projects(&claims, &rules.projects_claim)?,
@@ -173,15 +178,19 @@ impl Jwks {
     }
 
     /// The claims of a token whose signature, issuer and audience are right, and the end of the key that signed it.
-    fn signed(&self, token: &str, rules: &Rules) -> Result<(Value, &CancellationToken), Refused> {
+    fn signed(
+        &self,
+        token: &str,
+        rules: &TokenRules,
+    ) -> Result<(Value, &CancellationToken), AuthError> {
         // An algorithm that it does not know, such as none, is an error of its own here.
-        let header = decode_header(token).map_err(|_| Refused::MalformedToken)?;
+        let header = decode_header(token).map_err(|_| AuthError::MalformedToken)?;
         if header.alg.family() == AlgorithmFamily::Hmac {
-            return Err(Refused::Algorithm);
+            return Err(AuthError::Algorithm);
         }
         // Whoever sets `crit` wants what follows to be understood or refused.
         if header.crit.is_some() {
-            return Err(Refused::MalformedToken);
+            return Err(AuthError::MalformedToken);
         }
         let key = self.key(header.kid.as_deref(), header.alg)?;
         let mut validation = Validation::new(header.alg);
@@ -195,30 +204,32 @@ impl Jwks {
         decoded.map_err(|error| {
             use jsonwebtoken::errors::ErrorKind;
             match error.kind() {
-                ErrorKind::InvalidIssuer => Refused::Issuer,
-                ErrorKind::MissingRequiredClaim(name) if name == "iss" => Refused::Issuer,
+                ErrorKind::InvalidIssuer => AuthError::Issuer,
+                ErrorKind::MissingRequiredClaim(name) if name == "iss" => AuthError::Issuer,
                 ErrorKind::InvalidAudience | ErrorKind::MissingRequiredClaim(_) => {
-                    Refused::Audience
+                    AuthError::Audience
                 }
-                ErrorKind::InvalidSignature => Refused::Signature,
-                ErrorKind::InvalidAlgorithm | ErrorKind::UnsupportedAlgorithm => Refused::Algorithm,
-                _ => Refused::MalformedToken,
+                ErrorKind::InvalidSignature => AuthError::Signature,
+                ErrorKind::InvalidAlgorithm | ErrorKind::UnsupportedAlgorithm => {
+                    AuthError::Algorithm
+                }
+                _ => AuthError::MalformedToken,
             }
         })
     }
 
     /// The key that a token names; where there is one key, a token need not name it.
-    fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&PublicKey, Refused> {
+    fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&PublicKey, AuthError> {
         let key = match id {
             Some(id) => self.keys.iter().find(|key| key.id.as_deref() == Some(id)),
             None if self.keys.len() == 1 => self.keys.first(),
             None => None,
         };
-        let key = key.ok_or(Refused::SigningKey)?;
+        let key = key.ok_or(AuthError::SigningKey)?;
         // The key decides which algorithm it is for, and not the token.
         let fits = key.key.family() == algorithm.family()
             && key.algorithm.is_none_or(|of_key| of_key == algorithm);
-        fits.then_some(key).ok_or(Refused::Algorithm)
+        fits.then_some(key).ok_or(AuthError::Algorithm)
     }
 }
 
@@ -272,7 +283,7 @@ fn words(claim: Option<&Value>) -> Vec<&str> {
 }
 
 /// What is no name of a project leads nowhere: it may be meant for other services.
-fn projects(claims: &Value, name: &str) -> Result<Projects, Refused> {
+fn projects(claims: &Value, name: &str) -> Result<Projects, AuthError> {
     let words = words(claim(claims, name));
     if words.contains(&Projects::ALL) {
         return Ok(Projects::All);
@@ -282,17 +293,17 @@ fn projects(claims: &Value, name: &str) -> Result<Projects, Refused> {
         .filter_map(|word| ProjectId::new(word).ok())
         .collect();
     if projects.is_empty() {
-        return Err(Refused::NoProjects);
+        return Err(AuthError::NoProjects);
     }
     Ok(Projects::Of(projects))
 }
 
-fn rights(claims: &Value, name: &str) -> Result<BTreeSet<Right>, Refused> {
+fn rights(claims: &Value, name: &str) -> Result<BTreeSet<Right>, AuthError> {
     let words = words(claim(claims, name));
     let right = |word: &&str| Right::by_name(word.strip_prefix(SCOPE_PREFIX).unwrap_or(word));
     let rights: BTreeSet<_> = words.iter().filter_map(right).collect();
     if rights.is_empty() {
-        return Err(Refused::NoRights);
+        return Err(AuthError::NoRights);
     }
     Ok(rights)
 }

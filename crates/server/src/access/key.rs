@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use palimpsest_store::place::hex;
+use palimpsest_store::archive::hex;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;

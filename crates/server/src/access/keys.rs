@@ -6,26 +6,26 @@ use std::sync::Arc;
 use palimpsest_core::ids::Timestamp;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Refused;
-use super::grant::Caller;
+use super::AuthError;
+use super::grant::Principal;
 use super::key::{KeyHash, KeyId, id_of};
 use super::keyfile::{Key, KeyFile};
 
 /// The keys of one state of the file.
 #[derive(Debug, Default)]
-pub(super) struct Keys(HashMap<KeyId, Held>);
+pub(super) struct KeyRing(HashMap<KeyId, ActiveKey>);
 
 #[derive(Debug)]
-struct Held {
+struct ActiveKey {
     hash: KeyHash,
     disabled: bool,
-    caller: Arc<Caller>,
+    caller: Arc<Principal>,
     /// Shared with the next state while the key stays as it is. With the last state that has it, it is
     /// revoked, and whoever still uses it hears of that.
     guard: Arc<DropGuard>,
 }
 
-impl Keys {
+impl KeyRing {
     /// Reads a file's text. Keys that are as they were in `before` are not revoked.
     pub(super) fn read(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
@@ -34,13 +34,13 @@ impl Keys {
             let earlier = before.and_then(|before| before.0.get(&key.id));
             let same = earlier.filter(|held| held.is(&key));
             let held = match same {
-                Some(held) => Held {
+                Some(held) => ActiveKey {
                     hash: held.hash,
                     disabled: held.disabled,
                     caller: Arc::clone(&held.caller),
                     guard: Arc::clone(&held.guard),
                 },
-                None => Held::new(&key),
+                None => ActiveKey::new(&key),
             };
             (key.id, held)
         };
@@ -53,26 +53,26 @@ impl Keys {
     }
 
     /// Whose key it is.
-    pub(super) fn caller(&self, key: &str, now: Timestamp) -> Result<Arc<Caller>, Refused> {
-        let id = id_of(key).ok_or(Refused::MalformedKey)?;
+    pub(super) fn caller(&self, key: &str, now: Timestamp) -> Result<Arc<Principal>, AuthError> {
+        let id = id_of(key).ok_or(AuthError::MalformedKey)?;
         let given = KeyHash::of(key);
         // Of a key that is not known nothing more is said than of one whose secret is wrong.
         let held = self.0.get(&id).filter(|held| held.hash == given);
-        let held = held.ok_or(Refused::UnknownKey)?;
+        let held = held.ok_or(AuthError::UnknownKey)?;
         if held.disabled {
-            return Err(Refused::Revoked);
+            return Err(AuthError::Revoked);
         }
         if held.caller.is_expired(now) {
-            return Err(Refused::Expired);
+            return Err(AuthError::Expired);
         }
         Ok(Arc::clone(&held.caller))
     }
 }
 
-impl Held {
+impl ActiveKey {
     fn new(key: &Key) -> Self {
         let revoked = CancellationToken::new();
-        let caller = Caller {
+        let caller = Principal {
             name: format!("key {}", key.id).into(),
             grant: key.grant.clone(),
             expires: key.expires,
@@ -116,9 +116,9 @@ mod tests {
         }
     }
 
-    fn keys(entries: Vec<KeyEntry>, before: Option<&Keys>) -> Keys {
+    fn keys(entries: Vec<KeyEntry>, before: Option<&KeyRing>) -> KeyRing {
         let file = KeyFile { keys: entries };
-        Keys::read(file.text().unwrap().as_bytes(), before).unwrap()
+        KeyRing::read(file.text().unwrap().as_bytes(), before).unwrap()
     }
 
     #[test]
@@ -132,11 +132,11 @@ mod tests {
         let project = |name| ProjectId::new(name).unwrap();
         assert!(caller.grant.projects.contain(&project("p")));
         assert!(!caller.grant.projects.contain(&project("q")));
-        assert!(matches!(at(2_000), Err(Refused::Expired)));
+        assert!(matches!(at(2_000), Err(AuthError::Expired)));
         let unknown = keys.caller(other.text.expose_secret(), Timestamp::default());
-        assert!(matches!(unknown, Err(Refused::UnknownKey)));
+        assert!(matches!(unknown, Err(AuthError::UnknownKey)));
         let mistyped = keys.caller("plk_1", Timestamp::default());
-        assert!(matches!(mistyped, Err(Refused::MalformedKey)));
+        assert!(matches!(mistyped, Err(AuthError::MalformedKey)));
     }
 
     #[test]
@@ -147,15 +147,16 @@ mod tests {
         mixed.hash = other.hash().text();
         let keys = keys(vec![mixed], None);
         let given = keys.caller(key.text.expose_secret(), Timestamp::default());
-        assert!(matches!(given, Err(Refused::UnknownKey)));
+        assert!(matches!(given, Err(AuthError::UnknownKey)));
     }
 
     #[test]
     fn what_stays_is_not_revoked_and_what_changes_is() {
         let (stays, goes) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         let first = keys(vec![entry(&stays), entry(&goes)], None);
-        let of =
-            |keys: &Keys, key: &NewKey| keys.caller(key.text.expose_secret(), Timestamp::default());
+        let of = |keys: &KeyRing, key: &NewKey| {
+            keys.caller(key.text.expose_secret(), Timestamp::default())
+        };
         let (staying, going) = (of(&first, &stays).unwrap(), of(&first, &goes).unwrap());
         let mut disabled = entry(&goes);
         disabled.disabled = true;
@@ -163,7 +164,7 @@ mod tests {
         drop(first);
         assert!(!staying.revoked.is_cancelled());
         assert!(going.revoked.is_cancelled());
-        assert!(matches!(of(&second, &goes), Err(Refused::Revoked)));
+        assert!(matches!(of(&second, &goes), Err(AuthError::Revoked)));
         assert!(of(&second, &stays).is_ok());
     }
 }

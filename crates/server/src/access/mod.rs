@@ -3,15 +3,15 @@
 //! `grpc::gate` asks who calls, where a call comes in, and whether they may do this there, before it is decoded;
 //! `services::entry` asks the latter again of what was decoded. Nothing here knows of gRPC.
 
-mod cache;
 mod grant;
 mod jwt;
 pub mod key;
 pub mod keyfile;
 mod keys;
-mod place;
 mod reload;
+mod resource_scope;
 mod rights;
+mod token_cache;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,13 +22,13 @@ use palimpsest_engine::clock::Clock;
 use palimpsest_settings::AuthConfig;
 use tokio_util::sync::CancellationToken;
 
-use self::jwt::{Jwks, Rules};
-use self::keys::Keys;
+use self::jwt::{Jwks, TokenRules};
+use self::keys::KeyRing;
 
-pub use grant::{Caller, Grant, Projects, Right};
-pub use place::{Place, allowed, authorize};
-pub use reload::{LoadError, Reloaded};
-pub use rights::{Need, needed};
+pub use grant::{Grant, Principal, Projects, Right};
+pub use reload::{LoadError, Reloadable};
+pub use resource_scope::{ResourceScope, allowed, authorize};
+pub use rights::{RequiredAccess, needed};
 
 /// The most bytes of a credential.
 const MAX_CREDENTIAL_BYTES: usize = 16 * 1024;
@@ -36,7 +36,7 @@ const MAX_CREDENTIAL_BYTES: usize = 16 * 1024;
 /// Why a credential is not taken. Said to the caller, except for what would help to guess one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each says itself")]
-pub enum Refused {
+pub enum AuthError {
     #[error("the call has no credential")]
     Missing,
     #[error("the call has several credentials")]
@@ -79,9 +79,9 @@ pub enum Refused {
 
 /// A credential that was taken, and what the call takes.
 #[derive(Debug, Clone)]
-pub struct Pass {
+pub struct Authentication {
     /// Who calls.
-    pub caller: Arc<Caller>,
+    pub caller: Arc<Principal>,
     /// What the call takes besides; nothing for a method that is not one of ours.
     pub right: Option<Right>,
 }
@@ -89,8 +89,8 @@ pub struct Pass {
 /// Everything that says who may enter. There is one when authentication is on.
 #[derive(Debug)]
 pub struct Access {
-    keys: Option<Arc<Reloaded<Keys>>>,
-    jwt: Option<(Rules, Arc<Reloaded<Jwks>>)>,
+    keys: Option<Arc<Reloadable<KeyRing>>>,
+    jwt: Option<(TokenRules, Arc<Reloadable<Jwks>>)>,
     public_reflection: bool,
     clock: Arc<dyn Clock>,
     refused: AtomicU64,
@@ -103,12 +103,13 @@ impl Access {
             return Ok(None);
         }
         let keys = config.keys_file.clone().map(|path| {
-            let read = |files: &[Vec<u8>], before: Option<&Keys>| Keys::read(&files[0], before);
-            Reloaded::load("auth.keys_file", vec![path], read)
+            let read =
+                |files: &[Vec<u8>], before: Option<&KeyRing>| KeyRing::read(&files[0], before);
+            Reloadable::load("auth.keys_file", vec![path], read)
         });
         let jwks = config.jwt.jwks_file.clone().map(|path| {
             let read = |files: &[Vec<u8>], before: Option<&Jwks>| Jwks::read(&files[0], before);
-            Reloaded::load("auth.jwt.jwks_file", vec![path], read)
+            Reloadable::load("auth.jwt.jwks_file", vec![path], read)
         });
         let (keys, jwks) = (keys.transpose()?, jwks.transpose()?);
         tracing::info!(
@@ -118,7 +119,7 @@ impl Access {
         );
         Ok(Some(Self {
             keys,
-            jwt: jwks.map(|jwks| (Rules::of(&config.jwt), jwks)),
+            jwt: jwks.map(|jwks| (TokenRules::of(&config.jwt), jwks)),
             public_reflection: config.public_reflection,
             clock,
             refused: AtomicU64::new(0),
@@ -136,29 +137,33 @@ impl Access {
     }
 
     /// Who calls; nobody has to be for a call that takes nothing.
-    pub fn identify(&self, path: &str, headers: &http::HeaderMap) -> Result<Option<Pass>, Refused> {
+    pub fn identify(
+        &self,
+        path: &str,
+        headers: &http::HeaderMap,
+    ) -> Result<Option<Authentication>, AuthError> {
         let right = match needed(path, self.public_reflection) {
-            Need::Nothing => return Ok(None),
-            Need::Credential => None,
-            Need::Right(right) => Some(right),
+            RequiredAccess::Nothing => return Ok(None),
+            RequiredAccess::Credential => None,
+            RequiredAccess::Right(right) => Some(right),
         };
         let caller = credential(headers).and_then(|given| self.caller(given));
         if caller.is_err() {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(Some(Pass {
+        Ok(Some(Authentication {
             caller: caller?,
             right,
         }))
     }
 
-    fn caller(&self, credential: &str) -> Result<Arc<Caller>, Refused> {
+    fn caller(&self, credential: &str) -> Result<Arc<Principal>, AuthError> {
         let now = self.clock.now();
         if credential.starts_with(key::PREFIX) {
-            let keys = self.keys.as_ref().ok_or(Refused::KeysOff)?;
+            let keys = self.keys.as_ref().ok_or(AuthError::KeysOff)?;
             return keys.current().caller(credential, now);
         }
-        let (rules, jwks) = self.jwt.as_ref().ok_or(Refused::JwtOff)?;
+        let (rules, jwks) = self.jwt.as_ref().ok_or(AuthError::JwtOff)?;
         jwks.current().caller(credential, rules, now)
     }
 
@@ -181,26 +186,26 @@ impl Access {
 }
 
 /// The one credential of a call: `authorization: Bearer …`, or `x-api-key: …`.
-fn credential(headers: &http::HeaderMap) -> Result<&str, Refused> {
+fn credential(headers: &http::HeaderMap) -> Result<&str, AuthError> {
     let bearer = headers.get_all(http::header::AUTHORIZATION).iter();
     let plain = headers.get_all("x-api-key").iter();
     let given = bearer.map(|value| (value, true));
     let mut given = given.chain(plain.map(|value| (value, false)));
-    let (value, is_bearer) = given.next().ok_or(Refused::Missing)?;
+    let (value, is_bearer) = given.next().ok_or(AuthError::Missing)?;
     // Two of them could be taken for two callers, by us and by a proxy before us.
     if given.next().is_some() {
-        return Err(Refused::Several);
+        return Err(AuthError::Several);
     }
-    let text = value.to_str().map_err(|_| Refused::Scheme)?.trim();
+    let text = value.to_str().map_err(|_| AuthError::Scheme)?.trim();
     let text = if is_bearer {
-        let (scheme, rest) = text.split_once(' ').ok_or(Refused::Scheme)?;
+        let (scheme, rest) = text.split_once(' ').ok_or(AuthError::Scheme)?;
         let rest = scheme.eq_ignore_ascii_case("bearer").then(|| rest.trim());
-        rest.ok_or(Refused::Scheme)?
+        rest.ok_or(AuthError::Scheme)?
     } else {
         text
     };
     if text.is_empty() || text.len() > MAX_CREDENTIAL_BYTES {
-        return Err(Refused::Scheme);
+        return Err(AuthError::Scheme);
     }
     Ok(text)
 }
@@ -222,21 +227,21 @@ mod tests {
             };
             all.iter().map(pair).collect()
         };
-        let check = |all: &[_], expected: Result<&str, Refused>| {
+        let check = |all: &[_], expected: Result<&str, AuthError>| {
             assert_eq!(credential(&headers(all)), expected, "{all:?}");
         };
-        check(&[], Err(Refused::Missing));
+        check(&[], Err(AuthError::Missing));
         check(&[("authorization", "Bearer k")], Ok("k"));
         check(&[("authorization", "bearer  k ")], Ok("k"));
         check(&[("x-api-key", "k")], Ok("k"));
-        check(&[("authorization", "Basic k")], Err(Refused::Scheme));
-        check(&[("authorization", "k")], Err(Refused::Scheme));
-        check(&[("authorization", "Bearer ")], Err(Refused::Scheme));
+        check(&[("authorization", "Basic k")], Err(AuthError::Scheme));
+        check(&[("authorization", "k")], Err(AuthError::Scheme));
+        check(&[("authorization", "Bearer ")], Err(AuthError::Scheme));
         let twice = [("authorization", "Bearer k"), ("x-api-key", "k")];
-        check(&twice, Err(Refused::Several));
+        check(&twice, Err(AuthError::Several));
         let long = format!("Bearer {}", "k".repeat(MAX_CREDENTIAL_BYTES + 1));
         let mut headers = HeaderMap::new();
         headers.insert(http::header::AUTHORIZATION, long.parse().unwrap());
-        assert_eq!(credential(&headers), Err(Refused::Scheme));
+        assert_eq!(credential(&headers), Err(AuthError::Scheme));
     }
 }

@@ -34,7 +34,7 @@ pub struct LoadError {
 }
 
 /// Something made of files.
-pub struct Reloaded<T> {
+pub struct Reloadable<T> {
     setting: &'static str,
     files: Vec<PathBuf>,
     make: Make<T>,
@@ -44,7 +44,7 @@ pub struct Reloaded<T> {
     stale: AtomicBool,
 }
 
-impl<T> fmt::Debug for Reloaded<T> {
+impl<T> fmt::Debug for Reloadable<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reloaded")
             .field("setting", &self.setting)
@@ -53,7 +53,7 @@ impl<T> fmt::Debug for Reloaded<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Reloaded<T> {
+impl<T: Send + Sync + 'static> Reloadable<T> {
     /// Makes it for the first time. Reads files, so it must not be called where calls are served.
     pub fn load(
         setting: &'static str,
@@ -185,7 +185,7 @@ mod tests {
     fn a_broken_or_missing_file_leaves_the_last_good_one_in_force() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("n");
-        let load = || Reloaded::load("n_file", vec![path.clone()], number);
+        let load = || Reloadable::load("n_file", vec![path.clone()], number);
         assert!(
             load()
                 .unwrap_err()
@@ -218,7 +218,7 @@ mod tests {
         fs::write(at("a"), "1").unwrap();
         fs::write(at("b"), "2").unwrap();
         symlink(at("a"), at("n")).unwrap();
-        let thing = Reloaded::load("n_file", vec![at("n")], number).unwrap();
+        let thing = Reloadable::load("n_file", vec![at("n")], number).unwrap();
         symlink(at("b"), at("new")).unwrap();
         fs::rename(at("new"), at("n")).unwrap();
         thing.look();

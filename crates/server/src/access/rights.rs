@@ -4,7 +4,7 @@ use super::grant::Right;
 
 /// What a call takes before anything is done for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum RequiredAccess {
     /// Nothing: everybody may ask how the server is.
     Nothing,
     /// A credential, whatever it allows. Methods that do not exist are among these, so that a rpc
@@ -56,16 +56,18 @@ const REFLECTION: [&str; 2] = [
 ];
 
 /// What a call of this path takes.
-pub fn needed(path: &str, public_reflection: bool) -> Need {
+pub fn needed(path: &str, public_reflection: bool) -> RequiredAccess {
     if path.starts_with(HEALTH) {
-        return Need::Nothing;
+        return RequiredAccess::Nothing;
     }
     if public_reflection && REFLECTION.iter().any(|service| path.starts_with(service)) {
-        return Need::Nothing;
+        return RequiredAccess::Nothing;
     }
     path.strip_prefix(PACKAGE)
         .and_then(|name| TABLE.iter().find(|(known, _)| *known == name))
-        .map_or(Need::Credential, |(_, right)| Need::Right(*right))
+        .map_or(RequiredAccess::Credential, |(_, right)| {
+            RequiredAccess::Right(*right)
+        })
 }
 
 #[cfg(test)]
@@ -99,7 +101,10 @@ mod tests {
         assert!(paths.len() > 20, "{paths:?}");
         for path in &paths {
             let need = needed(path, true);
-            assert!(matches!(need, Need::Right(_)), "{path} takes no right");
+            assert!(
+                matches!(need, RequiredAccess::Right(_)),
+                "{path} takes no right"
+            );
         }
         let listed: BTreeSet<_> = TABLE
             .iter()
@@ -112,16 +117,19 @@ mod tests {
     fn health_is_open_and_reflection_only_when_asked_for() {
         let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
         for open in [false, true] {
-            assert_eq!(needed("/grpc.health.v1.Health/Check", open), Need::Nothing);
+            assert_eq!(
+                needed("/grpc.health.v1.Health/Check", open),
+                RequiredAccess::Nothing
+            );
             let expected = if open {
-                Need::Nothing
+                RequiredAccess::Nothing
             } else {
-                Need::Credential
+                RequiredAccess::Credential
             };
             assert_eq!(needed(reflection, open), expected);
             let near = ["/x", "", "/palimpsest.context.v1.ContextService/Compac"];
             for path in near {
-                assert_eq!(needed(path, open), Need::Credential, "{path}");
+                assert_eq!(needed(path, open), RequiredAccess::Credential, "{path}");
             }
         }
     }

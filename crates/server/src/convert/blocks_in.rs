@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use palimpsest_core::codec;
 use palimpsest_core::ids::MessageId;
-use palimpsest_core::json::{self, Extra, JsonError, RawJson};
+use palimpsest_core::json::{self, JsonError, RawJson, UnknownFields};
 use palimpsest_core::message::{
     Block, Media, MediaKind, MediaSource, ResultContent, Thinking, ToolInput, ToolResult, ToolUse,
 };
@@ -16,7 +16,7 @@ use v1::block::Block as Typed;
 use v1::media_source::Source;
 use v1::tool_result_content::Content;
 
-use super::{FieldError, Problem, Under, required};
+use super::{FieldError, FieldProblem, Under, required};
 
 /// The types of block that have a message of their own in the contract.
 pub(super) const KNOWN_TYPES: [&str; 7] = [
@@ -95,9 +95,9 @@ pub(super) fn extra(
     bytes: &[u8],
     known: &[&str],
     more: &[(&str, &str)],
-) -> Result<Extra, FieldError> {
+) -> Result<UnknownFields, FieldError> {
     let given = if bytes.is_empty() {
-        Extra::default()
+        UnknownFields::default()
     } else {
         object(bytes).under("extra_json")?
     };
@@ -123,12 +123,12 @@ pub(super) fn extra(
         .iter()
         .map(|(name, value)| format!("{}:{}", quoted(name), value.as_str()));
     fields.extend(rest);
-    Extra::from_object(&format!("{{{}}}", fields.join(","))).map_err(payload_error)
+    UnknownFields::from_object(&format!("{{{}}}", fields.join(","))).map_err(payload_error)
 }
 
-fn object(bytes: &[u8]) -> Result<Extra, FieldError> {
+fn object(bytes: &[u8]) -> Result<UnknownFields, FieldError> {
     let text = json::document(bytes).map_err(payload_error)?;
-    Extra::from_object(&text).map_err(payload_error)
+    UnknownFields::from_object(&text).map_err(payload_error)
 }
 
 /// A JSON text of a string.
@@ -139,7 +139,7 @@ pub(super) fn quoted(text: &str) -> String {
 pub(super) fn payload_error(error: JsonError) -> FieldError {
     FieldError::new(
         "",
-        Problem::Payload {
+        FieldProblem::Payload {
             path: String::new(),
             error,
         },
@@ -253,7 +253,7 @@ fn from_json(bytes: &[u8]) -> Result<ResultContent, FieldError> {
             let path = error.path.strip_prefix("content[0].content");
             let path = path.unwrap_or(&error.path).to_owned();
             let error = error.error;
-            FieldError::new("", Problem::Payload { path, error })
+            FieldError::new("", FieldProblem::Payload { path, error })
         })?;
     let read = messages.into_iter().flat_map(|message| message.blocks);
     let content = read.into_iter().find_map(|block| match block {
@@ -271,7 +271,7 @@ fn from_json(bytes: &[u8]) -> Result<ResultContent, FieldError> {
                         expected: "a block that a result may hold",
                     };
                     let path = format!("[{index}]");
-                    return Err(FieldError::new("", Problem::Payload { path, error }));
+                    return Err(FieldError::new("", FieldProblem::Payload { path, error }));
                 }
             }
             Ok(ResultContent::Blocks(blocks))

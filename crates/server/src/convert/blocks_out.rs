@@ -9,7 +9,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use palimpsest_core::codec;
 use palimpsest_core::ids::CallKey;
-use palimpsest_core::json::{Extra, RawJson};
+use palimpsest_core::json::{RawJson, UnknownFields};
 use palimpsest_core::message::{Media, MediaKind, MediaSource, Thinking, ToolInput};
 use palimpsest_core::session::Calls;
 use palimpsest_core::view::{Provider, WireBlock, WireMessage, WireResult, WireRole};
@@ -28,7 +28,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 
 /// For whom blocks are written.
 #[derive(Clone, Copy)]
-pub(super) enum Reader {
+pub(super) enum BlockAudience {
     /// A model: inputs are what its provider takes, and cache markers are left out.
     Model(Provider),
     /// Whoever reads the transcript: everything as it came.
@@ -37,7 +37,7 @@ pub(super) enum Reader {
 
 /// One message of a view, typed: ids are those of the wire, and each call has its key.
 pub fn view_message(message: &WireMessage<'_>, calls: &Calls, provider: Provider) -> v1::Message {
-    let reader = Reader::Model(provider);
+    let reader = BlockAudience::Model(provider);
     let blocks = message
         .blocks
         .iter()
@@ -72,7 +72,11 @@ fn key_of_wire_id(id: &str, calls: &Calls) -> Option<CallKey> {
 }
 
 /// One block.
-pub(super) fn block(block: &WireBlock<'_>, key: Option<CallKey>, reader: Reader) -> v1::Block {
+pub(super) fn block(
+    block: &WireBlock<'_>,
+    key: Option<CallKey>,
+    reader: BlockAudience,
+) -> v1::Block {
     let call_key = key.map(|key| key.to_string()).unwrap_or_default();
     let (typed, extra_json) = match block {
         WireBlock::Text { text, extra } => (
@@ -123,10 +127,10 @@ pub(super) fn block(block: &WireBlock<'_>, key: Option<CallKey>, reader: Reader)
 
 /// Unknown fields as a JSON object; empty when there is none. `known` are those that have a place
 /// of their own in the contract.
-fn extra(extra: Option<&Extra>, reader: Reader, known: &[&str]) -> Bytes {
+fn extra(extra: Option<&UnknownFields>, reader: BlockAudience, known: &[&str]) -> Bytes {
     let mut out = String::new();
-    for (name, value) in extra.into_iter().flat_map(Extra::iter) {
-        let hidden = matches!(reader, Reader::Model(_)) && name == "cache_control";
+    for (name, value) in extra.into_iter().flat_map(UnknownFields::iter) {
+        let hidden = matches!(reader, BlockAudience::Model(_)) && name == "cache_control";
         if hidden || known.contains(&name) {
             continue;
         }
@@ -142,9 +146,9 @@ fn extra(extra: Option<&Extra>, reader: Reader, known: &[&str]) -> Bytes {
 }
 
 /// Anthropic's API takes objects alone, so a view for it wraps what is none.
-fn input(input: &ToolInput, reader: Reader) -> Bytes {
+fn input(input: &ToolInput, reader: BlockAudience) -> Bytes {
     let text: Cow<'_, str> = match (input, reader) {
-        (ToolInput::Text(text), Reader::Model(Provider::Anthropic | Provider::Bedrock)) => {
+        (ToolInput::Text(text), BlockAudience::Model(Provider::Anthropic | Provider::Bedrock)) => {
             let quoted = super::blocks_in::quoted(text);
             format!("{{\"raw_arguments\":{quoted}}}").into()
         }
@@ -153,7 +157,7 @@ fn input(input: &ToolInput, reader: Reader) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-fn content(content: &WireResult<'_>, reader: Reader) -> Option<v1::ToolResultContent> {
+fn content(content: &WireResult<'_>, reader: BlockAudience) -> Option<v1::ToolResultContent> {
     let content = match content {
         WireResult::None => return None,
         WireResult::Text(text) => Content::Text(text.to_string()),
@@ -187,7 +191,12 @@ fn thinking(thinking: &Thinking) -> Typed {
 
 /// A picture or a document; one whose source the contract has no words for goes as the JSON that it
 /// is.
-fn media(block: &WireBlock<'_>, media: &Media, extra: Option<&Extra>, reader: Reader) -> v1::Block {
+fn media(
+    block: &WireBlock<'_>,
+    media: &Media,
+    extra: Option<&UnknownFields>,
+    reader: BlockAudience,
+) -> v1::Block {
     let Some(source) = source(&media.source) else {
         let mut json = Vec::new();
         codec::write_block(Provider::Anthropic, block, &mut json);
@@ -261,7 +270,7 @@ fn other_source(json: &RawJson) -> Option<(Source, String)> {
 }
 
 fn opaque(json: String) -> v1::Block {
-    let kind = Extra::from_object(&json)
+    let kind = UnknownFields::from_object(&json)
         .ok()
         .and_then(|fields| serde_json::from_str(fields.get("type")?.as_str()).ok())
         .unwrap_or_default();

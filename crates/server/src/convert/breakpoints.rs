@@ -25,7 +25,7 @@ impl Ttl {
 
 /// What a caller asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskedBreakpoints {
+pub struct BreakpointOptions {
     /// How many there may be, beside those that the caller has placed itself.
     pub most: usize,
     /// For each block of the caller's system prompt, whether it can carry one; none when the call does
@@ -41,7 +41,7 @@ pub struct AskedBreakpoints {
 pub fn asked_breakpoints(
     options: Option<&v1::CacheBreakpointOptions>,
     prefix: Option<&v1::PromptPrefix>,
-) -> Result<Option<AskedBreakpoints>, FieldError> {
+) -> Result<Option<BreakpointOptions>, FieldError> {
     let Some(options) = options else {
         return Ok(None);
     };
@@ -67,7 +67,7 @@ pub fn asked_breakpoints(
     let tools = blocks(&prefix.tools_json).under("prompt_prefix.tools_json")?;
     let placed = system.iter().chain(&tools).flatten();
     let placed = placed.filter(|block| is_marked(block)).count();
-    Ok(Some(AskedBreakpoints {
+    Ok(Some(BreakpointOptions {
         most: most.min(MAX_BREAKPOINTS.saturating_sub(placed)),
         own_system: system.as_deref().map(takers),
         ttl,
@@ -112,7 +112,7 @@ fn takers(blocks: &[Value]) -> Vec<bool> {
 pub fn cache_breakpoints(
     found: &Breakpoints,
     provider: Provider,
-    asked: &AskedBreakpoints,
+    asked: &BreakpointOptions,
 ) -> Vec<v1::CacheBreakpoint> {
     let ttl = asked.ttl.map(|ttl| format!(r#","ttl":"{}""#, ttl.name()));
     let ttl = ttl.unwrap_or_default();
@@ -151,7 +151,7 @@ mod tests {
         ttl: Option<(i64, i32)>,
         system: &'static str,
         tools: &'static str,
-    ) -> Result<AskedBreakpoints, FieldError> {
+    ) -> Result<BreakpointOptions, FieldError> {
         let options = v1::CacheBreakpointOptions {
             max_breakpoints: most,
             ttl: ttl.map(|(seconds, nanos)| Duration { seconds, nanos }),

@@ -1,6 +1,6 @@
 //! Warnings about the window of a call that succeeded.
 
-use palimpsest_core::command::Skip;
+use palimpsest_core::command::SkipReason;
 use palimpsest_core::event::Event;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::Session;
@@ -27,12 +27,12 @@ impl CompactionResult {
     }
 
     /// From the reason why there was none.
-    pub const fn of_skip(skip: Skip) -> Self {
+    pub const fn of_skip(skip: SkipReason) -> Self {
         match skip {
-            Skip::Irreducible
-            | Skip::NothingEligible
-            | Skip::TooLittleInput
-            | Skip::TooLittleGain => Self::NothingToRemove,
+            SkipReason::Irreducible
+            | SkipReason::NothingEligible
+            | SkipReason::TooLittleInput
+            | SkipReason::TooLittleGain => Self::NothingToRemove,
             _ => Self::None,
         }
     }

@@ -1,11 +1,13 @@
 //! Level 5, in the contract's words.
 
-use palimpsest_core::event::{Compacted, CompactionFailed, CompactionStarted, Event, WhyFailed};
+use palimpsest_core::event::{
+    CompactionFailed, CompactionFailureReason, CompactionFinished, CompactionStarted, Event,
+};
 use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
-use palimpsest_core::message::{Block, Kind, Usage};
-use palimpsest_core::session::{Boundary, Dropped, Session, Strategy};
+use palimpsest_core::message::{Block, MessageKind, Usage};
+use palimpsest_core::session::{Boundary, DroppedContent, Session, Strategy};
 use palimpsest_proto::context::v1;
-use palimpsest_summarize::{Role, Turn};
+use palimpsest_summarize::{ChatMessage, Role};
 
 use super::hooks::outcomes;
 use super::levels::trigger;
@@ -26,21 +28,21 @@ pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
 }
 
 /// Why a compaction came to nothing.
-pub const fn why_failed(why: WhyFailed) -> v1::CompactionFailureReason {
+pub const fn why_failed(why: CompactionFailureReason) -> v1::CompactionFailureReason {
     use v1::CompactionFailureReason as Reason;
     match why {
-        WhyFailed::ModelUnavailable => Reason::ModelUnavailable,
-        WhyFailed::PromptTooLong => Reason::PromptTooLong,
-        WhyFailed::Empty => Reason::SummaryEmpty,
-        WhyFailed::Refused => Reason::SummaryRefused,
-        WhyFailed::Truncated => Reason::SummaryTruncated,
-        WhyFailed::Incomplete => Reason::SummaryIncomplete,
-        WhyFailed::NotSmaller => Reason::NotSmaller,
-        WhyFailed::HookVetoed => Reason::HookVetoed,
-        WhyFailed::HookFailed => Reason::HookFailed,
-        WhyFailed::RangeChanged => Reason::RangeChanged,
-        WhyFailed::Expired => Reason::Expired,
-        WhyFailed::DelegateFailed => Reason::DelegateFailed,
+        CompactionFailureReason::ModelUnavailable => Reason::ModelUnavailable,
+        CompactionFailureReason::PromptTooLong => Reason::PromptTooLong,
+        CompactionFailureReason::Empty => Reason::SummaryEmpty,
+        CompactionFailureReason::Refused => Reason::SummaryRefused,
+        CompactionFailureReason::Truncated => Reason::SummaryTruncated,
+        CompactionFailureReason::Incomplete => Reason::SummaryIncomplete,
+        CompactionFailureReason::NotSmaller => Reason::NotSmaller,
+        CompactionFailureReason::HookVetoed => Reason::HookVetoed,
+        CompactionFailureReason::HookFailed => Reason::HookFailed,
+        CompactionFailureReason::RangeChanged => Reason::RangeChanged,
+        CompactionFailureReason::Expired => Reason::Expired,
+        CompactionFailureReason::DelegateFailed => Reason::DelegateFailed,
     }
 }
 
@@ -98,7 +100,7 @@ pub fn running_compaction(session: &Session) -> Option<v1::Compaction> {
         compaction_id: running.key.to_string(),
         state: state.into(),
         strategy: strategy(running.strategy).into(),
-        trigger: trigger(running.asked).into(),
+        trigger: trigger(running.trigger).into(),
         start_time: Some(export_timestamp(running.at)),
         dropped: running
             .dropped
@@ -109,7 +111,7 @@ pub fn running_compaction(session: &Session) -> Option<v1::Compaction> {
 }
 
 /// What was not in a summary's input.
-fn dropped(dropped: Dropped, session: &Session) -> v1::DroppedContent {
+fn dropped(dropped: DroppedContent, session: &Session) -> v1::DroppedContent {
     v1::DroppedContent {
         messages: dropped.messages,
         rounds: dropped.rounds,
@@ -120,8 +122,8 @@ fn dropped(dropped: Dropped, session: &Session) -> v1::DroppedContent {
 }
 
 /// What a model is told, as messages.
-pub fn turns(turns: &[Turn]) -> Vec<v1::Message> {
-    let message = |turn: &Turn| {
+pub fn turns(turns: &[ChatMessage]) -> Vec<v1::Message> {
+    let message = |turn: &ChatMessage| {
         let role = match turn.role {
             Role::User => v1::Role::User,
             Role::Assistant => v1::Role::Assistant,
@@ -145,7 +147,7 @@ pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> 
     v1::Compaction {
         compaction_id: event.key.to_string(),
         state: v1::CompactionState::Failed.into(),
-        trigger: trigger(event.asked).into(),
+        trigger: trigger(event.trigger).into(),
         duration: Some(millis(event.took_ms)),
         failure: Some(failure(event, session)),
         hook_outcomes: outcomes(&event.hooks),
@@ -155,20 +157,20 @@ pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> 
 
 /// A compaction that took effect, or would.
 pub(super) fn compacted(
-    event: &Compacted,
+    event: &CompactionFinished,
     at: Option<Timestamp>,
     session: &Session,
     dry_run: bool,
 ) -> v1::Compaction {
     let made = session.compactions().boundaries.iter();
     let boundary = made.rev().find(|boundary| boundary.key == event.key);
-    let of_kind = |kind: Kind| {
+    let of_kind = |kind: MessageKind| {
         event
             .messages
             .iter()
             .filter(move |one| one.message.kind == kind)
     };
-    let summary = of_kind(Kind::Summary).next();
+    let summary = of_kind(MessageKind::Summary).next();
     let text = summary.and_then(|one| match one.message.blocks.first() {
         Some(Block::Text { text, .. }) => Some(text.to_string()),
         _ => None,
@@ -182,7 +184,7 @@ pub(super) fn compacted(
         compaction_id: event.key.to_string(),
         state: state.into(),
         strategy: strategy(event.strategy).into(),
-        trigger: trigger(event.asked).into(),
+        trigger: trigger(event.trigger).into(),
         start_time: at.map(|at| {
             let took = i64::try_from(event.took_ms).unwrap_or(i64::MAX);
             export_timestamp(Timestamp::from_millis(at.as_millis().saturating_sub(took)))
@@ -260,7 +262,7 @@ fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {
     let last_user = starts.rev().find(|start| **start < boundary.mark);
     v1::Boundary {
         message_id: id(Some(boundary.mark)),
-        trigger: trigger(boundary.asked).into(),
+        trigger: trigger(boundary.trigger).into(),
         strategy: strategy(boundary.strategy).into(),
         create_time: Some(export_timestamp(boundary.at)),
         before_tokens: tokens32(boundary.before_tokens),
@@ -284,7 +286,7 @@ fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {
 
 /// The compaction of an event for watchers, who get no texts.
 pub(super) fn happened(
-    event: &Compacted,
+    event: &CompactionFinished,
     (at, _): (Timestamp, Revision),
     session: &Session,
 ) -> v1::Compaction {

@@ -5,20 +5,20 @@
 
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::Digest;
-use palimpsest_core::session::{Method, RequestStamp};
+use palimpsest_core::session::{RequestMethod, RequestStamp};
 use palimpsest_proto::context::v1;
 use prost::Message as _;
 
 use super::FieldError;
 
 /// A request whose body has a digest.
-pub trait Canonical: prost::Message + Clone {
+pub trait CanonicalRequest: prost::Message + Clone {
     /// Clears what a repeat may say otherwise, and takes every map out, in a fixed order.
     fn reduce(&mut self) -> Vec<Vec<(String, Vec<u8>)>>;
 }
 
 /// The digest of a body.
-pub fn body_digest<T: Canonical>(request: &T) -> Digest {
+pub fn body_digest<T: CanonicalRequest>(request: &T) -> Digest {
     let mut reduced = request.clone();
     let maps = reduced.reduce();
     let mut body = Vec::new();
@@ -42,7 +42,7 @@ pub fn body_digest<T: Canonical>(request: &T) -> Digest {
 /// only when there is one.
 pub fn request_stamp(
     request_id: &str,
-    method: Method,
+    method: RequestMethod,
     digest: impl FnOnce() -> Digest,
     limits: &Limits,
 ) -> Result<Option<RequestStamp>, FieldError> {
@@ -102,21 +102,21 @@ fn of_session(session: Option<&mut v1::Session>) -> Vec<Map> {
     vec![take(&mut session.attributes), rules]
 }
 
-impl Canonical for v1::SnipRequest {
+impl CanonicalRequest for v1::SnipRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         Vec::new()
     }
 }
 
-impl Canonical for v1::PersistToolResultRequest {
+impl CanonicalRequest for v1::PersistToolResultRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         Vec::new()
     }
 }
 
-impl Canonical for v1::UpdateWorkingStateRequest {
+impl CanonicalRequest for v1::UpdateWorkingStateRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         let tasks = self.set.iter_mut().flat_map(|set| &mut set.tasks);
@@ -124,49 +124,49 @@ impl Canonical for v1::UpdateWorkingStateRequest {
     }
 }
 
-impl Canonical for v1::CompactRequest {
+impl CanonicalRequest for v1::CompactRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         Vec::new()
     }
 }
 
-impl Canonical for v1::CommitSummaryRequest {
+impl CanonicalRequest for v1::CommitSummaryRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         Vec::new()
     }
 }
 
-impl Canonical for v1::RestoreContextRequest {
+impl CanonicalRequest for v1::RestoreContextRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         Vec::new()
     }
 }
 
-impl Canonical for v1::ReadToolResultRequest {
+impl CanonicalRequest for v1::ReadToolResultRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.page_token.clear();
         Vec::new()
     }
 }
 
-impl Canonical for v1::CallToolRequest {
+impl CanonicalRequest for v1::CallToolRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         Vec::new()
     }
 }
 
-impl Canonical for v1::AppendMessagesRequest {
+impl CanonicalRequest for v1::AppendMessagesRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         of_inputs(&mut self.messages)
     }
 }
 
-impl Canonical for v1::PrepareContextRequest {
+impl CanonicalRequest for v1::PrepareContextRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         self.known_etag.clear();
@@ -175,35 +175,35 @@ impl Canonical for v1::PrepareContextRequest {
     }
 }
 
-impl Canonical for v1::CreateSessionRequest {
+impl CanonicalRequest for v1::CreateSessionRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         of_session(self.session.as_mut())
     }
 }
 
-impl Canonical for v1::UpdateSessionRequest {
+impl CanonicalRequest for v1::UpdateSessionRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         of_session(self.session.as_mut())
     }
 }
 
-impl Canonical for v1::RewindSessionRequest {
+impl CanonicalRequest for v1::RewindSessionRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         Vec::new()
     }
 }
 
-impl Canonical for v1::DeleteSessionRequest {
+impl CanonicalRequest for v1::DeleteSessionRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         Vec::new()
     }
 }
 
-impl Canonical for v1::ListSessionsRequest {
+impl CanonicalRequest for v1::ListSessionsRequest {
     fn reduce(&mut self) -> Vec<Map> {
         (self.page_size, self.page_token) = (0, String::new());
         match &mut self.filter {
@@ -215,7 +215,7 @@ impl Canonical for v1::ListSessionsRequest {
 
 macro_rules! pages {
     ($($request:ident),*) => {$(
-        impl Canonical for v1::$request {
+        impl CanonicalRequest for v1::$request {
             fn reduce(&mut self) -> Vec<Map> {
                 (self.page_size, self.page_token) = (0, String::new());
                 Vec::new()
@@ -306,7 +306,8 @@ mod tests {
     #[test]
     fn a_stamp_needs_an_id_that_is_not_too_long() {
         let limits = Limits::default();
-        let stamp = |id: &str| request_stamp(id, Method::Append, || Digest::of_bytes(b""), &limits);
+        let stamp =
+            |id: &str| request_stamp(id, RequestMethod::Append, || Digest::of_bytes(b""), &limits);
         assert_eq!(stamp("").unwrap(), None);
         assert_eq!(&*stamp("r").unwrap().unwrap().id, "r");
         assert_eq!(stamp(&"r".repeat(129)).unwrap_err().path, "request_id");

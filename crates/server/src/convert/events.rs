@@ -1,14 +1,14 @@
 //! What happened in a session, in the contract's words.
 
-use palimpsest_core::event::{self, Event, Recorded};
+use palimpsest_core::event::{self, Event, RecordedEvent};
 use palimpsest_core::ids::{Ordinal, Revision};
 use palimpsest_core::policy::Policy;
-use palimpsest_core::session::{Session, Standing};
-use palimpsest_core::view::Form;
+use palimpsest_core::session::{Session, Visibility};
+use palimpsest_core::view::PieceForm;
 use palimpsest_proto::context::v1;
 use v1::session_event::Event as Out;
 
-use super::appended::call_ref;
+use super::append_result::call_ref;
 use super::compaction;
 use super::filter::known;
 use super::memory;
@@ -18,13 +18,13 @@ use super::spans;
 use super::target::export_target;
 use super::tokens::last_place;
 use super::{FieldError, tokens32};
-use super::{hooks, levels, offers, working};
+use super::{hooks, levels, persist_decisions, working};
 
 /// The events that a recorded one is for a watcher: usually one; two when serving closed calls;
 /// none for the record of a request that changed nothing. `earlier` is the policy before a change of
 /// it; without one, the change does not say which settings are new.
 pub fn events(
-    recorded: &Recorded,
+    recorded: &RecordedEvent,
     revision: Revision,
     session: &Session,
     earlier: Option<&Policy>,
@@ -50,13 +50,13 @@ pub fn events(
             )))]
         }
         Event::HookCalled(event) => vec![Out::HookCalled(hooks::called(event))],
-        Event::MemoryStarted(event) => {
+        Event::MemoryUpdateStarted(event) => {
             vec![Out::MemoryUpdateStarted(memory::started(*event))]
         }
         Event::MemoryUpdated(event) => {
             vec![Out::MemoryUpdated(memory::updated(event, session))]
         }
-        Event::MemoryFailed(event) => {
+        Event::MemoryUpdateFailed(event) => {
             vec![Out::MemoryUpdateFailed(memory::failed(event, recorded.at))]
         }
         Event::WorkingStateUpdated(event) => working::updated(event)
@@ -82,11 +82,11 @@ pub fn events(
                 .into_iter()
                 .collect()
         }
-        Event::ResultOffered(event) => offers::happened(&event.offer, session)
+        Event::PersistDecided(event) => persist_decisions::happened(&event.offer, session)
             .into_iter()
             .collect(),
         // A summary's text was told when it was written; that its copy is there changes nothing.
-        Event::OffersSettled(_)
+        Event::PersistDecisionsConsumed(_)
         | Event::MemoryFiled(_)
         | Event::CompactionShortened(_)
         | Event::SummaryPrepared(_) => Vec::new(),
@@ -95,8 +95,10 @@ pub fn events(
         Event::CacheEditsIssued(event) => {
             vec![Out::CacheEditsIssued(levels::edits_issued(event, session))]
         }
-        Event::Restored(event) => vec![Out::ContextRestored(levels::restored(event, session))],
-        Event::Rewound(event) => {
+        Event::ContextRestored(event) => {
+            vec![Out::ContextRestored(levels::restored(event, session))]
+        }
+        Event::SessionRewound(event) => {
             effect = Some(rewind_effect(event));
             vec![Out::SessionRewound(rewound(event, session))]
         }
@@ -153,7 +155,7 @@ fn appended(event: &event::MessagesAppended, session: &Session) -> Vec<Out> {
     let re_emitted = event
         .messages
         .iter()
-        .filter(|appended| matches!(appended.standing, Standing::Reemission(_)));
+        .filter(|appended| matches!(appended.standing, Visibility::Reemission(_)));
     vec![Out::MessagesAppended(v1::MessagesAppended {
         message_ids: event
             .messages
@@ -173,7 +175,7 @@ fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
         .pieces
         .iter()
         .filter_map(|piece| match piece.form {
-            Form::Interrupted(call) => Some(call_ref(session, call)),
+            PieceForm::Interrupted(call) => Some(call_ref(session, call)),
             _ => None,
         })
         .collect();
@@ -193,7 +195,7 @@ fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
 }
 
 /// What left the view.
-pub fn rewound(event: &event::Rewound, session: &Session) -> v1::SessionRewound {
+pub fn rewound(event: &event::SessionRewound, session: &Session) -> v1::SessionRewound {
     let transcript = session.transcript();
     let id = |ordinal: Ordinal| transcript.get(ordinal).map(|entry| entry.id.to_string());
     v1::SessionRewound {
@@ -203,7 +205,7 @@ pub fn rewound(event: &event::Rewound, session: &Session) -> v1::SessionRewound 
 }
 
 /// What a rewind freed.
-pub fn rewind_effect(event: &event::Rewound) -> v1::LevelEffect {
+pub fn rewind_effect(event: &event::SessionRewound) -> v1::LevelEffect {
     let freed = event.freed_tokens;
     v1::LevelEffect {
         trigger: v1::Trigger::Manual.into(),

@@ -4,7 +4,7 @@ use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{MessageId, Ordinal, SpanKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
-use palimpsest_core::session::{CallState, Entry, Session};
+use palimpsest_core::session::{CallState, Session, TranscriptEntry};
 use palimpsest_proto::context::v1;
 
 use super::scalars::{export_kind, export_role, message_id, optional_timestamp, unknown};
@@ -94,11 +94,11 @@ impl Filter {
         let transcript = session.transcript();
         if let Some(id) = self.span.take() {
             let messages = messages_of_span(session, &id);
-            self.messages = Some(messages.ok_or(Rejection::NoSuchSpan { id })?);
+            self.messages = Some(messages.ok_or(Rejection::SpanNotFound { id })?);
         }
         let place = |id: MessageId| match transcript.find(id) {
             Some(ordinal) => Ok(u64::from(ordinal.get())),
-            None => Err(Rejection::NoSuchMessage { id }),
+            None => Err(Rejection::MessageNotFound { id }),
         };
         if let Some(id) = self.first_id.take() {
             self.first = self.first.max(place(id)?);
@@ -126,7 +126,7 @@ impl Filter {
 
     /// What the index alone can tell; what passes is asked again with its content when
     /// [`Self::needs_content`] says so.
-    pub fn admits(&self, ordinal: Ordinal, entry: &Entry) -> bool {
+    pub fn admits(&self, ordinal: Ordinal, entry: &TranscriptEntry) -> bool {
         let place = u64::from(ordinal.get());
         !self.nothing
             && place >= self.first
@@ -153,7 +153,7 @@ impl Filter {
     pub fn matches(
         &self,
         session: &Session,
-        (ordinal, entry): (Ordinal, &Entry),
+        (ordinal, entry): (Ordinal, &TranscriptEntry),
         message: &Message,
         arrived: Timestamp,
     ) -> bool {

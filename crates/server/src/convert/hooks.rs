@@ -5,8 +5,8 @@ use std::sync::Arc;
 use palimpsest_core::event::HookCalled;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::limits::Limits;
-use palimpsest_core::message::{Block, Kind, Message, Role};
-use palimpsest_core::session::{Hook, HookCall, HookResult, Running, Session};
+use palimpsest_core::message::{Block, Message, MessageKind, Role};
+use palimpsest_core::session::{Hook, HookCall, HookResult, RunningCompaction, Session};
 use palimpsest_proto::context::v1;
 
 use super::compaction::{millis, strategy};
@@ -71,7 +71,7 @@ pub fn hook_attributes(session: &Session) -> impl Iterator<Item = (String, Strin
 /// What is asked before a compaction begins.
 pub fn pre_compact(
     session: &Session,
-    running: &Running,
+    running: &RunningCompaction,
     budget: v1::Budget,
     instructions: String,
 ) -> v1::PreCompactRequest {
@@ -82,7 +82,7 @@ pub fn pre_compact(
     v1::PreCompactRequest {
         session: session.key().to_string(),
         compaction_id: running.key.to_string(),
-        trigger: trigger(running.asked).into(),
+        trigger: trigger(running.trigger).into(),
         strategy: strategy(running.strategy).into(),
         budget: Some(budget),
         input_tokens: tokens32(session.ledger().calibration.apply(sizes.sum())),
@@ -95,7 +95,7 @@ pub fn pre_compact(
 
 /// What a hook wants of a compaction.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct PreCompactResult {
     /// Added to the instructions.
     pub instructions: Option<String>,
     /// Kept word for word.
@@ -103,7 +103,7 @@ pub struct Wishes {
 }
 
 /// Reads the answer of a hook that was asked before a compaction; without a veto.
-pub fn wishes(answer: v1::PreCompactResponse) -> Result<Wishes, String> {
+pub fn wishes(answer: v1::PreCompactResponse) -> Result<PreCompactResult, String> {
     let instructions = answer.additional_instructions;
     if instructions.len() > MAX_INSTRUCTION_BYTES {
         return Err(format!(
@@ -118,7 +118,7 @@ pub fn wishes(answer: v1::PreCompactResponse) -> Result<Wishes, String> {
             "must_keep must hold at most {MAX_KEPT} texts, of {MAX_KEPT_BYTES} bytes in all"
         ));
     }
-    Ok(Wishes {
+    Ok(PreCompactResult {
         instructions: Some(instructions).filter(|text| !text.trim().is_empty()),
         must_keep,
     })
@@ -153,7 +153,7 @@ pub fn hook_messages(
         // A hook that is asked again must not be refused for an id that it gave before.
         message.id = next_id();
         message.parent = None;
-        message.kind = Kind::Hook;
+        message.kind = MessageKind::Hook;
         message.machine_generated = true;
         message.transcript_only = false;
         message.usage = None;
@@ -166,7 +166,7 @@ pub fn hook_messages(
 mod tests {
     use palimpsest_core::ids::MessageId;
     use palimpsest_core::limits::Limits;
-    use palimpsest_core::message::{Kind, Role};
+    use palimpsest_core::message::{MessageKind, Role};
     use palimpsest_proto::context::v1;
 
     use super::{hook_messages, wishes};
@@ -221,7 +221,7 @@ mod tests {
             hook_messages(answer, &Limits::default(), &mut id)
         };
         let one = &read(vec![said(v1::Role::User, "the branch is main")]).unwrap()[0];
-        assert_eq!((one.kind, one.role), (Kind::Hook, Role::User));
+        assert_eq!((one.kind, one.role), (MessageKind::Hook, Role::User));
         assert!(one.machine_generated && !one.transcript_only && !one.is_real_user_input());
         assert!(read(vec![said(v1::Role::Assistant, "I did")]).is_err());
         assert!(read(vec![said(v1::Role::System, "obey")]).is_err());

@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 
-use palimpsest_core::command::{Skip, SnipRefused};
+use palimpsest_core::command::{SkipReason, SnipRejection};
 use palimpsest_core::event::{
-    Asked, CacheEditsIssued, ClearMode, ContentSnipped, Event, Restored, ResultsCleared,
-    ResultsPersisted,
+    CacheEditsIssued, ClearMode, ContentSnipped, ContextRestored, Event, ResultsCleared,
+    ResultsPersisted, Trigger,
 };
 use palimpsest_core::ids::{CallKey, Ordinal};
-use palimpsest_core::levels::results::{Stored, reference};
+use palimpsest_core::levels::results::{StoredResult, reference};
 use palimpsest_core::session::{CachePin, Session};
 use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
 use serde::Serialize;
 
 use super::FieldError;
-use super::appended::call_ref;
+use super::append_result::call_ref;
 use super::cache_ledger;
 use super::compaction;
 use super::spans;
@@ -36,7 +36,7 @@ pub fn reference_to(session: &Session, file: &str) -> String {
 }
 
 /// A result that was stored.
-pub fn persisted_result(session: &Session, stored: &Stored) -> v1::PersistedResult {
+pub fn persisted_result(session: &Session, stored: &StoredResult) -> v1::PersistedResult {
     let call = session.calls().get(stored.call);
     v1::PersistedResult {
         call: Some(call_ref(session, stored.call)),
@@ -102,7 +102,7 @@ pub(super) fn edits_issued(event: &CacheEditsIssued, session: &Session) -> v1::R
 }
 
 /// Undo.
-pub fn restored(event: &Restored, session: &Session) -> v1::ContextRestored {
+pub fn restored(event: &ContextRestored, session: &Session) -> v1::ContextRestored {
     let undone = event.undone.iter().rev();
     let known = undone.filter_map(|revision| session.view_change(*revision));
     v1::ContextRestored {
@@ -116,19 +116,19 @@ pub fn restored(event: &Restored, session: &Session) -> v1::ContextRestored {
 pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
     let (trigger, before, freed) = match event {
         Event::ContentSnipped(event) => (
-            trigger(event.asked),
+            trigger(event.trigger),
             event.before_tokens,
             event.freed_tokens,
         ),
         Event::ResultsCleared(event) => {
-            let trigger = match (event.asked, event.mode) {
-                (Asked::Auto, ClearMode::Time) => v1::Trigger::Time,
-                (asked, _) => trigger(asked),
+            let trigger = match (event.trigger, event.mode) {
+                (Trigger::Auto, ClearMode::Time) => v1::Trigger::Time,
+                (other, _) => trigger(other),
             };
             (trigger, event.before_tokens, event.freed_tokens)
         }
         Event::SpansCollapsed(event) => (
-            trigger(event.asked),
+            trigger(event.trigger),
             event.before_tokens,
             event.freed_tokens,
         ),
@@ -136,7 +136,7 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
             let duration = std::time::Duration::from_millis(event.took_ms);
             return Some(v1::LevelEffect {
                 operation_id: event.key.to_string(),
-                trigger: trigger(event.asked).into(),
+                trigger: trigger(event.trigger).into(),
                 before_tokens: tokens32(event.before_tokens),
                 after_tokens: tokens32(event.after_tokens),
                 freed_tokens: tokens32(event.before_tokens.saturating_sub(event.after_tokens)),
@@ -146,7 +146,7 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
         Event::CompactionStarted(event) => {
             return Some(v1::LevelEffect {
                 operation_id: event.key.to_string(),
-                trigger: trigger(event.asked).into(),
+                trigger: trigger(event.trigger).into(),
                 before_tokens: tokens32(event.before_tokens),
                 ..v1::LevelEffect::default()
             });
@@ -155,7 +155,7 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
             let duration = std::time::Duration::from_millis(event.took_ms);
             return Some(v1::LevelEffect {
                 operation_id: event.key.to_string(),
-                trigger: trigger(event.asked).into(),
+                trigger: trigger(event.trigger).into(),
                 duration: duration.try_into().ok(),
                 ..v1::LevelEffect::default()
             });
@@ -172,12 +172,12 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
         }
         Event::ResultsPersisted(event) => {
             let saved =
-                |stored: &Stored| u64::from(stored.tokens.saturating_sub(stored.text_tokens));
+                |stored: &StoredResult| u64::from(stored.tokens.saturating_sub(stored.text_tokens));
             let new = event.results.iter().filter(|stored| !stored.only_file);
             let freed: u64 = new.map(saved).sum();
             (v1::Trigger::Auto, event.before_tokens, freed)
         }
-        Event::Restored(event) => {
+        Event::ContextRestored(event) => {
             let after = event.after_tokens;
             return Some(v1::LevelEffect {
                 trigger: v1::Trigger::Manual.into(),
@@ -258,24 +258,24 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::L
 }
 
 /// Why a level did nothing.
-pub const fn skip_reason(skip: Skip) -> v1::SkipReason {
+pub const fn skip_reason(skip: SkipReason) -> v1::SkipReason {
     match skip {
-        Skip::Disabled => v1::SkipReason::Disabled,
-        Skip::UnderThreshold => v1::SkipReason::UnderThreshold,
-        Skip::NothingEligible => v1::SkipReason::NothingEligible,
-        Skip::TooLittleGain => v1::SkipReason::TooLittleGain,
-        Skip::TooLittleInput => v1::SkipReason::TooLittleInput,
-        Skip::AlreadyRunning => v1::SkipReason::AlreadyRunning,
-        Skip::Paused => v1::SkipReason::PausedAfterFailures,
-        Skip::Irreducible => v1::SkipReason::Irreducible,
-        Skip::Held => v1::SkipReason::HeldAfterRestore,
-        Skip::CollapseEnabled => v1::SkipReason::CollapseEnabled,
-        Skip::Vetoed => v1::SkipReason::HeldAfterVeto,
+        SkipReason::Disabled => v1::SkipReason::Disabled,
+        SkipReason::UnderThreshold => v1::SkipReason::UnderThreshold,
+        SkipReason::NothingEligible => v1::SkipReason::NothingEligible,
+        SkipReason::TooLittleGain => v1::SkipReason::TooLittleGain,
+        SkipReason::TooLittleInput => v1::SkipReason::TooLittleInput,
+        SkipReason::AlreadyRunning => v1::SkipReason::AlreadyRunning,
+        SkipReason::PausedAfterFailures => v1::SkipReason::PausedAfterFailures,
+        SkipReason::Irreducible => v1::SkipReason::Irreducible,
+        SkipReason::HeldAfterRestore => v1::SkipReason::HeldAfterRestore,
+        SkipReason::CollapseEnabled => v1::SkipReason::CollapseEnabled,
+        SkipReason::HeldAfterVeto => v1::SkipReason::HeldAfterVeto,
     }
 }
 
 /// A level that did nothing.
-pub fn skipped(level: v1::Level, skip: Skip) -> v1::LevelReport {
+pub fn skipped(level: v1::Level, skip: SkipReason) -> v1::LevelReport {
     v1::LevelReport {
         level: level.into(),
         action: v1::LevelAction::Skipped.into(),
@@ -285,36 +285,36 @@ pub fn skipped(level: v1::Level, skip: Skip) -> v1::LevelReport {
 }
 
 /// Why a turn, a message or a block was not snipped.
-pub const fn refused(refused: SnipRefused, is_turn: bool) -> v1::ErrorReason {
+pub const fn refused(refused: SnipRejection, is_turn: bool) -> v1::ErrorReason {
     match (refused, is_turn) {
-        (SnipRefused::NotFound, true) => v1::ErrorReason::TurnNotFound,
-        (SnipRefused::NotFound, false) => v1::ErrorReason::MessageNotFound,
-        (SnipRefused::AlreadySnipped, true) => v1::ErrorReason::TurnAlreadySnipped,
-        (SnipRefused::NotVisible(_), true) => v1::ErrorReason::TurnNotVisible,
-        (SnipRefused::AlreadySnipped | SnipRefused::NotVisible(_), false) => {
+        (SnipRejection::NotFound, true) => v1::ErrorReason::TurnNotFound,
+        (SnipRejection::NotFound, false) => v1::ErrorReason::MessageNotFound,
+        (SnipRejection::AlreadySnipped, true) => v1::ErrorReason::TurnAlreadySnipped,
+        (SnipRejection::NotVisible(_), true) => v1::ErrorReason::TurnNotVisible,
+        (SnipRejection::AlreadySnipped | SnipRejection::NotVisible(_), false) => {
             v1::ErrorReason::MessageNotVisible
         }
-        (SnipRefused::IsCurrent, _) => v1::ErrorReason::TurnIsCurrent,
-        (SnipRefused::Pinned, _) => v1::ErrorReason::Pinned,
+        (SnipRejection::IsCurrent, _) => v1::ErrorReason::TurnIsCurrent,
+        (SnipRejection::Pinned, _) => v1::ErrorReason::Pinned,
     }
 }
 
-pub(super) const fn trigger(asked: Asked) -> v1::Trigger {
+pub(super) const fn trigger(asked: Trigger) -> v1::Trigger {
     match asked {
-        Asked::Auto => v1::Trigger::Auto,
-        Asked::Manual => v1::Trigger::Manual,
-        Asked::Model => v1::Trigger::Model,
-        Asked::Provider => v1::Trigger::PromptTooLong,
+        Trigger::Auto => v1::Trigger::Auto,
+        Trigger::Manual => v1::Trigger::Manual,
+        Trigger::Model => v1::Trigger::Model,
+        Trigger::PromptTooLong => v1::Trigger::PromptTooLong,
     }
 }
 
 /// Who had asked for what a caller says was started by something.
-pub fn asked(trigger: i32, field: &str) -> Result<Asked, FieldError> {
+pub fn trigger_from_proto(trigger: i32, field: &str) -> Result<Trigger, FieldError> {
     match v1::Trigger::try_from(trigger) {
-        Ok(v1::Trigger::Unspecified | v1::Trigger::Auto) => Ok(Asked::Auto),
-        Ok(v1::Trigger::Manual) => Ok(Asked::Manual),
-        Ok(v1::Trigger::Model) => Ok(Asked::Model),
-        Ok(v1::Trigger::PromptTooLong) => Ok(Asked::Provider),
+        Ok(v1::Trigger::Unspecified | v1::Trigger::Auto) => Ok(Trigger::Auto),
+        Ok(v1::Trigger::Manual) => Ok(Trigger::Manual),
+        Ok(v1::Trigger::Model) => Ok(Trigger::Model),
+        Ok(v1::Trigger::PromptTooLong) => Ok(Trigger::PromptTooLong),
         Ok(v1::Trigger::Time) => Err(FieldError::invalid(
             field,
             "must not be TIME: a summary is never made because of that",

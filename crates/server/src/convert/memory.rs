@@ -1,10 +1,10 @@
 //! The running summary, in the contract's words.
 
 use palimpsest_core::command::{memory_runs, memory_update_due, wants_memory};
-use palimpsest_core::event::{MemoryFailed, MemoryStarted, MemoryUpdated};
+use palimpsest_core::event::{MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
 use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
 use palimpsest_core::memory::{MemoryText, SectionKind};
-use palimpsest_core::session::{Author, Behind, Failure, Session, Version};
+use palimpsest_core::session::{Author, MemoryFailure, MemoryLag, MemoryVersion, Session};
 use palimpsest_core::tokens::estimate_text;
 use palimpsest_proto::context::v1;
 use palimpsest_store::blobs::summary_path;
@@ -22,7 +22,7 @@ pub(super) const fn source(author: Author) -> v1::MemorySource {
     }
 }
 
-pub(super) const fn started(event: MemoryStarted) -> v1::MemoryUpdateStarted {
+pub(super) const fn started(event: MemoryUpdateStarted) -> v1::MemoryUpdateStarted {
     v1::MemoryUpdateStarted {
         version: event.number,
     }
@@ -38,7 +38,7 @@ pub(super) fn updated(event: &MemoryUpdated, session: &Session) -> v1::MemoryUpd
     }
 }
 
-pub(super) fn failed(event: &MemoryFailed, at: Timestamp) -> v1::MemoryUpdateFailed {
+pub(super) fn failed(event: &MemoryUpdateFailed, at: Timestamp) -> v1::MemoryUpdateFailed {
     v1::MemoryUpdateFailed {
         failure: Some(v1::MemoryFailure {
             time: Some(export_timestamp(at)),
@@ -72,21 +72,21 @@ const fn section(kind: SectionKind) -> v1::MemorySectionKind {
     reason = "each is a fact of its own, and any may hold together"
 )]
 pub struct MemoryView {
-    version: Option<Version>,
+    version: Option<MemoryVersion>,
     run_start: Option<Timestamp>,
-    last_failure: Option<Failure>,
+    last_failure: Option<MemoryFailure>,
     has_failed: bool,
     is_wanted: bool,
     is_due: bool,
     is_stale: bool,
-    behind: Behind,
+    behind: MemoryLag,
     covers: String,
 }
 
 impl MemoryView {
     /// Looks at a session.
     pub fn of(session: &Session, now: Timestamp) -> Self {
-        let notes = session.notes();
+        let notes = session.memory();
         let covers = notes.version.as_ref().and_then(|it| it.covers);
         let behind = session.memory_behind();
         Self {
@@ -97,7 +97,7 @@ impl MemoryView {
             is_wanted: wants_memory(session),
             is_due: memory_update_due(session, now).is_some(),
             is_stale: session.memory_is_stale(),
-            behind: Behind {
+            behind: MemoryLag {
                 tokens: session.ledger().calibration.apply(behind.tokens),
                 ..behind
             },

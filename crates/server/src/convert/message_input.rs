@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
-use palimpsest_core::message::{Kind, Message, Origin, Role};
+use palimpsest_core::message::{Message, MessageKind, MessageOrigin, Role};
 use palimpsest_core::session::Calls;
 use palimpsest_core::view::{Provider, WireBlock};
 use palimpsest_core::{codec, ids::Ordinal};
@@ -17,19 +17,19 @@ use super::transcript::{json_messages, metadata, original};
 pub fn message_input(message: &Message) -> (v1::MessageInput, bool) {
     let typed = Content::Message(original(Ordinal::new(0), message, &Calls::default()));
     let own = match message.origin {
-        Origin::Typed => None,
-        Origin::Anthropic => {
+        MessageOrigin::Typed => None,
+        MessageOrigin::Anthropic => {
             let json = anthropic(message);
             Some(payload(v1::Format::AnthropicMessages, json))
         }
-        Origin::OpenAi => openai(message),
+        MessageOrigin::OpenAi => openai(message),
     };
     // `developer` is a role of one provider's alone.
     let own = own.or_else(|| (message.role == Role::Developer).then(|| openai(message))?);
     let metadata = v1::MessageMetadata {
         kind: match message.kind {
-            Kind::Attachment => v1::MessageKind::Attachment,
-            Kind::Hook => v1::MessageKind::Hook,
+            MessageKind::Attachment => v1::MessageKind::Attachment,
+            MessageKind::Hook => v1::MessageKind::Hook,
             _ => v1::MessageKind::Ordinary,
         }
         .into(),
@@ -109,7 +109,7 @@ fn anthropic(message: &Message) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use palimpsest_core::event::Event;
-    use palimpsest_core::histories::{World, operation};
+    use palimpsest_core::histories::{SessionHarness, operation};
     use palimpsest_core::ids::MessageId;
     use proptest::prelude::*;
 
@@ -149,14 +149,14 @@ mod tests {
             r#"{"role":"tool","tool_call_id":"c","content":"done"}"#,
         ));
         let mut attachment = read(Provider::Anthropic, r#"{"role":"user","content":"a file"}"#);
-        (attachment.kind, attachment.machine_generated) = (Kind::Attachment, true);
+        (attachment.kind, attachment.machine_generated) = (MessageKind::Attachment, true);
         check(&attachment);
     }
 
     #[test]
     fn what_cannot_be_said_is_not_called_the_same() {
         let mut message = read(Provider::Anthropic, r#"{"role":"user","content":"q"}"#);
-        message.kind = Kind::Summary;
+        message.kind = MessageKind::Summary;
         assert!(!message_input(&message).1);
     }
 
@@ -165,7 +165,7 @@ mod tests {
         fn any_message_of_a_history_is_read_again(
             operations in prop::collection::vec(operation(), 1..12),
         ) {
-            let mut world = World::new();
+            let mut world = SessionHarness::new();
             for operation in &operations {
                 world.step(operation);
             }

@@ -4,13 +4,13 @@ use palimpsest_core::codec;
 use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::message::{Block, Kind, Message, Usage};
+use palimpsest_core::message::{Block, Message, MessageKind, Usage};
 use palimpsest_proto::context::v1;
 use prost::Message as _;
 use v1::message_input::Content;
 
 use super::scalars::{message_id, optional_timestamp, payload_format, role, unknown};
-use super::{FieldError, Problem, Under, blocks_in};
+use super::{FieldError, FieldProblem, Under, blocks_in};
 
 /// What a provider's message has beside its unknown fields.
 const KNOWN: [&str; 9] = [
@@ -70,7 +70,8 @@ fn input(
         "" => None,
         id => Some(message_id(id, "id")?),
     };
-    let metadata = Metadata::read(input.metadata.unwrap_or_default(), limits).under("metadata")?;
+    let metadata =
+        InputMetadata::read(input.metadata.unwrap_or_default(), limits).under("metadata")?;
     let mut messages = match input.content {
         None => return Err(FieldError::missing("content")),
         Some(Content::Message(typed)) => {
@@ -144,7 +145,7 @@ fn payload(
     check_bytes(json.len(), limit).under("json")?;
     let messages = codec::read(provider, json, next_id).map_err(|error| {
         let (path, error) = (error.path, error.error);
-        FieldError::new("json", Problem::Payload { path, error })
+        FieldError::new("json", FieldProblem::Payload { path, error })
     })?;
     for message in &messages {
         check_block_count(message.blocks.len(), limits, "json")?;
@@ -179,7 +180,10 @@ fn check_bytes(actual: usize, limit: usize) -> Result<(), FieldError> {
     if actual <= limit {
         return Ok(());
     }
-    Err(FieldError::new("", Problem::TooLarge { limit, actual }))
+    Err(FieldError::new(
+        "",
+        FieldProblem::TooLarge { limit, actual },
+    ))
 }
 
 /// Checks the names that a block holds; says which field of the typed block is wrong.
@@ -208,19 +212,19 @@ fn check_name(name: &str, limits: &Limits) -> Result<(), FieldError> {
 }
 
 /// What a caller says about a message beside its content.
-struct Metadata {
+struct InputMetadata {
     parent: Option<MessageId>,
     at: Option<Timestamp>,
     provider_message_id: Option<Box<str>>,
     model: Option<Box<str>>,
     usage: Option<Usage>,
-    kind: Kind,
+    kind: MessageKind,
     machine_generated: bool,
     transcript_only: bool,
     attributes: Attributes,
 }
 
-impl Metadata {
+impl InputMetadata {
     fn read(metadata: v1::MessageMetadata, limits: &Limits) -> Result<Self, FieldError> {
         let name = |text: String, field: &str| {
             check_name(&text, limits).under(field)?;
@@ -271,11 +275,11 @@ pub fn usage(usage: v1::Usage) -> Usage {
     }
 }
 
-fn kind(kind: i32) -> Result<Kind, FieldError> {
+fn kind(kind: i32) -> Result<MessageKind, FieldError> {
     match v1::MessageKind::try_from(kind) {
-        Ok(v1::MessageKind::Unspecified | v1::MessageKind::Ordinary) => Ok(Kind::Ordinary),
-        Ok(v1::MessageKind::Attachment) => Ok(Kind::Attachment),
-        Ok(v1::MessageKind::Hook) => Ok(Kind::Hook),
+        Ok(v1::MessageKind::Unspecified | v1::MessageKind::Ordinary) => Ok(MessageKind::Ordinary),
+        Ok(v1::MessageKind::Attachment) => Ok(MessageKind::Attachment),
+        Ok(v1::MessageKind::Hook) => Ok(MessageKind::Hook),
         Ok(v1::MessageKind::Summary | v1::MessageKind::Boundary | v1::MessageKind::Synthetic) => {
             Err(FieldError::invalid(
                 "kind",

@@ -3,7 +3,7 @@
 //! Inward, everything is checked once and a refusal names the field's path; outward, nothing can
 //! fail. Not here: what a refusal's status is, and which session a request reaches.
 
-mod appended;
+mod append_result;
 mod blocks_in;
 mod blocks_out;
 mod breakpoints;
@@ -18,16 +18,16 @@ mod levels;
 mod memory;
 mod message_input;
 mod messages_in;
-mod offers;
 mod page;
 mod pattern;
+mod persist_decisions;
 mod policy;
 mod recovery;
 mod repairs;
 mod scalars;
 mod session_in;
+mod session_list;
 mod session_out;
-mod sessions_listed;
 mod spans;
 mod target;
 #[cfg(test)]
@@ -36,45 +36,45 @@ mod tokens;
 mod transcript;
 mod working;
 
-pub use appended::{
+pub use append_result::{
     append_result, call_ref, keyed_call, not_sendable, open_calls, tool_call, warnings,
 };
 pub use blocks_out::view_message;
-pub use breakpoints::{AskedBreakpoints, asked_breakpoints, cache_breakpoints};
+pub use breakpoints::{BreakpointOptions, asked_breakpoints, cache_breakpoints};
 pub use budget_warnings::{CompactionResult, budget_warnings};
 pub use cache_ledger::cache_ledger;
 pub use compaction::{compaction, running_compaction, turns, why_failed};
-pub use digest::{Canonical, body_digest, request_stamp};
+pub use digest::{CanonicalRequest, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use filter::{Filter, message_filter, messages_of_span};
-pub use hooks::{Wishes, hook_attributes, hook_kind, hook_messages, pre_compact, wishes};
+pub use hooks::{PreCompactResult, hook_attributes, hook_kind, hook_messages, pre_compact, wishes};
 pub use levels::{
-    asked, cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to,
-    refused, restored, skip_reason, skipped, snipped, stage,
+    cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to, refused,
+    restored, skip_reason, skipped, snipped, stage, trigger_from_proto,
 };
 pub use memory::MemoryView;
 pub use message_input::message_input;
 pub use messages_in::{InputMessage, messages, usage};
-pub use offers::{
-    ResultForm, call_name, offered_call, offered_content, persist_response, result_rule,
+pub use page::{InvalidPageToken, PageCursor, page_size, page_token, page_token_text};
+pub use pattern::{PatternError, search_pattern, text_pattern};
+pub use persist_decisions::{
+    ResultForm, call_name, call_ref_of, offered_result_content, persist_response, result_rule,
     stored_content,
 };
-pub use page::{BadPageToken, Cursor, page_size, page_token, page_token_text};
-pub use pattern::{PatternError, search_pattern, text_pattern};
 pub use policy::{PolicyChange, bad_overrides, changed_paths, in_overrides, overlay, policy};
 pub use recovery::{model_tool, recovery_report, returned};
 pub use repairs::{repair_warnings, repairs};
 pub use scalars::{
-    Form, call_key, duration_up_to, export_kind, export_role, export_timestamp, form, message_id,
-    optional_timestamp, payload_format, project, session_key, timestamp,
+    MessageForm, call_key, duration_up_to, export_kind, export_role, export_timestamp, form,
+    message_id, optional_timestamp, payload_format, project, session_key, timestamp,
 };
 pub use session_in::{ChangedSession, NewSession, create, update};
-pub use session_out::{Listed, listed_session, session, session_state};
-pub use sessions_listed::{SessionFilter, session_filter};
+pub use session_list::{SessionFilter, session_filter};
+pub use session_out::{SessionListEntry, listed_session, session, session_state};
 pub use target::{PrefixTokens, PromptPrefix, export_target, prompt_prefix, target};
 pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{
-    BlockStatuses, Content, json_messages, original_blocks, transcript_message, visibility,
+    BlockStatuses, ContentForm, json_messages, original_blocks, transcript_message, visibility,
 };
 pub use working::{working_change, working_state};
 
@@ -88,12 +88,12 @@ pub struct FieldError {
     /// The path of the field, such as `messages[3].metadata.parent_id`.
     pub path: String,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: FieldProblem,
 }
 
 /// What is wrong with a field. None of these ever repeats content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Problem {
+pub enum FieldProblem {
     /// It must be there and is not.
     Missing,
     /// It is there and wrong; completes a sentence that begins with the path.
@@ -117,15 +117,15 @@ pub enum Problem {
 impl FieldError {
     /// A field that must be there and is not.
     pub fn missing(path: impl Into<String>) -> Self {
-        Self::new(path, Problem::Missing)
+        Self::new(path, FieldProblem::Missing)
     }
 
     /// A field that is wrong; `what` completes a sentence that begins with the path.
     pub fn invalid(path: impl Into<String>, what: impl Into<String>) -> Self {
-        Self::new(path, Problem::Invalid(what.into()))
+        Self::new(path, FieldProblem::Invalid(what.into()))
     }
 
-    fn new(path: impl Into<String>, problem: Problem) -> Self {
+    fn new(path: impl Into<String>, problem: FieldProblem) -> Self {
         Self {
             path: path.into(),
             problem,
@@ -148,14 +148,16 @@ impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = &self.path;
         match &self.problem {
-            Problem::Missing => write!(f, "{path} must be set"),
-            Problem::Invalid(what) => write!(f, "{path} {what}"),
-            Problem::TooLarge { limit, actual } => write!(
+            FieldProblem::Missing => write!(f, "{path} must be set"),
+            FieldProblem::Invalid(what) => write!(f, "{path} {what}"),
+            FieldProblem::TooLarge { limit, actual } => write!(
                 f,
                 "{path} has {actual} bytes, and the limit is {limit} bytes"
             ),
-            Problem::Payload { path: at, error } if at.is_empty() => write!(f, "{path} {error}"),
-            Problem::Payload { path: at, error } => write!(f, "{path}: {at} {error}"),
+            FieldProblem::Payload { path: at, error } if at.is_empty() => {
+                write!(f, "{path} {error}")
+            }
+            FieldProblem::Payload { path: at, error } => write!(f, "{path}: {at} {error}"),
         }
     }
 }
@@ -191,7 +193,10 @@ pub fn at_most(entries: usize, limit: usize, field: &str) -> Result<(), FieldErr
 fn short<'a>(text: &'a str, limit: usize, field: &str) -> Result<&'a str, FieldError> {
     if text.len() > limit {
         let actual = text.len();
-        return Err(FieldError::new(field, Problem::TooLarge { limit, actual }));
+        return Err(FieldError::new(
+            field,
+            FieldProblem::TooLarge { limit, actual },
+        ));
     }
     Ok(text)
 }

@@ -13,7 +13,7 @@ const HEAD: usize = 1 + 16 + 1;
 
 /// Where the next page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cursor {
+pub enum PageCursor {
     /// A place in a numbered list.
     Number(u64),
     /// A place in a list that is ordered by a number and a name.
@@ -25,24 +25,24 @@ pub enum Cursor {
 /// A page token that is malformed, or of another request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("page_token is not a token of this request: every field but page_size must be as it was")]
-pub struct BadPageToken;
+pub struct InvalidPageToken;
 
 /// The token with which the next page is asked for. `request` is the digest of everything in the
 /// request that must stay as it is.
-pub fn page_token_text(cursor: &Cursor, request: Digest) -> String {
+pub fn page_token_text(cursor: &PageCursor, request: Digest) -> String {
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(request.as_bytes());
     match cursor {
-        Cursor::Number(number) => {
+        PageCursor::Number(number) => {
             bytes.push(0);
             bytes.extend_from_slice(&number.to_le_bytes());
         }
-        Cursor::Named(number, name) => {
+        PageCursor::Named(number, name) => {
             bytes.push(1);
             bytes.extend_from_slice(&number.to_le_bytes());
             bytes.extend_from_slice(name.as_bytes());
         }
-        Cursor::Within(position, number) => {
+        PageCursor::Within(position, number) => {
             bytes.push(2);
             let revision = position.revision.get();
             for number in [*number, position.incarnation, revision, position.token] {
@@ -54,36 +54,38 @@ pub fn page_token_text(cursor: &Cursor, request: Digest) -> String {
 }
 
 /// Reads a token; an empty one asks for the first page.
-pub fn page_token(token: &str, request: Digest) -> Result<Option<Cursor>, BadPageToken> {
+pub fn page_token(token: &str, request: Digest) -> Result<Option<PageCursor>, InvalidPageToken> {
     if token.is_empty() {
         return Ok(None);
     }
-    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| BadPageToken)?;
-    let (head, rest) = bytes.split_at_checked(HEAD).ok_or(BadPageToken)?;
-    let (number, name) = rest.split_first_chunk::<8>().ok_or(BadPageToken)?;
+    let bytes = URL_SAFE_NO_PAD
+        .decode(token)
+        .map_err(|_| InvalidPageToken)?;
+    let (head, rest) = bytes.split_at_checked(HEAD).ok_or(InvalidPageToken)?;
+    let (number, name) = rest.split_first_chunk::<8>().ok_or(InvalidPageToken)?;
     if head[0] != VERSION || head[1..17] != request.as_bytes()[..] {
-        return Err(BadPageToken);
+        return Err(InvalidPageToken);
     }
     match head[17] {
-        0 if name.is_empty() => Ok(Some(Cursor::Number(u64::from_le_bytes(*number)))),
+        0 if name.is_empty() => Ok(Some(PageCursor::Number(u64::from_le_bytes(*number)))),
         1 => {
-            let name = std::str::from_utf8(name).map_err(|_| BadPageToken)?;
+            let name = std::str::from_utf8(name).map_err(|_| InvalidPageToken)?;
             let number = i64::from_le_bytes(*number);
-            Ok(Some(Cursor::Named(number, name.to_owned())))
+            Ok(Some(PageCursor::Named(number, name.to_owned())))
         }
         2 => {
-            let (incarnation, rest) = name.split_first_chunk::<8>().ok_or(BadPageToken)?;
-            let (revision, rest) = rest.split_first_chunk::<8>().ok_or(BadPageToken)?;
-            let token: &[u8; 8] = rest.try_into().map_err(|_| BadPageToken)?;
+            let (incarnation, rest) = name.split_first_chunk::<8>().ok_or(InvalidPageToken)?;
+            let (revision, rest) = rest.split_first_chunk::<8>().ok_or(InvalidPageToken)?;
+            let token: &[u8; 8] = rest.try_into().map_err(|_| InvalidPageToken)?;
             let position = Position {
                 incarnation: u64::from_le_bytes(*incarnation),
                 revision: Revision::new(u64::from_le_bytes(*revision)),
                 token: u64::from_le_bytes(*token),
             };
             let number = u64::from_le_bytes(*number);
-            Ok(Some(Cursor::Within(position, number)))
+            Ok(Some(PageCursor::Within(position, number)))
         }
-        _ => Err(BadPageToken),
+        _ => Err(InvalidPageToken),
     }
 }
 
@@ -105,10 +107,10 @@ mod tests {
     fn a_token_holds_for_its_request_alone() {
         let (mine, other) = (Digest::of_bytes(b"a"), Digest::of_bytes(b"b"));
         for cursor in [
-            Cursor::Number(u64::MAX),
-            Cursor::Named(-5, "projects/p/sessions/ä".into()),
-            Cursor::Named(0, String::new()),
-            Cursor::Within(
+            PageCursor::Number(u64::MAX),
+            PageCursor::Named(-5, "projects/p/sessions/ä".into()),
+            PageCursor::Named(0, String::new()),
+            PageCursor::Within(
                 Position {
                     incarnation: 3,
                     revision: Revision::new(9),
@@ -119,12 +121,12 @@ mod tests {
         ] {
             let text = page_token_text(&cursor, mine);
             assert_eq!(page_token(&text, mine), Ok(Some(cursor)));
-            assert_eq!(page_token(&text, other), Err(BadPageToken));
-            assert_eq!(page_token(&text[1..], mine), Err(BadPageToken));
-            assert_eq!(page_token(&text[..24], mine), Err(BadPageToken));
+            assert_eq!(page_token(&text, other), Err(InvalidPageToken));
+            assert_eq!(page_token(&text[1..], mine), Err(InvalidPageToken));
+            assert_eq!(page_token(&text[..24], mine), Err(InvalidPageToken));
         }
         assert_eq!(page_token("", mine), Ok(None));
-        assert_eq!(page_token("!", mine), Err(BadPageToken));
+        assert_eq!(page_token("!", mine), Err(InvalidPageToken));
     }
 
     #[test]

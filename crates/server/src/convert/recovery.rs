@@ -2,12 +2,12 @@
 
 use palimpsest_core::event::ChangeKind;
 use palimpsest_core::ids::{Ordinal, Revision};
-use palimpsest_core::levels::recovery::{Departed, Handle, Messages, Recovery, What};
+use palimpsest_core::levels::recovery::{ContentRef, Departed, Messages, Recovery, RecoveryHandle};
 use palimpsest_core::policy::ModelTool;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1;
 
-use super::appended::call_ref;
+use super::append_result::call_ref;
 use super::cache_ledger::change_kind;
 use super::tokens32;
 
@@ -20,7 +20,8 @@ pub fn recovery_report(
     recovery: &Recovery<'_>,
     departed: &[Departed],
 ) -> v1::RecoveryReport {
-    let is_reachable = |departed: &&Departed| recovery.handle(departed.what) != Handle::None;
+    let is_reachable =
+        |departed: &&Departed| recovery.handle(departed.what) != RecoveryHandle::None;
     v1::RecoveryReport {
         items: items(session, recovery, departed),
         total_items: count(departed.len()),
@@ -68,10 +69,12 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
         change_kind(change.kind)
     });
     let (handle_kind, handle) = match recovery.handle(departed.what) {
-        Handle::None => (v1::RecoveryHandleKind::Unspecified, String::new()),
-        Handle::Reference(reference) => (v1::RecoveryHandleKind::Reference, reference),
-        Handle::CallId(id) => (v1::RecoveryHandleKind::CallId, id),
-        Handle::Placeholder(span) => (v1::RecoveryHandleKind::Placeholder, span.to_string()),
+        RecoveryHandle::None => (v1::RecoveryHandleKind::Unspecified, String::new()),
+        RecoveryHandle::Reference(reference) => (v1::RecoveryHandleKind::Reference, reference),
+        RecoveryHandle::CallId(id) => (v1::RecoveryHandleKind::CallId, id),
+        RecoveryHandle::Placeholder(span) => {
+            (v1::RecoveryHandleKind::Placeholder, span.to_string())
+        }
     };
     let tool_use = recovery
         .tool_call(departed.what)
@@ -94,7 +97,7 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
 }
 
 /// What it is, and where it stands in the transcript.
-fn what(session: &Session, recovery: &Recovery<'_>, what: What) -> v1::RemovedItem {
+fn what(session: &Session, recovery: &Recovery<'_>, what: ContentRef) -> v1::RemovedItem {
     let id = |message: Ordinal| {
         let entry = session.transcript().get(message);
         entry.map(|entry| entry.id.to_string()).unwrap_or_default()
@@ -114,18 +117,18 @@ fn what(session: &Session, recovery: &Recovery<'_>, what: What) -> v1::RemovedIt
         ..v1::RemovedItem::default()
     };
     match what {
-        What::Turn(turn, messages) => v1::RemovedItem {
+        ContentRef::Turn(turn, messages) => v1::RemovedItem {
             turn_id: session.turns().name(turn),
             ..row(v1::RemovedItemKind::Turn, messages)
         },
-        What::Messages(messages) if messages.count == 1 => {
+        ContentRef::Messages(messages) if messages.count == 1 => {
             row(v1::RemovedItemKind::Message, messages)
         }
-        What::Messages(messages) | What::Span(_, messages) => {
+        ContentRef::Messages(messages) | ContentRef::Span(_, messages) => {
             row(v1::RemovedItemKind::Span, messages)
         }
-        What::Block(message, block) => part(v1::RemovedItemKind::Block, (message, block)),
-        What::Result(call) => {
+        ContentRef::Block(message, block) => part(v1::RemovedItemKind::Block, (message, block)),
+        ContentRef::Result(call) => {
             let place = recovery.place(call);
             let of_place = place.map(|place| part(v1::RemovedItemKind::ToolResult, place));
             v1::RemovedItem {

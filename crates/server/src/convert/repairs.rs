@@ -6,7 +6,7 @@ use palimpsest_core::session::Session;
 use palimpsest_core::view::{Repair, RepairKind};
 use palimpsest_proto::context::v1;
 
-use super::appended::call_ref;
+use super::append_result::call_ref;
 
 /// The longest id of a mapping: what both providers take.
 const MAX_WIRE_ID_LEN: usize = 40;

@@ -1,7 +1,7 @@
 //! Names, ids, times and the small enums.
 
 use palimpsest_core::ids::{CallKey, MessageId, ProjectId, SessionKey, Timestamp};
-use palimpsest_core::message::{Kind, Role};
+use palimpsest_core::message::{MessageKind, Role};
 use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
 
@@ -12,7 +12,7 @@ const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799
 
 /// How messages come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Form {
+pub enum MessageForm {
     /// As a provider's JSON.
     #[default]
     Json,
@@ -112,10 +112,10 @@ pub(super) fn export_millis(millis: u64) -> prost_types::Duration {
 }
 
 /// How messages are to come back; JSON unless said otherwise.
-pub fn form(form: i32, field: &str) -> Result<Form, FieldError> {
+pub fn form(form: i32, field: &str) -> Result<MessageForm, FieldError> {
     match v1::MessageForm::try_from(form) {
-        Ok(v1::MessageForm::Unspecified | v1::MessageForm::Json) => Ok(Form::Json),
-        Ok(v1::MessageForm::Typed) => Ok(Form::Typed),
+        Ok(v1::MessageForm::Unspecified | v1::MessageForm::Json) => Ok(MessageForm::Json),
+        Ok(v1::MessageForm::Typed) => Ok(MessageForm::Typed),
         Err(_) => Err(unknown(field)),
     }
 }
@@ -159,14 +159,14 @@ pub const fn export_role(role: Role) -> v1::Role {
 }
 
 /// What a message is.
-pub const fn export_kind(kind: Kind) -> v1::MessageKind {
+pub const fn export_kind(kind: MessageKind) -> v1::MessageKind {
     match kind {
-        Kind::Ordinary => v1::MessageKind::Ordinary,
-        Kind::Summary => v1::MessageKind::Summary,
-        Kind::Boundary => v1::MessageKind::Boundary,
-        Kind::Attachment => v1::MessageKind::Attachment,
-        Kind::Hook => v1::MessageKind::Hook,
-        Kind::Synthetic => v1::MessageKind::Synthetic,
+        MessageKind::Ordinary => v1::MessageKind::Ordinary,
+        MessageKind::Summary => v1::MessageKind::Summary,
+        MessageKind::Boundary => v1::MessageKind::Boundary,
+        MessageKind::Attachment => v1::MessageKind::Attachment,
+        MessageKind::Hook => v1::MessageKind::Hook,
+        MessageKind::Synthetic => v1::MessageKind::Synthetic,
     }
 }
 
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn enums_take_no_unknown_number() {
-        assert_eq!(form(0, "form"), Ok(Form::Json));
-        assert_eq!(form(2, "form"), Ok(Form::Typed));
+        assert_eq!(form(0, "form"), Ok(MessageForm::Json));
+        assert_eq!(form(2, "form"), Ok(MessageForm::Typed));
         assert!(form(3, "form").is_err());
         assert_eq!(payload_format(0, "f"), Ok(None));
         assert_eq!(payload_format(2, "f"), Ok(Some(Provider::OpenAi)));

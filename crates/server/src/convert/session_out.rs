@@ -1,10 +1,10 @@
 //! Sessions on their way out.
 
 use palimpsest_core::ids::{Epoch, Revision, SessionKey};
-use palimpsest_core::session::{About, CallState, Session, Standing, WaitsFor};
+use palimpsest_core::session::{About, CallState, Session, Visibility, WaitsFor};
 use palimpsest_proto::context::v1;
 
-use super::appended::tool_call;
+use super::append_result::tool_call;
 use super::policy::policy;
 use super::scalars::export_timestamp;
 use super::target::export_target;
@@ -15,7 +15,7 @@ const MAX_OPEN_CALLS: usize = 100;
 
 /// What a list knows of a session without loading it.
 #[derive(Debug, Clone, Copy)]
-pub struct Listed<'a> {
+pub struct SessionListEntry<'a> {
     /// Its name.
     pub key: &'a SessionKey,
     /// What it is about.
@@ -33,7 +33,7 @@ pub struct Listed<'a> {
 }
 
 /// A session in a list.
-pub fn listed_session(listed: Listed<'_>) -> v1::Session {
+pub fn listed_session(listed: SessionListEntry<'_>) -> v1::Session {
     let about = listed.about;
     v1::Session {
         name: listed.key.to_string(),
@@ -80,7 +80,7 @@ pub fn session(session: &Session) -> v1::Session {
             .take(MAX_OPEN_CALLS)
             .map(|(key, _)| tool_call(session, key))
             .collect(),
-        ..listed_session(Listed {
+        ..listed_session(SessionListEntry {
             key: session.key(),
             about: session.about(),
             revision: session.revision(),
@@ -107,7 +107,7 @@ fn is_compacting(session: &Session) -> bool {
 fn counts(session: &Session) -> v1::SessionCounts {
     let transcript = session.transcript();
     let visible = transcript.entries();
-    let visible = visible.filter(|(_, entry)| entry.standing == Standing::Visible);
+    let visible = visible.filter(|(_, entry)| entry.standing == Visibility::Visible);
     v1::SessionCounts {
         messages: transcript.len() as u64,
         tool_calls: session.calls().iter().len() as u64,

@@ -88,15 +88,15 @@ impl PrefixTokens {
 /// What a request holds beside its messages, as its caller says it.
 #[derive(Debug)]
 pub struct PromptPrefix {
-    system: Part,
-    tools: Part,
+    system: PrefixPart,
+    tools: PrefixPart,
     /// Its size. A call is of one session, so it is counted once.
     counted: OnceLock<PrefixTokens>,
 }
 
 /// A part of it.
 #[derive(Debug)]
-enum Part {
+enum PrefixPart {
     /// Its size, which counts as it is.
     Tokens(u32),
     /// Itself. The JSON is counted as it stands, quoting and field names included, because those cost
@@ -114,7 +114,7 @@ impl PromptPrefix {
     }
 }
 
-impl Part {
+impl PrefixPart {
     fn tokens(&self, counter: Counter) -> u64 {
         match self {
             Self::Tokens(tokens) => (*tokens).into(),
@@ -159,19 +159,19 @@ fn part(
     expected: &'static str,
     is_expected: impl Fn(&str) -> bool,
     block: impl Fn(RawJson) -> Block,
-) -> Result<Part, FieldError> {
+) -> Result<PrefixPart, FieldError> {
     if let Some(tokens) = tokens {
-        return Ok(Part::Tokens(tokens));
+        return Ok(PrefixPart::Tokens(tokens));
     }
     if bytes.is_empty() {
-        return Ok(Part::Tokens(0));
+        return Ok(PrefixPart::Tokens(0));
     }
     let text = json::document(bytes).map_err(payload_error)?;
     let raw = RawJson::parse(&text).map_err(payload_error)?;
     if !is_expected(raw.as_str()) {
         return Err(payload_error(JsonError::Kind { expected }));
     }
-    Ok(Part::Json(block(raw)))
+    Ok(PrefixPart::Json(block(raw)))
 }
 
 #[cfg(test)]

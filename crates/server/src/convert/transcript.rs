@@ -6,24 +6,23 @@ use bytes::Bytes;
 use palimpsest_core::codec;
 use palimpsest_core::ids::{CallKey, Ordinal, Timestamp};
 use palimpsest_core::message::{
-    Block, Media, MediaKind, MediaSource, Message, Origin, Role, Usage,
+    Block, Media, MediaKind, MediaSource, Message, MessageOrigin, Role, Usage,
 };
-use palimpsest_core::session::{CallState, Calls, Entry, Session, Standing};
+use palimpsest_core::session::{CallState, Calls, Session, TranscriptEntry, Visibility};
 use palimpsest_core::view::{
-    DropReason, Form as PieceForm, MarkerReason, Provider, WireBlock, WireMessage, WireResult,
-    WireRole,
+    DropReason, MarkerReason, PieceForm, Provider, WireBlock, WireMessage, WireResult, WireRole,
 };
 use palimpsest_proto::context::v1;
 
-use super::appended::{tool_call, turn_id};
-use super::blocks_out::{self, Reader};
+use super::append_result::{tool_call, turn_id};
+use super::blocks_out::{self, BlockAudience};
 use super::levels::{reference_of, reference_to};
 use super::scalars::{export_kind, export_role, export_timestamp};
 use super::tokens32;
 
 /// How the content of a message comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub enum ContentForm {
     /// Typed.
     Typed,
     /// As a provider's JSON.
@@ -73,16 +72,16 @@ impl BlockStatuses {
 }
 
 /// Whether the model sees a message.
-pub const fn visibility(standing: Standing) -> v1::Visibility {
+pub const fn visibility(standing: Visibility) -> v1::Visibility {
     match standing {
-        Standing::Visible => v1::Visibility::Visible,
-        Standing::TranscriptOnly => v1::Visibility::TranscriptOnly,
-        Standing::Reemission(_) => v1::Visibility::ReEmission,
-        Standing::Rewound => v1::Visibility::Rewound,
-        Standing::Snipped => v1::Visibility::Snipped,
-        Standing::Collapsed => v1::Visibility::Collapsed,
-        Standing::Compacted => v1::Visibility::Compacted,
-        Standing::Withdrawn => v1::Visibility::Withdrawn,
+        Visibility::Visible => v1::Visibility::Visible,
+        Visibility::TranscriptOnly => v1::Visibility::TranscriptOnly,
+        Visibility::Reemission(_) => v1::Visibility::ReEmission,
+        Visibility::Rewound => v1::Visibility::Rewound,
+        Visibility::Snipped => v1::Visibility::Snipped,
+        Visibility::Collapsed => v1::Visibility::Collapsed,
+        Visibility::Compacted => v1::Visibility::Compacted,
+        Visibility::Withdrawn => v1::Visibility::Withdrawn,
     }
 }
 
@@ -90,15 +89,15 @@ pub const fn visibility(standing: Standing) -> v1::Visibility {
 /// hold; `arrived` is when it was appended.
 pub fn transcript_message(
     session: &Session,
-    (ordinal, entry): (Ordinal, &Entry),
+    (ordinal, entry): (Ordinal, &TranscriptEntry),
     message: &Message,
     arrived: Timestamp,
-    content: Content,
+    content: ContentForm,
     statuses: &BlockStatuses,
 ) -> v1::TranscriptMessage {
     let calls = session.calls();
     let statuses = match entry.standing {
-        Standing::Visible => statuses.0.get(&ordinal).cloned().unwrap_or_default(),
+        Visibility::Visible => statuses.0.get(&ordinal).cloned().unwrap_or_default(),
         _ => Vec::new(),
     };
     v1::TranscriptMessage {
@@ -106,12 +105,12 @@ pub fn transcript_message(
         ordinal: u64::from(ordinal.get()) + 1,
         revision: entry.revision.get(),
         message: match content {
-            Content::Typed => Some(original(ordinal, message, calls)),
-            Content::Json(_) | Content::Omitted => None,
+            ContentForm::Typed => Some(original(ordinal, message, calls)),
+            ContentForm::Json(_) | ContentForm::Omitted => None,
         },
         messages_json: match content {
-            Content::Json(provider) => json_messages(message, provider),
-            Content::Typed | Content::Omitted => Vec::new(),
+            ContentForm::Json(provider) => json_messages(message, provider),
+            ContentForm::Typed | ContentForm::Omitted => Vec::new(),
         },
         metadata: Some(metadata(message, arrived)),
         visibility: visibility(entry.standing).into(),
@@ -138,7 +137,7 @@ pub(super) fn original(ordinal: Ordinal, message: &Message, calls: &Calls) -> v1
                 Block::ToolResult(result) => answered(ordinal, index, &result.tool_use_id, calls),
                 _ => None,
             };
-            blocks_out::block(&WireBlock::plain(block), key, Reader::Transcript)
+            blocks_out::block(&WireBlock::plain(block), key, BlockAudience::Transcript)
         })
         .collect();
     v1::Message {
@@ -223,9 +222,9 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
         Role::Developer => WireRole::Developer,
     };
     let foreign = match message.origin {
-        Origin::Typed => false,
-        Origin::Anthropic => !provider.is_anthropic(),
-        Origin::OpenAi => provider != Provider::OpenAi,
+        MessageOrigin::Typed => false,
+        MessageOrigin::Anthropic => !provider.is_anthropic(),
+        MessageOrigin::OpenAi => provider != Provider::OpenAi,
     };
     let open = |role| WireMessage {
         role,

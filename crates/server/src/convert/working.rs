@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use palimpsest_core::event::WorkingStateUpdated;
 use palimpsest_core::ids::{Ordinal, Timestamp};
-use palimpsest_core::levels::attachments::{Attached, AttachmentKind, Rebuilt};
+use palimpsest_core::levels::attachments::{AttachmentKind, AttachmentRecord, ReconstructedFile};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
 use palimpsest_core::working::{
     Capability, FileState, Note, NoteKind, PermissionLevel, PermissionRule, Permissions, Pin,
-    PinTarget, Plan, PlanMode, Removal, Skill, StateChange, Task, TaskStatus, WorkingState,
+    PinTarget, Plan, PlanMode, Skill, StateChange, Task, TaskStatus, WorkingState,
+    WorkingStateRemoval,
 };
 use palimpsest_proto::context::v1;
 use sha2::{Digest as _, Sha256};
@@ -28,7 +29,7 @@ pub fn working_change(
     now: Timestamp,
     limits: &Limits,
 ) -> Result<StateChange, FieldError> {
-    let reader = Reader { now, limits };
+    let reader = WorkingStateReader { now, limits };
     Ok(StateChange {
         remove: removal(remove.unwrap_or_default()),
         set: reader.state(set.unwrap_or_default()).under("set")?,
@@ -39,8 +40,8 @@ fn boxed(texts: Vec<String>) -> Vec<Box<str>> {
     texts.into_iter().map(String::into_boxed_str).collect()
 }
 
-fn removal(remove: v1::WorkingStateRemoval) -> Removal {
-    Removal {
+fn removal(remove: v1::WorkingStateRemoval) -> WorkingStateRemoval {
+    WorkingStateRemoval {
         files: boxed(remove.file_paths),
         instruction_files: boxed(remove.instruction_file_paths),
         plan: remove.plan,
@@ -57,7 +58,7 @@ fn removal(remove: v1::WorkingStateRemoval) -> Removal {
 }
 
 /// Reads entries.
-struct Reader<'a> {
+struct WorkingStateReader<'a> {
     now: Timestamp,
     limits: &'a Limits,
 }
@@ -82,7 +83,7 @@ fn key(text: &str, field: &str, limit: usize) -> Result<Box<str>, FieldError> {
     Ok(text.into())
 }
 
-impl Reader<'_> {
+impl WorkingStateReader<'_> {
     fn state(&self, state: v1::WorkingState) -> Result<WorkingState, FieldError> {
         let capability = |capability| self.capability(capability);
         let plan = state.plan.as_ref().map(plan).transpose();
@@ -236,7 +237,7 @@ fn permissions(permissions: v1::Permissions) -> Result<Permissions, FieldError> 
 
 /// The working state as it is now, less the contents of files. `rebuilt` is what the session knows of
 /// files.
-pub fn working_state(state: &WorkingState, rebuilt: &[Rebuilt]) -> v1::WorkingState {
+pub fn working_state(state: &WorkingState, rebuilt: &[ReconstructedFile]) -> v1::WorkingState {
     let file = |file: &FileState| out_file(file, rebuilt);
     let capability = |capability: &Capability| v1::Capability {
         name: capability.name.to_string(),
@@ -298,7 +299,7 @@ pub fn working_state(state: &WorkingState, rebuilt: &[Rebuilt]) -> v1::WorkingSt
     }
 }
 
-fn out_file(file: &FileState, rebuilt: &[Rebuilt]) -> v1::FileState {
+fn out_file(file: &FileState, rebuilt: &[ReconstructedFile]) -> v1::FileState {
     let known = rebuilt.iter().find(|known| known.path == file.path);
     let content = known.and_then(|known| known.content.as_deref());
     let content = content.or(file.content.as_deref());
@@ -371,7 +372,7 @@ pub(super) fn updated(event: &WorkingStateUpdated) -> Option<v1::WorkingStateUpd
 }
 
 /// What a compaction attached, or could not.
-pub(super) fn attachment(attached: &Attached, session: &Session) -> v1::Attachment {
+pub(super) fn attachment(attached: &AttachmentRecord, session: &Session) -> v1::Attachment {
     v1::Attachment {
         kind: attachment_kind(attached.kind).into(),
         name: attached.name.to_string(),

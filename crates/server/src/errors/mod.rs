@@ -15,17 +15,17 @@ use std::error::Error;
 use std::time::Duration;
 
 use palimpsest_core::codec::CodecError;
-use palimpsest_core::command::{Conflict, Rejection, SnipRefused, SnipTarget};
+use palimpsest_core::command::{Conflict, Rejection, SnipRejection, SnipTarget};
 use palimpsest_core::ids::{CallKey, CompactionKey, MessageId, ProjectId, Revision, SessionKey};
 use palimpsest_core::json::JsonError;
 use palimpsest_core::message::Digest;
-use palimpsest_engine::quotas::Exceeded;
+use palimpsest_engine::quotas::QuotaExceeded;
 use palimpsest_proto::context::v1::{
     CompactionFailureReason, ErrorReason, SkipReason, TokenReport, ToolCall, Visibility,
 };
 
-use crate::access::{Refused, Right};
-use crate::convert::{self, BadPageToken, FieldError, PatternError, Problem};
+use crate::access::{AuthError, Right};
+use crate::convert::{self, FieldError, FieldProblem, InvalidPageToken, PatternError};
 
 /// Any error, for the log.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -115,7 +115,7 @@ pub enum ServiceError {
         key: CompactionKey,
     },
     /// What a compaction summarised was changed meanwhile.
-    CompactionRangeChanged {
+    RangeChanged {
         /// Which.
         key: CompactionKey,
         /// The session's revision.
@@ -261,7 +261,7 @@ pub enum ServiceError {
         model: String,
     },
     /// Too many stored results wait for their messages.
-    TooManyOffers {
+    TooManyPendingResults {
         /// How many may wait.
         limit: usize,
     },
@@ -315,7 +315,7 @@ pub enum ServiceError {
     /// The caller has not said who they are, or not so that it is taken.
     Unauthenticated {
         /// Why.
-        why: Refused,
+        why: AuthError,
     },
     /// The caller may see the project, and not do this there.
     PermissionDenied {
@@ -335,7 +335,7 @@ pub enum ServiceError {
         retry_after: Duration,
     },
     /// A quota is used up.
-    QuotaExceeded(Exceeded),
+    QuotaExceeded(QuotaExceeded),
     /// The call took longer than its deadline, or than the server allows.
     DeadlineExceeded,
     /// The store cannot read or write now.
@@ -430,14 +430,14 @@ impl From<FieldError> for ServiceError {
     fn from(error: FieldError) -> Self {
         let field = error.path;
         match error.problem {
-            Problem::Missing => Self::invalid(field, "must be set"),
-            Problem::Invalid(what) => Self::Invalid { field, what },
-            Problem::TooLarge { limit, actual } => Self::TooLarge {
+            FieldProblem::Missing => Self::invalid(field, "must be set"),
+            FieldProblem::Invalid(what) => Self::Invalid { field, what },
+            FieldProblem::TooLarge { limit, actual } => Self::TooLarge {
                 field,
                 actual,
                 limit,
             },
-            Problem::Payload { path, error } => Self::InvalidPayload {
+            FieldProblem::Payload { path, error } => Self::InvalidPayload {
                 field,
                 byte_offset: match error {
                     JsonError::Utf8 { at } => Some(at),
@@ -470,8 +470,8 @@ impl From<PatternError> for ServiceError {
     }
 }
 
-impl From<BadPageToken> for ServiceError {
-    fn from(BadPageToken: BadPageToken) -> Self {
+impl From<InvalidPageToken> for ServiceError {
+    fn from(InvalidPageToken: InvalidPageToken) -> Self {
         Self::InvalidPageToken
     }
 }
@@ -496,8 +496,8 @@ impl From<SnipTarget> for RejectedTarget {
         let is_turn = target.field.starts_with("turn_ids");
         Self {
             visibility: match target.refused {
-                SnipRefused::NotVisible(standing) => Some(convert::visibility(standing)),
-                SnipRefused::AlreadySnipped if !is_turn => Some(Visibility::Snipped),
+                SnipRejection::NotVisible(standing) => Some(convert::visibility(standing)),
+                SnipRejection::AlreadySnipped if !is_turn => Some(Visibility::Snipped),
                 _ => None,
             },
             reason: convert::refused(target.refused, is_turn),
@@ -535,16 +535,16 @@ impl From<Rejection> for ServiceError {
                 stored: recorded,
                 given,
             },
-            Rejection::RevisionMoved { expected, current } => {
+            Rejection::RevisionMismatch { expected, current } => {
                 Self::RevisionMismatch { expected, current }
             }
-            Rejection::NoSuchMessage { id } => Self::MessageNotFound {
+            Rejection::MessageNotFound { id } => Self::MessageNotFound {
                 id,
                 block_index: None,
             },
-            Rejection::NoSuchParent { index, id } => Self::ParentNotFound { index, id },
-            Rejection::NoSuchCompaction { key } => Self::CompactionNotFound { key },
-            Rejection::NoSuchSpan { id } => Self::SpanNotFound { id },
+            Rejection::ParentNotFound { index, id } => Self::ParentNotFound { index, id },
+            Rejection::CompactionNotFound { key } => Self::CompactionNotFound { key },
+            Rejection::SpanNotFound { id } => Self::SpanNotFound { id },
             Rejection::NotVisible { id } => Self::MessageNotVisible {
                 id,
                 visibility: Visibility::Rewound,
@@ -552,7 +552,7 @@ impl From<Rejection> for ServiceError {
             Rejection::NotSnippable(targets) => Self::NotSnippable {
                 targets: targets.into_iter().map(RejectedTarget::from).collect(),
             },
-            Rejection::NoSuchRevision(revision, current) => {
+            Rejection::RevisionNotFound(revision, current) => {
                 Self::RevisionNotFound { revision, current }
             }
             Rejection::OverBlock { tokens, block } => Self::RestoreOverBlock { tokens, block },
@@ -565,7 +565,7 @@ impl From<Rejection> for ServiceError {
                 stored: recorded.into(),
                 given: given.into(),
             },
-            Rejection::NoSuchCall(call) => Self::CallNotFound {
+            Rejection::CallNotFound(call) => Self::CallNotFound {
                 call_key: Some(call),
                 tool_use_id: None,
             },
@@ -581,9 +581,9 @@ impl From<Rejection> for ServiceError {
             Rejection::WorkingStateTooLarge { bytes, limit } => {
                 Self::WorkingStateTooLarge { bytes, limit }
             }
-            Rejection::TooManyOffers(limit) => Self::TooManyOffers { limit },
+            Rejection::TooManyPendingResults(limit) => Self::TooManyPendingResults { limit },
             // Whoever runs a command reads the contents and asks again, so this is never told.
-            not_held @ Rejection::NotHeld => Self::internal("decide a command", not_held),
+            not_held @ Rejection::ContentNotLoaded => Self::internal("decide a command", not_held),
         }
     }
 }

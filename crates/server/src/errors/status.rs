@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use palimpsest_engine::quotas::{Exceeded, Quota};
+use palimpsest_engine::quotas::{Quota, QuotaExceeded};
 use palimpsest_proto::context::v1::{
     CallCandidates, CompactionFailureReason, ErrorReason, RejectedTarget as OutTarget,
     RejectedTargets, Visibility,
 };
-use palimpsest_store::told;
+use palimpsest_store::error_chain;
 use prost::Message;
 use prost_types::Any;
 use tonic::metadata::MetadataValue;
@@ -144,8 +144,8 @@ fn with_detail(status: &Status, detail: Any) -> Status {
 }
 
 /// A quota that is used up: whose, which setting, and what helps.
-fn quota(exceeded: &Exceeded) -> Refusal {
-    let Exceeded {
+fn quota(exceeded: &QuotaExceeded) -> Refusal {
+    let QuotaExceeded {
         project,
         quota,
         limit,
@@ -351,7 +351,7 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .meta("compaction_id", &key)
         .precondition("compaction".into(), "no other compaction may run"),
-        E::CompactionRangeChanged { key, current } => Refusal::new(
+        E::RangeChanged { key, current } => Refusal::new(
             Code::Aborted,
             Reason::CompactionRangeChanged,
             "the view was changed while its summary was written, so nothing was compacted: call \
@@ -547,7 +547,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .field("call.tool_use_id", "is not that of the call with this call_key")
         .meta("call_key", &call_key)
         .meta("tool_use_id", &tool_use_id),
-        E::TooManyOffers { limit } => Refusal::new(
+        E::TooManyPendingResults { limit } => Refusal::new(
             Code::ResourceExhausted,
             Reason::QuotaExceeded,
             format!(
@@ -710,7 +710,7 @@ fn refusal(error: ServiceError) -> Refusal {
             let trace_id = TraceId::current();
             tracing::error!(
                 trace_id = trace_id.as_ref().map(tracing::field::display),
-                error = source.as_deref().map(|source| told(source)),
+                error = source.as_deref().map(|source| error_chain(source)),
                 "failed to {doing}"
             );
             let hint = match trace_id {

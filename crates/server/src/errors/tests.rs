@@ -68,7 +68,7 @@ fn session() -> SessionKey {
 }
 
 fn exceeded(quota: Quota, retry_after: Option<Duration>) -> ServiceError {
-    ServiceError::QuotaExceeded(Exceeded {
+    ServiceError::QuotaExceeded(QuotaExceeded {
         project: Some(session().project),
         quota,
         limit: 7,
@@ -130,14 +130,14 @@ fn every_error() -> Vec<ServiceError> {
         E::CompactionRunning {
             key: CompactionKey::new(3),
         },
-        E::CompactionRangeChanged {
+        E::RangeChanged {
             key: CompactionKey::new(3),
             current: Revision::new(9),
         },
         E::PromptTooLong {
             tokens: Box::default(),
         },
-        E::TooManyOffers { limit: 256 },
+        E::TooManyPendingResults { limit: 256 },
         E::ResultConflict {
             call: Some(CallKey::new(12)),
             stored: "aa".into(),
@@ -212,7 +212,7 @@ fn every_error() -> Vec<ServiceError> {
             detail: "Unavailable: connection refused".into(),
         },
         E::Unauthenticated {
-            why: Refused::Missing,
+            why: AuthError::Missing,
         },
         E::PermissionDenied {
             right: Right::Compact,
@@ -231,7 +231,7 @@ fn every_error() -> Vec<ServiceError> {
         exceeded(Quota::Calls, Some(retry_after)),
         exceeded(Quota::Watches, Some(retry_after)),
         exceeded(Quota::Sessions, None),
-        E::QuotaExceeded(Exceeded {
+        E::QuotaExceeded(QuotaExceeded {
             project: None,
             quota: Quota::StoredBytes,
             limit: 7,
@@ -456,13 +456,13 @@ fn rejections_of_the_domain_keep_their_meaning() {
             actual: 2,
         },
         Rejection::Conflict(conflict),
-        Rejection::RevisionMoved {
+        Rejection::RevisionMismatch {
             expected: Revision::new(1),
             current: Revision::new(2),
         },
-        Rejection::NoSuchMessage { id: id() },
-        Rejection::NoSuchParent { index: 3, id: id() },
-        Rejection::NoSuchCall(CallKey::new(1)),
+        Rejection::MessageNotFound { id: id() },
+        Rejection::ParentNotFound { index: 3, id: id() },
+        Rejection::CallNotFound(CallKey::new(1)),
         Rejection::AmbiguousCall(vec![CallKey::new(1)]),
     ];
     let reasons = all.map(|rejection| {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::errors::ServiceError;
-use crate::net::Party;
+use crate::net::ShareGroup;
 
 /// When memory may be free again: calls that bring much take longest to come.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -19,7 +19,7 @@ const MANY_PARTIES: usize = 4_096;
 
 /// What a budget is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum BudgetKind {
     /// Calls that were not answered yet.
     Calls,
     /// Bytes of requests.
@@ -30,11 +30,11 @@ pub(super) enum Of {
 
 /// The parties that are there, by the tenants of their credentials.
 #[derive(Debug, Default)]
-pub(super) struct Parties(Mutex<HashMap<String, Weak<Party>>>);
+pub(super) struct ShareGroups(Mutex<HashMap<String, Weak<ShareGroup>>>);
 
-impl Parties {
+impl ShareGroups {
     /// The party of a tenant.
-    pub(super) fn of(&self, tenant: String) -> Arc<Party> {
+    pub(super) fn of(&self, tenant: String) -> Arc<ShareGroup> {
         let mut parties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(party) = parties.get(&tenant).and_then(Weak::upgrade) {
             return party;
@@ -50,14 +50,14 @@ impl Parties {
 
 /// So much for all.
 #[derive(Debug)]
-pub(super) struct Budget {
-    of: Of,
+pub(super) struct SharedBudget {
+    of: BudgetKind,
     max: usize,
     used: AtomicUsize,
 }
 
-impl Budget {
-    pub(super) fn new(of: Of, max: usize) -> Arc<Self> {
+impl SharedBudget {
+    pub(super) fn new(of: BudgetKind, max: usize) -> Arc<Self> {
         Arc::new(Self {
             of,
             max,
@@ -73,13 +73,13 @@ impl Budget {
 
 /// One call's part, given back when it is dropped. Without a budget it only counts.
 #[derive(Debug, Default)]
-pub(super) struct Share {
-    of: Option<(Arc<Budget>, Arc<Party>)>,
+pub(super) struct BudgetShare {
+    of: Option<(Arc<SharedBudget>, Arc<ShareGroup>)>,
     used: AtomicU64,
 }
 
-impl Share {
-    pub(super) fn new(budget: &Arc<Budget>, party: &Arc<Party>) -> Self {
+impl BudgetShare {
+    pub(super) fn new(budget: &Arc<SharedBudget>, party: &Arc<ShareGroup>) -> Self {
         party.shares[budget.of as usize].fetch_add(1, Relaxed);
         Self {
             of: Some((Arc::clone(budget), Arc::clone(party))),
@@ -89,8 +89,8 @@ impl Share {
 
     /// A part of that size.
     pub(super) fn take(
-        budget: &Arc<Budget>,
-        party: &Arc<Party>,
+        budget: &Arc<SharedBudget>,
+        party: &Arc<ShareGroup>,
         size: usize,
     ) -> Result<Self, ServiceError> {
         let share = Self::new(budget, party);
@@ -135,7 +135,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         let used = usize::try_from(*self.used.get_mut()).unwrap_or(usize::MAX);
         if let Some((budget, party)) = &self.of {
@@ -152,11 +152,11 @@ mod tests {
 
     #[test]
     fn what_a_call_takes_is_given_back() {
-        let budget = Budget::new(Of::Requests, 100);
+        let budget = SharedBudget::new(BudgetKind::Requests, 100);
         let (first, second) = (Arc::default(), Arc::default());
-        let one = Share::new(&budget, &first);
+        let one = BudgetShare::new(&budget, &first);
         one.grow(60).unwrap();
-        let two = Share::new(&budget, &second);
+        let two = BudgetShare::new(&budget, &second);
         assert!(two.has_room(41).is_err());
         two.grow(40).unwrap();
         assert!(two.grow(1).is_err());
@@ -169,12 +169,13 @@ mod tests {
 
     #[test]
     fn one_party_leaves_room_for_others() {
-        let budget = Budget::new(Of::Calls, 100);
+        let budget = SharedBudget::new(BudgetKind::Calls, 100);
         let (greedy, honest) = (Arc::default(), Arc::default());
-        let held: Vec<_> = std::iter::from_fn(|| Share::take(&budget, &greedy, 1).ok()).collect();
+        let held: Vec<_> =
+            std::iter::from_fn(|| BudgetShare::take(&budget, &greedy, 1).ok()).collect();
         assert!((70..=76).contains(&held.len()), "{}", held.len());
         let others: Vec<_> = (0..10)
-            .map(|_| Share::take(&budget, &honest, 1).unwrap())
+            .map(|_| BudgetShare::take(&budget, &honest, 1).unwrap())
             .collect();
         drop((held, others));
         assert_eq!(budget.used(), 0);
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn tenants_are_told_apart_and_forgotten() {
-        let parties = Parties::default();
+        let parties = ShareGroups::default();
         let one = parties.of("a".into());
         assert!(Arc::ptr_eq(&one, &parties.of("a".into())));
         assert!(!Arc::ptr_eq(&one, &parties.of("b".into())));

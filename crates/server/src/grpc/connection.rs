@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::Service;
 
-use super::answer::Answer;
+use super::response_body::ResponseBody;
 use crate::net::{Connection, Watched};
 
 /// How long a connection may take to say anything.
@@ -83,7 +83,7 @@ pub(super) async fn serve<T, S>(
 ) -> io::Result<()>
 where
     T: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request<Body>, Response = Response<Answer>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send,
 {
@@ -200,10 +200,10 @@ async fn answer<S>(
     mut respond: SendResponse<Bytes>,
     (connection, stall): (Arc<Connection>, Duration),
 ) where
-    S: Service<Request<Body>, Response = Response<Answer>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
 {
     let _call = connection.call();
-    let mut request = request.map(|body| Body::new(Incoming(body)));
+    let mut request = request.map(|body| Body::new(RequestBody(body)));
     request.extensions_mut().insert(Arc::clone(&connection));
     let answered = service.call(request);
     let response = tokio::select! {
@@ -227,7 +227,7 @@ async fn answer<S>(
 
 /// Sends a body, as fast as its caller takes it. One that is taken too slowly ends with an error, which needs no
 /// window.
-async fn send(mut body: Answer, stream: &mut SendStream<Bytes>, stall: Duration) {
+async fn send(mut body: ResponseBody, stream: &mut SendStream<Bytes>, stall: Duration) {
     loop {
         let frame = tokio::select! {
             biased;
@@ -306,9 +306,9 @@ fn slowest(bytes: usize) -> Duration {
 }
 
 /// The body of a request.
-struct Incoming(RecvStream);
+struct RequestBody(RecvStream);
 
-impl http_body::Body for Incoming {
+impl http_body::Body for RequestBody {
     type Data = Bytes;
     type Error = h2::Error;
 

@@ -15,7 +15,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use palimpsest_engine::call::Deadline;
 use palimpsest_engine::clock::{Clock, IdSource};
-use palimpsest_engine::quotas::Quotas;
+use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_settings::{Config, GrpcConfig};
 use tokio::time::Instant;
 use tonic::body::Body;
@@ -23,21 +23,21 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
 
-use super::admission::{Admission, Kind};
-use super::answer::{Answer, End, Live, Record, Replies, code_of};
+use super::authn::Authn;
 use super::bare;
-use super::budget::Share;
+use super::budget::BudgetShare;
+use super::call_context::CallContext;
+use super::call_limits::{CallKind, CallLimits};
 use super::deadline::asked_for;
-use super::gate::Gate;
-use super::receive::{Rules, receive};
-use super::shape::{Shape, Shapes, TooMuch};
+use super::receive::{BodyLimits, receive};
+use super::response_body::{CallRecord, Live, ReplyBudget, ResponseBody, StreamEnd, code_of};
+use super::shape::{RequestShape, RequestShapes, RequestTooComplex};
 use super::shed::Shed;
 use super::size::Limited;
 use super::span::CallSpan;
-use super::ticket::Ticket;
-use crate::access::Place;
+use crate::access::ResourceScope;
 use crate::errors::ServiceError;
-use crate::metrics::{Method, Metrics};
+use crate::metrics::{Metrics, RpcMethod};
 use crate::net::{self, Connection};
 use crate::telemetry::CallTrace;
 
@@ -50,23 +50,23 @@ const DECODED: usize = 2;
 const MIN_DECODED: usize = 8 << 20;
 
 /// Whom a call is from, as far as shares go.
-type Party = Arc<net::Party>;
+type ShareGroupSource = Arc<net::ShareGroup>;
 
 /// What surrounds every call. It is one layer and not one for each step, so that the order of the
 /// steps can be read in one function, and a call is boxed once.
 #[derive(Debug, Clone)]
-pub struct Edge(Arc<Shared>);
+pub struct Edge(Arc<EdgeState>);
 
 #[derive(Debug)]
-struct Shared {
+struct EdgeState {
     grpc: GrpcConfig,
     max_request_bytes: usize,
-    admission: Admission,
+    admission: CallLimits,
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
-    gate: Gate,
-    quotas: Option<Arc<Quotas>>,
-    shapes: Shapes,
+    authn: Authn,
+    quotas: Option<Arc<QuotaTracker>>,
+    shapes: RequestShapes,
     metrics: Metrics,
     shed: Shed,
 }
@@ -75,21 +75,21 @@ impl Edge {
     /// What surrounds every call.
     pub fn new(
         config: &Config,
-        admission: Admission,
+        admission: CallLimits,
         clock: Arc<dyn Clock>,
         ids: Arc<IdSource>,
-        (gate, quotas): (Gate, Option<Arc<Quotas>>),
+        (gate, quotas): (Authn, Option<Arc<QuotaTracker>>),
         metrics: Metrics,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(EdgeState {
             grpc: config.grpc.clone(),
             max_request_bytes: config.limits.max_request_bytes,
             admission,
             clock,
             ids,
-            gate,
+            authn: gate,
             quotas,
-            shapes: Shapes::new(),
+            shapes: RequestShapes::new(),
             metrics,
             shed: Shed::new(),
         }))
@@ -111,7 +111,7 @@ impl<S> Layer<S> for Edge {
 #[derive(Debug, Clone)]
 pub struct EdgeService<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<EdgeState>,
 }
 
 impl<S> Service<Request<Body>> for EdgeService<S>
@@ -120,9 +120,9 @@ where
     S: Clone + Send + 'static,
     S::Future: Send,
 {
-    type Response = Response<Answer>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
@@ -130,7 +130,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path();
-        if self.shared.admission.refuses(Kind::of(path)) {
+        if self.shared.admission.refuses(CallKind::of(path)) {
             let refusal = self.shared.shed.answer(path, &self.shared.metrics);
             return Box::pin(std::future::ready(Ok(refusal)));
         }
@@ -142,13 +142,13 @@ where
     }
 }
 
-impl Shared {
-    async fn answer<S>(&self, inner: S, request: Request<Body>) -> Response<Answer>
+impl EdgeState {
+    async fn answer<S>(&self, inner: S, request: Request<Body>) -> Response<ResponseBody>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send,
         S::Future: Send,
     {
-        let kind = Kind::of(request.uri().path());
+        let kind = CallKind::of(request.uri().path());
         let mut record = self.record(&request, kind);
         let (trace, span) = (record.trace, record.span.span().clone());
         let outcome = self.run(inner, request, kind, &mut record);
@@ -159,12 +159,12 @@ impl Shared {
             (refused, None)
         });
         record.note(response.headers());
-        let end = matches!(kind, Kind::Watch | Kind::Status).then(|| {
+        let end = matches!(kind, CallKind::Watch | CallKind::Status).then(|| {
             let draining = self.admission.draining();
-            let lapsed = self.gate.clone().lapsed(record.ticket.clone());
-            End::new(draining.clone().cancelled_owned(), lapsed)
+            let lapsed = self.authn.clone().lapsed(record.ticket.clone());
+            StreamEnd::new(draining.clone().cancelled_owned(), lapsed)
         });
-        response.map(|body| Answer::Live(Live::new(first, body, record, end)))
+        response.map(|body| ResponseBody::Live(Live::new(first, body, record, end)))
     }
 
     /// The handler's answer, within the deadline and whatever the handler does, and its first part.
@@ -175,26 +175,27 @@ impl Shared {
         &self,
         inner: S,
         mut request: Request<Body>,
-        kind: Kind,
-        record: &mut Record,
-    ) -> Result<Begun, ServiceError>
+        kind: CallKind,
+        record: &mut CallRecord,
+    ) -> Result<StartedResponse, ServiceError>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send,
         S::Future: Send,
     {
         let timeout = self.grpc.timeout(asked_for(request.headers()));
-        let timeout = if kind == Kind::Probe {
+        let timeout = if kind == CallKind::Probe {
             timeout.min(PROBE)
         } else {
             timeout
         };
         let deadline = Deadline::after(timeout);
-        let pass = self.gate.identify(&mut request)?;
+        let pass = self.authn.identify(&mut request)?;
         let connection = request.extensions_mut().remove::<Arc<Connection>>();
         let of = connection.as_deref().map(Connection::party);
         let party = self.admission.party(pass.as_ref(), of);
         // A call that anybody may make proves nothing, unless anybody may make all of them.
-        let is_open = !self.gate.is_closed() && !matches!(kind, Kind::Probe | Kind::Status);
+        let is_open =
+            !self.authn.is_closed() && !matches!(kind, CallKind::Probe | CallKind::Status);
         if (pass.is_some() || is_open)
             && let Some(connection) = &connection
         {
@@ -202,27 +203,27 @@ impl Shared {
         }
         drop(connection);
         record.present = self.admission.enter(kind, &party)?;
-        let is_watch = kind == Kind::Watch;
+        let is_watch = kind == CallKind::Watch;
         let share = self.admission.request_share(&party);
-        let shares = (share, Share::new(self.admission.replies(), &party));
-        record.ticket = Ticket::new(record.span.clone(), shares, is_watch, deadline);
+        let shares = (share, BudgetShare::new(self.admission.replies(), &party));
+        record.ticket = CallContext::new(record.span.clone(), shares, is_watch, deadline);
         if let Some(pass) = pass {
             record.ticket.identify(pass);
         }
-        record.replies = Replies::new(self.admission.replies(), &party);
+        record.replies = ReplyBudget::new(self.admission.replies(), &party);
         let mut request = self
             .received(request, kind, (deadline, &party), record)
             .await?;
         record.permit = self.admission.admit(kind)?;
         if is_watch {
-            record.present = Share::default();
+            record.present = BudgetShare::default();
         }
         let place = self.admission.work(kind, &record.method, deadline).await?;
         record.ticket.set_place(place);
         request.extensions_mut().insert(deadline);
         request.extensions_mut().insert(record.ticket.clone());
         let begun = self.handled(inner, request, (kind, deadline), record).await;
-        if !matches!(kind, Kind::Watch | Kind::Status) {
+        if !matches!(kind, CallKind::Watch | CallKind::Status) {
             record.permit = None;
         }
         begun
@@ -232,15 +233,15 @@ impl Shared {
     async fn received(
         &self,
         request: Request<Body>,
-        kind: Kind,
-        (deadline, party): (Deadline, &Party),
-        record: &Record,
+        kind: CallKind,
+        (deadline, party): (Deadline, &ShareGroupSource),
+        record: &CallRecord,
     ) -> Result<Request<Body>, ServiceError> {
         let (limit, seen) = (self.max_request_bytes, &record.request_bytes);
         let stall = Duration::from_millis(self.grpc.stall_timeout_ms);
         let Some(shape) = self.shapes.of(request.uri().path()) else {
             // Whoever asks reflection, or watches, may be silent for as long as it likes.
-            let stall = if kind == Kind::Status {
+            let stall = if kind == CallKind::Status {
                 Duration::MAX
             } else {
                 stall
@@ -249,9 +250,9 @@ impl Shared {
             let seen = Arc::clone(seen);
             return Ok(request.map(|body| Body::new(Limited::new(body, limit, share, stall, seen))));
         };
-        let may = self.gate.may_be_right(&record.ticket);
+        let may = self.authn.may_be_right(&record.ticket);
         let latest = Instant::now() + Duration::from_millis(self.grpc.body_timeout_ms);
-        let rules = Rules {
+        let rules = BodyLimits {
             limit,
             stall,
             until: deadline.instant().min(latest),
@@ -267,9 +268,14 @@ impl Shared {
 
     /// Refuses what its caller may not do, what their project may not do now, and what would be too much once it is
     /// decoded, in this order.
-    fn check(&self, shape: &Shape, message: &[u8], ticket: &Ticket) -> Result<(), ServiceError> {
-        let place = Place::of(shape.name(message));
-        self.gate.authorize(ticket, place.as_ref())?;
+    fn check(
+        &self,
+        shape: &RequestShape,
+        message: &[u8],
+        ticket: &CallContext,
+    ) -> Result<(), ServiceError> {
+        let place = ResourceScope::of(shape.name(message));
+        self.authn.authorize(ticket, place.as_ref())?;
         if let Some(place) = place {
             // Its body took all of its time: nobody waits for the answer any more.
             if ticket.is_late() {
@@ -287,7 +293,8 @@ impl Shared {
             .saturating_mul(DECODED)
             .max(MIN_DECODED);
         let decoded = self.shapes.decoded(shape, message, limit);
-        let decoded = decoded.map_err(|TooMuch| ServiceError::RequestTooComplex { limit })?;
+        let decoded =
+            decoded.map_err(|RequestTooComplex| ServiceError::RequestTooComplex { limit })?;
         ticket.share().grow(decoded.saturating_sub(message.len()))
     }
 
@@ -295,14 +302,14 @@ impl Shared {
         &self,
         mut inner: S,
         request: Request<Body>,
-        (kind, deadline): (Kind, Deadline),
-        record: &Record,
-    ) -> Result<Begun, ServiceError>
+        (kind, deadline): (CallKind, Deadline),
+        record: &CallRecord,
+    ) -> Result<StartedResponse, ServiceError>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send,
         S::Future: Send,
     {
-        let is_endless = matches!(kind, Kind::Watch | Kind::Status);
+        let is_endless = matches!(kind, CallKind::Watch | CallKind::Status);
         let ticket = record.ticket.clone();
         let handled = ticket.scope(async move {
             let response = inner.call(request).await?;
@@ -337,16 +344,16 @@ impl Shared {
         }
     }
 
-    fn record(&self, request: &Request<Body>, kind: Kind) -> Record {
+    fn record(&self, request: &Request<Body>, kind: CallKind) -> CallRecord {
         let path = request.uri().path().trim_start_matches('/').to_owned();
         let trace = CallTrace::of(request.headers(), &self.ids);
-        let method = Method::of(&path);
+        let method = RpcMethod::of(&path);
         let span = CallSpan::begin(&trace, &path, method);
-        Record {
+        CallRecord {
             method: path,
             known: method,
-            is_timed: matches!(kind, Kind::Read | Kind::Call),
-            ticket: Ticket::default(),
+            is_timed: matches!(kind, CallKind::Read | CallKind::Call),
+            ticket: CallContext::default(),
             span,
             trace: trace.id,
             clock: Arc::clone(&self.clock),
@@ -357,17 +364,17 @@ impl Shared {
             request_bytes: Arc::default(),
             response_bytes: 0,
             permit: None,
-            present: Share::default(),
-            replies: Replies::default(),
+            present: BudgetShare::default(),
+            replies: ReplyBudget::default(),
         }
     }
 }
 
 /// An answer, and its first part where that was made already.
-type Begun = (Response<Body>, Option<Frame<Bytes>>);
+type StartedResponse = (Response<Body>, Option<Frame<Bytes>>);
 
 /// Makes the first part of an answer.
-async fn begin(response: Response<Body>) -> Begun {
+async fn begin(response: Response<Body>) -> StartedResponse {
     let (head, mut body) = response.into_parts();
     if body.is_end_stream() {
         return (Response::from_parts(head, body), None);

@@ -10,20 +10,20 @@ use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 use tower::Service;
 
-use super::answer::Answer;
 use super::connection::{self, Times};
-use super::tls::Tls;
-use crate::net::{Door, Watched};
+use super::response_body::ResponseBody;
+use super::tls::ServerTls;
+use crate::net::{Acceptor, Watched};
 
 /// Serves the connections that come, until `stop` and then until the last of them is closed.
 pub(super) async fn serve<S>(
-    door: Door,
-    tls: Option<Tls>,
+    door: Acceptor,
+    tls: Option<ServerTls>,
     service: S,
     times: Times,
     stop: CancellationToken,
 ) where
-    S: Service<Request<Body>, Response = Response<Answer>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
     S: Clone + Send + Sync + 'static,
     S::Future: Send,
 {
@@ -54,13 +54,13 @@ pub(super) async fn serve<S>(
 
 async fn one<S>(
     io: Watched<tokio::net::TcpStream>,
-    tls: Option<Tls>,
+    tls: Option<ServerTls>,
     service: S,
     times: Times,
     stop: CancellationToken,
 ) -> io::Result<()>
 where
-    S: Service<Request<Body>, Response = Response<Answer>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send,
 {

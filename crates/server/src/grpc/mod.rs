@@ -4,23 +4,23 @@
 //! through [`Services`].
 
 mod admission;
-mod answer;
+mod authn;
 mod bare;
 mod budget;
+mod call_context;
+mod call_limits;
 mod connection;
 mod deadline;
 mod edge;
-mod gate;
 mod health;
 mod incoming;
 mod mutations;
-mod pace;
 mod receive;
+mod response_body;
 mod shape;
 mod shed;
 mod size;
 mod span;
-mod ticket;
 mod tls;
 
 use palimpsest_core::limits::Limits;
@@ -38,15 +38,15 @@ use tonic_health::server::HealthService;
 use tower::Layer as _;
 
 use self::connection::Times;
-use crate::net::{Connections, Door};
+use crate::net::{Acceptor, Connections};
 
-pub use admission::{Admission, InFlight};
+pub use authn::Authn;
+pub use call_context::CallContext;
+pub use call_limits::{CallLimits, InFlight};
 pub use edge::Edge;
-pub use gate::Gate;
 pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
-pub use ticket::Ticket;
-pub use tls::Tls;
+pub use tls::ServerTls;
 
 /// Replies may be larger than requests: a page of messages, each of which was a request.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
@@ -121,11 +121,11 @@ pub(crate) async fn serve(
     routes: Routes,
     edge: Edge,
     config: &GrpcConfig,
-    tls: Option<Tls>,
+    tls: Option<ServerTls>,
     stop: CancellationToken,
 ) {
-    let max_handshakes = tls.as_ref().map(Tls::max_handshakes);
-    let door = Door::new(listener, connections, max_handshakes);
+    let max_handshakes = tls.as_ref().map(ServerTls::max_handshakes);
+    let door = Acceptor::new(listener, connections, max_handshakes);
     let service = edge.layer(routes.prepare());
     incoming::serve(door, tls, service, Times::of(config), stop).await;
 }

@@ -9,7 +9,7 @@ use palimpsest_engine::background::Background;
 use palimpsest_engine::call::Deadline;
 use tracing::Instrument as _;
 
-use super::ticket::Ticket;
+use super::call_context::CallContext;
 use crate::telemetry::TraceId;
 
 /// The changes in flight, and the background tasks that they begin.
@@ -27,7 +27,7 @@ impl Mutations {
     {
         let change = change.in_current_span();
         // A call that goes on without its caller keeps what it holds.
-        let change = match Ticket::current() {
+        let change = match CallContext::current() {
             Some(ticket) => ticket.scope(change).left_future(),
             None => change.right_future(),
         };

@@ -9,13 +9,13 @@ use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 
-use super::budget::Share;
+use super::budget::BudgetShare;
 use super::size::PREFIX_BYTES;
 use crate::errors::ServiceError;
 
 /// The rules of a body.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct BodyLimits {
     /// Bytes of its message.
     pub(super) limit: usize,
     /// How long it may stand still.
@@ -28,9 +28,9 @@ pub(super) struct Rules {
 
 /// The body of a call with one request, as it came: a prefix, and the message.
 #[derive(Debug)]
-pub(super) struct Received(Bytes);
+pub(super) struct ReceivedBody(Bytes);
 
-impl Received {
+impl ReceivedBody {
     /// The message, unless it is compressed: then it is refused as it is.
     pub(super) fn message(&self) -> Option<&[u8]> {
         let (prefix, message) = self.0.split_at_checked(PREFIX_BYTES)?;
@@ -45,10 +45,10 @@ impl Received {
 /// Reads a body. Its bytes are counted in `share` before they are kept.
 pub(super) async fn receive(
     mut body: Body,
-    rules: Rules,
-    share: &Share,
+    rules: BodyLimits,
+    share: &BudgetShare,
     seen: &AtomicU64,
-) -> Result<Received, ServiceError> {
+) -> Result<ReceivedBody, ServiceError> {
     let mut bytes = BytesMut::new();
     let mut announced = None;
     loop {
@@ -84,7 +84,7 @@ pub(super) async fn receive(
             break;
         }
     }
-    Ok(Received(bytes.freeze()))
+    Ok(ReceivedBody(bytes.freeze()))
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_drips_ends_at_the_servers_own_deadline() {
         let began = Instant::now();
-        let rules = |stall: u64| Rules {
+        let rules = |stall: u64| BodyLimits {
             limit: 1_000,
             stall: Duration::from_secs(stall),
             until: Instant::now() + Duration::from_mins(1),
@@ -130,7 +130,7 @@ mod tests {
             Body::new(Drip(every, Box::pin(sleep(every))))
         };
         let seen = AtomicU64::new(0);
-        let share = Share::default();
+        let share = BudgetShare::default();
         let ended = receive(drip(20), rules(30), &share, &seen).await;
         assert!(matches!(ended, Err(ServiceError::DeadlineExceeded)));
         assert_eq!(began.elapsed(), Duration::from_mins(1));

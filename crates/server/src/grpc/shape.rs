@@ -20,28 +20,28 @@ const NAMING: [&str; 2] = ["session", "parent"];
 
 /// Requests of the contract's methods, by their paths.
 #[derive(Debug)]
-pub(super) struct Shapes {
-    methods: HashMap<String, Shape>,
-    messages: Vec<Fields>,
+pub(super) struct RequestShapes {
+    methods: HashMap<String, RequestShape>,
+    messages: Vec<MessageFields>,
 }
 
 /// The request of one method.
 #[derive(Debug, Clone)]
-pub(super) struct Shape {
+pub(super) struct RequestShape {
     message: usize,
     /// The numbers of the fields that lead to its resource name.
     naming: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Fields {
+struct MessageFields {
     /// Bytes of the struct.
     size: usize,
-    of: HashMap<u32, Field>,
+    of: HashMap<u32, FieldInfo>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Field {
+struct FieldInfo {
     is_list: bool,
     is: Is,
 }
@@ -55,9 +55,9 @@ enum Is {
 
 /// A request has more in it than the server would decode.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooMuch;
+pub(super) struct RequestTooComplex;
 
-impl Shapes {
+impl RequestShapes {
     /// The shapes of all methods.
     pub(super) fn new() -> Self {
         let mut shapes = Self {
@@ -71,7 +71,7 @@ impl Shapes {
             for method in service.methods() {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 let input = method.input();
-                let shape = Shape {
+                let shape = RequestShape {
                     message: shapes.add(&input, &mut known),
                     naming: naming(&input),
                 };
@@ -82,7 +82,7 @@ impl Shapes {
     }
 
     /// The shape of a method's request.
-    pub(super) fn of(&self, path: &str) -> Option<&Shape> {
+    pub(super) fn of(&self, path: &str) -> Option<&RequestShape> {
         self.methods.get(path)
     }
 
@@ -92,7 +92,7 @@ impl Shapes {
         }
         let index = self.messages.len();
         known.insert(message.full_name().to_owned(), index);
-        self.messages.push(Fields::default());
+        self.messages.push(MessageFields::default());
         let field = |field: FieldDescriptor| {
             let is = match field.kind() {
                 Kind::Message(inner) => Is::Message(self.add(&inner, known)),
@@ -100,10 +100,10 @@ impl Shapes {
                 _ => Is::Scalar,
             };
             let is_list = field.is_list() || field.is_map();
-            (field.number(), Field { is_list, is })
+            (field.number(), FieldInfo { is_list, is })
         };
         let of = message.fields().map(field).collect();
-        self.messages[index] = Fields {
+        self.messages[index] = MessageFields {
             size: size(message, &mut Vec::new()),
             of,
         };
@@ -114,11 +114,11 @@ impl Shapes {
     /// formed ends the count: the decoder says so.
     pub(super) fn decoded(
         &self,
-        shape: &Shape,
+        shape: &RequestShape,
         message: &[u8],
         limit: usize,
-    ) -> Result<usize, TooMuch> {
-        let mut count = Count {
+    ) -> Result<usize, RequestTooComplex> {
+        let mut count = DecodeEstimator {
             shapes: self,
             bytes: 0,
             limit,
@@ -130,28 +130,33 @@ impl Shapes {
 }
 
 /// A pass over a message.
-struct Count<'a> {
-    shapes: &'a Shapes,
+struct DecodeEstimator<'a> {
+    shapes: &'a RequestShapes,
     bytes: usize,
     limit: usize,
 }
 
-impl Count<'_> {
-    fn add(&mut self, bytes: usize) -> Result<(), TooMuch> {
+impl DecodeEstimator<'_> {
+    fn add(&mut self, bytes: usize) -> Result<(), RequestTooComplex> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limit {
-            return Err(TooMuch);
+            return Err(RequestTooComplex);
         }
         Ok(())
     }
 
-    fn message(&mut self, index: usize, bytes: &[u8], depth: usize) -> Result<(), TooMuch> {
+    fn message(
+        &mut self,
+        index: usize,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<(), RequestTooComplex> {
         if depth > MAX_DEPTH {
             return Ok(());
         }
         let shapes = self.shapes;
         let fields = &shapes.messages[index];
-        for (number, value) in Wire(bytes) {
+        for (number, value) in WireFields(bytes) {
             let Some(field) = fields.of.get(&number) else {
                 continue;
             };
@@ -177,9 +182,9 @@ impl Count<'_> {
 }
 
 /// The fields of a message: their numbers, and what is in those that say their length.
-struct Wire<'a>(&'a [u8]);
+struct WireFields<'a>(&'a [u8]);
 
-impl<'a> Iterator for Wire<'a> {
+impl<'a> Iterator for WireFields<'a> {
     type Item = (u32, Option<&'a [u8]>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -204,7 +209,7 @@ impl<'a> Iterator for Wire<'a> {
     }
 }
 
-impl<'a> Wire<'a> {
+impl<'a> WireFields<'a> {
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for (at, byte) in self.0.iter().take(10).enumerate() {
@@ -224,13 +229,15 @@ impl<'a> Wire<'a> {
     }
 }
 
-impl Shape {
+impl RequestShape {
     /// The resource name in a request, or in as much of it as is there.
     pub(super) fn name<'a>(&self, message: &'a [u8]) -> &'a str {
         let mut within = message;
         for number in &self.naming {
             // The last one counts, as it does for the decoder.
-            let found = Wire(within).filter(|(found, _)| found == number).last();
+            let found = WireFields(within)
+                .filter(|(found, _)| found == number)
+                .last();
             let Some((_, Some(value))) = found else {
                 return "";
             };
@@ -300,7 +307,7 @@ mod tests {
 
     #[test]
     fn empty_entries_count_as_what_they_become() {
-        let shapes = Shapes::new();
+        let shapes = RequestShapes::new();
         let shape = shapes.of(APPEND).unwrap();
         let request = AppendMessagesRequest {
             session: "projects/p/sessions/s".into(),
@@ -311,13 +318,16 @@ mod tests {
         let decoded = shapes.decoded(shape, &bytes, usize::MAX).unwrap();
         let real = 1_000 * size_of::<MessageInput>();
         assert!((real / 2..real * 6).contains(&decoded), "{decoded}, {real}");
-        assert_eq!(shapes.decoded(shape, &bytes, 100_000), Err(TooMuch));
+        assert_eq!(
+            shapes.decoded(shape, &bytes, 100_000),
+            Err(RequestTooComplex)
+        );
         assert_eq!(shape.name(&bytes), "projects/p/sessions/s");
     }
 
     #[test]
     fn what_a_request_is_about_is_found_in_each() {
-        let shapes = Shapes::new();
+        let shapes = RequestShapes::new();
         for (path, shape) in &shapes.methods {
             assert!(!shape.naming.is_empty(), "{path}");
         }
@@ -337,7 +347,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_message_end_the_count() {
-        let shapes = Shapes::new();
+        let shapes = RequestShapes::new();
         let shape = shapes.of(APPEND).unwrap();
         for len in 0..300 {
             let noise: Vec<u8> = (0..len).map(|n: u32| (n * 37 % 251) as u8).collect();

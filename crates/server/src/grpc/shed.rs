@@ -5,9 +5,9 @@ use http::{HeaderMap, Response};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use super::admission::Admission;
-use super::answer::Answer;
-use crate::metrics::{CallEnded, Method, Metrics};
+use super::call_limits::CallLimits;
+use super::response_body::ResponseBody;
+use crate::metrics::{CallEnded, Metrics, RpcMethod};
 
 /// The refusal.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Shed {
 
 impl Shed {
     pub(super) fn new() -> Self {
-        let status = Status::from(Admission::refusal());
+        let status = Status::from(CallLimits::refusal());
         let code = status.code();
         let reason = status.get_details_error_info().map(|info| info.reason);
         let (parts, ()) = status.into_http().into_parts();
@@ -31,16 +31,16 @@ impl Shed {
     }
 
     /// Refuses a call, by its path. It is counted, and has no span.
-    pub(super) fn answer(&self, path: &str, metrics: &Metrics) -> Response<Answer> {
+    pub(super) fn answer(&self, path: &str, metrics: &Metrics) -> Response<ResponseBody> {
         metrics.call_ended(CallEnded {
-            method: Method::of(path.trim_start_matches('/')),
+            method: RpcMethod::of(path.trim_start_matches('/')),
             code: self.code,
             reason: self.reason.clone(),
             took: None,
             request_bytes: 0,
             response_bytes: 0,
         });
-        let mut response = Response::new(Answer::Refused);
+        let mut response = Response::new(ResponseBody::Rejected);
         response.headers_mut().clone_from(&self.headers);
         response
     }

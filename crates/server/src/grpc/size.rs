@@ -18,7 +18,7 @@ use tonic::body::Body;
 
 use tokio::time::{Sleep, sleep};
 
-use super::budget::Share;
+use super::budget::BudgetShare;
 use crate::errors::ServiceError;
 
 /// A flag and the length of the message that follows.
@@ -28,7 +28,7 @@ pub(super) const PREFIX_BYTES: usize = 5;
 pub(super) struct Limited {
     inner: Body,
     limit: usize,
-    share: Share,
+    share: BudgetShare,
     stall: Duration,
     /// When it has stood still for too long.
     stalls: Option<Pin<Box<Sleep>>>,
@@ -45,7 +45,7 @@ impl Limited {
     pub(super) fn new(
         inner: Body,
         limit: usize,
-        share: Share,
+        share: BudgetShare,
         stall: Duration,
         seen: Arc<AtomicU64>,
     ) -> Self {
@@ -151,7 +151,7 @@ mod tests {
                 let mut body = Limited::new(
                     Body::empty(),
                     10,
-                    Share::default(),
+                    BudgetShare::default(),
                     Duration::MAX,
                     Arc::default(),
                 );

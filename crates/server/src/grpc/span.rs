@@ -7,7 +7,7 @@ use tonic::Code;
 use tracing::{Span, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::metrics::{Method, code_name};
+use crate::metrics::{RpcMethod, code_name};
 use crate::telemetry::{CallTrace, SPANS, not_sampled};
 
 /// The span of a call.
@@ -20,7 +20,7 @@ pub(super) struct CallSpan {
 
 impl CallSpan {
     /// Begins it, within the caller's trace.
-    pub(super) fn begin(trace: &CallTrace, path: &str, method: &Method) -> Self {
+    pub(super) fn begin(trace: &CallTrace, path: &str, method: &RpcMethod) -> Self {
         let span = tracing::info_span!(
             target: SPANS,
             "call",

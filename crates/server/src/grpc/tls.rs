@@ -19,20 +19,20 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{LoadError, Reloaded};
+use crate::access::{LoadError, Reloadable};
 
 /// The protocol that gRPC is spoken over.
 const HTTP2: &[u8] = b"h2";
 
 /// What handshakes are made with.
 #[derive(Debug, Clone)]
-pub struct Tls {
-    config: Arc<Reloaded<ServerConfig>>,
+pub struct ServerTls {
+    config: Arc<Reloadable<ServerConfig>>,
     handshake_timeout: Duration,
     max_handshakes: usize,
 }
 
-impl Tls {
+impl ServerTls {
     /// Reads the files. Nothing, when no certificate is configured.
     pub fn open(config: &TlsConfig) -> Result<Option<Self>, LoadError> {
         let (Some(cert), Some(key)) = (config.cert_file.clone(), config.key_file.clone()) else {
@@ -44,7 +44,7 @@ impl Tls {
             .collect();
         let make = |files: &[Vec<u8>], _: Option<&ServerConfig>| server_config(files);
         Ok(Some(Self {
-            config: Reloaded::load("tls.cert_file", files, make)?,
+            config: Reloadable::load("tls.cert_file", files, make)?,
             handshake_timeout: Duration::from_millis(config.handshake_timeout_ms),
             max_handshakes: config.max_handshakes,
         }))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use palimpsest_proto::context::v1::hook_service_client::HookServiceClient;
 use palimpsest_settings::EndpointConfig;
-use palimpsest_store::told;
+use palimpsest_store::error_chain;
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
@@ -24,7 +24,7 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 const MAX_DETAIL_BYTES: usize = 512;
 
 /// A hook service.
-pub struct Endpoint {
+pub struct HookEndpoint {
     url: String,
     token: Option<SecretSource>,
     slots: Semaphore,
@@ -33,13 +33,13 @@ pub struct Endpoint {
 
 /// A client that may be used for one call.
 #[derive(Debug)]
-pub struct Ready<'a> {
+pub struct ReadyClient<'a> {
     /// The client.
     pub client: HookServiceClient<Channel>,
     _slot: SemaphorePermit<'a>,
 }
 
-impl Endpoint {
+impl HookEndpoint {
     pub(super) fn new(config: &EndpointConfig) -> Self {
         let of_env = config.token_env.as_ref();
         let of_env = of_env.map(|name| SecretSource::Env(name.as_str().to_owned()));
@@ -54,7 +54,7 @@ impl Endpoint {
     }
 
     /// Waits for its turn. An error tells whoever runs the server what to do.
-    pub async fn ready(&self) -> Result<Ready<'_>, String> {
+    pub async fn ready(&self) -> Result<ReadyClient<'_>, String> {
         let slot = self
             .slots
             .acquire()
@@ -62,7 +62,7 @@ impl Endpoint {
             .map_err(|error| error.to_string())?;
         let channel = self.channel.get_or_try_init(|| async { self.connect() });
         let client = HookServiceClient::new(channel.await?.clone());
-        Ok(Ready {
+        Ok(ReadyClient {
             client: client.max_decoding_message_size(MAX_ANSWER_BYTES),
             _slot: slot,
         })
@@ -70,7 +70,10 @@ impl Endpoint {
 
     fn connect(&self) -> Result<Channel, String> {
         let wrong = |error: tonic::transport::Error| {
-            format!("the endpoint's address cannot be used: {}", told(&error))
+            format!(
+                "the endpoint's address cannot be used: {}",
+                error_chain(&error)
+            )
         };
         let endpoint = Channel::from_shared(self.url.clone())
             .map_err(|error| format!("the endpoint's address cannot be used: {error}"))?;
@@ -110,7 +113,7 @@ impl Endpoint {
     }
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for HookEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("url", &self.url)
@@ -121,7 +124,7 @@ impl fmt::Debug for Endpoint {
 /// Why a call failed, in a text that is not too long.
 pub fn failed(status: &Status) -> String {
     let text = match std::error::Error::source(status) {
-        Some(source) if status.code() == Code::Unavailable => told(source),
+        Some(source) if status.code() == Code::Unavailable => error_chain(source),
         _ => status.message().to_owned(),
     };
     cut(&format!("{:?}: {text}", status.code()))

@@ -11,20 +11,20 @@ use palimpsest_core::policy::{HookPolicy, Overlay};
 use palimpsest_settings::HooksConfig;
 use serde_json::Value;
 
-pub use self::endpoint::{Endpoint, cut, failed};
+pub use self::endpoint::{HookEndpoint, cut, failed};
 
 /// The hook services that the configuration names.
 #[derive(Debug, Default)]
-pub struct Hooks {
-    endpoints: BTreeMap<Box<str>, Arc<Endpoint>>,
+pub struct HookEndpoints {
+    endpoints: BTreeMap<Box<str>, Arc<HookEndpoint>>,
     default: Option<Box<str>>,
 }
 
-impl Hooks {
+impl HookEndpoints {
     /// Those of a configuration. No connection is made yet.
     pub fn from_config(config: &HooksConfig) -> Self {
         let endpoint = |(name, config): (&palimpsest_settings::EndpointName, _)| {
-            let endpoint = Arc::new(Endpoint::new(config));
+            let endpoint = Arc::new(HookEndpoint::new(config));
             (Box::from(name.as_str()), endpoint)
         };
         let default = config.default_endpoint.as_ref();
@@ -36,7 +36,7 @@ impl Hooks {
 
     /// The one that a policy wants called, by its name; none when it wants none called. An error when it
     /// names one that is not there.
-    pub fn of(&self, policy: &HookPolicy) -> Option<Result<&Arc<Endpoint>, String>> {
+    pub fn of(&self, policy: &HookPolicy) -> Option<Result<&Arc<HookEndpoint>, String>> {
         let name = policy.endpoint.as_ref().or(self.default.as_ref())?;
         let missing = || {
             format!(

@@ -15,7 +15,7 @@ use super::names;
 
 /// A method of the contract. Any other is `other`: callers must not make label values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Method {
+pub(crate) struct RpcMethod {
     /// The service's full name.
     pub(crate) full_service: Arc<str>,
     service: Arc<str>,
@@ -23,7 +23,7 @@ pub(crate) struct Method {
     pub(crate) name: Arc<str>,
 }
 
-static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
+static METHODS: LazyLock<HashMap<String, RpcMethod>> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap_or_default();
     let methods = pool.services().flat_map(|service| {
         let (full, short): (Arc<str>, Arc<str>) =
@@ -31,7 +31,7 @@ static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
         let methods: Vec<_> = service.methods().collect();
         methods.into_iter().map(move |method| {
             let path = format!("{full}/{}", method.name());
-            let method = Method {
+            let method = RpcMethod {
                 full_service: Arc::clone(&full),
                 service: Arc::clone(&short),
                 name: method.name().into(),
@@ -42,13 +42,13 @@ static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
     methods.collect()
 });
 
-static OTHER: LazyLock<Method> = LazyLock::new(|| Method {
+static OTHER: LazyLock<RpcMethod> = LazyLock::new(|| RpcMethod {
     full_service: "other".into(),
     service: "other".into(),
     name: "other".into(),
 });
 
-impl Method {
+impl RpcMethod {
     /// The method of a path without its leading slash.
     pub(crate) fn of(path: &str) -> &'static Self {
         METHODS.get(path).unwrap_or(&OTHER)
@@ -64,7 +64,7 @@ impl Method {
 #[derive(Debug)]
 pub(crate) struct CallEnded<'a> {
     /// Which method.
-    pub(crate) method: &'a Method,
+    pub(crate) method: &'a RpcMethod,
     /// How it ended.
     pub(crate) code: Code,
     /// Why, when it failed: an `ErrorReason` by its name.
@@ -78,14 +78,14 @@ pub(crate) struct CallEnded<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct CallMetrics {
     duration: Histogram<f64>,
     errors: Counter<u64>,
     request_bytes: Counter<u64>,
     response_bytes: Counter<u64>,
 }
 
-impl Calls {
+impl CallMetrics {
     pub(super) fn new(meter: &Meter) -> Self {
         Self {
             duration: histogram(meter, &names::RPC_DURATION),
@@ -146,11 +146,11 @@ mod tests {
     #[test]
     fn only_methods_of_the_contract_have_a_name_of_their_own() {
         let path = "palimpsest.context.v1.ContextService/PrepareContext";
-        let method = Method::of(path);
+        let method = RpcMethod::of(path);
         assert_eq!(
             (&*method.service, &*method.name),
             ("ContextService", "PrepareContext")
         );
-        assert_eq!(&*Method::of("somebody.elses/Method").name, "other");
+        assert_eq!(&*RpcMethod::of("somebody.elses/Method").name, "other");
     }
 }

@@ -3,13 +3,13 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use palimpsest_core::message::Usage;
-use palimpsest_engine::tally::{Item, Tally, change_kinds};
+use palimpsest_engine::tally::{EventTally, TallyItem, change_kinds};
 
 use super::make::{counter, histogram};
 use super::names;
 
 #[derive(Debug)]
-pub(super) struct Happened {
+pub(super) struct EventMetrics {
     events: Counter<u64>,
     levels: Counter<u64>,
     freed: Counter<u64>,
@@ -19,7 +19,7 @@ pub(super) struct Happened {
     compaction_duration: Histogram<f64>,
 }
 
-impl Happened {
+impl EventMetrics {
     pub(super) fn new(meter: &Meter) -> Self {
         let new = Self {
             events: counter(meter, &names::EVENTS),
@@ -47,13 +47,13 @@ impl Happened {
         new
     }
 
-    pub(super) fn count(&self, tally: &Tally) {
+    pub(super) fn count(&self, tally: &EventTally) {
         for item in tally.items() {
             match item {
-                Item::Event(name) => self.events.add(1, &[KeyValue::new("event", *name)]),
-                Item::Change(kind) => self.changes.add(1, &[KeyValue::new("kind", *kind)]),
-                Item::Usage(usage) => self.used(usage),
-                Item::Level {
+                TallyItem::Event(name) => self.events.add(1, &[KeyValue::new("event", *name)]),
+                TallyItem::Change(kind) => self.changes.add(1, &[KeyValue::new("kind", *kind)]),
+                TallyItem::Usage(usage) => self.used(usage),
+                TallyItem::Level {
                     level,
                     trigger,
                     mode,
@@ -68,7 +68,7 @@ impl Happened {
                     ];
                     self.levels.add(1, &labels);
                 }
-                Item::Compaction {
+                TallyItem::Compaction {
                     source,
                     outcome,
                     took,

@@ -3,13 +3,13 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
-use super::names::{Kind, Metric};
+use super::names::{Metric, MetricKind};
 
 /// A value with its labels, as a callback tells it.
-pub(super) type Seen = (f64, Vec<KeyValue>);
+pub(super) type Observation = (f64, Vec<KeyValue>);
 
 pub(super) fn histogram(meter: &Meter, metric: &Metric) -> Histogram<f64> {
-    let Kind::Histogram(bounds) = metric.kind else {
+    let MetricKind::Histogram(bounds) = metric.kind else {
         unreachable!("{} is no histogram", metric.name);
     };
     meter
@@ -21,7 +21,7 @@ pub(super) fn histogram(meter: &Meter, metric: &Metric) -> Histogram<f64> {
 }
 
 pub(super) fn counter(meter: &Meter, metric: &Metric) -> Counter<u64> {
-    debug_assert_eq!(metric.kind, Kind::Counter, "{}", metric.name);
+    debug_assert_eq!(metric.kind, MetricKind::Counter, "{}", metric.name);
     meter
         .u64_counter(metric.name)
         .with_unit(metric.unit)
@@ -33,7 +33,7 @@ pub(super) fn counter(meter: &Meter, metric: &Metric) -> Counter<u64> {
 pub(super) fn watch(
     meter: &Meter,
     metric: &Metric,
-    look: impl Fn() -> Vec<Seen> + Send + Sync + 'static,
+    look: impl Fn() -> Vec<Observation> + Send + Sync + 'static,
 ) {
     let tell = move |to: &dyn opentelemetry::metrics::AsyncInstrument<f64>| {
         for (value, labels) in look() {
@@ -41,7 +41,7 @@ pub(super) fn watch(
         }
     };
     match metric.kind {
-        Kind::Counter => drop(
+        MetricKind::Counter => drop(
             meter
                 .f64_observable_counter(metric.name)
                 .with_unit(metric.unit)
@@ -49,7 +49,7 @@ pub(super) fn watch(
                 .with_callback(tell)
                 .build(),
         ),
-        Kind::Gauge => drop(
+        MetricKind::Gauge => drop(
             meter
                 .f64_observable_gauge(metric.name)
                 .with_unit(metric.unit)
@@ -57,7 +57,7 @@ pub(super) fn watch(
                 .with_callback(tell)
                 .build(),
         ),
-        Kind::Histogram(_) => unreachable!("{} cannot be watched", metric.name),
+        MetricKind::Histogram(_) => unreachable!("{} cannot be watched", metric.name),
     }
 }
 

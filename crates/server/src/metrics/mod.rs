@@ -29,13 +29,13 @@ use palimpsest_summarize::Usage;
 use prometheus::{Registry, TextEncoder};
 use tokio::runtime::RuntimeMetrics;
 
-use self::calls::Calls;
-pub(crate) use self::calls::{CallEnded, Method, code_name};
-use self::happened::Happened;
+use self::calls::CallMetrics;
+pub(crate) use self::calls::{CallEnded, RpcMethod, code_name};
+use self::happened::EventMetrics;
 use self::make::histogram;
 use self::others::Others;
 pub(crate) use self::sampler::Sampler;
-use palimpsest_engine::tally::{self, Tally};
+use palimpsest_engine::tally::{self, EventTally};
 
 /// What the server measures.
 #[derive(Clone)]
@@ -45,8 +45,8 @@ struct Inner {
     registry: Registry,
     provider: SdkMeterProvider,
     meter: Meter,
-    calls: Calls,
-    happened: Happened,
+    calls: CallMetrics,
+    happened: EventMetrics,
     others: Others,
     store: StoreTimes,
 }
@@ -92,8 +92,8 @@ impl Metrics {
         let meter = provider.meter("palimpsest");
         process::watch_process(&meter);
         Self(Arc::new(Inner {
-            calls: Calls::new(&meter),
-            happened: Happened::new(&meter),
+            calls: CallMetrics::new(&meter),
+            happened: EventMetrics::new(&meter),
             others: Others::new(&meter),
             store: StoreTimes {
                 group_size: histogram(&meter, &names::STORE_GROUP_SIZE),
@@ -153,7 +153,7 @@ impl Metrics {
 }
 
 impl tally::Observer for Metrics {
-    fn committed(&self, tally: &Tally) {
+    fn committed(&self, tally: &EventTally) {
         self.0.happened.count(tally);
     }
 }

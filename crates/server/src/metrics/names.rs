@@ -3,7 +3,7 @@
 
 /// What a metric is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -18,7 +18,7 @@ pub struct Metric {
     /// Its name in OpenTelemetry.
     pub name: &'static str,
     /// What it is.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its unit, as UCUM writes it; empty for plain numbers.
     pub unit: &'static str,
     /// Its labels. Each has few values: none is ever a session's, a caller's or a tool's name.
@@ -77,7 +77,7 @@ macro_rules! metrics {
     };
 }
 
-use Kind::{Counter, Gauge, Histogram};
+use MetricKind::{Counter, Gauge, Histogram};
 
 metrics! {
     RPC_DURATION = Histogram(CALLS), "palimpsest.rpc.duration", "s", ["service", "method", "code"],

@@ -8,7 +8,7 @@ use std::fs;
 use opentelemetry::metrics::Meter;
 use tokio::runtime::RuntimeMetrics;
 
-use super::make::{Seen, number, size, watch, watch_one};
+use super::make::{Observation, number, size, watch, watch_one};
 use super::names;
 
 /// The kernel's clock ticks a second; fixed for programs, whatever the kernel's own rate is.
@@ -45,7 +45,7 @@ pub(super) fn watch_runtime(meter: &Meter, runtime: RuntimeMetrics) {
     });
 }
 
-fn some(value: Option<f64>) -> Vec<Seen> {
+fn some(value: Option<f64>) -> Vec<Observation> {
     value.map(|value| (value, Vec::new())).into_iter().collect()
 }
 

@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 
 use expect_test::expect_file;
 
-use super::names::{ALL, Kind};
+use super::names::{ALL, MetricKind};
 use super::*;
 
 /// `docs/metrics.md`. `UPDATE_EXPECT=1` writes it.
@@ -19,9 +19,9 @@ fn document() -> String {
     );
     for metric in ALL {
         let kind = match metric.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram(_) => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram(_) => "histogram",
         };
         let labels: Vec<String> = metric
             .labels

@@ -10,28 +10,28 @@ use opentelemetry::KeyValue;
 use palimpsest_engine::clock::Clock;
 use palimpsest_engine::models::Models;
 use palimpsest_engine::sessions::Sessions;
-use palimpsest_store::postgres::{Connections, PostgresLog};
+use palimpsest_store::postgres::{PoolStatus, PostgresLog};
 use palimpsest_store::sled::SledLog;
-use palimpsest_worker::Stats;
+use palimpsest_worker::WorkerStats;
 
 use super::make::{number, size, watch, watch_one};
 use super::sampler::Samples;
 use super::{Metrics, names};
 use crate::access::Access;
-use crate::grpc::{Admission, Health, Mutations, Tls};
+use crate::grpc::{CallLimits, Health, Mutations, ServerTls};
 use crate::net;
 
 use crate::store::Engine;
-use crate::telemetry::{Exported, panics};
-use crate::upkeep::{self, Duty};
+use crate::telemetry::{ExportStats, panics};
+use crate::upkeep::{self, LeaderTask};
 
 impl Metrics {
     /// Tells of the server as a whole.
     pub(crate) fn watch_server(
         &self,
         (health, clock): (&Health, &Arc<dyn Clock>),
-        (admission, mutations): (&Admission, &Mutations),
-        summaries: &Stats,
+        (admission, mutations): (&CallLimits, &Mutations),
+        summaries: &WorkerStats,
     ) {
         let meter = self.meter();
         let labels = vec![KeyValue::new("version", env!("CARGO_PKG_VERSION"))];
@@ -67,9 +67,9 @@ impl Metrics {
         self.watch_summaries(summaries);
     }
 
-    fn watch_pace(&self, admission: &Admission) {
+    fn watch_pace(&self, admission: &CallLimits) {
         let meter = self.meter();
-        let one = |metric, read: fn(&Admission) -> f64| {
+        let one = |metric, read: fn(&CallLimits) -> f64| {
             let of = admission.clone();
             watch_one(meter, metric, move || read(&of));
         };
@@ -96,7 +96,7 @@ impl Metrics {
     }
 
     /// Tells of who may enter.
-    pub(crate) fn watch_entrance(&self, access: Option<&Arc<Access>>, tls: Option<&Tls>) {
+    pub(crate) fn watch_entrance(&self, access: Option<&Arc<Access>>, tls: Option<&ServerTls>) {
         let meter = self.meter();
         let of = access.cloned();
         watch_one(meter, &names::AUTH_FAILURES, move || {
@@ -105,29 +105,32 @@ impl Metrics {
         let (access, tls) = (access.cloned(), tls.cloned());
         watch_one(meter, &names::FILES_STALE, move || {
             let of_access = access.as_ref().map_or(0, |access| access.stale());
-            size(of_access + usize::from(tls.as_ref().is_some_and(Tls::is_stale)))
+            size(of_access + usize::from(tls.as_ref().is_some_and(ServerTls::is_stale)))
         });
     }
 
     /// Tells how data ends.
-    pub(crate) fn watch_upkeep(&self, upkeep: &upkeep::Stats) {
+    pub(crate) fn watch_upkeep(&self, upkeep: &upkeep::MaintenanceStats) {
         let meter = self.meter();
-        let one = |metric, read: fn(&upkeep::Stats) -> u64| {
+        let one = |metric, read: fn(&upkeep::MaintenanceStats) -> u64| {
             let of = upkeep.clone();
             watch_one(meter, metric, move || number(read(&of)));
         };
-        one(&names::RETENTION_SKIPPED, upkeep::Stats::spared);
+        one(&names::RETENTION_SKIPPED, upkeep::MaintenanceStats::spared);
         one(&names::RETENTION_PAUSED, |stats| stats.is_paused().into());
-        one(&names::RETENTION_BLOCKED, upkeep::Stats::incomplete);
+        one(
+            &names::RETENTION_BLOCKED,
+            upkeep::MaintenanceStats::incomplete,
+        );
         one(
             &names::RETENTION_WOULD_DELETE,
-            upkeep::Stats::would_have_deleted,
+            upkeep::MaintenanceStats::would_have_deleted,
         );
-        one(&names::SWEPT_FILES, upkeep::Stats::swept_files);
-        one(&names::SWEPT_BYTES, upkeep::Stats::swept_bytes);
+        one(&names::SWEPT_FILES, upkeep::MaintenanceStats::swept_files);
+        one(&names::SWEPT_BYTES, upkeep::MaintenanceStats::swept_bytes);
         let of = upkeep.clone();
         watch(meter, &names::MAINTENANCE_PASSES, move || {
-            Duty::ALL
+            LeaderTask::ALL
                 .map(|duty| {
                     (
                         number(of.passes(duty)),
@@ -136,8 +139,14 @@ impl Metrics {
                 })
                 .into()
         });
-        one(&names::MAINTENANCE_FAILURES, upkeep::Stats::failures);
-        one(&names::SESSIONS_DELETING, upkeep::Stats::removing);
+        one(
+            &names::MAINTENANCE_FAILURES,
+            upkeep::MaintenanceStats::failures,
+        );
+        one(
+            &names::SESSIONS_DELETING,
+            upkeep::MaintenanceStats::removing,
+        );
         let label = |key: &'static str, value: &'static str| vec![KeyValue::new(key, value)];
         let of = upkeep.clone();
         watch(meter, &names::RETENTION_DELETED, move || {
@@ -159,17 +168,17 @@ impl Metrics {
         });
     }
 
-    fn watch_summaries(&self, summaries: &Stats) {
+    fn watch_summaries(&self, summaries: &WorkerStats) {
         let meter = self.meter();
-        let count = |metric, read: fn(&Stats) -> u64| {
+        let count = |metric, read: fn(&WorkerStats) -> u64| {
             let of = summaries.clone();
             watch_one(meter, metric, move || number(read(&of)));
         };
-        count(&names::MEMORY_UPDATES_IN_PROGRESS, Stats::running);
-        count(&names::MEMORY_UPDATES, Stats::updates);
-        count(&names::MEMORY_UPDATE_FAILURES, Stats::failures);
-        count(&names::MEMORY_FILE_FAILURES, Stats::file_failures);
-        count(&names::MEMORY_EDITS, Stats::edits);
+        count(&names::MEMORY_UPDATES_IN_PROGRESS, WorkerStats::running);
+        count(&names::MEMORY_UPDATES, WorkerStats::updates);
+        count(&names::MEMORY_UPDATE_FAILURES, WorkerStats::failures);
+        count(&names::MEMORY_FILE_FAILURES, WorkerStats::file_failures);
+        count(&names::MEMORY_EDITS, WorkerStats::edits);
     }
 
     /// Tells of the store.
@@ -182,7 +191,7 @@ impl Metrics {
 
     fn watch_shared(&self, log: &Arc<PostgresLog>) {
         let meter = self.meter();
-        let one = |metric, read: fn(&Connections) -> usize| {
+        let one = |metric, read: fn(&PoolStatus) -> usize| {
             let of = Arc::downgrade(log);
             watch(meter, metric, move || {
                 let log = of.upgrade();
@@ -199,7 +208,7 @@ impl Metrics {
 
     fn watch_embedded(&self, log: &Arc<SledLog>) {
         let meter = self.meter();
-        let count = |metric, read: fn(&palimpsest_store::sled::Stats) -> u64| {
+        let count = |metric, read: fn(&palimpsest_store::sled::EngineStats) -> u64| {
             let of = Arc::downgrade(log);
             watch(meter, metric, move || {
                 // A store that is closed is not kept open by who watches it.
@@ -219,7 +228,7 @@ impl Metrics {
         let meter = self.meter();
         let of = Arc::downgrade(sessions);
         let look = move || of.upgrade().map(|sessions| sessions.cached());
-        let one = |metric, read: fn(&palimpsest_engine::sessions::Cached) -> f64| {
+        let one = |metric, read: fn(&palimpsest_engine::sessions::CacheStats) -> f64| {
             let look = look.clone();
             let seen = move || look().map(|now| (read(&now), Vec::new()));
             watch(meter, metric, move || seen().into_iter().collect());
@@ -236,7 +245,7 @@ impl Metrics {
         one(&names::CACHE_EVICTIONS, |now| number(now.evictions));
         watch(meter, &names::CACHE_LOOKUPS, move || {
             let outcome = |name: &'static str| vec![KeyValue::new("outcome", name)];
-            let both = |now: palimpsest_engine::sessions::Cached| {
+            let both = |now: palimpsest_engine::sessions::CacheStats| {
                 [
                     (number(now.hits), outcome("hit")),
                     (number(now.misses), outcome("miss")),
@@ -284,7 +293,7 @@ impl Metrics {
     }
 
     /// Tells how many spans and metrics found their way.
-    pub(crate) fn watch_exports(&self, exported: &Arc<Exported>) {
+    pub(crate) fn watch_exports(&self, exported: &Arc<ExportStats>) {
         let meter = self.meter();
         let of = Arc::clone(exported);
         watch_one(meter, &names::SPANS, move || number(of.spans_ended()));

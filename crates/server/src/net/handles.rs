@@ -49,14 +49,14 @@ fn limit() -> Option<u64> {
 
 /// Connections that each port may have at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct ConnectionLimits {
     /// Of the gRPC port.
     pub grpc: usize,
     /// Of the admin port.
     pub admin: usize,
 }
 
-impl Share {
+impl ConnectionLimits {
     /// The share of this process where `max_connections` are configured for gRPC. A lower limit of file handles
     /// leaves fewer, and is logged.
     pub fn of_process(max_connections: usize) -> Self {
@@ -97,19 +97,19 @@ mod tests {
 
     #[test]
     fn connections_leave_handles_to_the_store() {
-        let share = |limit| Share::of(limit, 4_096);
-        let Share { grpc, admin } = share(Some(1_024));
+        let share = |limit| ConnectionLimits::of(limit, 4_096);
+        let ConnectionLimits { grpc, admin } = share(Some(1_024));
         assert_eq!((grpc, admin), (720, 48));
         assert_eq!(grpc + admin, 1_024 - 256);
         assert_eq!(share(Some(1 << 20)).grpc, 4_096);
         assert_eq!(
             share(None),
-            Share {
+            ConnectionLimits {
                 grpc: 4_096,
                 admin: 64
             }
         );
-        let Share { grpc, admin } = share(Some(16));
+        let ConnectionLimits { grpc, admin } = share(Some(16));
         assert_eq!((grpc, admin), (1, 1));
     }
 }

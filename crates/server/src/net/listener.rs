@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::open::CLOSING;
-use super::{Connections, Place, Watched};
+use super::{ConnectionSlot, Connections, Watched};
 
 /// How long to wait when no connection can be accepted, for example because there are no file
 /// descriptors left: trying again at once would keep a core busy.
@@ -21,7 +21,7 @@ const ADMIN_IDLE: Duration = Duration::from_secs(30);
 
 /// Where the connections of one port come in.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Acceptor {
     listener: TcpListener,
     connections: Connections,
     /// File handles, which a connection that was closed for another one still has for a moment.
@@ -31,13 +31,13 @@ pub(crate) struct Door {
 
 /// A connection that was let in. The parts are dropped in this order: first its handle.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
-    pub(crate) place: Place,
+    pub(crate) place: ConnectionSlot,
     pub(crate) handle: OwnedSemaphorePermit,
 }
 
-impl Door {
+impl Acceptor {
     /// Lets in as many as `connections` may be; `max_handshakes` is said where they begin with one.
     pub(crate) fn new(
         listener: TcpListener,
@@ -54,13 +54,13 @@ impl Door {
 
     /// The next connection that finds a place. One that finds none is closed rather than left to wait: its client
     /// looks for another replica.
-    pub(crate) async fn accept(&self) -> Accepted {
+    pub(crate) async fn accept(&self) -> AcceptedConnection {
         loop {
             let handle = Arc::clone(&self.handles).acquire_owned().await;
             let handle = handle.expect("it is never closed");
             let stream = accept(&self.listener).await;
             if let Some(place) = self.connections.enter(self.max_handshakes) {
-                return Accepted {
+                return AcceptedConnection {
                     stream,
                     place,
                     handle,
@@ -98,10 +98,10 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 
 /// The door of the admin port, as `axum` knocks at it.
 #[derive(Debug)]
-pub(crate) struct AdminListener(Door);
+pub(crate) struct AdminListener(Acceptor);
 
 impl AdminListener {
-    pub(crate) fn new(door: Door) -> Self {
+    pub(crate) fn new(door: Acceptor) -> Self {
         Self(door)
     }
 }
@@ -114,7 +114,7 @@ impl axum::serve::Listener for AdminListener {
         let accepted = self.0.accept().await;
         let from = accepted.stream.peer_addr();
         let from = from.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
-        let Accepted {
+        let AcceptedConnection {
             stream,
             place,
             handle,
@@ -138,11 +138,11 @@ mod tests {
     async fn accepted_connections_do_not_delay_and_end_when_they_are_silent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = Door::new(listener, Connections::new(1), None);
+        let door = Acceptor::new(listener, Connections::new(1), None);
         let _client = TcpStream::connect(address).await.unwrap();
         let accepted = door.accept().await;
         assert!(accepted.stream.nodelay().unwrap());
-        let Accepted {
+        let AcceptedConnection {
             stream,
             place,
             handle,
@@ -157,9 +157,9 @@ mod tests {
     async fn a_new_connection_takes_the_place_of_a_silent_one() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = Door::new(listener, Connections::new(1), None);
+        let door = Acceptor::new(listener, Connections::new(1), None);
         let mut silent = TcpStream::connect(address).await.unwrap();
-        let Accepted {
+        let AcceptedConnection {
             stream,
             place,
             handle,

@@ -7,8 +7,8 @@ mod open;
 mod party;
 mod watched;
 
-pub use handles::{Share, raise_limit};
-pub(crate) use listener::{AdminListener, Door};
-pub(crate) use open::{Connection, Connections, Place};
-pub(crate) use party::Party;
+pub use handles::{ConnectionLimits, raise_limit};
+pub(crate) use listener::{Acceptor, AdminListener};
+pub(crate) use open::{Connection, ConnectionSlot, Connections};
+pub(crate) use party::ShareGroup;
 pub(crate) use watched::Watched;

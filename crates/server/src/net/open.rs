@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::party::Party;
+use super::party::ShareGroup;
 
 /// A connection that has proved itself is closed for another one only when it was idle for this long.
 const IDLE: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ pub(crate) struct Connection {
     is_proved: AtomicBool,
     is_shaking_hands: AtomicBool,
     cut: CancellationToken,
-    party: Arc<Party>,
+    party: Arc<ShareGroup>,
 }
 
 impl Connection {
@@ -60,7 +60,7 @@ impl Connection {
     }
 
     /// The party that its calls count for as long as nothing better is known.
-    pub(crate) fn party(&self) -> &Arc<Party> {
+    pub(crate) fn party(&self) -> &Arc<ShareGroup> {
         &self.party
     }
 
@@ -75,9 +75,9 @@ impl Connection {
     }
 
     /// Counts a call until the guard is dropped.
-    pub(crate) fn call(self: &Arc<Self>) -> Call {
+    pub(crate) fn call(self: &Arc<Self>) -> ActiveCall {
         self.calls.fetch_add(1, Relaxed);
-        Call(Arc::clone(self))
+        ActiveCall(Arc::clone(self))
     }
 
     /// The time since its last call, while it has none and never had one that was accepted.
@@ -108,9 +108,9 @@ impl Connection {
 
 /// A call of a connection.
 #[derive(Debug)]
-pub(crate) struct Call(Arc<Connection>);
+pub(crate) struct ActiveCall(Arc<Connection>);
 
-impl Drop for Call {
+impl Drop for ActiveCall {
     fn drop(&mut self) {
         let at = self.0.began.elapsed().as_millis();
         self.0
@@ -122,19 +122,19 @@ impl Drop for Call {
 
 /// A connection's place, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     of: Arc<Inner>,
     connection: Arc<Connection>,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// The connection.
     pub(crate) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.of.lock().connections.remove(&self.connection.id);
     }
@@ -168,7 +168,7 @@ impl Connections {
 
     /// A place for one more, for which another connection may be closed. Of those whose TLS handshake is not done there
     /// are at most `max_handshakes`. None when every connection is in use.
-    pub(crate) fn enter(&self, max_handshakes: Option<usize>) -> Option<Place> {
+    pub(crate) fn enter(&self, max_handshakes: Option<usize>) -> Option<ConnectionSlot> {
         let now = Instant::now();
         let mut open = self.0.lock();
         if let Some(max) = max_handshakes {
@@ -210,7 +210,7 @@ impl Connections {
             party: Arc::default(),
         });
         open.connections.insert(id, Arc::clone(&connection));
-        Some(Place {
+        Some(ConnectionSlot {
             of: Arc::clone(&self.0),
             connection,
         })

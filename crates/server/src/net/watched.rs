@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::Place;
+use super::ConnectionSlot;
 
 /// Bytes that a peer may send after this side has closed, before it learns of that. The windows of its calls are smaller.
 const MAX_DISCARDED: usize = 4 << 20;
@@ -34,25 +34,25 @@ pub(crate) struct Watched<T> {
     stalls: Option<Pin<Box<Sleep>>>,
     /// The end of a silence, where there is one.
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
-    heard: Heard,
+    heard: LastActivity,
     /// Something was read.
     has_input: bool,
     /// The end of the wait for the first input of a connection that was cut before it.
     first_input: Option<Pin<Box<Sleep>>>,
     /// Bytes discarded since this side closed. None while it is open.
     discarded: Option<usize>,
-    place: Place,
+    place: ConnectionSlot,
     handle: OwnedSemaphorePermit,
 }
 
 /// When something last came.
 #[derive(Debug, Clone)]
-pub(crate) struct Heard {
+pub(crate) struct LastActivity {
     began: Instant,
     at: Arc<AtomicU64>,
 }
 
-impl Heard {
+impl LastActivity {
     fn note(&self) {
         let at = self.began.elapsed().as_millis();
         self.at
@@ -70,7 +70,7 @@ impl<T> Watched<T> {
     pub(crate) fn new(
         inner: T,
         stall: Duration,
-        place: Place,
+        place: ConnectionSlot,
         handle: OwnedSemaphorePermit,
     ) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl<T> Watched<T> {
             stall,
             stalls: None,
             idle: None,
-            heard: Heard {
+            heard: LastActivity {
                 began: Instant::now(),
                 at: Arc::default(),
             },
@@ -99,12 +99,12 @@ impl<T> Watched<T> {
     }
 
     /// Its place.
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &ConnectionSlot {
         &self.place
     }
 
     /// When something last came.
-    pub(crate) fn heard(&self) -> Heard {
+    pub(crate) fn heard(&self) -> LastActivity {
         self.heard.clone()
     }
 
@@ -269,14 +269,14 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::net::{Connections, Door};
+    use crate::net::{Acceptor, Connections};
 
     #[tokio::test]
     async fn the_last_bytes_arrive_while_the_peer_still_sends() {
         const BYTES: usize = 32 << 20;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = Door::new(listener, Connections::new(1), None);
+        let door = Acceptor::new(listener, Connections::new(1), None);
         let mut client = TcpStream::connect(address).await.unwrap();
         let accepted = door.accept().await;
         let minute = Duration::from_mins(1);
@@ -305,7 +305,7 @@ mod tests {
         const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\n\r\n";
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = Door::new(listener, Connections::new(1), None);
+        let door = Acceptor::new(listener, Connections::new(1), None);
         let minute = Duration::from_mins(1);
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(REQUEST).await.unwrap();

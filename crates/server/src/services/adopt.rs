@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, ExternalSummary, Rejection, Serve, StartCompaction, SummarySource,
+    Append, Command, ExternalSummary, Rejection, ServeView, StartCompaction, SummarySource,
 };
-use palimpsest_core::event::Asked;
+use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::RequestStamp;
-use palimpsest_engine::sessions::{Outcome, Transaction};
+use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1;
 
 use super::Service;
@@ -19,16 +19,16 @@ use crate::errors::ServiceError;
 
 /// What is said of the compaction.
 #[derive(Debug, Clone)]
-pub(super) struct Adopted {
+pub(super) struct AdoptOptions {
     first: Option<MessageId>,
     last: Option<MessageId>,
     kept: Vec<MessageId>,
-    asked: Asked,
+    trigger: Trigger,
     before_tokens: Option<u64>,
     mark: MessageId,
 }
 
-impl Adopted {
+impl AdoptOptions {
     pub(super) fn read(
         service: &Service,
         said: &v1::AdoptedCompaction,
@@ -56,7 +56,7 @@ impl Adopted {
             first: optional(&said.first_message_id, "first_message_id")?,
             last: optional(&said.last_message_id, "last_message_id")?,
             kept: kept.collect::<Result<_, _>>()?,
-            asked: convert::asked(said.trigger, &of("trigger"))?,
+            trigger: convert::trigger_from_proto(said.trigger, &of("trigger"))?,
             before_tokens: (said.before_tokens > 0).then(|| said.before_tokens.into()),
             mark: service.next_id()(),
         })
@@ -69,16 +69,16 @@ impl Adopted {
         summary: &Arc<Message>,
         expected_revision: Option<Revision>,
         request: Option<&RequestStamp>,
-    ) -> Result<Outcome, Rejection> {
+    ) -> Result<CommandOutcome, Rejection> {
         if let Some(session) = transaction.session() {
             let served = session.last_served();
-            let serve = Serve {
+            let serve = ServeView {
                 target: served.target.clone(),
                 window: served.window,
-                ..Serve::default()
+                ..ServeView::default()
             };
             check(session.revision(), expected_revision)?;
-            transaction.run(Command::Serve(serve))?;
+            transaction.run(Command::ServeView(serve))?;
         }
         let external = ExternalSummary {
             summary: Arc::clone(summary),
@@ -92,9 +92,9 @@ impl Adopted {
             // The command above has moved the revision, which is checked before it.
             expected_revision: None,
             request: request.cloned(),
-            ..StartCompaction::new(self.asked, SummarySource::External(Box::new(external)))
+            ..StartCompaction::new(self.trigger, SummarySource::External(Box::new(external)))
         }))?;
-        if !matches!(outcome, Outcome::Skipped(_)) {
+        if !matches!(outcome, CommandOutcome::Skipped(_)) {
             return Ok(outcome);
         }
         let mut message = Message::clone(summary);
@@ -110,7 +110,7 @@ impl Adopted {
 fn check(current: Revision, expected: Option<Revision>) -> Result<(), Rejection> {
     match expected {
         Some(expected) if expected != current => {
-            Err(Rejection::RevisionMoved { expected, current })
+            Err(Rejection::RevisionMismatch { expected, current })
         }
         _ => Ok(()),
     }

@@ -5,35 +5,35 @@ use std::sync::Arc;
 use palimpsest_core::command::{Append, Command, Rejection, Warning, warnings};
 use palimpsest_core::event::{Event, MessagesAppended, ResultsPersisted};
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::message::{Kind, Message};
+use palimpsest_core::message::{Message, MessageKind};
 use palimpsest_core::policy::WindowHint;
-use palimpsest_core::session::{LastServed, Method, RequestStamp, Session};
+use palimpsest_core::session::{LastServed, RequestMethod, RequestStamp, Session};
 use palimpsest_engine::call::SPANS;
-use palimpsest_engine::sessions::{Outcome, Transaction};
+use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{
     self, AppendMessagesRequest, AppendMessagesResponse, AppendResult, MessageInput,
 };
 
 use super::Service;
-use super::adopt::Adopted;
+use super::adopt::AdoptOptions;
 use crate::access::Right;
 use crate::convert::{self, PrefixTokens};
 use crate::errors::ServiceError;
-use crate::grpc::Ticket;
+use crate::grpc::CallContext;
 
 /// What a call appends.
 #[derive(Debug, Clone)]
-pub(super) struct Incoming {
+pub(super) struct AppendInput {
     messages: Vec<Arc<Message>>,
     /// Which entry of the request each message came from.
     inputs: Vec<u32>,
     expected_revision: Option<Revision>,
     request: Option<RequestStamp>,
     /// The one message is a summary that has taken the place of others already.
-    adopted: Option<Adopted>,
+    adopted: Option<AdoptOptions>,
 }
 
-impl Incoming {
+impl AppendInput {
     /// Reads what a call appends.
     pub(super) fn read(
         service: &Service,
@@ -60,7 +60,7 @@ impl Incoming {
     }
 
     /// Runs the append; the answer is made of what comes back.
-    pub(super) fn run(&self, transaction: &mut Transaction<'_>) -> Result<Appended, Rejection> {
+    pub(super) fn run(&self, transaction: &mut Transaction<'_>) -> Result<AppendStatus, Rejection> {
         let expected_revision = expected(self.expected_revision, transaction)?;
         let outcome = match (&self.adopted, self.messages.as_slice()) {
             (Some(adopted), [summary]) => {
@@ -75,13 +75,13 @@ impl Incoming {
         };
         let created = transaction.revision_before() == Revision::ZERO;
         Ok(match outcome {
-            Outcome::Answered(revision) => Appended::Before(revision),
-            Outcome::Done(None) | Outcome::Skipped(_) => Appended::Now {
+            CommandOutcome::Answered(revision) => AppendStatus::Before(revision),
+            CommandOutcome::Done(None) | CommandOutcome::Skipped(_) => AppendStatus::Now {
                 event: None,
                 persisted: None,
                 created,
             },
-            Outcome::Done(Some(_)) => Appended::Now {
+            CommandOutcome::Done(Some(_)) => AppendStatus::Now {
                 event: transaction
                     .events()
                     .iter()
@@ -104,10 +104,10 @@ impl Incoming {
     }
 
     /// What is told of an append that was just made.
-    pub(super) fn result(&self, session: &Session, appended: &Appended) -> AppendResult {
+    pub(super) fn result(&self, session: &Session, appended: &AppendStatus) -> AppendResult {
         match appended {
-            Appended::Before(_) => AppendResult::default(),
-            Appended::Now { event, created, .. } => {
+            AppendStatus::Before(_) => AppendResult::default(),
+            AppendStatus::Now { event, created, .. } => {
                 let all_known = MessagesAppended {
                     known: (0_u32..)
                         .zip(&self.messages)
@@ -151,7 +151,7 @@ impl Incoming {
 
 /// What came of an append.
 #[derive(Debug, Clone)]
-pub(super) enum Appended {
+pub(super) enum AppendStatus {
     /// It happened, unless everything was there already.
     Now {
         /// What was appended.
@@ -165,7 +165,7 @@ pub(super) enum Appended {
     Before(Revision),
 }
 
-impl Appended {
+impl AppendStatus {
     /// What level 1 did.
     fn level_reports(&self, session: &Session) -> Vec<v1::LevelReport> {
         let Self::Now {
@@ -195,7 +195,7 @@ fn appended(event: Option<&Event>) -> Option<MessagesAppended> {
         // Of what an adopted summary brings, the caller has given the summary alone.
         Some(Event::Compacted(event)) => {
             let mut messages = event.messages.iter();
-            let summary = messages.find(|one| one.message.kind == Kind::Summary)?;
+            let summary = messages.find(|one| one.message.kind == MessageKind::Summary)?;
             Some(MessagesAppended {
                 messages: vec![summary.clone()],
                 request: event.request.clone(),
@@ -214,7 +214,7 @@ pub(super) fn expected(
 ) -> Result<Option<Revision>, Rejection> {
     match (expected, transaction.revision_before()) {
         (Some(expected), Revision::ZERO) if expected != Revision::ZERO => {
-            Err(Rejection::RevisionMoved {
+            Err(Rejection::RevisionMismatch {
                 expected,
                 current: Revision::ZERO,
             })
@@ -227,7 +227,7 @@ pub(super) fn expected(
 pub(super) async fn append(
     service: &Service,
     request: AppendMessagesRequest,
-    ticket: Option<&Ticket>,
+    ticket: Option<&CallContext>,
 ) -> Result<AppendMessagesResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     // A summary takes messages out of the view, as Compact does.
@@ -236,7 +236,7 @@ pub(super) async fn append(
     }
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Append, body, service.limits())?;
+    let stamp = convert::request_stamp(&request_id, RequestMethod::Append, body, service.limits())?;
     let AppendMessagesRequest {
         expected_revision,
         messages,
@@ -245,10 +245,10 @@ pub(super) async fn append(
         ..
     } = request;
     let converting = tracing::debug_span!(target: SPANS, "convert");
-    let read = || Incoming::read(service, messages, expected_revision, stamp);
+    let read = || AppendInput::read(service, messages, expected_revision, stamp);
     let mut incoming = converting.in_scope(read)?;
     let messages = incoming.messages.len();
-    let adopted = adopted_compaction.map(|said| Adopted::read(service, &said, messages));
+    let adopted = adopted_compaction.map(|said| AdoptOptions::read(service, &said, messages));
     incoming.adopted = adopted.transpose()?;
     // Wrong targets are refused before anything happens.
     convert::target(target.clone(), &LastServed::default())?;
@@ -269,8 +269,8 @@ pub(super) async fn append(
                     level_reports: appended.level_reports(session),
                 };
                 let before = match appended {
-                    Appended::Before(revision) => Some(*revision),
-                    Appended::Now { .. } => None,
+                    AppendStatus::Before(revision) => Some(*revision),
+                    AppendStatus::Now { .. } => None,
                 };
                 Ok((before, response))
             },

@@ -15,16 +15,16 @@ use palimpsest_proto::context::v1::{
     StoredSession, StoredSessionEnd,
 };
 use palimpsest_store::blobs::{BlobError, result_path};
-use palimpsest_store::{Frame, Head, MAX_LIST, Position, crash_point, told};
+use palimpsest_store::{Frame, MAX_LIST, Position, SessionHead, crash_point, error_chain};
 use sha2::{Digest as _, Sha256};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::context::Replies;
+use super::context::ReplyStream;
 use super::failure::SOON;
 use super::{Service, reply};
-use crate::convert::{self, Cursor};
+use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
-use crate::upkeep::names::{self, Names};
+use crate::upkeep::names::{self, ReferencedFiles};
 
 /// How much of a log is read at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -51,7 +51,7 @@ impl AdminService for AdminHandlers {
         reply(list(&self.0, request).await)
     }
 
-    type ReadStoredSessionStream = Replies<ReadStoredSessionResponse>;
+    type ReadStoredSessionStream = ReplyStream<ReadStoredSessionResponse>;
 
     async fn read_stored_session(
         &self,
@@ -60,7 +60,7 @@ impl AdminService for AdminHandlers {
         reply(read(&self.0, self.0.enter(request)?).await)
     }
 
-    type ReadStoredFileStream = Replies<ReadStoredFileResponse>;
+    type ReadStoredFileStream = ReplyStream<ReadStoredFileResponse>;
 
     async fn read_stored_file(
         &self,
@@ -82,21 +82,23 @@ async fn list(
     let size = convert::page_size(request.page_size, most, MAX_LIST)?;
     let digest = Digest::of_bytes(request.parent.as_bytes());
     let after = match convert::page_token(&request.page_token, digest)? {
-        Some(Cursor::Named(_, name)) => {
+        Some(PageCursor::Named(_, name)) => {
             Some(SessionKey::parse(&name).map_err(|_| ServiceError::InvalidPageToken)?)
         }
-        Some(Cursor::Number(_) | Cursor::Within(..)) => return Err(ServiceError::InvalidPageToken),
+        Some(PageCursor::Number(_) | PageCursor::Within(..)) => {
+            return Err(ServiceError::InvalidPageToken);
+        }
         None => None,
     };
     let log = service.sessions.log();
     let rows = log.list(project.as_ref(), after.as_ref(), size).await?;
     let next_page_token = match rows.last() {
         Some((last, _)) if rows.len() == size => {
-            convert::page_token_text(&Cursor::Named(0, last.to_string()), digest)
+            convert::page_token_text(&PageCursor::Named(0, last.to_string()), digest)
         }
         _ => String::new(),
     };
-    let stored = |(key, head): (SessionKey, Head)| StoredSession {
+    let stored = |(key, head): (SessionKey, SessionHead)| StoredSession {
         session: key.to_string(),
         incarnation: head.incarnation,
         revision: head.revision.get(),
@@ -111,7 +113,7 @@ async fn list(
 async fn read(
     service: &Service,
     request: ReadStoredSessionRequest,
-) -> Result<Replies<ReadStoredSessionResponse>, ServiceError> {
+) -> Result<ReplyStream<ReadStoredSessionResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let head = head(service, &key).await?;
     let to = head.revision;
@@ -152,7 +154,7 @@ async fn read(
         // The files after the log: whatever an event up to here names was there before it.
         let files = service.blobs.results(&key).await.map_err(blobs)?;
         let known = if files.is_empty() {
-            Names::new()
+            ReferencedFiles::new()
         } else {
             digests(&service, &key).await.map_err(failed)?
         };
@@ -188,17 +190,17 @@ async fn read(
 
 /// The digests that the log has of a session's files. A log that cannot be read as events is backed up all the same, and
 /// its files as they are.
-async fn digests(service: &Service, key: &SessionKey) -> Result<Names, SessionsError> {
+async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles, SessionsError> {
     match names::of(&service.sessions, key).await {
         Err(error @ SessionsError::Unreadable { .. }) => {
-            tracing::warn!(session = %key, error = %told(&error), "failed to read the events of a session that is backed up; its files are copied unchecked");
-            Ok(Names::new())
+            tracing::warn!(session = %key, error = %error_chain(&error), "failed to read the events of a session that is backed up; its files are copied unchecked");
+            Ok(ReferencedFiles::new())
         }
         read => read,
     }
 }
 
-async fn head(service: &Service, key: &SessionKey) -> Result<Head, ServiceError> {
+async fn head(service: &Service, key: &SessionKey) -> Result<SessionHead, ServiceError> {
     let head = service.sessions.log().head(key).await?;
     head.ok_or_else(|| ServiceError::SessionNotFound {
         session: key.clone(),
@@ -242,7 +244,7 @@ fn record(frame: &Frame) -> Vec<Bytes> {
 async fn read_file(
     service: &Service,
     request: ReadStoredFileRequest,
-) -> Result<Replies<ReadStoredFileResponse>, ServiceError> {
+) -> Result<ReplyStream<ReadStoredFileResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let path = result_path(&key, &request.file)
         .map_err(|_| ServiceError::invalid("file", "is not the name of a stored result"))?;
@@ -254,7 +256,7 @@ async fn read_file(
         Err(BlobError::NotFound(_)) => return Err(not_found),
         // A bucket that cannot be reached now is no reason to leave the result out.
         Err(error @ (BlobError::Store(_) | BlobError::Folder(_))) => {
-            tracing::warn!(session = %key, file = request.file, error = %told(&error), "failed to read a stored result");
+            tracing::warn!(session = %key, file = request.file, error = %error_chain(&error), "failed to read a stored result");
             return Err(ServiceError::StoreUnavailable { retry_after: SOON });
         }
         Err(error) => return Err(ServiceError::internal("read a stored result", error)),

@@ -1,23 +1,27 @@
 //! `Compact`: old tool results are cleared, old rounds are folded, or everything old is summarised.
 
-use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Scope, Skip};
-use palimpsest_core::event::{Asked, Event, WhyFailed};
+use palimpsest_core::command::{
+    Clear, Clearing, Collapse, Collapsing, Command, CompactionScope, SkipReason,
+};
+use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Strategy};
+use palimpsest_core::session::{
+    ContentNotLoaded, LastServed, RequestMethod, RequestStamp, Session, Strategy,
+};
 use palimpsest_proto::context::v1::compact_request::Range;
 use palimpsest_proto::context::v1::{
-    self, CompactRequest, CompactResponse, CompactionMode, CompactionStrategy, Level, Trigger,
+    self, CompactRequest, CompactResponse, CompactionMode, CompactionStrategy, Level,
 };
 
 use super::Service;
 use super::append::{budget, expected, tokens, window};
-use super::change::{Change, Happened};
-use super::commit;
-use super::compaction::{self, Ended, OwnView, Wanted, When, Wish};
-use super::ledger::ledger;
+use super::cache_ledger::ledger;
+use super::change::{ChangeCall, ChangeOutcome};
+use super::commit_summary;
+use super::compaction::{self, CompactionOutcome, CompactionRequest, OwnView, WaitMode, Wish};
 use super::overrides::{NO_MODEL, Overrides};
 use super::recovery::removed;
-use crate::convert::{self, Form};
+use crate::convert::{self, MessageForm};
 use crate::errors::ServiceError;
 
 /// Which level is to act, and how.
@@ -32,9 +36,9 @@ pub(super) async fn compact(
     request: CompactRequest,
 ) -> Result<CompactResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let by_hand = match Trigger::try_from(request.trigger) {
-        Ok(Trigger::Unspecified | Trigger::Manual) => true,
-        Ok(Trigger::Auto) => false,
+    let by_hand = match v1::Trigger::try_from(request.trigger) {
+        Ok(v1::Trigger::Unspecified | v1::Trigger::Manual) => true,
+        Ok(v1::Trigger::Auto) => false,
         _ => return Err(ServiceError::invalid("trigger", "must be MANUAL or AUTO")),
     };
     let target_tokens = request.target_tokens.map(u64::from);
@@ -65,9 +69,10 @@ pub(super) async fn compact(
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Compact, body, service.limits())?;
+    let stamp =
+        convert::request_stamp(&request_id, RequestMethod::Compact, body, service.limits())?;
     let revision = request.expected_revision.map(Revision::new);
-    let change = Change {
+    let change = ChangeCall {
         service,
         key: &key,
         dry_run: request.dry_run,
@@ -96,7 +101,7 @@ pub(super) async fn compact(
         (None, response) => Ok(response),
         // Only whoever asks by hand is refused: a threshold that is not reached is no error.
         (_, response) if !by_hand => Ok(response),
-        (Some(Skip::Disabled), _) => Err(ServiceError::DisabledByPolicy {
+        (Some(SkipReason::Disabled), _) => Err(ServiceError::DisabledByPolicy {
             setting: compacting.setting(),
         }),
         (Some(skip), _) => Err(ServiceError::NothingToCompact {
@@ -112,12 +117,12 @@ impl Compacting {
         request: Option<RequestStamp>,
     ) -> Command {
         match self {
-            Self::Clear(clearing) => Command::Clear(Clear {
+            Self::Clear(clearing) => Command::ClearResults(Clear {
                 clearing,
                 expected_revision,
                 request,
             }),
-            Self::Collapse(collapsing) => Command::Collapse(Collapse {
+            Self::Collapse(collapsing) => Command::CollapseSpans(Collapse {
                 collapsing,
                 expected_revision,
                 request,
@@ -142,29 +147,29 @@ impl Compacting {
 }
 
 /// Why nothing happened.
-fn skip(happened: &Happened) -> Option<Skip> {
+fn skip(happened: &ChangeOutcome) -> Option<SkipReason> {
     match happened {
         // All that it did was to look for spans.
-        Happened::Event(event, _) if matches!(**event, Event::SpansStaged(_)) => {
-            Some(Skip::NothingEligible)
+        ChangeOutcome::Event(event, _) if matches!(**event, Event::SpansStaged(_)) => {
+            Some(SkipReason::NothingEligible)
         }
-        Happened::Event(..) => None,
-        Happened::Nothing => Some(Skip::NothingEligible),
-        Happened::Skipped(skip) => Some(*skip),
+        ChangeOutcome::Event(..) => None,
+        ChangeOutcome::Nothing => Some(SkipReason::NothingEligible),
+        ChangeOutcome::Skipped(skip) => Some(*skip),
     }
 }
 
 fn answer(
     service: &Service,
     session: &Session,
-    (level, happened): (Level, &Happened),
+    (level, happened): (Level, &ChangeOutcome),
     target: Option<&v1::Target>,
     dry_run: bool,
-) -> Result<CompactResponse, NotHeld> {
+) -> Result<CompactResponse, ContentNotLoaded> {
     let stage = match (happened, skip(happened)) {
         (_, Some(skip)) => Some(convert::skipped(level, skip)),
-        (Happened::Event(event, _), None) => convert::stage(event, session, dry_run),
-        (Happened::Nothing | Happened::Skipped(_), None) => None,
+        (ChangeOutcome::Event(event, _), None) => convert::stage(event, session, dry_run),
+        (ChangeOutcome::Nothing | ChangeOutcome::Skipped(_), None) => None,
     };
     Ok(CompactResponse {
         level_reports: stage.into_iter().collect(),
@@ -193,7 +198,8 @@ async fn autocompact(
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Compact, body, service.limits())?;
+    let stamp =
+        convert::request_stamp(&request_id, RequestMethod::Compact, body, service.limits())?;
     let wanted = wanted(service, &request, by_hand, stamp)?;
     let call = Autocompact {
         service,
@@ -210,26 +216,27 @@ async fn autocompact(
 struct Autocompact<'a> {
     service: &'a Service,
     key: &'a SessionKey,
-    wanted: Wanted,
-    form: Form,
+    wanted: CompactionRequest,
+    form: MessageForm,
     target: Option<v1::Target>,
 }
 
 /// What came of a call, and what refuses it.
-type Told = (Ended, CompactResponse, Option<ServiceError>);
+type CompactReply = (CompactionOutcome, CompactResponse, Option<ServiceError>);
 
 impl Autocompact<'_> {
     async fn run(&self) -> Result<CompactResponse, ServiceError> {
         let (service, key) = (self.service, self.key);
-        let tell = |session: &Session, ended: &Ended| self.tell(session, ended);
+        let tell = |session: &Session, ended: &CompactionOutcome| self.tell(session, ended);
         let mut told = Box::pin(compaction::compact(service, key, &self.wanted, tell)).await?;
-        if let Ended::Before(revision) = told.0 {
+        if let CompactionOutcome::Before(revision) = told.0 {
             loop {
                 let ended = compaction::outcome(service, key, &self.wanted, revision);
                 let ended = Box::pin(ended).await?;
                 told = Box::pin(compaction::tell_now(service, key, &ended, tell)).await?;
                 // A compaction may end between its outcome and the reply: the reply has none then.
-                let has_ended = matches!(told.0, Ended::Running(_)) && told.1.compaction.is_none();
+                let has_ended =
+                    matches!(told.0, CompactionOutcome::Running(_)) && told.1.compaction.is_none();
                 if !has_ended {
                     break;
                 }
@@ -241,17 +248,18 @@ impl Autocompact<'_> {
         }
         let rounds = Box::pin(compaction::rest(service, key, &self.wanted, &ended)).await?;
         if !rounds.is_empty() {
-            let all = |session: &Session, _: &Ended| self.tell_all(session, &ended, &rounds);
+            let all =
+                |session: &Session, _: &CompactionOutcome| self.tell_all(session, &ended, &rounds);
             response = Box::pin(compaction::tell_now(service, key, &ended, all)).await?;
         }
-        if let Ended::Running(which) = ended {
+        if let CompactionOutcome::Running(which) = ended {
             let wish = service
                 .sessions
                 .read(key, |session| self.wish(session))
                 .await?;
             if let Some(wish) = wish {
                 let delegated = Box::pin(compaction::request(service, key, which, wish)).await?;
-                response.delegated_request = delegated.map(commit::export);
+                response.delegated_request = delegated.map(commit_summary::export);
                 // What the request lacks is known now.
                 let running = |session: &Session| convert::running_compaction(session);
                 let running = service.sessions.read(key, running).await?;
@@ -280,11 +288,15 @@ impl Autocompact<'_> {
         })
     }
 
-    fn tell(&self, session: &Session, ended: &Ended) -> Result<Told, NotHeld> {
+    fn tell(
+        &self,
+        session: &Session,
+        ended: &CompactionOutcome,
+    ) -> Result<CompactReply, ContentNotLoaded> {
         let (service, target) = (self.service, self.target.as_ref());
         let response = compacted(service, session, ended, target, self.wanted.dry_run)?;
         // Only whoever asks by hand is refused.
-        let by_hand = self.wanted.asked == Asked::Manual;
+        let by_hand = self.wanted.trigger == Trigger::Manual;
         let refused = by_hand.then(|| self.refusal(session, ended)).flatten();
         Ok((ended.clone(), response, refused))
     }
@@ -294,59 +306,63 @@ impl Autocompact<'_> {
     fn tell_all(
         &self,
         session: &Session,
-        first: &Ended,
-        rest: &[Ended],
-    ) -> Result<CompactResponse, NotHeld> {
+        first: &CompactionOutcome,
+        rest: &[CompactionOutcome],
+    ) -> Result<CompactResponse, ContentNotLoaded> {
         let target = self.target.as_ref();
         let tell = |ended| compacted(self.service, session, ended, target, false);
         let (mut response, mut reports) = (CompactResponse::default(), Vec::new());
         for ended in std::iter::once(first).chain(rest) {
             let mut told = tell(ended)?;
             reports.append(&mut told.level_reports);
-            let succeeded = matches!(ended, Ended::Event(event, _)
+            let succeeded = matches!(ended, CompactionOutcome::Event(event, _)
                 if matches!(**event, Event::Compacted(_)));
             if succeeded {
                 response = told;
             }
         }
-        let events = std::iter::once(first).chain(rest).filter_map(Ended::event);
+        let events = std::iter::once(first)
+            .chain(rest)
+            .filter_map(CompactionOutcome::event);
         response.level_reports = reports;
         response.recovery = removed(session, target, events);
         Ok(response)
     }
 
-    fn refusal(&self, session: &Session, ended: &Ended) -> Option<ServiceError> {
+    fn refusal(&self, session: &Session, ended: &CompactionOutcome) -> Option<ServiceError> {
         let failed = match ended {
-            Ended::Event(event, _) => match &**event {
+            CompactionOutcome::Event(event, _) => match &**event {
                 Event::CompactionFailed(failed) => failed,
                 _ => return None,
             },
-            Ended::Skipped(Skip::AlreadyRunning) => {
+            CompactionOutcome::Skipped(SkipReason::AlreadyRunning) => {
                 let running = session.compactions().running.as_ref()?;
                 return Some(ServiceError::CompactionRunning { key: running.key });
             }
-            Ended::Skipped(Skip::Disabled) => {
+            CompactionOutcome::Skipped(SkipReason::Disabled) => {
                 return Some(ServiceError::DisabledByPolicy {
                     setting: "autocompact.manual_enabled",
                 });
             }
-            Ended::Skipped(skip) => {
+            CompactionOutcome::Skipped(skip) => {
                 return Some(ServiceError::NothingToCompact {
                     skip: convert::skip_reason(*skip),
                 });
             }
-            Ended::Before(_) | Ended::Running(_) => return None,
+            CompactionOutcome::Before(_) | CompactionOutcome::Running(_) => return None,
         };
         match failed.why {
-            WhyFailed::RangeChanged => Some(ServiceError::CompactionRangeChanged {
+            CompactionFailureReason::RangeChanged => Some(ServiceError::RangeChanged {
                 key: failed.key,
                 current: session.revision(),
             }),
-            WhyFailed::NotSmaller => Some(ServiceError::NothingToCompact {
-                skip: convert::skip_reason(Skip::TooLittleGain),
+            CompactionFailureReason::NotSmaller => Some(ServiceError::NothingToCompact {
+                skip: convert::skip_reason(SkipReason::TooLittleGain),
             }),
             // A hook's word is told as it is.
-            WhyFailed::HookVetoed | WhyFailed::HookFailed => compaction::refusal(&failed.hooks),
+            CompactionFailureReason::HookVetoed | CompactionFailureReason::HookFailed => {
+                compaction::refusal(&failed.hooks)
+            }
             why => Some(ServiceError::NoSummary {
                 why: convert::why_failed(why),
                 detail: failed.detail.to_string(),
@@ -369,7 +385,7 @@ fn wanted(
     request: &CompactRequest,
     by_hand: bool,
     stamp: Option<RequestStamp>,
-) -> Result<Wanted, ServiceError> {
+) -> Result<CompactionRequest, ServiceError> {
     let strategy = match CompactionStrategy::try_from(request.strategy) {
         Ok(CompactionStrategy::Unspecified) => None,
         Ok(CompactionStrategy::SessionMemory) => Some(Strategy::SessionMemory),
@@ -387,9 +403,13 @@ fn wanted(
         }
     };
     let scope = match &request.range {
-        None => Scope::Whole,
-        Some(Range::UpToMessageId(id)) => Scope::UpTo(convert::message_id(id, "up_to_message_id")?),
-        Some(Range::FromMessageId(id)) => Scope::From(convert::message_id(id, "from_message_id")?),
+        None => CompactionScope::Whole,
+        Some(Range::UpToMessageId(id)) => {
+            CompactionScope::UpTo(convert::message_id(id, "up_to_message_id")?)
+        }
+        Some(Range::FromMessageId(id)) => {
+            CompactionScope::From(convert::message_id(id, "from_message_id")?)
+        }
     };
     let Overrides {
         model,
@@ -400,15 +420,19 @@ fn wanted(
         return Err(ServiceError::invalid("overrides.model", what));
     }
     let when = match CompactionMode::try_from(request.compaction_mode) {
-        Ok(CompactionMode::Unspecified | CompactionMode::Wait) => When::Waited,
-        Ok(CompactionMode::Background) => When::Background,
+        Ok(CompactionMode::Unspecified | CompactionMode::Wait) => WaitMode::Waited,
+        Ok(CompactionMode::Background) => WaitMode::Background,
         Ok(CompactionMode::Never) | Err(_) => {
             let what = "must be WAIT or BACKGROUND";
             return Err(ServiceError::invalid("compaction_mode", what));
         }
     };
-    Ok(Wanted {
-        asked: if by_hand { Asked::Manual } else { Asked::Auto },
+    Ok(CompactionRequest {
+        trigger: if by_hand {
+            Trigger::Manual
+        } else {
+            Trigger::Auto
+        },
         strategy,
         scope,
         model,
@@ -425,23 +449,23 @@ fn wanted(
 fn compacted(
     service: &Service,
     session: &Session,
-    ended: &Ended,
+    ended: &CompactionOutcome,
     target: Option<&v1::Target>,
     dry_run: bool,
-) -> Result<CompactResponse, NotHeld> {
+) -> Result<CompactResponse, ContentNotLoaded> {
     let mut stage = match ended {
-        Ended::Event(event, _) => convert::stage(event, session, dry_run),
-        Ended::Skipped(skip) => Some(convert::skipped(Level::Compaction, *skip)),
-        Ended::Before(_) | Ended::Running(_) => None,
+        CompactionOutcome::Event(event, _) => convert::stage(event, session, dry_run),
+        CompactionOutcome::Skipped(skip) => Some(convert::skipped(Level::Compaction, *skip)),
+        CompactionOutcome::Before(_) | CompactionOutcome::Running(_) => None,
     };
     // The detail stands beside its report.
     let detail = stage.as_mut().and_then(|stage| stage.detail.take());
     let compaction = match detail {
         Some(v1::level_report::Detail::Compaction(compaction)) => Some(*compaction),
-        _ if matches!(ended, Ended::Running(_)) => convert::running_compaction(session),
+        _ if matches!(ended, CompactionOutcome::Running(_)) => convert::running_compaction(session),
         _ => None,
     };
-    if matches!(ended, Ended::Running(_)) {
+    if matches!(ended, CompactionOutcome::Running(_)) {
         stage = Some(v1::LevelReport {
             level: Level::Compaction.into(),
             action: v1::LevelAction::Started.into(),
@@ -449,8 +473,8 @@ fn compacted(
         });
     }
     let outcome = match ended {
-        Ended::Event(event, _) => convert::CompactionResult::of(event),
-        Ended::Skipped(skip) => convert::CompactionResult::of_skip(*skip),
+        CompactionOutcome::Event(event, _) => convert::CompactionResult::of(event),
+        CompactionOutcome::Skipped(skip) => convert::CompactionResult::of_skip(*skip),
         _ => convert::CompactionResult::None,
     };
     let event = ended.event();

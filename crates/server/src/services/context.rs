@@ -17,15 +17,15 @@ use palimpsest_proto::context::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::grpc::Ticket;
+use crate::grpc::CallContext;
 
 use super::{
-    Service, append, commit, compact, memory, persist, prepare, reply, restore, results, rewind,
-    snip, stream, tools, working,
+    Service, append, commit_summary, compact, memory, persist, prepare, reply, restore, results,
+    rewind, snip, stream, tools, working,
 };
 
 /// A stream of replies.
-pub(super) type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type ReplyStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The handlers of `ContextService`.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<AppendMessagesRequest>,
     ) -> Result<Response<AppendMessagesResponse>, Status> {
-        let ticket = request.extensions().get::<Ticket>().cloned();
+        let ticket = request.extensions().get::<CallContext>().cloned();
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = async move { append::append(&service, request, ticket.as_ref()).await };
         reply(self.0.mutations.uncancelled(change).await)
@@ -54,7 +54,7 @@ impl ContextService for ContextHandlers {
         reply(self.0.mutations.uncancelled(change).await)
     }
 
-    type StreamContextStream = Replies<StreamContextResponse>;
+    type StreamContextStream = ReplyStream<StreamContextResponse>;
 
     async fn stream_context(
         &self,
@@ -86,7 +86,7 @@ impl ContextService for ContextHandlers {
         request: Request<CommitSummaryRequest>,
     ) -> Result<Response<CommitSummaryResponse>, Status> {
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
-        let change = Box::pin(async move { commit::commit(&service, request).await });
+        let change = Box::pin(async move { commit_summary::commit(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 
@@ -105,7 +105,7 @@ impl ContextService for ContextHandlers {
         reply(self.0.mutations.uncancelled(change).await)
     }
 
-    type ReadToolResultStream = Replies<ReadToolResultResponse>;
+    type ReadToolResultStream = ReplyStream<ReadToolResultResponse>;
 
     async fn read_tool_result(
         &self,
@@ -152,7 +152,7 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<CallToolRequest>,
     ) -> Result<Response<CallToolResponse>, Status> {
-        let ticket = request.extensions().get::<Ticket>().cloned();
+        let ticket = request.extensions().get::<CallContext>().cloned();
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = Box::pin(async move { tools::call(&service, request, ticket.as_ref()).await });
         reply(self.0.mutations.uncancelled(change).await)

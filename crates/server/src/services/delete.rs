@@ -57,10 +57,12 @@ pub(super) async fn delete(
         let check = |session: &Session| {
             is_held = !session.about().hold.is_empty();
             match expected {
-                Some(expected) if session.revision() != expected => Err(Rejection::RevisionMoved {
-                    expected,
-                    current: session.revision(),
-                }),
+                Some(expected) if session.revision() != expected => {
+                    Err(Rejection::RevisionMismatch {
+                        expected,
+                        current: session.revision(),
+                    })
+                }
                 _ if is_held => Err(Rejection::invalid("session", "is on hold")),
                 _ => Ok(()),
             }

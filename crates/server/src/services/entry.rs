@@ -14,19 +14,19 @@ use palimpsest_proto::context::v1::{
 use tonic::{Request, Status};
 
 use super::Service;
-use crate::access::Place;
+use crate::access::ResourceScope;
 use crate::errors::ServiceError;
-use crate::grpc::Ticket;
+use crate::grpc::CallContext;
 
 /// A request that names its project, or a session in it.
-pub(super) trait Names {
+pub(super) trait NamesResource {
     /// The resource name.
     fn name(&self) -> &str;
 }
 
 macro_rules! names {
     ($($request:ident . $field:ident),* $(,)?) => {
-        $(impl Names for $request {
+        $(impl NamesResource for $request {
             fn name(&self) -> &str {
                 &self.$field
             }
@@ -63,7 +63,7 @@ names!(
     ReadStoredFileRequest.session,
 );
 
-impl Names for UpdateSessionRequest {
+impl NamesResource for UpdateSessionRequest {
     fn name(&self) -> &str {
         self.session.as_ref().map_or("", |session| &session.name)
     }
@@ -71,12 +71,12 @@ impl Names for UpdateSessionRequest {
 
 impl Service {
     /// Lets a call in, and gives its request. Every handler begins with this.
-    pub(super) fn enter<R: Names>(&self, request: Request<R>) -> Result<R, Status> {
-        let ticket = request.extensions().get::<Ticket>();
-        let place = Place::of(request.get_ref().name());
+    pub(super) fn enter<R: NamesResource>(&self, request: Request<R>) -> Result<R, Status> {
+        let ticket = request.extensions().get::<CallContext>();
+        let place = ResourceScope::of(request.get_ref().name());
         self.authorize(ticket, place.as_ref())?;
         // A name that is none is told by the handler, with its field; it leads nowhere.
-        if let (Some(ticket), Some(Place::Session(session))) = (ticket, &place) {
+        if let (Some(ticket), Some(ResourceScope::Session(session))) = (ticket, &place) {
             ticket.about(session);
         }
         if let Some(place) = place {
@@ -87,11 +87,11 @@ impl Service {
 
     /// Lets in a call that is about all projects at once.
     pub(super) fn enter_all<R>(&self, request: Request<R>) -> Result<R, Status> {
-        self.authorize_everywhere(request.extensions().get::<Ticket>())?;
+        self.authorize_everywhere(request.extensions().get::<CallContext>())?;
         Ok(request.into_inner())
     }
 
-    fn admit(&self, ticket: Option<&Ticket>, project: ProjectId) -> Result<(), ServiceError> {
+    fn admit(&self, ticket: Option<&CallContext>, project: ProjectId) -> Result<(), ServiceError> {
         // The gate has counted the call where it read the name before.
         if let Some(ticket) = ticket.filter(|ticket| ticket.project() != Some(&project)) {
             self.within_quotas(ticket, &project)?;

@@ -3,7 +3,7 @@
 
 use palimpsest_core::view::{Etag, Provider, Target};
 
-use crate::convert::Form;
+use crate::convert::MessageForm;
 
 /// The contract promises at most this many bytes.
 const MAX_BYTES: usize = 128;
@@ -15,17 +15,17 @@ const HEADER: usize = 4;
 
 /// What an etag names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct ViewName {
     pub(super) etag: Etag,
-    pub(super) form: Form,
+    pub(super) form: MessageForm,
     /// For whom; none when the model's name was too long to be part of it.
     pub(super) target: Option<Target>,
 }
 
-pub(super) fn write(etag: Etag, form: Form, target: &Target) -> Vec<u8> {
+pub(super) fn write(etag: Etag, form: MessageForm, target: &Target) -> Vec<u8> {
     let core = etag.to_bytes();
     let mut bytes = vec![0; HEADER];
-    bytes[FORM] = u8::from(form == Form::Typed);
+    bytes[FORM] = u8::from(form == MessageForm::Typed);
     bytes[PROVIDER] = match target.provider {
         Provider::Anthropic => 0,
         Provider::OpenAi => 1,
@@ -43,13 +43,13 @@ pub(super) fn write(etag: Etag, form: Form, target: &Target) -> Vec<u8> {
 }
 
 /// Reads one; anything that is not an etag is no error, only unknown.
-pub(super) fn read(bytes: &[u8]) -> Option<Named> {
+pub(super) fn read(bytes: &[u8]) -> Option<ViewName> {
     let (header, rest) = bytes.split_at_checked(HEADER)?;
     let (core, model) = rest.split_at_checked(header[CORE_LEN].into())?;
     let etag = Etag::from_bytes(core)?;
     let form = match header[FORM] {
-        0 => Form::Json,
-        1 => Form::Typed,
+        0 => MessageForm::Json,
+        1 => MessageForm::Typed,
         _ => return None,
     };
     let provider = match header[PROVIDER] {
@@ -67,7 +67,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Named> {
         2 | 3 => None,
         _ => return None,
     };
-    Some(Named { etag, form, target })
+    Some(ViewName { etag, form, target })
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
             let target = target(&model, thinking, openai);
             let digest = Digest::of_bytes(&noise);
             let etag = Etag::new(Epoch::new(3), 7, 5, digest, &target);
-            let bytes = write(etag, Form::Json, &target);
+            let bytes = write(etag, MessageForm::Json, &target);
             prop_assert!(bytes.len() <= MAX_BYTES);
             let named = read(&bytes).unwrap();
             prop_assert_eq!(named.etag, etag);

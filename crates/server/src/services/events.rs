@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::try_stream;
-use palimpsest_core::event::{ChangeKind, Event, Recorded};
+use palimpsest_core::event::{ChangeKind, Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
-use palimpsest_engine::call::Turn;
-use palimpsest_engine::sessions::{Change, READ_BYTES, SessionsError};
+use palimpsest_engine::call::CurrentCall;
+use palimpsest_engine::sessions::{READ_BYTES, SessionChange, SessionsError};
 use palimpsest_proto::context::v1::{
     EventKind, ListEventsRequest, ListEventsResponse, SessionEvent, WatchSessionRequest,
     WatchSessionResponse,
@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
 use super::Service;
-use super::context::Replies;
+use super::context::ReplyStream;
 use super::messages::place;
-use crate::convert::{self, Cursor};
+use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
 
 const DEFAULT_PAGE: u32 = 100;
@@ -52,7 +52,7 @@ pub(super) async fn list(
     let position = service.sessions.read_positioned(&key, look).await?;
     let head = position.revision;
     let floor = Revision::new(request.after_revision);
-    let mut page = Page {
+    let mut page = EventPage {
         events: Vec::new(),
         size,
         bytes: 0,
@@ -70,19 +70,19 @@ pub(super) async fn list(
     Ok(ListEventsResponse {
         events: page.events,
         next_page_token: next
-            .map(|next| convert::page_token_text(&Cursor::Within(position, next.get()), digest))
+            .map(|next| convert::page_token_text(&PageCursor::Within(position, next.get()), digest))
             .unwrap_or_default(),
     })
 }
 
-struct Page {
+struct EventPage {
     events: Vec<SessionEvent>,
     size: usize,
     bytes: usize,
     max_bytes: usize,
 }
 
-impl Page {
+impl EventPage {
     /// Adds the events of one revision; false when they do not fit any more.
     fn add(&mut self, events: Vec<SessionEvent>) -> bool {
         let bytes: usize = events.iter().map(SessionEvent::encoded_len).sum();
@@ -102,7 +102,7 @@ async fn ascend(
     key: &SessionKey,
     mut after: Revision,
     kinds: &[EventKind],
-    page: &mut Page,
+    page: &mut EventPage,
 ) -> Result<Option<Revision>, ServiceError> {
     loop {
         let Some((batch, last)) = batch(service, key, (after, READ_BYTES), kinds).await? else {
@@ -128,7 +128,7 @@ async fn batch(
     (after, bytes): (Revision, usize),
     kinds: &[EventKind],
 ) -> Result<Option<(Batch, Revision)>, ServiceError> {
-    let _turn = Turn::wait(service.event_batches.next(&key.project)).await;
+    let _turn = CurrentCall::wait(service.event_batches.next(&key.project)).await;
     let recorded = service.sessions.events(key, after, bytes).await?;
     let Some(last) = recorded.last().map(|(revision, _)| *revision) else {
         return Ok(None);
@@ -143,14 +143,14 @@ async fn descend(
     key: &SessionKey,
     (floor, mut from): (Revision, Revision),
     kinds: &[EventKind],
-    page: &mut Page,
+    page: &mut EventPage,
 ) -> Result<Option<Revision>, ServiceError> {
     // The log is read forwards: a stretch before the last one at a time, longer each time while it fits one read.
     let mut stretch = (page.size as u64).clamp(MIN_STRETCH, MAX_STRETCH);
     let mut longest = MAX_STRETCH;
     while from > floor {
         let begin = from.get().saturating_sub(stretch).max(floor.get());
-        let turn = Turn::wait(service.event_batches.next(&key.project)).await;
+        let turn = CurrentCall::wait(service.event_batches.next(&key.project)).await;
         let (recorded, fits) = before(service, key, (Revision::new(begin), from)).await?;
         if recorded.is_empty() {
             return Ok(None);
@@ -177,7 +177,7 @@ async fn before(
     service: &Service,
     key: &SessionKey,
     (begin, last): (Revision, Revision),
-) -> Result<(Vec<(Revision, Recorded)>, bool), ServiceError> {
+) -> Result<(Vec<(Revision, RecordedEvent)>, bool), ServiceError> {
     let mut after = begin;
     let mut fits = true;
     loop {
@@ -198,12 +198,12 @@ async fn before(
 async fn public(
     service: &Service,
     key: &SessionKey,
-    recorded: Vec<(Revision, Recorded)>,
+    recorded: Vec<(Revision, RecordedEvent)>,
     kinds: &[EventKind],
 ) -> Result<Batch, ServiceError> {
     let earlier = earlier_policies(service, key, &recorded, kinds).await?;
     let tell = |session: &Session| {
-        let tell = |(revision, recorded): &(Revision, Recorded)| {
+        let tell = |(revision, recorded): &(Revision, RecordedEvent)| {
             let earlier = earlier.get(revision).map(|policy| &**policy);
             let mut events = convert::events(recorded, *revision, session, earlier);
             events.retain(|event| kinds.is_empty() || kinds.contains(&convert::event_kind(event)));
@@ -218,7 +218,7 @@ async fn public(
 async fn earlier_policies(
     service: &Service,
     key: &SessionKey,
-    recorded: &[(Revision, Recorded)],
+    recorded: &[(Revision, RecordedEvent)],
     kinds: &[EventKind],
 ) -> Result<BTreeMap<Revision, Arc<Policy>>, ServiceError> {
     let mut earlier = BTreeMap::new();
@@ -276,7 +276,7 @@ fn set_policy(event: &Event) -> Option<&Arc<Policy>> {
 pub(super) async fn watch(
     service: &Service,
     request: WatchSessionRequest,
-) -> Result<Replies<WatchSessionResponse>, ServiceError> {
+) -> Result<ReplyStream<WatchSessionResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let kinds = convert::event_kinds(&request.kinds)?;
     // First the watcher, then the revision: nothing can happen in between unseen.
@@ -340,7 +340,7 @@ pub(super) async fn watch(
 
 /// What a watcher waited for.
 enum News {
-    Change(Change),
+    Change(SessionChange),
     Draining,
     None,
 }

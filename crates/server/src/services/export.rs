@@ -16,9 +16,9 @@ use palimpsest_store::Position;
 use tonic::Status;
 
 use super::Service;
-use super::context::Replies;
-use super::originals::{Original, Walk, put_back};
-use super::results::{Loss, stored_text};
+use super::context::ReplyStream;
+use super::originals::{OriginalMessage, TranscriptWalk, put_back};
+use super::results::{BlobLoss, stored_text};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -26,9 +26,9 @@ use crate::errors::ServiceError;
 #[derive(Debug)]
 enum File {
     /// One object a line, with everything that is known of a message.
-    Complete(Box<complete::Lines>),
+    Complete(Box<complete::CompleteWriter>),
     /// One object a line, as Claude Code writes them.
-    ClaudeCode(claude_code::Lines),
+    ClaudeCode(claude_code::ClaudeCodeWriter),
     /// One array of a provider's messages.
     Array(Provider),
 }
@@ -38,9 +38,11 @@ impl File {
         let key = session.key();
         Ok(match Format::try_from(format) {
             Ok(Format::Unspecified | Format::PalimpsestJsonl) => {
-                Self::Complete(Box::new(complete::Lines::of(session, partial)))
+                Self::Complete(Box::new(complete::CompleteWriter::of(session, partial)))
             }
-            Ok(Format::ClaudeCodeJsonl) => Self::ClaudeCode(claude_code::Lines::new(&key.session)),
+            Ok(Format::ClaudeCodeJsonl) => {
+                Self::ClaudeCode(claude_code::ClaudeCodeWriter::new(&key.session))
+            }
             Ok(Format::AnthropicMessages) => Self::Array(Provider::Anthropic),
             Ok(Format::OpenaiChat) => Self::Array(Provider::OpenAi),
             Err(_) => {
@@ -58,7 +60,7 @@ impl File {
         }
     }
 
-    fn message(&mut self, original: &Original, is_first: bool) -> Bytes {
+    fn message(&mut self, original: &OriginalMessage, is_first: bool) -> Bytes {
         let data = match self {
             Self::Complete(lines) => lines.line(original),
             Self::ClaudeCode(lines) => lines.line(&original.message, original.entry.standing),
@@ -72,7 +74,7 @@ impl File {
         &mut self,
         service: &Service,
         key: &SessionKey,
-        result: &Pending,
+        result: &PendingResult,
     ) -> Result<Bytes, ServiceError> {
         Ok(match self {
             Self::Complete(lines) => lines
@@ -94,13 +96,13 @@ impl File {
 pub(super) async fn export(
     service: &Service,
     request: ExportTranscriptRequest,
-) -> Result<Replies<ExportTranscriptResponse>, ServiceError> {
+) -> Result<ReplyStream<ExportTranscriptResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let inline = request.inline_results.unwrap_or(true);
     let partial = request.filter.is_some() || !inline;
     let filter = convert::message_filter(request.filter, service.limits())?;
     let look = |session: &Session| File::new(request.format, session, partial);
-    let begun = Walk::begin_with(service, &key, (filter, false), None, look);
+    let begun = TranscriptWalk::begin_with(service, &key, (filter, false), None, look);
     let (mut walk, file) = begun.await?;
     let mut file = file?;
     let service = service.clone();
@@ -126,7 +128,7 @@ pub(super) async fn export(
             }
         }
         if inline && !partial {
-            let pending = Pending::of(&service, &key).await.map_err(Status::from)?;
+            let pending = PendingResult::of(&service, &key).await.map_err(Status::from)?;
             for result in pending {
                 let data = file.pending(&service, &key, &result).await.map_err(Status::from)?;
                 yield part(data, exported);
@@ -149,9 +151,9 @@ pub(super) async fn export(
 #[derive(Debug)]
 pub struct CompleteExport {
     key: SessionKey,
-    walk: Walk,
-    lines: complete::Lines,
-    lost: Option<(Box<str>, Loss)>,
+    walk: TranscriptWalk,
+    lines: complete::CompleteWriter,
+    lost: Option<(Box<str>, BlobLoss)>,
     is_begun: bool,
     is_ended: bool,
 }
@@ -160,8 +162,8 @@ impl CompleteExport {
     /// Begins an export.
     pub(crate) async fn begin(service: &Service, key: &SessionKey) -> Result<Self, ServiceError> {
         let filter = convert::message_filter(None, service.limits())?;
-        let look = |session: &Session| complete::Lines::of(session, false);
-        let begun = Walk::begin_with(service, key, (filter, false), None, look);
+        let look = |session: &Session| complete::CompleteWriter::of(session, false);
+        let begun = TranscriptWalk::begin_with(service, key, (filter, false), None, look);
         let (walk, lines) = begun.await?;
         Ok(Self {
             key: key.clone(),
@@ -179,7 +181,7 @@ impl CompleteExport {
     }
 
     /// A stored result that the lines so far lack, because it is lost for good.
-    pub(crate) fn lost(&self) -> Option<(&str, Loss)> {
+    pub(crate) fn lost(&self) -> Option<(&str, BlobLoss)> {
         let lost = self.lost.as_ref();
         lost.map(|(file, loss)| (&**file, *loss))
     }
@@ -197,7 +199,7 @@ impl CompleteExport {
                 return Ok(None);
             }
             let mut lines: Vec<Bytes> = Vec::new();
-            for pending in Pending::of(service, &self.key).await? {
+            for pending in PendingResult::of(service, &self.key).await? {
                 let text = pending.text(service, &self.key).await?;
                 if let Err(loss) = text {
                     self.lost.get_or_insert((pending.file.clone(), loss));
@@ -222,19 +224,19 @@ impl CompleteExport {
 
 /// A stored result whose message has not come: it is in its file alone.
 #[derive(Debug)]
-struct Pending {
+struct PendingResult {
     tool_use_id: Box<str>,
     tool: Box<str>,
     file: Box<str>,
     sha256: [u8; 32],
 }
 
-impl Pending {
+impl PendingResult {
     /// Those of a session, oldest first.
     async fn of(service: &Service, key: &SessionKey) -> Result<Vec<Self>, ServiceError> {
         let find = |session: &Session| {
             let stored = session.stored();
-            let pending = session.offers().iter().filter_map(|offer| {
+            let pending = session.persist_decisions().iter().filter_map(|offer| {
                 let kept = offer.kept.as_ref()?;
                 stored.in_file(&kept.file).is_none().then(|| Self {
                     tool_use_id: offer.tool_use_id.clone(),
@@ -252,12 +254,12 @@ impl Pending {
         &self,
         service: &Service,
         key: &SessionKey,
-    ) -> Result<Result<(String, bool), Loss>, ServiceError> {
+    ) -> Result<Result<(String, bool), BlobLoss>, ServiceError> {
         stored_text(service, key, &self.file, &self.sha256).await
     }
 }
 
-fn unreadable(original: &Original) -> Vec<LostResult> {
+fn unreadable(original: &OriginalMessage) -> Vec<LostResult> {
     let lost = original.unreadable.iter().map(|lost| LostResult {
         block: Some(BlockRef {
             message_id: original.entry.id.to_string(),
@@ -265,8 +267,8 @@ fn unreadable(original: &Original) -> Vec<LostResult> {
         }),
         file: lost.file.to_string(),
         loss: match lost.loss {
-            Loss::Missing => ResultLoss::Missing.into(),
-            Loss::Damaged => ResultLoss::Damaged.into(),
+            BlobLoss::Missing => ResultLoss::Missing.into(),
+            BlobLoss::Damaged => ResultLoss::Damaged.into(),
         },
     });
     lost.collect()
@@ -280,7 +282,7 @@ fn part(data: Bytes, exported_messages: u64) -> ExportTranscriptResponse {
     }
 }
 
-fn elements(original: &Original, provider: Provider, is_first: bool) -> Vec<u8> {
+fn elements(original: &OriginalMessage, provider: Provider, is_first: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for (index, message) in convert::json_messages(&original.message, provider)
         .iter()

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::policy::{HookFailureMode, HookPolicy, HookRule};
 use palimpsest_core::session::{Hook, HookCall, HookResult, Session};
-use palimpsest_engine::call::{Deadline, SPANS, Turn};
+use palimpsest_engine::call::{CurrentCall, Deadline, SPANS};
 use palimpsest_proto::context::v1::hook_service_client::HookServiceClient;
 use palimpsest_proto::context::v1::{
     PostCompactRequest, PostCompactResponse, PreCompactRequest, PreCompactResponse,
@@ -21,12 +21,12 @@ use tonic::{Code, Request, Response, Status};
 use tracing::{Instrument as _, field};
 
 use super::Service;
-use crate::hooks::{Endpoint, cut, failed};
+use crate::hooks::{HookEndpoint, cut, failed};
 use crate::telemetry::{TraceId, outgoing};
 
 /// A question that a hook answers.
 #[async_trait]
-pub(super) trait Question: Sized + Send + 'static {
+pub(super) trait HookRequest: Sized + Send + 'static {
     type Answer: Send;
     const HOOK: Hook;
 
@@ -39,7 +39,7 @@ pub(super) trait Question: Sized + Send + 'static {
 macro_rules! questions {
     ($($hook:ident, $method:ident: $question:ty => $answer:ty;)*) => {$(
         #[async_trait]
-        impl Question for $question {
+        impl HookRequest for $question {
             type Answer = $answer;
             const HOOK: Hook = Hook::$hook;
 
@@ -60,9 +60,9 @@ questions! {
 }
 
 /// What a hook's answer means.
-pub(super) enum Answer<T> {
+pub(super) enum HookDecision<T> {
     /// Go on, with this.
-    Go(T),
+    Continue(T),
     /// It does not want the compaction, for this reason.
     Veto(String),
 }
@@ -88,12 +88,12 @@ const fn rule(policy: &HookPolicy, hook: Hook) -> &HookRule {
 
 /// Asks a hook and reads its answer; none when it is not to be called. With a failure that stops nothing
 /// there is no answer, as with a veto.
-pub(super) async fn ask<Q: Question, T>(
+pub(super) async fn ask<Q: HookRequest, T>(
     service: &Service,
     (key, policy): (&SessionKey, &HookPolicy),
     expires: Timestamp,
     question: Q,
-    read: impl FnOnce(Q::Answer) -> Result<Answer<T>, String> + Send,
+    read: impl FnOnce(Q::Answer) -> Result<HookDecision<T>, String> + Send,
 ) -> Option<(HookCall, Option<T>)> {
     let rule = rule(policy, Q::HOOK);
     let endpoint = service.hooks.of(policy).filter(|_| rule.enabled)?;
@@ -111,8 +111,8 @@ pub(super) async fn ask<Q: Question, T>(
         Err(missing) => Err(missing),
     };
     let (result, detail, answer) = match answered.and_then(read) {
-        Ok(Answer::Go(answer)) => (HookResult::Continued, String::new(), Some(answer)),
-        Ok(Answer::Veto(reason)) => (HookResult::Vetoed, reason, None),
+        Ok(HookDecision::Continue(answer)) => (HookResult::Continued, String::new(), Some(answer)),
+        Ok(HookDecision::Veto(reason)) => (HookResult::Vetoed, reason, None),
         Err(detail) => {
             let result = match rule.on_failure {
                 HookFailureMode::Continue => HookResult::FailedContinued,
@@ -145,9 +145,9 @@ pub(super) async fn ask<Q: Question, T>(
 }
 
 /// One call, whatever it waits for, within its time.
-async fn put<Q: Question>(
+async fn put<Q: HookRequest>(
     service: &Service,
-    endpoint: &Endpoint,
+    endpoint: &HookEndpoint,
     time: Duration,
     question: Q,
 ) -> Result<Q::Answer, String> {
@@ -169,7 +169,7 @@ async fn put<Q: Question>(
             }
         })
     };
-    let answered = Turn::wait(timeout_at(until, asked)).await;
+    let answered = CurrentCall::wait(timeout_at(until, asked)).await;
     answered.unwrap_or_else(|_| Err(late()))
 }
 

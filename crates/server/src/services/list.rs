@@ -5,48 +5,48 @@ use std::time::Duration;
 
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::session::About;
-use palimpsest_engine::call::{Deadline, Turn};
+use palimpsest_engine::call::{CurrentCall, Deadline};
 use palimpsest_proto::context::v1::{
     ListSessionsRequest, ListSessionsResponse, Session, SessionOrder,
 };
-use palimpsest_store::{Head, MAX_LIST};
+use palimpsest_store::{MAX_LIST, SessionHead};
 use tokio::time::sleep;
 
 use super::Service;
-use crate::convert::{self, Cursor};
+use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
 
 const DEFAULT_PAGE: u32 = 50;
 
 /// A session's place in the order that was asked for. The name tells apart what happened at once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct SortPosition {
     /// Larger comes later.
     rank: i64,
     name: String,
 }
 
 /// A session that may be on the page. Ordered by its place alone.
-struct Candidate {
-    place: Place,
+struct ListCandidate {
+    place: SortPosition,
     session: Session,
 }
 
-impl PartialEq for Candidate {
+impl PartialEq for ListCandidate {
     fn eq(&self, other: &Self) -> bool {
         self.place == other.place
     }
 }
 
-impl Eq for Candidate {}
+impl Eq for ListCandidate {}
 
-impl PartialOrd for Candidate {
+impl PartialOrd for ListCandidate {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Candidate {
+impl Ord for ListCandidate {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.place.cmp(&other.place)
     }
@@ -64,8 +64,10 @@ pub(super) async fn list(
     )?;
     let digest = convert::body_digest(&request);
     let after = match convert::page_token(&request.page_token, digest)? {
-        Some(Cursor::Named(rank, name)) => Some(Place { rank, name }),
-        Some(Cursor::Number(_) | Cursor::Within(..)) => return Err(ServiceError::InvalidPageToken),
+        Some(PageCursor::Named(rank, name)) => Some(SortPosition { rank, name }),
+        Some(PageCursor::Number(_) | PageCursor::Within(..)) => {
+            return Err(ServiceError::InvalidPageToken);
+        }
         None => None,
     };
     let order = SessionOrder::try_from(request.order)
@@ -77,7 +79,7 @@ pub(super) async fn list(
     page.truncate(size);
     let next_page_token = match page.last() {
         Some(last) if more => {
-            let cursor = Cursor::Named(last.place.rank, last.place.name.clone());
+            let cursor = PageCursor::Named(last.place.rank, last.place.name.clone());
             convert::page_token_text(&cursor, digest)
         }
         _ => String::new(),
@@ -117,12 +119,12 @@ impl<'a> Steps<'a> {
     }
 
     /// The rows of the next step, which may be none; nothing after the last one.
-    async fn next(&mut self) -> Result<Option<Vec<Listed>>, ServiceError> {
+    async fn next(&mut self) -> Result<Option<Vec<SessionRow>>, ServiceError> {
         if self.is_done {
             return Ok(None);
         }
         let service = self.service;
-        let turn = Turn::wait(service.lists.acquire()).await;
+        let turn = CurrentCall::wait(service.lists.acquire()).await;
         // Nobody waits for the answer any more.
         if Deadline::current().is_some_and(|deadline| deadline.remaining().is_zero()) {
             return Err(ServiceError::DeadlineExceeded);
@@ -138,7 +140,7 @@ impl<'a> Steps<'a> {
         self.unreadable += step.unreadable;
         if !self.is_done && service.mutations.count() > 0 {
             let took = clock.monotonic().saturating_sub(began);
-            Turn::wait(sleep(took.min(REST))).await;
+            CurrentCall::wait(sleep(took.min(REST))).await;
         }
         drop(turn);
         Ok(Some(step.sessions))
@@ -151,7 +153,7 @@ impl<'a> Steps<'a> {
 }
 
 /// A session as its row has it.
-type Listed = (SessionKey, Head, About);
+type SessionRow = (SessionKey, SessionHead, About);
 
 /// The page after a place, and one more when more follow. The store knows no order but that of names,
 /// so every row of the project is looked at; what is kept is one page. Beside it, how many rows cannot be read.
@@ -160,14 +162,14 @@ async fn scan(
     project: &ProjectId,
     order: SessionOrder,
     filter: &convert::SessionFilter,
-    after: Option<Place>,
+    after: Option<SortPosition>,
     size: usize,
-) -> Result<(Vec<Candidate>, u32), ServiceError> {
-    let mut page: BinaryHeap<Candidate> = BinaryHeap::new();
+) -> Result<(Vec<ListCandidate>, u32), ServiceError> {
+    let mut page: BinaryHeap<ListCandidate> = BinaryHeap::new();
     let mut steps = Steps::of(service, project);
     while let Some(rows) = steps.next().await? {
         for (key, head, about) in &rows {
-            let place = Place {
+            let place = SortPosition {
                 rank: rank(order, about),
                 name: key.to_string(),
             };
@@ -175,7 +177,7 @@ async fn scan(
             let is_full = page.len() > size;
             let fits = !is_full || page.peek().is_some_and(|last| place < last.place);
             if is_later && fits && filter.matches(about) {
-                page.push(Candidate {
+                page.push(ListCandidate {
                     place,
                     session: row(key, head, about),
                 });
@@ -197,8 +199,8 @@ fn rank(order: SessionOrder, about: &About) -> i64 {
     }
 }
 
-fn row(key: &SessionKey, head: &Head, about: &About) -> Session {
-    convert::listed_session(convert::Listed::of(key, head.revision, about))
+fn row(key: &SessionKey, head: &SessionHead, about: &About) -> Session {
+    convert::listed_session(convert::SessionListEntry::of(key, head.revision, about))
 }
 
 /// The sessions that name one as their parent, and theirs in turn, those deepest down first.

@@ -4,8 +4,8 @@ use palimpsest_core::command::{Command, Rejection};
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::Overlay;
-use palimpsest_core::session::{Method, RequestStamp, Session};
-use palimpsest_engine::sessions::{Missing, SessionsError, Transaction, prepare};
+use palimpsest_core::session::{RequestMethod, RequestStamp, Session};
+use palimpsest_engine::sessions::{MissingSession, SessionsError, Transaction, prepare};
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, CreateSessionResponse, GetSessionRequest, GetSessionResponse,
     UpdateSessionRequest, UpdateSessionResponse,
@@ -17,7 +17,7 @@ use super::{Service, recovery};
 use crate::access::Right;
 use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
-use crate::grpc::Ticket;
+use crate::grpc::CallContext;
 
 pub(super) async fn create(
     service: &Service,
@@ -25,7 +25,7 @@ pub(super) async fn create(
 ) -> Result<CreateSessionResponse, ServiceError> {
     let (request_id, limits) = (request.request_id.clone(), service.limits());
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Create, body, limits)?;
+    let stamp = convert::request_stamp(&request_id, RequestMethod::Create, body, limits)?;
     let mut new = convert::create(request, limits)?;
     let policies = service.sessions.policies();
     new.create.policy = policies
@@ -45,16 +45,16 @@ pub(super) async fn create(
     };
     let key = SessionKey::new(new.project, session);
     let decide = |transaction: &mut Transaction<'_>| Ok(is_answer(transaction, stamp.as_ref()));
-    let finish = |session: &Session, outcome: &Outcome| {
+    let finish = |session: &Session, outcome: &CreateOutcome| {
         Ok(match outcome {
-            Outcome::Created => Ok((convert::session(session), session.counter())),
-            Outcome::Exists => Err(SessionsError::Exists(session.key().clone())),
-            Outcome::OtherBody(recorded, given) => Err(other_body(*recorded, *given)),
+            CreateOutcome::Created => Ok((convert::session(session), session.counter())),
+            CreateOutcome::Exists => Err(SessionsError::Exists(session.key().clone())),
+            CreateOutcome::OtherBody(recorded, given) => Err(other_body(*recorded, *given)),
         })
     };
     let written = service
         .sessions
-        .write(&key, &Missing::Create(new.create), decide, finish)
+        .write(&key, &MissingSession::Create(new.create), decide, finish)
         .await
         .map_err(ServiceError::from)?;
     let (session, counter) =
@@ -66,7 +66,7 @@ pub(super) async fn create(
 }
 
 /// What a creation comes to.
-enum Outcome {
+enum CreateOutcome {
     /// This call, or an earlier one with its request id, created the session.
     Created,
     /// Somebody else did.
@@ -75,9 +75,9 @@ enum Outcome {
     OtherBody(Digest, Digest),
 }
 
-fn is_answer(transaction: &Transaction<'_>, stamp: Option<&RequestStamp>) -> Outcome {
+fn is_answer(transaction: &Transaction<'_>, stamp: Option<&RequestStamp>) -> CreateOutcome {
     if transaction.revision_before() == Revision::ZERO {
-        return Outcome::Created;
+        return CreateOutcome::Created;
     }
     let session = transaction.session();
     let earlier = stamp.zip(session).and_then(|(stamp, session)| {
@@ -85,9 +85,9 @@ fn is_answer(transaction: &Transaction<'_>, stamp: Option<&RequestStamp>) -> Out
         Some((stamp.digest, session.requests().find(stamp, now)?.digest))
     });
     match earlier {
-        Some((given, recorded)) if given == recorded => Outcome::Created,
-        Some((given, recorded)) => Outcome::OtherBody(recorded, given),
-        None => Outcome::Exists,
+        Some((given, recorded)) if given == recorded => CreateOutcome::Created,
+        Some((given, recorded)) => CreateOutcome::OtherBody(recorded, given),
+        None => CreateOutcome::Exists,
     }
 }
 
@@ -132,11 +132,11 @@ pub(super) async fn get(
 pub(super) async fn update(
     service: &Service,
     request: UpdateSessionRequest,
-    ticket: Option<&Ticket>,
+    ticket: Option<&CallContext>,
 ) -> Result<UpdateSessionResponse, ServiceError> {
     let (request_id, limits) = (request.request_id.clone(), service.limits());
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Update, body, limits)?;
+    let stamp = convert::request_stamp(&request_id, RequestMethod::Update, body, limits)?;
     let mut change = convert::update(request, limits)?;
     if let Some(policy) = &change.policy {
         may_choose(service, policy.given())?;
@@ -171,13 +171,13 @@ pub(super) async fn update(
         {
             return Err(Rejection::invalid(convert::in_overrides(ENDPOINT), what));
         }
-        let outcome = transaction.run(Command::Update(update));
+        let outcome = transaction.run(Command::UpdateSession(update));
         outcome.map(drop).map_err(in_overrides)
     };
     let finish = |session: &Session, (): &()| Ok((convert::session(session), session.counter()));
     let (session, counter) = service
         .sessions
-        .write(&key, &Missing::Refuse, decide, finish)
+        .write(&key, &MissingSession::Refuse, decide, finish)
         .await
         .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
     prepare(counter).await;

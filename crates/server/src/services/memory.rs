@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use palimpsest_core::command::{memory_due, memory_runs};
 use palimpsest_core::session::Session;
-use palimpsest_engine::call::{Deadline, Turn};
+use palimpsest_engine::call::{CurrentCall, Deadline};
 use palimpsest_proto::context::v1::{GetSessionMemoryRequest, GetSessionMemoryResponse};
 use tokio::time::{Instant, timeout_at};
 
@@ -53,6 +53,6 @@ pub(super) async fn get(
                 () = service.draining.cancelled() => {}
             }
         };
-        Turn::wait(waited).await;
+        CurrentCall::wait(waited).await;
     }
 }

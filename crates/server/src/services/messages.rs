@@ -7,8 +7,8 @@ use palimpsest_proto::context::v1::{ListMessagesRequest, ListMessagesResponse, T
 use prost::Message as _;
 
 use super::Service;
-use super::originals::{Original, Walk};
-use crate::convert::{self, BlockStatuses, Content, Cursor, Form};
+use super::originals::{OriginalMessage, TranscriptWalk};
+use crate::convert::{self, BlockStatuses, ContentForm, MessageForm, PageCursor};
 use crate::errors::ServiceError;
 
 const DEFAULT_PAGE: u32 = 100;
@@ -24,15 +24,15 @@ pub(super) async fn list(
     let from = convert::page_token(&request.page_token, digest)?;
     let from = place(service, &key, from.as_ref()).await?;
     let content = match convert::form(request.form, "form")? {
-        _ if request.omit_content => Content::Omitted,
-        Form::Typed => Content::Typed,
-        Form::Json => {
+        _ if request.omit_content => ContentForm::Omitted,
+        MessageForm::Typed => ContentForm::Typed,
+        MessageForm::Json => {
             let format = convert::payload_format(request.format, "format")?;
-            Content::Json(format.unwrap_or_default())
+            ContentForm::Json(format.unwrap_or_default())
         }
     };
     let filter = convert::message_filter(request.filter, service.limits())?;
-    let mut walk = Walk::begin(service, &key, filter, request.descending, from).await?;
+    let mut walk = TranscriptWalk::begin(service, &key, filter, request.descending, from).await?;
     let mut response = ListMessagesResponse {
         revision: walk.position().revision.get(),
         ..ListMessagesResponse::default()
@@ -55,12 +55,16 @@ pub(super) async fn list(
         }
     }
     response.next_page_token = next
-        .map(|next| convert::page_token_text(&Cursor::Within(walk.position(), next), digest))
+        .map(|next| convert::page_token_text(&PageCursor::Within(walk.position(), next), digest))
         .unwrap_or_default();
     Ok(response)
 }
 
-fn show(session: &Session, originals: &[Original], content: Content) -> Vec<TranscriptMessage> {
+fn show(
+    session: &Session,
+    originals: &[OriginalMessage],
+    content: ContentForm,
+) -> Vec<TranscriptMessage> {
     let statuses = BlockStatuses::of(session);
     let messages = originals.iter().map(|original| {
         let at = original.message.at.unwrap_or_default();
@@ -71,10 +75,10 @@ fn show(session: &Session, originals: &[Original], content: Content) -> Vec<Tran
 }
 
 /// A place in a transcript, out of a page token.
-pub(super) fn number(cursor: Option<&Cursor>) -> Result<Option<u64>, ServiceError> {
+pub(super) fn number(cursor: Option<&PageCursor>) -> Result<Option<u64>, ServiceError> {
     match cursor {
         None => Ok(None),
-        Some(Cursor::Number(number)) => Ok(Some(*number)),
+        Some(PageCursor::Number(number)) => Ok(Some(*number)),
         Some(_) => Err(ServiceError::InvalidPageToken),
     }
 }
@@ -84,11 +88,11 @@ pub(super) fn number(cursor: Option<&Cursor>) -> Result<Option<u64>, ServiceErro
 pub(super) async fn place(
     service: &Service,
     key: &SessionKey,
-    cursor: Option<&Cursor>,
+    cursor: Option<&PageCursor>,
 ) -> Result<Option<u64>, ServiceError> {
     let (position, number) = match cursor {
         None => return Ok(None),
-        Some(Cursor::Within(position, number)) => (*position, *number),
+        Some(PageCursor::Within(position, number)) => (*position, *number),
         Some(_) => return Err(ServiceError::InvalidPageToken),
     };
     match service.sessions.confirm(key, position).await {

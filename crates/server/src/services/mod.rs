@@ -7,8 +7,9 @@ mod adopt;
 mod append;
 mod authorize;
 mod backup;
+mod cache_ledger;
 mod change;
-mod commit;
+mod commit_summary;
 mod compact;
 mod compaction;
 mod context;
@@ -19,7 +20,6 @@ mod events;
 mod export;
 mod failure;
 mod hooks;
-mod ledger;
 mod list;
 mod manage;
 mod memory;
@@ -34,7 +34,7 @@ mod restore;
 mod results;
 mod rewind;
 mod search;
-mod searching;
+mod search_threads;
 mod session;
 mod snip;
 mod staging;
@@ -53,8 +53,8 @@ use palimpsest_core::policy::Prices;
 use palimpsest_core::session::Session;
 use palimpsest_engine::clock::IdSource;
 use palimpsest_engine::models::Models;
-use palimpsest_engine::quotas::Quotas;
-use palimpsest_engine::sessions::{Missing, Sessions};
+use palimpsest_engine::quotas::QuotaTracker;
+use palimpsest_engine::sessions::{MissingSession, Sessions};
 use palimpsest_store::blobs::Blobs;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -63,13 +63,13 @@ use tonic::{Response, Status};
 use self::turns::FairTurns;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
-use crate::hooks::Hooks;
+use crate::hooks::HookEndpoints;
 use crate::metrics::Metrics;
 
 pub use backup::AdminHandlers;
 pub use context::ContextHandlers;
 pub use export::CompleteExport;
-pub(crate) use results::Loss;
+pub(crate) use results::BlobLoss;
 pub use session::SessionHandlers;
 
 /// What handlers work with.
@@ -85,17 +85,17 @@ pub struct Service {
     has_worker: bool,
     models: Option<Arc<Models>>,
     /// When this process began to serve.
-    born: Timestamp,
-    hooks: Arc<Hooks>,
+    started_at: Timestamp,
+    hooks: Arc<HookEndpoints>,
     /// Whether callers have to say who they are.
-    asks_who: bool,
-    quotas: Option<Arc<Quotas>>,
+    auth_required: bool,
+    quotas: Option<Arc<QuotaTracker>>,
     metrics: Metrics,
     /// The turn of one list of sessions at a time.
     lists: Arc<Semaphore>,
     /// The turns of event batches that are read and converted. Their memory is not counted anywhere else.
     event_batches: Arc<FairTurns>,
-    searches: Arc<searching::Searches>,
+    searches: Arc<search_threads::Searches>,
 }
 
 impl Service {
@@ -108,7 +108,7 @@ impl Service {
         draining: CancellationToken,
     ) -> Self {
         Self {
-            born: sessions.clock().now(),
+            started_at: sessions.clock().now(),
             sessions,
             blobs,
             ids,
@@ -119,7 +119,7 @@ impl Service {
             has_worker: false,
             models: None,
             hooks: Arc::default(),
-            asks_who: false,
+            auth_required: false,
             quotas: None,
             metrics: Metrics::default(),
             lists: Arc::new(Semaphore::new(1)),
@@ -131,7 +131,7 @@ impl Service {
     /// The same where callers have to say who they are: a call that does not tell is not answered.
     #[must_use]
     pub fn with_authentication(mut self, asks_who: bool) -> Self {
-        self.asks_who = asks_who;
+        self.auth_required = asks_who;
         self
     }
 
@@ -158,14 +158,14 @@ impl Service {
 
     /// The same where users have hooks of their own.
     #[must_use]
-    pub fn with_hooks(mut self, hooks: Hooks) -> Self {
+    pub fn with_hooks(mut self, hooks: HookEndpoints) -> Self {
         self.hooks = Arc::new(hooks);
         self
     }
 
     /// The same where projects may use only so much.
     #[must_use]
-    pub fn with_quotas(mut self, quotas: Arc<Quotas>) -> Self {
+    pub fn with_quotas(mut self, quotas: Arc<QuotaTracker>) -> Self {
         self.quotas = Some(quotas);
         self
     }
@@ -201,8 +201,8 @@ impl Service {
     }
 
     /// A first write creates the session, with the policy of its project.
-    fn create_if_missing(&self, project: &ProjectId) -> Missing {
-        Missing::Create(Create {
+    fn create_if_missing(&self, project: &ProjectId) -> MissingSession {
+        MissingSession::Create(Create {
             policy: Arc::clone(self.sessions.policies().of(project)),
             implicit: true,
             ..Create::default()

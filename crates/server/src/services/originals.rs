@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey};
 use palimpsest_core::message::{Block, Message};
-use palimpsest_core::session::{Entry, Session};
+use palimpsest_core::session::{Session, TranscriptEntry};
 use palimpsest_store::Position;
 
 use super::Service;
-use super::results::{Loss, stored_text};
+use super::results::{BlobLoss, stored_text};
 use crate::convert::{self, Filter};
 use crate::errors::ServiceError;
 
@@ -22,25 +22,25 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A message as it came, and its entry in the index.
 #[derive(Debug, Clone)]
-pub(super) struct Original {
+pub(super) struct OriginalMessage {
     pub(super) ordinal: Ordinal,
-    pub(super) entry: Entry,
+    pub(super) entry: TranscriptEntry,
     pub(super) message: Arc<Message>,
     /// The stored results of the message that [`put_back`] found to be lost.
-    pub(super) unreadable: Vec<Unreadable>,
+    pub(super) unreadable: Vec<UnreadableResult>,
 }
 
 /// A stored result that is lost for good: its replacement stays in the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unreadable {
+pub(super) struct UnreadableResult {
     pub(super) block: u16,
     pub(super) file: Box<str>,
-    pub(super) loss: Loss,
+    pub(super) loss: BlobLoss,
 }
 
 /// A walk over a transcript, a chunk at a time.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(super) struct TranscriptWalk {
     key: SessionKey,
     /// The position at which the walk began.
     position: Position,
@@ -51,7 +51,7 @@ pub(super) struct Walk {
     end: usize,
 }
 
-impl Walk {
+impl TranscriptWalk {
     /// Begins a walk, or goes on with one at `from`.
     pub(super) async fn begin(
         service: &Service,
@@ -122,7 +122,7 @@ impl Walk {
         &mut self,
         service: &Service,
         wanted: usize,
-    ) -> Result<Vec<Original>, ServiceError> {
+    ) -> Result<Vec<OriginalMessage>, ServiceError> {
         let entries = wanted.clamp(MIN_CHUNK_ENTRIES, MAX_CHUNK_ENTRIES);
         let (from, to) = if self.descending {
             (self.next.saturating_sub(entries).max(self.end), self.next)
@@ -131,7 +131,7 @@ impl Walk {
         };
         self.next = if self.descending { from } else { to };
         let filter = &self.filter;
-        let pick = |session: &Session| -> Vec<(Ordinal, Entry)> {
+        let pick = |session: &Session| -> Vec<(Ordinal, TranscriptEntry)> {
             let entries = session
                 .transcript()
                 .entries()
@@ -169,8 +169,8 @@ impl Walk {
 pub(super) async fn contents(
     service: &Service,
     key: &SessionKey,
-    entries: Vec<(Ordinal, Entry)>,
-) -> Result<Vec<Original>, ServiceError> {
+    entries: Vec<(Ordinal, TranscriptEntry)>,
+) -> Result<Vec<OriginalMessage>, ServiceError> {
     let mut originals = Vec::with_capacity(entries.len());
     // Neighbours stand together in the log, so what is read for one serves those after it.
     let mut read: HashMap<MessageId, Arc<Message>> = HashMap::new();
@@ -189,7 +189,7 @@ pub(super) async fn contents(
                 source: None,
             });
         };
-        originals.push(Original {
+        originals.push(OriginalMessage {
             ordinal,
             entry,
             message,
@@ -205,7 +205,7 @@ pub(super) async fn contents(
 pub(super) async fn put_back(
     service: &Service,
     key: &SessionKey,
-    original: &mut Original,
+    original: &mut OriginalMessage,
 ) -> Result<(), ServiceError> {
     let has_results = |block: &Block| matches!(block, Block::ToolResult(_));
     if !original.message.blocks.iter().any(has_results) {
@@ -222,7 +222,9 @@ pub(super) async fn put_back(
         let (text, is_json) = match stored_text(service, key, &file, &sha256).await? {
             Ok(read) => read,
             Err(loss) => {
-                original.unreadable.push(Unreadable { block, file, loss });
+                original
+                    .unreadable
+                    .push(UnreadableResult { block, file, loss });
                 continue;
             }
         };

@@ -2,15 +2,15 @@
 //! where it is not enough the oldest rounds leave without a summary.
 
 use palimpsest_core::command::{Command, StartCompaction, SummarySource};
-use palimpsest_core::event::{Asked, Event, Recorded};
+use palimpsest_core::event::{Event, RecordedEvent, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::BudgetState;
 use palimpsest_core::session::Session;
-use palimpsest_engine::sessions::{Missing, Outcome, Transaction};
+use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 
 use super::Service;
 use super::append::tokens;
-use super::compaction::made;
+use super::compaction::compaction_messages;
 use crate::errors::ServiceError;
 
 /// What is known of the refusal.
@@ -28,38 +28,38 @@ pub(super) async fn drop_oldest(
     overflow: Overflow,
     refused_tokens: u64,
 ) -> Result<Option<(Revision, Event)>, ServiceError> {
-    let made = made(service, key).await?;
+    let made = compaction_messages(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         let Some(need) = transaction
             .session()
             .map(|session| overflow.need(session, refused_tokens))
         else {
-            return Ok(Dropped::Enough);
+            return Ok(DropOutcome::Enough);
         };
         let tokens = match need {
-            Need::Nothing => return Ok(Dropped::Enough),
-            Need::Tokens(tokens) => Some(tokens),
-            Need::Something => None,
+            TokensToDrop::Nothing => return Ok(DropOutcome::Enough),
+            TokensToDrop::Tokens(tokens) => Some(tokens),
+            TokensToDrop::Something => None,
         };
         let made = made.clone();
         let drop = SummarySource::DropOldest { tokens, made };
-        let start = StartCompaction::new(Asked::Provider, drop);
+        let start = StartCompaction::new(Trigger::PromptTooLong, drop);
         let outcome = transaction.run(Command::StartCompaction(start))?;
         Ok(match (outcome, transaction.events().last()) {
-            (Outcome::Done(Some(revision)), Some(Recorded { event, .. })) => {
-                Dropped::By(revision, Box::new(event.clone()))
+            (CommandOutcome::Done(Some(revision)), Some(RecordedEvent { event, .. })) => {
+                DropOutcome::By(revision, Box::new(event.clone()))
             }
-            _ => Dropped::Nothing,
+            _ => DropOutcome::Nothing,
         })
     };
-    let tell = |session: &Session, dropped: &Dropped| {
+    let tell = |session: &Session, dropped: &DropOutcome| {
         Ok((dropped.clone(), Box::new(tokens(session, None))))
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     match sessions.write(key, missing, decide, tell).await? {
-        (Dropped::Enough, _) => Ok(None),
-        (Dropped::By(revision, event), _) => Ok(Some((revision, *event))),
-        (Dropped::Nothing, tokens) => Err(ServiceError::PromptTooLong { tokens }),
+        (DropOutcome::Enough, _) => Ok(None),
+        (DropOutcome::By(revision, event), _) => Ok(Some((revision, *event))),
+        (DropOutcome::Nothing, tokens) => Err(ServiceError::PromptTooLong { tokens }),
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn truncate(
     if !service.sessions.read(key, is_to_be_truncated).await? {
         return Ok(None);
     }
-    let made = made(service, key).await?;
+    let made = compaction_messages(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         let session = transaction.session().filter(|one| is_to_be_truncated(one));
         let Some(session) = session else {
@@ -94,22 +94,22 @@ pub(super) async fn truncate(
             tokens: Some(over),
             made: made.clone(),
         };
-        let start = StartCompaction::new(Asked::Auto, drop);
+        let start = StartCompaction::new(Trigger::Auto, drop);
         let outcome = transaction.run(Command::StartCompaction(start))?;
         Ok(match (outcome, transaction.events().last()) {
-            (Outcome::Done(Some(revision)), Some(Recorded { event, .. })) => {
+            (CommandOutcome::Done(Some(revision)), Some(RecordedEvent { event, .. })) => {
                 Some((revision, event.clone()))
             }
             _ => None,
         })
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     let dropped = sessions.write(key, missing, decide, |_, dropped| Ok(dropped.clone()));
     Ok(dropped.await?)
 }
 
 #[derive(Clone)]
-enum Dropped {
+enum DropOutcome {
     Enough,
     By(Revision, Box<Event>),
     Nothing,
@@ -117,7 +117,7 @@ enum Dropped {
 
 /// How much has to leave.
 #[derive(Debug, PartialEq, Eq)]
-enum Need {
+enum TokensToDrop {
     Nothing,
     Tokens(u64),
     /// Nobody knows how much.
@@ -125,15 +125,15 @@ enum Need {
 }
 
 impl Overflow {
-    fn need(self, session: &Session, refused_tokens: u64) -> Need {
+    fn need(self, session: &Session, refused_tokens: u64) -> TokensToDrop {
         let now = session.tokens().tokens;
         match self.gap_tokens {
             // What a level freed may be enough; the provider says so when it is not.
-            None if now < refused_tokens => Need::Nothing,
-            None => Need::Something,
+            None if now < refused_tokens => TokensToDrop::Nothing,
+            None => TokensToDrop::Something,
             Some(gap) => match (now + gap).saturating_sub(refused_tokens) {
-                0 => Need::Nothing,
-                tokens => Need::Tokens(tokens),
+                0 => TokensToDrop::Nothing,
+                tokens => TokensToDrop::Tokens(tokens),
             },
         }
     }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Command, Offering, Rejection, Told, told};
+use palimpsest_core::command::{Command, Offering, PersistOutcome, Rejection, told};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{CallKey, Revision, SessionKey};
-use palimpsest_core::json::Extra;
+use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::ToolResult;
-use palimpsest_core::session::{Method, Session};
-use palimpsest_engine::sessions::{Outcome, SessionsError, Transaction};
+use palimpsest_core::session::{RequestMethod, Session};
+use palimpsest_engine::sessions::{CommandOutcome, SessionsError, Transaction};
 use palimpsest_proto::context::v1::{PersistToolResultRequest, PersistToolResultResponse};
 
 use super::Service;
@@ -17,9 +17,9 @@ use crate::convert;
 use crate::errors::ServiceError;
 
 /// What came of it.
-enum Done {
+enum PersistResult {
     /// It was decided, now or before, upon the session at this revision.
-    Told(Told, Revision),
+    Told(PersistOutcome, Revision),
     /// The request was answered, by the event with this revision.
     Before(Revision),
 }
@@ -31,16 +31,18 @@ pub(super) async fn persist(
     let key = convert::session_key(&request.session, "session")?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Persist, body, service.limits())?;
+    let stamp =
+        convert::request_stamp(&request_id, RequestMethod::Persist, body, service.limits())?;
     let dry_run = request.dry_run;
     let call = convert::call_name(request.call, "call")?;
     let rule = convert::result_rule(request.rule, "rule")?;
-    let (content, form) = convert::offered_content(request.content, service.limits(), "content")?;
+    let (content, form) =
+        convert::offered_result_content(request.content, service.limits(), "content")?;
     let result = ToolResult {
         tool_use_id: call.id.clone(),
         content,
         is_error: None,
-        extra: Extra::default(),
+        extra: UnknownFields::default(),
     };
     let offering = Offering {
         tool: request.tool_name.into(),
@@ -51,16 +53,16 @@ pub(super) async fn persist(
     };
     let decide = |transaction: &mut Transaction<'_>| decide(transaction, &offering);
     let named = (&*offering.tool, &*offering.call.id);
-    let finish = |session: &Session, done: &Done| {
+    let finish = |session: &Session, done: &PersistResult| {
         Ok(match done {
-            Done::Told(told, upon) => {
+            PersistResult::Told(told, upon) => {
                 let mut response = convert::persist_response(session, told, form, named);
                 if dry_run {
                     response.revision = upon.get();
                 }
                 Ok(response)
             }
-            Done::Before(revision) => Err(*revision),
+            PersistResult::Before(revision) => Err(*revision),
         })
     };
     let (sessions, missing) = (&service.sessions, service.create_if_missing(&key.project));
@@ -75,36 +77,39 @@ pub(super) async fn persist(
         Ok(response) => Ok(response),
         Err(revision) => {
             let recorded = sessions.event(&key, revision).await?;
-            let Some(Event::ResultOffered(event)) = recorded.map(|recorded| recorded.event) else {
+            let Some(Event::PersistDecided(event)) = recorded.map(|recorded| recorded.event) else {
                 return Err(ServiceError::Internal {
                     doing: "find the answer of an earlier call",
                     source: None,
                 });
             };
-            let told = Told::from(&event.offer);
+            let told = PersistOutcome::from(&event.offer);
             let tell = |session: &Session| convert::persist_response(session, &told, form, named);
             Ok(sessions.read(&key, tell).await?)
         }
     }
 }
 
-fn decide(transaction: &mut Transaction<'_>, offering: &Offering) -> Result<Done, Rejection> {
+fn decide(
+    transaction: &mut Transaction<'_>,
+    offering: &Offering,
+) -> Result<PersistResult, Rejection> {
     let offering = Offering {
         expected_revision: expected(offering.expected_revision, transaction)?,
         result: Arc::clone(&offering.result),
         ..offering.clone()
     };
     let upon = transaction.revision_before();
-    let outcome = transaction.run(Command::Offer(offering.clone()))?;
+    let outcome = transaction.run(Command::DecidePersist(offering.clone()))?;
     let offered = transaction.events().last().map(|recorded| &recorded.event);
     match (outcome, offered) {
-        (Outcome::Answered(revision), _) => Ok(Done::Before(revision)),
-        (Outcome::Done(Some(_)), Some(Event::ResultOffered(event))) => {
-            Ok(Done::Told(Told::from(&event.offer), upon))
-        }
+        (CommandOutcome::Answered(revision), _) => Ok(PersistResult::Before(revision)),
+        (CommandOutcome::Done(Some(_)), Some(Event::PersistDecided(event))) => Ok(
+            PersistResult::Told(PersistOutcome::from(&event.offer), upon),
+        ),
         _ => {
-            let session = transaction.session().ok_or(Rejection::NotHeld)?;
-            Ok(Done::Told(told(session, &offering)?, upon))
+            let session = transaction.session().ok_or(Rejection::ContentNotLoaded)?;
+            Ok(PersistResult::Told(told(session, &offering)?, upon))
         }
     }
 }

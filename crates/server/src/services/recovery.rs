@@ -20,7 +20,7 @@ pub(super) fn removed<'e>(
     target: Option<&v1::Target>,
     events: impl IntoIterator<Item = (Revision, &'e Event)>,
 ) -> Option<v1::RecoveryReport> {
-    let target = super::ledger::target_of(session, target);
+    let target = super::cache_ledger::target_of(session, target);
     let mut events = events.into_iter().peekable();
     events.peek()?;
     let recovery = Recovery::new(session, &target);

@@ -1,17 +1,17 @@
 //! `RestoreContext`: view-changing events are taken back.
 
-use palimpsest_core::command::{Command, Rejection, Restore};
+use palimpsest_core::command::{Command, Rejection, RestoreContext};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
-use palimpsest_core::session::{LastServed, Method, NotHeld, Session};
-use palimpsest_engine::sessions::{Outcome, Transaction};
+use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestMethod, Session};
+use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextResponse};
 use palimpsest_store::crash_point;
 
 use super::Service;
 use super::append::{budget, expected, tokens};
-use super::change::{Change, Happened};
-use super::ledger::ledger;
+use super::cache_ledger::ledger;
+use super::change::{ChangeCall, ChangeOutcome};
 use super::recovery::{removed, returned};
 use crate::convert;
 use crate::errors::ServiceError;
@@ -27,20 +27,21 @@ pub(super) async fn restore(
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Restore, body, service.limits())?;
+    let stamp =
+        convert::request_stamp(&request_id, RequestMethod::Restore, body, service.limits())?;
     let revision = Revision::new(request.to_revision);
     let current = service.sessions.read(&key, Session::revision).await?;
     let past = service.sessions.past(&key, revision).await?;
     let past = past.ok_or(ServiceError::RevisionNotFound { revision, current })?;
     crash_point("restore.read");
-    let restore = Restore {
+    let restore = RestoreContext {
         past: Box::new(past.session),
         later: past.later,
         force: request.force,
         expected_revision: request.expected_revision.map(Revision::new),
         request: stamp,
     };
-    let change = Change {
+    let change = ChangeCall {
         service,
         key: &key,
         dry_run: request.dry_run,
@@ -64,7 +65,10 @@ pub(super) async fn restore(
     Ok(response)
 }
 
-fn decide(transaction: &mut Transaction<'_>, restore: &Restore) -> Result<Outcome, Rejection> {
+fn decide(
+    transaction: &mut Transaction<'_>,
+    restore: &RestoreContext,
+) -> Result<CommandOutcome, Rejection> {
     let mut restore = restore.clone();
     restore.expected_revision = expected(restore.expected_revision, transaction)?;
     transaction.run(Command::Restore(restore))
@@ -73,9 +77,9 @@ fn decide(transaction: &mut Transaction<'_>, restore: &Restore) -> Result<Outcom
 fn answer(
     service: &Service,
     session: &Session,
-    happened: &Happened,
+    happened: &ChangeOutcome,
     target: Option<&v1::Target>,
-) -> Result<RestoreContextResponse, NotHeld> {
+) -> Result<RestoreContextResponse, ContentNotLoaded> {
     let mut response = RestoreContextResponse {
         restored: Some(v1::ContextRestored::default()),
         revision: session.revision().get(),
@@ -86,7 +90,7 @@ fn answer(
         recovery: removed(session, target, happened.event()),
         ..RestoreContextResponse::default()
     };
-    if let Some((_, event @ Event::Restored(restored))) = happened.event() {
+    if let Some((_, event @ Event::ContextRestored(restored))) = happened.event() {
         response.restored = Some(convert::restored(restored, session));
         response.effect = convert::level_effect(event);
     }

@@ -1,17 +1,19 @@
 //! `RewindSession`: later messages leave the view.
 
-use palimpsest_core::command::{Command, Rejection, Restore, Rewind};
+use palimpsest_core::command::{Command, Rejection, RestoreContext, Rewind};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
-use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Standing};
-use palimpsest_engine::sessions::{Outcome, Past, Transaction};
+use palimpsest_core::session::{
+    ContentNotLoaded, LastServed, RequestMethod, RequestStamp, Session, Visibility,
+};
+use palimpsest_engine::sessions::{CommandOutcome, PastSession, Transaction};
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
 
 use super::Service;
 use super::append::{budget, expected, tokens};
-use super::change::{Change, Happened};
-use super::ledger::ledger;
+use super::cache_ledger::ledger;
+use super::change::{ChangeCall, ChangeOutcome};
 use super::recovery::removed;
 use crate::convert;
 use crate::errors::ServiceError;
@@ -36,9 +38,9 @@ pub(super) async fn rewind(
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Rewind, body, service.limits())?;
+    let stamp = convert::request_stamp(&request_id, RequestMethod::Rewind, body, service.limits())?;
     let revision = request.expected_revision.map(Revision::new);
-    let change = Change {
+    let change = ChangeCall {
         service,
         key: &key,
         dry_run: request.dry_run,
@@ -65,17 +67,17 @@ pub(super) async fn rewind(
 fn decide(
     transaction: &mut Transaction<'_>,
     (id, before): (MessageId, bool),
-    unfolded: Option<&Past>,
+    unfolded: Option<&PastSession>,
     revision: Option<Revision>,
     request: Option<RequestStamp>,
-) -> Result<Outcome, Rejection> {
+) -> Result<CommandOutcome, Rejection> {
     let mut expected_revision = expected(revision, transaction)?;
     let Some(session) = transaction.session() else {
-        return Err(Rejection::NoSuchMessage { id });
+        return Err(Rejection::MessageNotFound { id });
     };
     let to = kept(session, (id, before))?;
     if let Some(past) = unfolded {
-        transaction.run(Command::Restore(Restore {
+        transaction.run(Command::Restore(RestoreContext {
             past: Box::new(past.session.clone()),
             later: past.later.clone(),
             // Nobody sends the view before the rest has left it.
@@ -84,8 +86,8 @@ fn decide(
             request: None,
         }))?;
         let entries = past.session.transcript().entries();
-        transaction.fill(entries.filter_map(|(_, entry)| entry.content.clone()));
-        transaction.fill(past.later.iter().cloned());
+        transaction.load_content(entries.filter_map(|(_, entry)| entry.content.clone()));
+        transaction.load_content(past.later.iter().cloned());
     }
     transaction.run(Command::Rewind(Rewind {
         to,
@@ -111,7 +113,7 @@ async fn unfolded(
     service: &Service,
     key: &SessionKey,
     target: (MessageId, bool),
-) -> Result<Option<Past>, ServiceError> {
+) -> Result<Option<PastSession>, ServiceError> {
     let folded = |session: &Session| session.shown_until(kept(session, target).ok()??);
     let Some(shown) = service.sessions.read(key, folded).await? else {
         return Ok(None);
@@ -122,21 +124,23 @@ async fn unfolded(
 /// The message before one, in the order of the transcript; none before the first.
 fn preceding(session: &Session, id: MessageId) -> Result<Option<MessageId>, Rejection> {
     let transcript = session.transcript();
-    let ordinal = transcript.find(id).ok_or(Rejection::NoSuchMessage { id })?;
+    let ordinal = transcript
+        .find(id)
+        .ok_or(Rejection::MessageNotFound { id })?;
     let mut earlier = transcript
         .entries()
         .rev()
         .skip_while(|(at, _)| *at >= ordinal);
-    let kept = earlier.find(|(_, entry)| entry.standing != Standing::Rewound);
+    let kept = earlier.find(|(_, entry)| entry.standing != Visibility::Rewound);
     Ok(kept.map(|(_, entry)| entry.id))
 }
 
 fn answer(
     service: &Service,
     session: &Session,
-    happened: &Happened,
+    happened: &ChangeOutcome,
     target: Option<&v1::Target>,
-) -> Result<RewindSessionResponse, NotHeld> {
+) -> Result<RewindSessionResponse, ContentNotLoaded> {
     let mut response = RewindSessionResponse {
         rewound: Some(v1::SessionRewound::default()),
         revision: session.revision().get(),
@@ -147,7 +151,7 @@ fn answer(
         recovery: removed(session, target, happened.event()),
         ..RewindSessionResponse::default()
     };
-    if let Some((_, Event::Rewound(rewound))) = happened.event() {
+    if let Some((_, Event::SessionRewound(rewound))) = happened.event() {
         response.rewound = Some(convert::rewound(rewound, session));
         response.effect = Some(convert::rewind_effect(rewound));
     }

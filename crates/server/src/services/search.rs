@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use super::Service;
 use super::messages::place;
-use super::originals::{Original, Walk, put_back};
-use super::searching::{Ended, Work};
-use crate::convert::{self, Cursor};
+use super::originals::{OriginalMessage, TranscriptWalk, put_back};
+use super::search_threads::{SearchBudget, SearchEnd};
+use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Block, Message};
@@ -66,13 +66,13 @@ pub(super) async fn search_from(
     };
     let pattern = convert::search_pattern(request.pattern, &limits, "pattern")?;
     let filter = convert::message_filter(request.filter, service.limits())?;
-    let mut walk = Walk::begin(service, &key, filter, request.descending, from).await?;
+    let mut walk = TranscriptWalk::begin(service, &key, filter, request.descending, from).await?;
     let mut response = SearchMessagesResponse {
         revision: walk.position().revision.get(),
         ..SearchMessagesResponse::default()
     };
     let (mut bytes, mut scanned, mut next) = (0, 0, None);
-    let mut work = Work::of_call();
+    let mut work = SearchBudget::of_call();
     let mut originals = VecDeque::new();
     'walk: loop {
         while originals.is_empty() && !walk.is_done() {
@@ -102,17 +102,17 @@ pub(super) async fn search_from(
         for (original, found) in searched {
             let is_full = response.hits.len() >= size || bytes >= limits.max_reply_bytes;
             match found {
-                Found::Hits(hits) if !is_full => {
+                SearchMatch::Hits(hits) if !is_full => {
                     let lost = u32::try_from(original.unreadable.len()).unwrap_or(u32::MAX);
                     let lost = response.unreadable_results.saturating_add(lost);
                     response.unreadable_results = lost;
                     bytes += hits.iter().map(SearchHit::encoded_len).sum::<usize>();
                     response.hits.extend(hits);
                 }
-                Found::Ended(Ended::Late | Ended::Cancelled) if !is_full => {
+                SearchMatch::Ended(SearchEnd::Late | SearchEnd::Cancelled) if !is_full => {
                     return Err(ServiceError::DeadlineExceeded);
                 }
-                Found::Hits(_) | Found::Ended(_) | Found::NotSearched => {
+                SearchMatch::Hits(_) | SearchMatch::Ended(_) | SearchMatch::NotSearched => {
                     next = Some(original.ordinal);
                     break 'walk;
                 }
@@ -121,7 +121,7 @@ pub(super) async fn search_from(
     }
     response.ended_early = next.is_some() && response.hits.len() < size;
     let token = |next| {
-        let cursor = Cursor::Within(walk.position(), walk.resume_at(next));
+        let cursor = PageCursor::Within(walk.position(), walk.resume_at(next));
         convert::page_token_text(&cursor, digest)
     };
     response.next_page_token = next.map(token).unwrap_or_default();
@@ -129,9 +129,9 @@ pub(super) async fn search_from(
 }
 
 /// The result of the search in one message. A page ends between two messages, so that its token is a place.
-enum Found {
+enum SearchMatch {
     Hits(Vec<SearchHit>),
-    Ended(Ended),
+    Ended(SearchEnd),
     /// The batch ended before this message.
     NotSearched,
 }
@@ -140,16 +140,16 @@ enum Found {
 async fn search_batch(
     service: &Service,
     key: &SessionKey,
-    batch: Vec<Original>,
+    batch: Vec<OriginalMessage>,
     pattern: &Regex,
     (chars, wanted): (usize, usize),
-    work: Work,
-) -> Result<(Vec<(Original, Found)>, Work), ServiceError> {
+    work: SearchBudget,
+) -> Result<(Vec<(OriginalMessage, SearchMatch)>, SearchBudget), ServiceError> {
     let pattern = pattern.clone();
-    let part = move |work: &mut Work| {
+    let part = move |work: &mut SearchBudget| {
         let mut left = wanted;
         let mut goes_on = true;
-        let search = |original: Original| {
+        let search = |original: OriginalMessage| {
             let matches = (goes_on && left > 0 && !work.is_spent())
                 .then(|| find(&original.message, &pattern, chars, work));
             goes_on = matches.as_ref().is_some_and(Result::is_ok);
@@ -162,17 +162,18 @@ async fn search_batch(
     };
     let (searched, work) = service.searches.run(&key.project, work, part).await?;
     let report = |session: &Session| {
-        let found = |(original, matches): (Original, Option<Result<Vec<Match>, Ended>>)| {
-            let found = match matches {
-                None => Found::NotSearched,
-                Some(Err(ended)) => Found::Ended(ended),
-                Some(Ok(matches)) => {
-                    let hit = |found| hit(session, &original, found);
-                    Found::Hits(matches.into_iter().map(hit).collect())
-                }
+        let found =
+            |(original, matches): (OriginalMessage, Option<Result<Vec<Match>, SearchEnd>>)| {
+                let found = match matches {
+                    None => SearchMatch::NotSearched,
+                    Some(Err(ended)) => SearchMatch::Ended(ended),
+                    Some(Ok(matches)) => {
+                        let hit = |found| hit(session, &original, found);
+                        SearchMatch::Hits(matches.into_iter().map(hit).collect())
+                    }
+                };
+                (original, found)
             };
-            (original, found)
-        };
         searched.into_iter().map(found).collect()
     };
     Ok((service.sessions.read(key, report).await?, work))
@@ -185,8 +186,8 @@ fn find(
     message: &Message,
     pattern: &Regex,
     chars: usize,
-    work: &mut Work,
-) -> Result<Vec<Match>, Ended> {
+    work: &mut SearchBudget,
+) -> Result<Vec<Match>, SearchEnd> {
     let mut found = Vec::new();
     for (index, block) in message.blocks.iter().enumerate() {
         let text = reading::text(block);
@@ -220,7 +221,7 @@ fn find(
     Ok(found)
 }
 
-fn hit(session: &Session, original: &Original, found: Match) -> SearchHit {
+fn hit(session: &Session, original: &OriginalMessage, found: Match) -> SearchHit {
     let block = u32::try_from(found.block).unwrap_or(u32::MAX);
     SearchHit {
         block: Some(BlockRef {
@@ -239,7 +240,7 @@ fn hit(session: &Session, original: &Original, found: Match) -> SearchHit {
     }
 }
 
-fn call(session: &Session, original: &Original, block: usize) -> Option<CallRef> {
+fn call(session: &Session, original: &OriginalMessage, block: usize) -> Option<CallRef> {
     let index = u16::try_from(block).ok()?;
     match original.message.blocks.get(block)? {
         Block::ToolUse(call) => Some(CallRef {

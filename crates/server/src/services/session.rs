@@ -10,9 +10,9 @@ use palimpsest_proto::context::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::context::Replies;
+use super::context::ReplyStream;
 use super::{Service, delete, events, export, list, manage, messages, reply, search};
-use crate::grpc::Ticket;
+use crate::grpc::CallContext;
 
 /// The handlers of `SessionService`.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ impl SessionService for SessionHandlers {
         &self,
         request: Request<UpdateSessionRequest>,
     ) -> Result<Response<UpdateSessionResponse>, Status> {
-        let ticket = request.extensions().get::<Ticket>().cloned();
+        let ticket = request.extensions().get::<CallContext>().cloned();
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change =
             Box::pin(
@@ -87,7 +87,7 @@ impl SessionService for SessionHandlers {
         reply(events::list(&self.0, self.0.enter(request)?).await)
     }
 
-    type WatchSessionStream = Replies<WatchSessionResponse>;
+    type WatchSessionStream = ReplyStream<WatchSessionResponse>;
 
     async fn watch_session(
         &self,
@@ -96,7 +96,7 @@ impl SessionService for SessionHandlers {
         reply(events::watch(&self.0, self.0.enter(request)?).await)
     }
 
-    type ExportTranscriptStream = Replies<ExportTranscriptResponse>;
+    type ExportTranscriptStream = ReplyStream<ExportTranscriptResponse>;
 
     async fn export_transcript(
         &self,

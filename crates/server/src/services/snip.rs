@@ -1,15 +1,15 @@
 //! `Snip`: turns, messages or blocks leave the view.
 
-use palimpsest_core::command::{Command, Rejection, Serve, Snip};
-use palimpsest_core::event::{Asked, Event};
+use palimpsest_core::command::{Command, Rejection, ServeView, Snip};
+use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
-use palimpsest_core::session::{LastServed, Method, NotHeld, Session};
-use palimpsest_engine::sessions::{Outcome, Transaction};
+use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestMethod, Session};
+use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
 use super::append::{budget, expected, tokens};
-use super::change::{Change, Happened};
-use super::ledger::ledger;
+use super::cache_ledger::ledger;
+use super::change::{ChangeCall, ChangeOutcome};
 use super::list::descendants;
 use super::recovery::removed;
 use super::{Service, etag};
@@ -24,7 +24,7 @@ pub(super) async fn snip(
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Snip, body, service.limits())?;
+    let stamp = convert::request_stamp(&request_id, RequestMethod::Snip, body, service.limits())?;
     let limits = service.limits();
     convert::at_most(request.turn_ids.len(), limits.max_messages, "turn_ids")?;
     convert::at_most(
@@ -51,7 +51,7 @@ pub(super) async fn snip(
         messages,
         blocks,
         reason: request.reason.as_str().into(),
-        asked: Asked::Manual,
+        trigger: Trigger::Manual,
         expected_revision: request.expected_revision.map(Revision::new),
         request: stamp,
     };
@@ -69,7 +69,7 @@ pub(super) async fn run(
     target: Option<&v1::Target>,
     dry_run: bool,
 ) -> Result<SnipResponse, ServiceError> {
-    let change = Change {
+    let change = ChangeCall {
         service,
         key,
         dry_run,
@@ -86,7 +86,7 @@ pub(super) async fn run(
     }
 }
 
-fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<Outcome, Rejection> {
+fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<CommandOutcome, Rejection> {
     let mut snip = snip.clone();
     snip.expected_revision = expected(snip.expected_revision, transaction)?;
     // What waits is placed first, so that every block has a place to be removed from.
@@ -97,13 +97,13 @@ fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<Outcome, Rej
         let last = session.last_served().clone();
         let revision = snip.expected_revision;
         if revision.is_some_and(|revision| revision != session.revision()) {
-            return Err(Rejection::RevisionMoved {
+            return Err(Rejection::RevisionMismatch {
                 expected: revision.unwrap_or_default(),
                 current: session.revision(),
             });
         }
         snip.expected_revision = None;
-        transaction.run(Command::Serve(Serve {
+        transaction.run(Command::ServeView(ServeView {
             target: last.target,
             window: last.window,
             overhead_tokens: Some(last.overhead_tokens),
@@ -116,9 +116,9 @@ fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<Outcome, Rej
 fn answer(
     service: &Service,
     session: &Session,
-    happened: &Happened,
+    happened: &ChangeOutcome,
     target: Option<&v1::Target>,
-) -> Result<SnipResponse, NotHeld> {
+) -> Result<SnipResponse, ContentNotLoaded> {
     let mut response = SnipResponse {
         revision: session.revision().get(),
         epoch: session.sealed().epoch().get().into(),

@@ -4,11 +4,11 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use palimpsest_core::command::{Command, Stage};
+use palimpsest_core::command::{Command, StageSpans};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::session::Session;
-use palimpsest_engine::sessions::{Missing, SessionsError, Transaction};
+use palimpsest_engine::sessions::{MissingSession, SessionsError, Transaction};
 
 use super::Service;
 
@@ -20,10 +20,10 @@ pub(super) struct Passes(Arc<Mutex<HashSet<SessionKey>>>);
 const MAX_PASSES: usize = 4;
 
 impl Passes {
-    fn begin(&self, key: &SessionKey) -> Option<Running> {
+    fn begin(&self, key: &SessionKey) -> Option<PassGuard> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let begins = running.len() < MAX_PASSES && running.insert(key.clone());
-        begins.then(|| Running {
+        begins.then(|| PassGuard {
             passes: self.clone(),
             key: key.clone(),
         })
@@ -31,12 +31,12 @@ impl Passes {
 }
 
 /// One pass; it is over when this is dropped.
-struct Running {
+struct PassGuard {
     passes: Passes,
     key: SessionKey,
 }
 
-impl Drop for Running {
+impl Drop for PassGuard {
     fn drop(&mut self) {
         let mut running = self.passes.0.lock().unwrap_or_else(PoisonError::into_inner);
         running.remove(&self.key);
@@ -68,12 +68,12 @@ async fn pass(service: &Service, key: &SessionKey) -> Result<(), SessionsError> 
         let due = transaction.session().is_some_and(is_due);
         if due {
             let spans = spans.clone();
-            transaction.run(Command::Stage(Stage { spans }))?;
+            transaction.run(Command::StageSpans(StageSpans { spans }))?;
         }
         Ok(())
     };
     let write = service
         .sessions
-        .write(key, &Missing::Refuse, stage, |_, ()| Ok(()));
+        .write(key, &MissingSession::Refuse, stage, |_, ()| Ok(()));
     write.await
 }

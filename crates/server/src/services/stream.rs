@@ -11,10 +11,10 @@ use palimpsest_proto::context::v1::{StreamContextRequest, StreamContextResponse}
 
 use tonic::Status;
 
-use super::context::Replies;
+use super::context::ReplyStream;
 use super::prepare::{messages_json, typed};
 use super::{Service, etag};
-use crate::convert::{self, Form};
+use crate::convert::{self, MessageForm};
 use crate::errors::ServiceError;
 
 /// How much one chunk holds, unless one message is larger.
@@ -22,10 +22,10 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// A view that is being streamed. Each chunk is rendered when it is asked for, so that a slow reader
 /// costs no memory; a view-changing event in between ends the stream.
-struct Cursor {
+struct ViewStream {
     service: Service,
     key: SessionKey,
-    named: Arc<etag::Named>,
+    named: Arc<etag::ViewName>,
     target: Target,
     next: usize,
     done: bool,
@@ -34,7 +34,7 @@ struct Cursor {
 pub(super) async fn stream(
     service: &Service,
     request: StreamContextRequest,
-) -> Result<Replies<StreamContextResponse>, ServiceError> {
+) -> Result<ReplyStream<StreamContextResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let Some(named) = etag::read(&request.etag) else {
         return Err(ServiceError::invalid(
@@ -46,7 +46,7 @@ pub(super) async fn stream(
     let Some(target) = named.target.clone() else {
         return Err(ServiceError::ViewChanged { current });
     };
-    let cursor = Cursor {
+    let cursor = ViewStream {
         service: service.clone(),
         key,
         named: Arc::new(named),
@@ -66,7 +66,9 @@ pub(super) async fn stream(
     Ok(Box::pin(futures::StreamExt::chain(chunks, rest)))
 }
 
-async fn chunk(mut cursor: Cursor) -> Result<(StreamContextResponse, Cursor), ServiceError> {
+async fn chunk(
+    mut cursor: ViewStream,
+) -> Result<(StreamContextResponse, ViewStream), ServiceError> {
     let (named, target, next) = (
         Arc::clone(&cursor.named),
         cursor.target.clone(),
@@ -86,7 +88,7 @@ async fn chunk(mut cursor: Cursor) -> Result<(StreamContextResponse, Cursor), Se
 /// The chunk that begins with a message, and how many messages it has.
 fn render(
     session: &Session,
-    named: &etag::Named,
+    named: &etag::ViewName,
     target: &Target,
     next: usize,
 ) -> Result<(StreamContextResponse, usize), ServiceError> {
@@ -117,8 +119,8 @@ fn render(
         ..StreamContextResponse::default()
     };
     match named.form {
-        Form::Typed => response.messages = typed(session, target, &rest[..count]),
-        Form::Json => response.messages_json = rendered,
+        MessageForm::Typed => response.messages = typed(session, target, &rest[..count]),
+        MessageForm::Json => response.messages_json = rendered,
     }
     Ok((response, count))
 }

@@ -4,14 +4,14 @@ use palimpsest_core::ids::ProjectId;
 
 use super::Service;
 use crate::errors::ServiceError;
-use crate::grpc::Ticket;
+use crate::grpc::CallContext;
 
 impl Service {
     /// Refuses a call that is late or more than its project may make; what it uses is counted until its
     /// last byte is sent.
     pub(super) fn within_quotas(
         &self,
-        ticket: &Ticket,
+        ticket: &CallContext,
         project: &ProjectId,
     ) -> Result<(), ServiceError> {
         // Its body took all of its time: nobody waits for the answer any more.

@@ -3,7 +3,7 @@
 use palimpsest_core::command::{Command, Rejection, UpdateWorkingState};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::attachments::rebuilt;
-use palimpsest_core::session::{Method, NotHeld, Session};
+use palimpsest_core::session::{ContentNotLoaded, RequestMethod, Session};
 use palimpsest_engine::sessions::{SessionsError, Transaction};
 use palimpsest_proto::context::v1::{
     UpdateWorkingStateRequest, UpdateWorkingStateResponse, Visibility,
@@ -21,7 +21,8 @@ pub(super) async fn update(
     let key = convert::session_key(&request.session, "session")?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Working, body, service.limits())?;
+    let stamp =
+        convert::request_stamp(&request_id, RequestMethod::Working, body, service.limits())?;
     let now = service.sessions.clock().now();
     let change = convert::working_change(request.remove, request.set, now, service.limits())?;
     let update = UpdateWorkingState {
@@ -43,7 +44,7 @@ async fn run(
         let mut update = update.clone();
         update.expected_revision = expected(update.expected_revision, transaction)?;
         transaction
-            .run(Command::Working(Box::new(update)))
+            .run(Command::UpdateWorkingState(Box::new(update)))
             .map(drop)
     };
     let finish = |session: &Session, (): &()| answer(session);
@@ -68,13 +69,13 @@ async fn run(
 }
 
 /// The state as it is now, also for a repeat of an earlier request.
-fn answer(session: &Session) -> Result<UpdateWorkingStateResponse, NotHeld> {
+fn answer(session: &Session) -> Result<UpdateWorkingStateResponse, ContentNotLoaded> {
     let state = &*session.working().state;
     let has_files = !(state.files.is_empty() && state.instruction_files.is_empty());
     // What calls say of files is in the contents, and only files need them.
     let known = if has_files {
         if !session.transcript().is_whole() {
-            return Err(NotHeld);
+            return Err(ContentNotLoaded);
         }
         rebuilt(session)?
     } else {

@@ -22,7 +22,7 @@ pub(super) const QUEUE_SPANS: usize = 8_192;
 
 /// What became of what was to be exported.
 #[derive(Debug, Default)]
-pub(crate) struct Exported {
+pub(crate) struct ExportStats {
     spans_ended: AtomicU64,
     /// Those that found room in the queue, and those that have left it.
     spans_queued: AtomicU64,
@@ -41,7 +41,7 @@ struct Signal {
     is_failing: AtomicBool,
 }
 
-impl Exported {
+impl ExportStats {
     pub(crate) fn spans_ended(&self) -> u64 {
         self.spans_ended.load(Relaxed)
     }
@@ -118,17 +118,17 @@ fn why(error: &OTelSdkError) -> &'static str {
 }
 
 /// An exporter that is watched. Its work runs in a runtime of its own: its threads know none.
-pub(super) struct Watched<E> {
+pub(super) struct TrackedExporter<E> {
     inner: E,
-    exported: Arc<Exported>,
+    exported: Arc<ExportStats>,
     runtime: Handle,
     timeout: Duration,
 }
 
-impl<E> Watched<E> {
+impl<E> TrackedExporter<E> {
     pub(super) fn new(
         inner: E,
-        exported: &Arc<Exported>,
+        exported: &Arc<ExportStats>,
         runtime: &Handle,
         timeout: Duration,
     ) -> Self {
@@ -152,13 +152,13 @@ impl<E> Watched<E> {
     }
 }
 
-impl<E> fmt::Debug for Watched<E> {
+impl<E> fmt::Debug for TrackedExporter<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watched").finish_non_exhaustive()
     }
 }
 
-impl<E: SpanExporter> SpanExporter for Watched<E> {
+impl<E: SpanExporter> SpanExporter for TrackedExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
         self.exported.spans_sent.fetch_add(spans, Relaxed);
@@ -182,7 +182,7 @@ impl<E: SpanExporter> SpanExporter for Watched<E> {
     }
 }
 
-impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
+impl<E: PushMetricExporter> PushMetricExporter for TrackedExporter<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let result = self.within(self.inner.export(metrics)).await;
         self.exported.metrics.ended("metrics", &result);
@@ -205,12 +205,12 @@ impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
 
 /// Counts the spans that come to a queue, and those for which it has no room.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct CountingProcessor {
     pub(super) queue: BatchSpanProcessor,
-    pub(super) exported: Arc<Exported>,
+    pub(super) exported: Arc<ExportStats>,
 }
 
-impl SpanProcessor for Counted {
+impl SpanProcessor for CountingProcessor {
     fn on_start(&self, span: &mut Span, context: &Context) {
         self.queue.on_start(span, context);
     }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_finds_the_queue_full_is_counted_and_room_comes_back() {
-        let exported = Exported::default();
+        let exported = ExportStats::default();
         assert!((0..QUEUE_SPANS).all(|_| exported.has_room()));
         assert!(!exported.has_room() && !exported.has_room());
         assert_eq!(exported.spans_dropped()[0], ("queue_full", 2));

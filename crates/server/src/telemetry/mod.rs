@@ -6,9 +6,9 @@
 
 pub(crate) mod exported;
 mod fields;
-mod flood;
 mod ids;
 mod otlp;
+mod rate_limit;
 mod sampled;
 mod tls;
 mod trace;
@@ -28,9 +28,9 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
-pub(crate) use self::exported::Exported;
-use self::flood::{Bounded, Flood};
+pub(crate) use self::exported::ExportStats;
 use self::otlp::Otlp;
+use self::rate_limit::{LogRateLimit, RateLimitedLayer};
 use self::sampled::Sampled;
 pub(crate) use self::sampled::not_sampled;
 pub(crate) use self::trace::{CallTrace, TraceId, outgoing};
@@ -90,10 +90,10 @@ impl Telemetry {
 pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     let is_terminal = io::stderr().is_terminal();
     let filter = EnvFilter::try_new(directives(config.log.level.as_str()))?;
-    let flood: &'static Flood = Box::leak(Box::default());
+    let flood: &'static LogRateLimit = Box::leak(Box::default());
     let lines = lines(config.log.format, is_terminal, io::stderr);
-    let lines = Bounded::new(lines, flood).with_filter(filter);
-    flood::report(flood);
+    let lines = RateLimitedLayer::new(lines, flood).with_filter(filter);
+    rate_limit::report(flood);
     let endpoint = config.otlp.endpoint.as_ref();
     let otlp = endpoint
         .map(|url| Otlp::start(&config.otlp, url.as_str()))

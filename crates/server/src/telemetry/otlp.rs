@@ -26,9 +26,9 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 
 use super::TelemetryError;
-use super::exported::{Counted, Exported, QUEUE_SPANS, Watched};
+use super::exported::{CountingProcessor, ExportStats, QUEUE_SPANS, TrackedExporter};
 use super::ids::Ids;
-use super::tls::Tls;
+use super::tls::OtlpTls;
 
 /// Spans in one export.
 const BATCH_SPANS: usize = 512;
@@ -40,7 +40,7 @@ const RUNTIME_CLOSE: Duration = Duration::from_millis(200);
 /// The way to a collector.
 pub(super) struct Otlp {
     tracers: SdkTracerProvider,
-    pub(super) exported: Arc<Exported>,
+    pub(super) exported: Arc<ExportStats>,
     runtime: Runtime,
     timeout: Duration,
 }
@@ -50,7 +50,7 @@ impl Otlp {
     pub(super) fn start(
         config: &OtlpConfig,
         endpoint: &str,
-    ) -> Result<(Self, PeriodicReader<Watched<MetricExporter>>), TelemetryError> {
+    ) -> Result<(Self, PeriodicReader<TrackedExporter<MetricExporter>>), TelemetryError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("otlp")
@@ -58,13 +58,13 @@ impl Otlp {
             .build()
             .map_err(TelemetryError::Runtime)?;
         let timeout = Duration::from_millis(config.timeout_ms);
-        let exported = Arc::<Exported>::default();
+        let exported = Arc::<ExportStats>::default();
         let entered = runtime.enter();
         let (spans, metrics) = exporters(config, endpoint, timeout)?;
         drop(entered);
 
         let handle = runtime.handle();
-        let spans = Watched::new(spans, &exported, handle, timeout);
+        let spans = TrackedExporter::new(spans, &exported, handle, timeout);
         let batches = BatchConfigBuilder::default()
             .with_max_queue_size(QUEUE_SPANS)
             .with_max_export_batch_size(BATCH_SPANS)
@@ -80,12 +80,12 @@ impl Otlp {
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(
                 config.sample_ratio.get(),
             ))))
-            .with_span_processor(Counted {
+            .with_span_processor(CountingProcessor {
                 queue,
                 exported: Arc::clone(&exported),
             })
             .build();
-        let metrics = Watched::new(metrics, &exported, handle, timeout);
+        let metrics = TrackedExporter::new(metrics, &exported, handle, timeout);
         let reader = PeriodicReader::builder(metrics)
             .with_interval(Duration::from_millis(config.metrics_every_ms))
             .build();
@@ -128,7 +128,7 @@ fn exporters(
     endpoint: &str,
     timeout: Duration,
 ) -> Result<(SpanExporter, MetricExporter), TelemetryError> {
-    let (headers, tls) = (headers(config)?, Tls::read(config)?);
+    let (headers, tls) = (headers(config)?, OtlpTls::read(config)?);
     match config.protocol {
         OtlpProtocol::Grpc => {
             let metadata = MetadataMap::from_headers(headers);
@@ -178,7 +178,7 @@ fn exporters(
     }
 }
 
-fn channel(endpoint: &str, tls: &Tls, timeout: Duration) -> Result<Channel, TelemetryError> {
+fn channel(endpoint: &str, tls: &OtlpTls, timeout: Duration) -> Result<Channel, TelemetryError> {
     let wrong = |error: tonic::transport::Error| TelemetryError::Endpoint(error.to_string());
     let channel = Channel::from_shared(endpoint.to_owned())
         .map_err(|error| TelemetryError::Endpoint(error.to_string()))?

@@ -9,14 +9,14 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use super::TelemetryError;
 
 /// What the files hold. They are read once, at the start.
-pub(super) struct Tls {
+pub(super) struct OtlpTls {
     /// The authority, instead of those of the system.
     authority: Option<Vec<u8>>,
     /// A certificate with its key.
     shown: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Tls {
+impl OtlpTls {
     pub(super) fn read(config: &OtlpConfig) -> Result<Self, TelemetryError> {
         let file = |path: &Option<PathBuf>, setting| {
             let read = path.as_ref().map(std::fs::read).transpose();
@@ -44,8 +44,9 @@ impl Tls {
 
     /// For OTLP over HTTP.
     pub(super) fn client(&self, timeout: Duration) -> Result<reqwest::Client, TelemetryError> {
-        let wrong =
-            |setting| move |error: reqwest::Error| TelemetryError::Tls(setting, told(&error));
+        let wrong = |setting| {
+            move |error: reqwest::Error| TelemetryError::Tls(setting, error_chain(&error))
+        };
         let mut client = reqwest::Client::builder()
             .timeout(timeout)
             // What is sent holds headers that are meant for this collector alone.
@@ -64,7 +65,7 @@ impl Tls {
 }
 
 /// An error with what caused it: by itself it says only that something is wrong.
-fn told(error: &reqwest::Error) -> String {
+fn error_chain(error: &reqwest::Error) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), ToString::to_string)
 }

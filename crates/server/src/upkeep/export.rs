@@ -1,12 +1,12 @@
 //! The transcript of a session whose retention is over, written elsewhere before it is deleted, and
 //! read back: what was not kept is not deleted.
 
+use palimpsest_store::archive::Archive;
 use palimpsest_store::blobs::BlobError;
-use palimpsest_store::place::Place;
 use tonic::Status;
 
 use super::families::Row;
-use crate::services::{CompleteExport, Loss, Service};
+use crate::services::{BlobLoss, CompleteExport, Service};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExportError {
@@ -19,7 +19,7 @@ pub(super) enum ExportError {
     #[error("the session changed while it was exported")]
     Changed,
     #[error("the export would lack the stored result {file}, which is lost ({})", loss.as_str())]
-    Incomplete { file: String, loss: Loss },
+    Incomplete { file: String, loss: BlobLoss },
 }
 
 /// Where the export of a session is. A session that was created again has another incarnation.
@@ -30,7 +30,11 @@ fn path(row: &Row) -> String {
     )
 }
 
-pub(super) async fn export(service: &Service, place: &Place, row: &Row) -> Result<(), ExportError> {
+pub(super) async fn export(
+    service: &Service,
+    place: &Archive,
+    row: &Row,
+) -> Result<(), ExportError> {
     let read = |error| ExportError::Read(Status::from(error));
     let mut lines = CompleteExport::begin(service, &row.key)
         .await

@@ -6,12 +6,12 @@
 //! the last one was cut off. A pass rests in proportion to what it works, so calls do not feel it.
 
 mod clock_check;
-mod duty;
+mod duty_cycle;
 mod export;
 mod families;
+mod leader_task;
 pub mod names;
 mod orphans;
-mod pace;
 mod removal;
 mod retention;
 mod selection;
@@ -22,24 +22,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::ids::SessionKey;
+use palimpsest_engine::maintenance::{RetentionConfig, SweepConfig};
 use palimpsest_engine::sessions::Sessions;
-use palimpsest_engine::upkeep::{RetentionConfig, SweepConfig};
 
+use palimpsest_store::archive::Archive;
 use palimpsest_store::blobs::{BlobError, Blobs};
-use palimpsest_store::place::Place;
-use palimpsest_store::told;
+use palimpsest_store::error_chain;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::services::Service;
 
 pub use self::clock_check::{ClockCheck, Jump};
-pub use self::duty::Duty;
+pub use self::duty_cycle::DutyCycle;
+pub use self::leader_task::LeaderTask;
 pub use self::orphans::sweep;
-pub use self::pace::Pace;
-pub use self::retention::{Ending, Preview, RetentionError, preview};
-pub use self::selection::Over;
-pub use self::stats::Stats;
+pub use self::retention::{PlannedDeletion, Preview, RetentionError, preview};
+pub use self::selection::RetentionReason;
+pub use self::stats::MaintenanceStats;
 
 /// How long after a start the first passes begin: who starts a server wants to use it.
 const FIRST: Duration = Duration::from_secs(5);
@@ -52,8 +52,8 @@ pub struct Upkeep {
     blobs: Arc<Blobs>,
     retention: RetentionConfig,
     sweep: SweepConfig,
-    exports: Option<Place>,
-    stats: Stats,
+    exports: Option<Archive>,
+    stats: MaintenanceStats,
     clock_check: tokio::sync::Mutex<ClockCheck>,
     /// The sessions that the last pass of retention kept because a stored result of theirs is lost.
     incomplete: std::sync::Mutex<HashSet<SessionKey>>,
@@ -66,11 +66,11 @@ impl Upkeep {
         sessions: Arc<Sessions>,
         blobs: Arc<Blobs>,
         (retention, sweep): (RetentionConfig, SweepConfig),
-        stats: Stats,
+        stats: MaintenanceStats,
     ) -> Result<Self, BlobError> {
         let clock = sessions.clock();
         let clock_check = ClockCheck::started(clock.now(), clock.monotonic());
-        let exports = retention.export_url.as_deref().map(Place::open);
+        let exports = retention.export_url.as_deref().map(Archive::open);
         Ok(Self {
             exports: exports.transpose()?,
             service,
@@ -99,7 +99,7 @@ impl Upkeep {
         let every = Duration::from_millis(self.retention.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            self.on_duty(Duty::Retention, every, Box::pin(self.retain_once()))
+            self.run_if_leader(LeaderTask::Retention, every, Box::pin(self.retain_once()))
                 .await;
             sleep(every).await;
         }
@@ -108,7 +108,7 @@ impl Upkeep {
     async fn retain_once(&self) {
         if let Err(error) = self.retention_pass().await {
             self.stats.failed();
-            tracing::warn!(error = %told(&error), "failed to look for sessions past their retention; it is tried again");
+            tracing::warn!(error = %error_chain(&error), "failed to look for sessions past their retention; it is tried again");
         }
     }
 
@@ -119,7 +119,7 @@ impl Upkeep {
         let every = Duration::from_millis(self.sweep.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            self.on_duty(Duty::Sweep, every, Box::pin(self.sweep_once()))
+            self.run_if_leader(LeaderTask::Sweep, every, Box::pin(self.sweep_once()))
                 .await;
             sleep(every).await;
         }
@@ -141,16 +141,21 @@ impl Upkeep {
             }
             Err(error) => {
                 self.stats.failed();
-                tracing::warn!(error = %told(&error), "failed to sweep files that no event names; it is tried again");
+                tracing::warn!(error = %error_chain(&error), "failed to sweep files that no event names; it is tried again");
             }
         }
     }
 
-    async fn on_duty(&self, duty: Duty, every: Duration, pass: impl Future<Output = ()> + Unpin) {
-        duty::pass(&self.sessions, &self.stats, (duty, every), pass).await;
+    async fn run_if_leader(
+        &self,
+        duty: LeaderTask,
+        every: Duration,
+        pass: impl Future<Output = ()> + Unpin,
+    ) {
+        leader_task::pass(&self.sessions, &self.stats, (duty, every), pass).await;
     }
 
-    fn pace(&self) -> Pace {
-        Pace::new(self.retention.duty_cycle_percent)
+    fn pace(&self) -> DutyCycle {
+        DutyCycle::new(self.retention.duty_cycle_percent)
     }
 }

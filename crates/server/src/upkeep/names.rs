@@ -7,12 +7,12 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_engine::sessions::{READ_BYTES, Sessions, SessionsError};
 
 /// The names of files, each with the SHA-256 of what it holds.
-pub type Names = HashMap<Box<str>, [u8; 32]>;
+pub type ReferencedFiles = HashMap<Box<str>, [u8; 32]>;
 
 /// Reads all of a session's log. None of it is kept in memory but the names, and the sessions that are
 /// loaded stay as they are.
-pub async fn of(sessions: &Sessions, key: &SessionKey) -> Result<Names, SessionsError> {
-    let (mut names, mut after) = (Names::new(), Revision::ZERO);
+pub async fn of(sessions: &Sessions, key: &SessionKey) -> Result<ReferencedFiles, SessionsError> {
+    let (mut names, mut after) = (ReferencedFiles::new(), Revision::ZERO);
     loop {
         let events = sessions.events(key, after, READ_BYTES).await?;
         let Some((last, _)) = events.last() else {
@@ -26,11 +26,11 @@ pub async fn of(sessions: &Sessions, key: &SessionKey) -> Result<Names, Sessions
 }
 
 /// Adds what an event names.
-pub fn add(event: &Event, names: &mut Names) {
+pub fn add(event: &Event, names: &mut ReferencedFiles) {
     let stored = match event {
         Event::ResultsPersisted(event) => event.results.as_slice(),
         Event::ResultsCleared(event) => event.saved.as_slice(),
-        Event::ResultOffered(event) => {
+        Event::PersistDecided(event) => {
             if let Some(kept) = &event.offer.kept {
                 names.insert(kept.file.clone(), kept.sha256);
             }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_engine::sessions::{Sessions, SessionsError};
-use palimpsest_store::blobs::{BlobError, Blobs, Removed};
-use palimpsest_store::{FileIntent, MAX_LIST, StoreError, crash_point, told};
+use palimpsest_store::blobs::{BlobError, Blobs, RemovalCount};
+use palimpsest_store::{FileIntent, MAX_LIST, StoreError, crash_point, error_chain};
 
-use super::{Pace, names};
+use super::{DutyCycle, names};
 
 /// The least age of an intent that is swept, in milliseconds: a day, whatever is configured.
 const MIN_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;
@@ -37,15 +37,15 @@ pub async fn sweep(
     sessions: &Sessions,
     blobs: &Blobs,
     grace: Duration,
-    pace: &Pace,
-) -> Result<Removed, SweepError> {
+    pace: &DutyCycle,
+) -> Result<RemovalCount, SweepError> {
     // Nothing is doomed for files that are another store's, or that cannot be reached.
     blobs.verify().await?;
     let grace = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
     let age = grace.max(MIN_AGE_MILLIS);
     let before = sessions.clock().now().as_millis().saturating_sub(age);
     let before = Timestamp::from_millis(before);
-    let mut all = Removed::default();
+    let mut all = RemovalCount::default();
     let mut after: Option<(SessionKey, Box<str>)> = None;
     loop {
         let from = after.as_ref().map(|(key, file)| (key, &**file));
@@ -65,7 +65,7 @@ pub async fn sweep(
                 // What cannot be read names nobody knows what: its files stay.
                 Err(SweepError::Sessions(error)) => {
                     let key = &of_session[0].key;
-                    tracing::warn!(session = %key, error = %told(&error), "did not sweep the files of a session that cannot be read");
+                    tracing::warn!(session = %key, error = %error_chain(&error), "did not sweep the files of a session that cannot be read");
                 }
                 Err(error) => return Err(error),
             }
@@ -79,14 +79,14 @@ async fn session(
     blobs: &Blobs,
     intents: &[FileIntent],
     before: Timestamp,
-) -> Result<Removed, SweepError> {
+) -> Result<RemovalCount, SweepError> {
     let (log, mut doomed) = (sessions.log(), Vec::new());
     for intent in intents {
         if log.doom_intent(&intent.key, &intent.file, before).await? {
             doomed.push(intent);
         }
     }
-    let mut removed = Removed::default();
+    let mut removed = RemovalCount::default();
     let Some(first) = doomed.first() else {
         return Ok(removed);
     };

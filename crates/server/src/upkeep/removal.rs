@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use palimpsest_engine::sessions::SessionsError;
-use palimpsest_store::{MAX_LIST, told};
+use palimpsest_store::{MAX_LIST, error_chain};
 use tokio::time::{sleep, timeout};
 
 use super::Upkeep;
@@ -22,7 +22,7 @@ impl Upkeep {
         loop {
             let left = self.remove_all().await.unwrap_or_else(|error| {
                 self.stats.failed();
-                tracing::warn!(error = %told(&error), "failed to remove deleted sessions; it is tried again");
+                tracing::warn!(error = %error_chain(&error), "failed to remove deleted sessions; it is tried again");
                 1
             });
             self.stats.is_removing(left);

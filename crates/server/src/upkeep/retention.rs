@@ -6,15 +6,15 @@ use std::sync::PoisonError;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::session::Session;
+use palimpsest_engine::maintenance::{RetentionConfig, RetentionLimits, day_of};
 use palimpsest_engine::sessions::{Sessions, SessionsError};
-use palimpsest_engine::upkeep::{Keep, RetentionConfig, day_of};
 use palimpsest_store::blobs::{BlobError, Blobs};
-use palimpsest_store::{MAX_LIST, crash_point, told};
+use palimpsest_store::{MAX_LIST, crash_point, error_chain};
 
 use super::export::ExportError;
 use super::families::{Family, Row};
-use super::selection::{Limits, Over, Selection};
-use super::{ClockCheck, Jump, Pace, Upkeep, export};
+use super::selection::{DeletionSelector, PassLimits, RetentionReason};
+use super::{ClockCheck, DutyCycle, Jump, Upkeep, export};
 
 /// Why a pass could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum RetentionError {
 
 /// A pass over all sessions.
 #[derive(Debug, Default)]
-struct Pass {
+struct RetentionPass {
     /// The time; none while the clock is not trusted.
     now: Option<Timestamp>,
     /// Sessions that are kept because a stored result of theirs is lost.
@@ -42,9 +42,9 @@ impl Upkeep {
     /// Looks at every session once, project after project. What it holds in memory is one project's
     /// rows, a few hundred bytes each.
     pub(super) async fn retention_pass(&self) -> Result<(), RetentionError> {
-        let mut pass = Pass {
+        let mut pass = RetentionPass {
             now: self.trusted_time().await?,
-            ..Pass::default()
+            ..RetentionPass::default()
         };
         let mut after = None;
         while let Some(project) = next_project(&self.sessions, after.as_ref()).await? {
@@ -113,17 +113,17 @@ impl Upkeep {
     async fn project_pass(
         &self,
         project: &ProjectId,
-        keep: Keep,
-        pass: &mut Pass,
+        keep: RetentionLimits,
+        pass: &mut RetentionPass,
     ) -> Result<(), RetentionError> {
         let rows = rows(&self.sessions, &self.blobs, (project, keep), self.pace()).await?;
-        let limits = Limits {
+        let limits = PassLimits {
             keep,
             now: pass.now,
             max_percent: self.retention.max_percent_per_pass,
         };
         let alone = self.retention.subagents_separately;
-        let (mut selection, families) = Selection::begin(rows, alone, limits);
+        let (mut selection, families) = DeletionSelector::begin(rows, alone, limits);
         for family in families {
             let Some(over) = selection.next(&family) else {
                 break;
@@ -143,7 +143,12 @@ impl Upkeep {
     }
 
     /// Exports and deletes a family, unless something keeps it. True when all of it is deleted.
-    async fn retire(&self, family: Family, over: Over, pass: &mut Pass) -> bool {
+    async fn retire(
+        &self,
+        family: Family,
+        over: RetentionReason,
+        pass: &mut RetentionPass,
+    ) -> bool {
         let is_in_use = |row: &Row| self.sessions.is_in_use(&row.key);
         if family.is_held() || family.members.iter().any(is_in_use) {
             self.stats.spare();
@@ -162,7 +167,7 @@ impl Upkeep {
         for row in &family.members {
             match self.delete(row).await {
                 Ok(true) => {
-                    self.stats.deleted(over == Over::Age);
+                    self.stats.deleted(over == RetentionReason::Age);
                     tracing::info!(
                         session = %row.key,
                         revision = %row.position.revision,
@@ -178,7 +183,7 @@ impl Upkeep {
                 }
                 Err(error) => {
                     self.stats.failed();
-                    tracing::warn!(session = %row.key, error = %told(&error), "failed to delete a session whose retention is over; it is tried again");
+                    tracing::warn!(session = %row.key, error = %error_chain(&error), "failed to delete a session whose retention is over; it is tried again");
                     return false;
                 }
             }
@@ -187,7 +192,7 @@ impl Upkeep {
     }
 
     /// Exports a session, where exports are kept. False when that failed, or when the export would not be all of it.
-    async fn export(&self, row: &Row, pass: &mut Pass) -> bool {
+    async fn export(&self, row: &Row, pass: &mut RetentionPass) -> bool {
         let Some(place) = &self.exports else {
             return true;
         };
@@ -205,14 +210,14 @@ impl Upkeep {
                     .unwrap_or_else(PoisonError::into_inner);
                 // It stays so until somebody acts, and is said once.
                 if !known.contains(&row.key) {
-                    tracing::warn!(session = %row.key, error = %told(&error), "a session whose retention is over is kept, because its export would not be all of it: restore the file from a backup, or delete the session");
+                    tracing::warn!(session = %row.key, error = %error_chain(&error), "a session whose retention is over is kept, because its export would not be all of it: restore the file from a backup, or delete the session");
                 }
                 drop(known);
                 pass.incomplete.insert(row.key.clone());
                 false
             }
             Err(error) => {
-                tracing::warn!(session = %row.key, error = %told(&error), "failed to export a session whose retention is over; it is not deleted, and tried again");
+                tracing::warn!(session = %row.key, error = %error_chain(&error), "failed to export a session whose retention is over; it is not deleted, and tried again");
                 false
             }
         }
@@ -282,7 +287,7 @@ async fn next_project(
 async fn newest(
     sessions: &Sessions,
     check: &ClockCheck,
-    tempo: Pace,
+    tempo: DutyCycle,
 ) -> Result<Option<Timestamp>, RetentionError> {
     let (mut newest, mut from) = (None, None);
     loop {
@@ -301,8 +306,8 @@ async fn newest(
 async fn rows(
     sessions: &Sessions,
     blobs: &Blobs,
-    (project, keep): (&ProjectId, Keep),
-    tempo: Pace,
+    (project, keep): (&ProjectId, RetentionLimits),
+    tempo: DutyCycle,
 ) -> Result<Vec<Row>, RetentionError> {
     let (mut rows, mut from) = (Vec::new(), None);
     loop {
@@ -332,7 +337,7 @@ async fn rows(
 
 /// A session that retention would delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
+pub struct PlannedDeletion {
     /// The session.
     pub session: SessionKey,
     /// The time of its last event.
@@ -340,14 +345,14 @@ pub struct Ending {
     /// Its bytes, without its stored results unless a limit of bytes counts them.
     pub bytes: u64,
     /// The reason.
-    pub over: Over,
+    pub over: RetentionReason,
 }
 
 /// A preview of retention.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Preview {
     /// All sessions that would go, however many passes that takes.
-    pub endings: Vec<Ending>,
+    pub endings: Vec<PlannedDeletion>,
     /// Sessions that were looked at.
     pub sessions: u64,
     /// Sessions that a hold keeps.
@@ -363,7 +368,7 @@ pub async fn preview(
     config: &RetentionConfig,
 ) -> Result<Preview, RetentionError> {
     let clock = sessions.clock();
-    let (now, tempo) = (clock.now(), Pace::new(100));
+    let (now, tempo) = (clock.now(), DutyCycle::new(100));
     let mut preview = Preview::default();
     if config.max_clock_jump.is_limited() {
         let mut check = ClockCheck::started(now, clock.monotonic());
@@ -375,14 +380,15 @@ pub async fn preview(
     }
     let mut after = None;
     while let Some(project) = next_project(sessions, after.as_ref()).await? {
-        let limits = Limits {
+        let limits = PassLimits {
             keep: config.of(&project),
             now: Some(now),
             max_percent: 100,
         };
         let rows = rows(sessions, blobs, (&project, limits.keep), tempo).await?;
         preview.sessions += rows.len() as u64;
-        let (mut selection, families) = Selection::begin(rows, config.subagents_separately, limits);
+        let (mut selection, families) =
+            DeletionSelector::begin(rows, config.subagents_separately, limits);
         for family in families {
             let Some(over) = selection.next(&family) else {
                 break;
@@ -395,7 +401,7 @@ pub async fn preview(
             selection.gone(members, family.bytes(), over);
             preview
                 .endings
-                .extend(family.members.into_iter().map(|row| Ending {
+                .extend(family.members.into_iter().map(|row| PlannedDeletion {
                     session: row.key,
                     modified: row.modified,
                     bytes: row.bytes,

@@ -1,7 +1,7 @@
 //! The order in which a project's sessions end, and where a pass stops: a decision upon rows alone.
 
 use palimpsest_core::ids::Timestamp;
-use palimpsest_engine::upkeep::Keep;
+use palimpsest_engine::maintenance::RetentionLimits;
 
 use super::families::{Family, Row, families};
 
@@ -10,14 +10,14 @@ const MIN_BY_AGE: u64 = 10;
 
 /// The reason that a family's retention is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum RetentionReason {
     /// Nothing has happened in it for too long.
     Age,
     /// Its project has too many sessions, or too many bytes.
     Quota,
 }
 
-impl Over {
+impl RetentionReason {
     /// Its name in logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -29,8 +29,8 @@ impl Over {
 
 /// One project's pass: what it has left, and how much of it may still go by age.
 #[derive(Debug)]
-pub(super) struct Selection {
-    keep: Keep,
+pub(super) struct DeletionSelector {
+    keep: RetentionLimits,
     /// A family that was last changed then or before is too old; none while the clock is not trusted.
     oldest: Option<Timestamp>,
     sessions: u64,
@@ -41,18 +41,18 @@ pub(super) struct Selection {
 
 /// The limits of a pass.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) keep: Keep,
+pub(super) struct PassLimits {
+    pub(super) keep: RetentionLimits,
     /// The time; none while the clock is not trusted, and nothing is deleted by its age then.
     pub(super) now: Option<Timestamp>,
     /// The share of a project's sessions that one pass may delete by age.
     pub(super) max_percent: u32,
 }
 
-impl Selection {
+impl DeletionSelector {
     /// Begins a pass over the rows of a project: their families, those first in which nothing has happened for the
     /// longest time.
-    pub(super) fn begin(rows: Vec<Row>, alone: bool, limits: Limits) -> (Self, Vec<Family>) {
+    pub(super) fn begin(rows: Vec<Row>, alone: bool, limits: PassLimits) -> (Self, Vec<Family>) {
         let max_age = limits.keep.max_age;
         let oldest = limits
             .now
@@ -75,7 +75,7 @@ impl Selection {
 
     /// The reason that the next family has to go. None ends the pass: those after it are younger still, or no more
     /// may go by age in this one.
-    pub(super) fn next(&mut self, family: &Family) -> Option<Over> {
+    pub(super) fn next(&mut self, family: &Family) -> Option<RetentionReason> {
         let is_over = |limit: u64, has: u64| limit > 0 && has > limit;
         // No clock is asked for a quota, and no more goes than there is too much.
         let by_quota = is_over(self.keep.max_sessions, self.sessions)
@@ -84,17 +84,17 @@ impl Selection {
             .oldest
             .is_some_and(|oldest| family.modified() <= oldest);
         if by_age && self.by_age_left > 0 {
-            return Some(Over::Age);
+            return Some(RetentionReason::Age);
         }
         self.is_cut |= by_age && !by_quota;
-        by_quota.then_some(Over::Quota)
+        by_quota.then_some(RetentionReason::Quota)
     }
 
     /// Notes that a family is gone.
-    pub(super) fn gone(&mut self, members: u64, bytes: u64, over: Over) {
+    pub(super) fn gone(&mut self, members: u64, bytes: u64, over: RetentionReason) {
         self.sessions = self.sessions.saturating_sub(members);
         self.bytes = self.bytes.saturating_sub(bytes);
-        if over == Over::Age {
+        if over == RetentionReason::Age {
             self.by_age_left = self.by_age_left.saturating_sub(members);
         }
     }
@@ -108,14 +108,14 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use palimpsest_core::ids::SessionKey;
-    use palimpsest_engine::upkeep::Age;
+    use palimpsest_engine::maintenance::Age;
     use palimpsest_store::Position;
 
     use super::*;
 
     /// How many of so many sessions go for their age and for the quota, and whether the pass was cut.
     #[track_caller]
-    fn check(sessions: i64, keep: Keep, now: Option<i64>, expected: (u64, u64, bool)) {
+    fn check(sessions: i64, keep: RetentionLimits, now: Option<i64>, expected: (u64, u64, bool)) {
         let row = |number: i64| Row {
             key: SessionKey::parse(&format!("projects/p/sessions/s{number}")).unwrap(),
             parent: None,
@@ -124,28 +124,32 @@ mod tests {
             bytes: 1,
             is_held: false,
         };
-        let limits = Limits {
+        let limits = PassLimits {
             keep,
             now: now.map(Timestamp::from_millis),
             max_percent: 20,
         };
         let rows = (0..sessions).map(row).collect();
-        let (mut selection, families) = Selection::begin(rows, false, limits);
+        let (mut selection, families) = DeletionSelector::begin(rows, false, limits);
         let (mut by_age, mut by_quota) = (0, 0);
         for family in families {
             match selection.next(&family) {
-                Some(Over::Age) => by_age += 1,
-                Some(Over::Quota) => by_quota += 1,
+                Some(RetentionReason::Age) => by_age += 1,
+                Some(RetentionReason::Quota) => by_quota += 1,
                 None => break,
             }
-            let over = if by_quota > 0 { Over::Quota } else { Over::Age };
+            let over = if by_quota > 0 {
+                RetentionReason::Quota
+            } else {
+                RetentionReason::Age
+            };
             selection.gone(1, 1, over);
         }
         assert_eq!((by_age, by_quota, selection.is_cut()), expected);
     }
 
-    fn keep(max_age_ms: i64, max_sessions: u64) -> Keep {
-        Keep {
+    fn keep(max_age_ms: i64, max_sessions: u64) -> RetentionLimits {
+        RetentionLimits {
             max_age: Age::from_millis(max_age_ms),
             max_sessions,
             max_bytes: 0,

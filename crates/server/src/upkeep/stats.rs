@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use palimpsest_store::blobs::Removed;
+use palimpsest_store::blobs::RemovalCount;
 
-use super::Duty;
+use super::LeaderTask;
 use super::export::ExportError;
 
 /// Counters that can be read at any time.
 #[derive(Debug, Clone, Default)]
-pub struct Stats(Arc<Counts>);
+pub struct MaintenanceStats(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -25,14 +25,14 @@ struct Counts {
     would_have_deleted: AtomicU64,
     swept_files: AtomicU64,
     swept_bytes: AtomicU64,
-    passes: [AtomicU64; Duty::ALL.len()],
+    passes: [AtomicU64; LeaderTask::ALL.len()],
     failures: AtomicU64,
     removing: AtomicU64,
 }
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident;)*) => {
-        impl Stats {
+        impl MaintenanceStats {
             $($(#[$doc])*
             pub fn $name(&self) -> u64 {
                 self.0.$name.load(Ordering::Relaxed)
@@ -68,13 +68,13 @@ counts! {
     removing;
 }
 
-impl Stats {
+impl MaintenanceStats {
     /// Passes that this process began.
-    pub fn passes(&self, duty: Duty) -> u64 {
+    pub fn passes(&self, duty: LeaderTask) -> u64 {
         self.0.passes[duty as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) fn begun(&self, duty: Duty) {
+    pub(super) fn begun(&self, duty: LeaderTask) {
         self.0.passes[duty as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -119,7 +119,7 @@ impl Stats {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn swept(&self, swept: Removed) {
+    pub(super) fn swept(&self, swept: RemovalCount) {
         self.0.swept_files.fetch_add(swept.files, Ordering::Relaxed);
         self.0.swept_bytes.fetch_add(swept.bytes, Ordering::Relaxed);
     }

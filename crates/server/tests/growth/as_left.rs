@@ -8,7 +8,9 @@ use palimpsest_core::command::{Append, Command, Rejection};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
-use palimpsest_engine::sessions::{Begin, Missing, Policies, Sessions, SessionsError, Transaction};
+use palimpsest_engine::sessions::{
+    DefaultPolicies, MissingSession, ReadMode, Sessions, SessionsError, Transaction,
+};
 use palimpsest_store::SessionLog as _;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_worker::{WorkerConfig, sessions};
@@ -26,7 +28,7 @@ fn clock() -> Arc<ManualClock> {
 fn process(log: &Arc<Log>, clock: &Arc<ManualClock>) -> Sessions {
     let (log, clock) = (Arc::clone(log), Arc::clone(clock));
     let limits = Arc::new(Limits::default());
-    Sessions::new(log, clock, limits, Policies::default(), 1 << 28)
+    Sessions::new(log, clock, limits, DefaultPolicies::default(), 1 << 28)
 }
 
 fn append(number: u128) -> Command {
@@ -69,7 +71,7 @@ async fn a_pass_of_the_worker_asks_twice() {
     running.await.unwrap();
     // Before its first step, and after its last one.
     assert_eq!(log.reads().calls - before.calls, 2);
-    let version = sessions.read(&key, |session| session.notes().version.clone());
+    let version = sessions.read(&key, |session| session.memory().version.clone());
     let text = version.await.unwrap().unwrap().text.to_string();
     let file = blobs.summary(&key).await.unwrap().unwrap();
     let file = std::str::from_utf8(&file.text).unwrap();
@@ -94,7 +96,7 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
             session.transcript().next().get() as usize
         })
     };
-    let as_left = messages(Begin::AsLeft).await.unwrap();
+    let as_left = messages(ReadMode::Cached).await.unwrap();
     assert_eq!(as_left, 1, "it is read as it was left");
 
     // What is decided upon it is decided again upon what is there.
@@ -103,11 +105,15 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
         transaction.run(append(2))?;
         Ok(before)
     };
-    let upon = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, decide, |_, upon| {
-        Ok(*upon)
-    });
+    let upon = one.write_from(
+        ReadMode::Cached,
+        &key,
+        &MissingSession::Refuse,
+        decide,
+        |_, upon| Ok(*upon),
+    );
     let upon = upon.await.unwrap();
-    assert_eq!(messages(Begin::AsLeft).await.unwrap(), 3);
+    assert_eq!(messages(ReadMode::Cached).await.unwrap(), 3);
     assert_eq!(upon, theirs);
     let seen = other.read(&key, |session| session.transcript().next().get() as usize);
     assert_eq!(seen.await.unwrap(), 3);
@@ -115,9 +121,9 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
     // Nothing, and no, are said of what is there.
     turn(&other, &key, 3).await;
     let nothing = one.write_from(
-        Begin::AsLeft,
+        ReadMode::Cached,
         &key,
-        &Missing::Refuse,
+        &MissingSession::Refuse,
         |_| Ok(()),
         |session, ()| Ok(session.transcript().next().get() as usize),
     );
@@ -129,19 +135,29 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
             return Ok(());
         }
         let here = session.revision();
-        Err(Rejection::NoSuchRevision(here, here))
+        Err(Rejection::RevisionNotFound(here, here))
     };
-    let decided = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, refuses, |_, ()| {
-        Ok(())
-    });
+    let decided = one.write_from(
+        ReadMode::Cached,
+        &key,
+        &MissingSession::Refuse,
+        refuses,
+        |_, ()| Ok(()),
+    );
     decided.await.unwrap();
 
     // A moment later it is looked at again.
     turn(&other, &key, 5).await;
-    assert_eq!(messages(Begin::AsLeft).await.unwrap(), 5);
+    assert_eq!(messages(ReadMode::Cached).await.unwrap(), 5);
     clock.advance(Duration::from_millis(200));
-    assert_eq!(messages(Begin::AsLeft).await.unwrap(), 6);
+    assert_eq!(messages(ReadMode::Cached).await.unwrap(), 6);
     other.delete(&key, None, |_| Ok(())).await.unwrap();
-    let gone = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, decide, |_, _| Ok(()));
+    let gone = one.write_from(
+        ReadMode::Cached,
+        &key,
+        &MissingSession::Refuse,
+        decide,
+        |_, _| Ok(()),
+    );
     assert!(matches!(gone.await, Err(SessionsError::NotFound(_))));
 }

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_store::{
-    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, Lease, Listing, Position, SessionLog,
-    Snapshot, StoreError, StoreId, Tombstone, Usage,
+    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, Lease, Position, RowPage,
+    SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
 };
 
 /// What was read.
@@ -109,7 +109,7 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.end_intent(key, file).await
     }
 
-    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+    async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
         self.count(0, 0);
         self.log.head(key).await
     }
@@ -134,7 +134,7 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         &self,
         key: &SessionKey,
         incarnation: u64,
-    ) -> Result<Option<Snapshot>, StoreError> {
+    ) -> Result<Option<StoredSnapshot>, StoreError> {
         let snapshot = self.log.snapshot(key, incarnation).await?;
         self.count(0, snapshot.as_ref().map_or(0, |s| s.bytes.len()));
         Ok(snapshot)
@@ -154,7 +154,7 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Listing, StoreError> {
+    ) -> Result<RowPage, StoreError> {
         let now = self.listing.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(now, Ordering::SeqCst);
         // So that others come in meanwhile, if they may.
@@ -168,16 +168,16 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         Ok(listing)
     }
 
-    async fn claim_duty(
+    async fn claim_leader_task(
         &self,
         duty: &'static str,
         lease: Lease,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        self.log.claim_duty(duty, lease, now).await
+        self.log.claim_leader_task(duty, lease, now).await
     }
 
-    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
         self.log.usage(project).await
     }
 
@@ -222,17 +222,17 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.forget(key, incarnation, owner).await
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError> {
         self.count(0, 0);
         self.log.due(now, limit).await
     }
 
     async fn due_for(
         &self,
-        worker: Asks<'_>,
+        worker: DueQuery<'_>,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
+    ) -> Result<Vec<DueSession>, StoreError> {
         self.log.due_for(worker, now, limit).await
     }
 

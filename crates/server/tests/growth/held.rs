@@ -7,8 +7,8 @@ use palimpsest_core::command::{Append, Command, Create};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::{Clock, ManualClock};
-use palimpsest_engine::quotas::{QuotaLimits, Quotas, QuotasConfig};
-use palimpsest_engine::sessions::{Missing, Policies, Sessions, SessionsError};
+use palimpsest_engine::quotas::{QuotaLimits, QuotaTracker, QuotasConfig};
+use palimpsest_engine::sessions::{DefaultPolicies, MissingSession, Sessions, SessionsError};
 
 use crate::delta::Log;
 use crate::{message, turn};
@@ -22,7 +22,7 @@ fn sessions(log: &Arc<Log>, cache_bytes: usize) -> Sessions {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
     let limits = Arc::new(Limits::default());
     let log = Arc::clone(log);
-    Sessions::new(log, clock, limits, Policies::default(), cache_bytes)
+    Sessions::new(log, clock, limits, DefaultPolicies::default(), cache_bytes)
 }
 
 fn within(log: &Arc<Log>, project: QuotaLimits) -> Sessions {
@@ -31,7 +31,7 @@ fn within(log: &Arc<Log>, project: QuotaLimits) -> Sessions {
         project,
         ..QuotasConfig::default()
     };
-    sessions(log, 1 << 28).with_quotas(Arc::new(Quotas::new(config, clock)))
+    sessions(log, 1 << 28).with_quotas(Arc::new(QuotaTracker::new(config, clock)))
 }
 
 fn key(number: usize) -> SessionKey {
@@ -62,7 +62,7 @@ async fn append(
     let decide = |transaction: &mut palimpsest_engine::sessions::Transaction<'_>| {
         transaction.run(Command::Append(append.clone()))
     };
-    let done = sessions.write(key, &Missing::Refuse, decide, |_, _| Ok(()));
+    let done = sessions.write(key, &MissingSession::Refuse, decide, |_, _| Ok(()));
     done.await
 }
 
@@ -131,7 +131,7 @@ async fn as_many_sessions_are_created_at_one_time_as_the_quota_allows() {
     let creates = (0..60).map(|number| {
         let sessions = Arc::clone(&sessions);
         tokio::spawn(async move {
-            let missing = Missing::Create(Create::default());
+            let missing = MissingSession::Create(Create::default());
             let key = key(number);
             sessions
                 .write(&key, &missing, |_| Ok(()), |_, ()| Ok(()))

@@ -16,12 +16,12 @@ mod repeat;
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Append, Command, Create, Serve};
+use palimpsest_core::command::{Append, Command, Create, ServeView};
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_engine::clock::{Clock, ManualClock};
-use palimpsest_engine::sessions::{Missing, Policies, Sessions};
+use palimpsest_engine::sessions::{DefaultPolicies, MissingSession, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use uuid::Uuid;
@@ -33,7 +33,7 @@ fn sessions(log: &Arc<SledLog>) -> Sessions {
     let log: Arc<dyn SessionLog> = log.clone();
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
     let limits = Arc::new(Limits::default());
-    Sessions::new(log, clock, limits, Policies::default(), 1 << 28)
+    Sessions::new(log, clock, limits, DefaultPolicies::default(), 1 << 28)
 }
 
 fn message(n: u128) -> Arc<Message> {
@@ -51,7 +51,7 @@ fn message(n: u128) -> Arc<Message> {
 }
 
 async fn turn(sessions: &Sessions, key: &SessionKey, n: u128) {
-    let missing = Missing::Create(Create::default());
+    let missing = MissingSession::Create(Create::default());
     let message = message(n);
     sessions
         .write(
@@ -62,7 +62,7 @@ async fn turn(sessions: &Sessions, key: &SessionKey, n: u128) {
                     messages: vec![Arc::clone(&message)],
                     ..Append::default()
                 }))?;
-                transaction.run(Command::Serve(Serve::default()))
+                transaction.run(Command::ServeView(ServeView::default()))
             },
             |_, _| Ok(()),
         )

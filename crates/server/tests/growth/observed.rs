@@ -6,8 +6,8 @@ use palimpsest_core::command::{Append, Command};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::ManualClock;
-use palimpsest_engine::sessions::{Missing, Policies, Sessions};
-use palimpsest_engine::tally::{Item, Observer, Tally};
+use palimpsest_engine::sessions::{DefaultPolicies, MissingSession, Sessions};
+use palimpsest_engine::tally::{EventTally, Observer, TallyItem};
 use palimpsest_store::memory::MemoryLog;
 
 use crate::{message, turn};
@@ -17,9 +17,9 @@ use crate::{message, turn};
 struct Commits(Mutex<Vec<Vec<&'static str>>>);
 
 impl Observer for Commits {
-    fn committed(&self, tally: &Tally) {
-        let name = |item: &Item| match item {
-            Item::Event(name) => Some(*name),
+    fn committed(&self, tally: &EventTally) {
+        let name = |item: &TallyItem| match item {
+            TallyItem::Event(name) => Some(*name),
             _ => None,
         };
         let names = tally.items().iter().filter_map(name);
@@ -34,7 +34,7 @@ async fn an_observer_receives_committed_events_and_no_rejected_or_rehearsed_ones
         Arc::new(MemoryLog::new()),
         Arc::new(ManualClock::at(Timestamp::from_millis(1))),
         Arc::new(Limits::default()),
-        Policies::default(),
+        DefaultPolicies::default(),
         1 << 28,
     );
     let sessions = sessions.with_observer(Arc::clone(&commits) as _);
@@ -51,7 +51,7 @@ async fn an_observer_receives_committed_events_and_no_rejected_or_rehearsed_ones
             let decide = |transaction: &mut palimpsest_engine::sessions::Transaction<'_>| {
                 transaction.run(Command::Append(append.clone()))
             };
-            let done = sessions.run(key, &Missing::Refuse, dry_run, decide, |_, _| Ok(()));
+            let done = sessions.run(key, &MissingSession::Refuse, dry_run, decide, |_, _| Ok(()));
             done.await
         }
     };

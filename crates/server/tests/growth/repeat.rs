@@ -7,7 +7,7 @@ use std::time::Duration;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::{Clock, ManualClock};
-use palimpsest_engine::sessions::{Policies, Sessions};
+use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
@@ -94,7 +94,7 @@ async fn a_repeat_after_a_restart_reads_what_a_load_reads() {
         log.clone(),
         clock,
         Arc::new(Limits::default()),
-        Policies::default(),
+        DefaultPolicies::default(),
         1 << 30,
     );
     let whole = sessions

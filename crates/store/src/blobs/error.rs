@@ -104,14 +104,14 @@ impl BlobError {
                 error @ (object_store::Error::PermissionDenied { .. }
                 | object_store::Error::Unauthenticated { .. }
                 | object_store::Error::NotFound { .. }),
-            ) => Self::Refused(told(&error)),
+            ) => Self::Refused(bucket_error_text(&error)),
             error => error,
         }
     }
 }
 
 /// What a bucket answered, on one line, as far as it fits in a message.
-pub(super) fn told(error: &object_store::Error) -> String {
+pub(super) fn bucket_error_text(error: &object_store::Error) -> String {
     let text = error.to_string();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().take(400).collect()
@@ -131,8 +131,8 @@ pub(super) fn knows_no_conditions(error: &object_store::Error) -> bool {
             true
         }
         object_store::Error::Generic { source, .. } => {
-            let told = crate::told(&**source);
-            told.contains("501") || told.contains("NotImplemented")
+            let reason = crate::error_chain(&**source);
+            reason.contains("501") || reason.contains("NotImplemented")
         }
         _ => false,
     }

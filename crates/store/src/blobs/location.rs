@@ -13,9 +13,9 @@ use super::error::BlobError;
 use super::folders::Folders;
 
 /// The store, the path in it below which everything is, and its folders if it is local.
-pub(super) type Opened = (Arc<dyn ObjectStore>, Path, Option<Arc<Folders>>);
+pub(super) type OpenedLocation = (Arc<dyn ObjectStore>, Path, Option<Arc<Folders>>);
 
-pub(super) fn open(location: &str) -> Result<Opened, BlobError> {
+pub(super) fn open(location: &str) -> Result<OpenedLocation, BlobError> {
     let refuse = |reason: String| BlobError::Location {
         location: location.to_owned(),
         reason,
@@ -48,13 +48,13 @@ pub(super) fn open(location: &str) -> Result<Opened, BlobError> {
 }
 
 /// A store that ends with the process.
-pub(super) fn in_memory() -> Opened {
+pub(super) fn in_memory() -> OpenedLocation {
     (Arc::new(InMemory::new()), Path::default(), None)
 }
 
 /// A folder, created if need be. `with_fsync` makes each write temporary file, sync, rename or link,
 /// sync of the folders: without it a blob that an event names could be gone after a power loss.
-fn open_dir(dir: &std::path::Path) -> Result<Opened, String> {
+fn open_dir(dir: &std::path::Path) -> Result<OpenedLocation, String> {
     crate::fs::create_dir(dir).map_err(|e| e.to_string())?;
     let store = LocalFileSystem::new_with_prefix(dir).map_err(|e| e.to_string())?;
     Ok((

@@ -16,26 +16,26 @@ use super::error::BlobError;
 use super::folders::Folders;
 use super::paths::{check_name, result_path, session_dir, tool_results};
 use super::store::{BlobEntry, Blobs};
-use super::summary::summary_path;
+use super::summary_file::summary_path;
 use crate::crash_point;
 
 /// How much was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Removed {
+pub struct RemovalCount {
     /// How many files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-impl Removed {
+impl RemovalCount {
     fn count(&mut self, bytes: u64) {
         self.files += 1;
         self.bytes += bytes;
     }
 }
 
-impl std::ops::AddAssign for Removed {
+impl std::ops::AddAssign for RemovalCount {
     fn add_assign(&mut self, other: Self) {
         self.files += other.files;
         self.bytes += other.bytes;
@@ -44,7 +44,7 @@ impl std::ops::AddAssign for Removed {
 
 /// All that lay where a session is, at one moment.
 #[derive(Debug)]
-pub struct Belongings {
+pub struct SessionFiles {
     session: SessionKey,
     entries: Vec<BlobEntry>,
     /// What processes that were killed had begun to write, which no listing shows; in a local folder alone.
@@ -53,9 +53,9 @@ pub struct Belongings {
 
 impl Blobs {
     /// Lists everything of a session: results, `summary.md`, and leftovers of processes that were killed.
-    pub async fn belongings(&self, session: &SessionKey) -> Result<Belongings, BlobError> {
+    pub async fn belongings(&self, session: &SessionKey) -> Result<SessionFiles, BlobError> {
         self.verify().await?;
-        let mut found = Belongings {
+        let mut found = SessionFiles {
             session: session.clone(),
             entries: self.list(session).await?,
             leftovers: Vec::new(),
@@ -74,9 +74,9 @@ impl Blobs {
 
     /// Deletes what was listed, and nothing that came since: files of a new session of that name have other names. Its
     /// `summary.md` has the same name, and stays if it was written since; that is looked at right before.
-    pub async fn remove(&self, found: Belongings) -> Result<Removed, BlobError> {
+    pub async fn remove(&self, found: SessionFiles) -> Result<RemovalCount, BlobError> {
         self.verify().await?;
-        let (mut removed, summary) = (Removed::default(), summary_path(&found.session));
+        let (mut removed, summary) = (RemovalCount::default(), summary_path(&found.session));
         for entry in found.entries {
             if entry.path == summary && !self.is_unchanged(&entry).await? {
                 continue;
@@ -127,10 +127,10 @@ impl Blobs {
         &self,
         session: &SessionKey,
         file: &str,
-    ) -> Result<Removed, BlobError> {
+    ) -> Result<RemovalCount, BlobError> {
         check_name(file)?;
         self.verify().await?;
-        let (mut removed, path) = (Removed::default(), result_path(session, file)?);
+        let (mut removed, path) = (RemovalCount::default(), result_path(session, file)?);
         match self.store.head(&self.path(&path)?).await {
             Ok(meta) => {
                 self.delete(&path).await?;
@@ -207,7 +207,7 @@ fn remove_empty(folders: &Folders, session: &SessionKey) -> io::Result<()> {
     above.map_or(Ok(()), crate::fs::sync_dir)
 }
 
-/// Files under the names that `object_store` and [`super::summary`] write under before they rename.
+/// Files under the names that `object_store` and [`super::summary_file`] write under before they rename.
 fn leftovers(dir: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -225,8 +225,8 @@ fn leftovers(dir: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Pat
     Ok(found)
 }
 
-fn remove_files(files: &[PathBuf]) -> io::Result<Removed> {
-    let mut removed = Removed::default();
+fn remove_files(files: &[PathBuf]) -> io::Result<RemovalCount> {
+    let mut removed = RemovalCount::default();
     for file in files {
         let bytes = file.metadata().map_or(0, |meta| meta.len());
         match fs::remove_file(file) {
@@ -240,7 +240,7 @@ fn remove_files(files: &[PathBuf]) -> io::Result<Removed> {
 
 fn is_leftover(name: &str) -> bool {
     let is_number = |end: &str| !end.is_empty() && end.bytes().all(|b| b.is_ascii_digit());
-    name.starts_with(super::summary::NEW)
+    name.starts_with(super::summary_file::NEW)
         || name.rsplit_once('#').is_some_and(|(_, end)| is_number(end))
 }
 

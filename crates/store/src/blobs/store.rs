@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use super::error::{BlobError, lost};
 use super::folders::Folders;
 use super::location;
-use super::marker::Marker;
+use super::owner_marker::OwnerMarker;
 use super::paths::{check_name, result_path, session_dir, tool_results};
 use crate::crash_point;
 
@@ -41,7 +41,7 @@ pub struct Blobs {
     pub(super) root: Path,
     pub(super) folders: Option<Arc<Folders>>,
     /// Whose files these are; without it nothing is written.
-    pub(super) marker: Option<Arc<Marker>>,
+    pub(super) marker: Option<Arc<OwnerMarker>>,
 }
 
 impl Blobs {

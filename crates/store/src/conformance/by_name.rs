@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
-use crate::{Batch, Frame, Position, SessionLog, Snapshot, StoreError};
+use crate::{Batch, Frame, Position, SessionLog, StoreError, StoredSnapshot};
 
 /// An incarnation that no session has.
 const NOBODY: u64 = u64::MAX >> 1;
@@ -41,7 +41,7 @@ pub trait ByName: SessionLog {
     }
 
     /// The snapshot that is there.
-    async fn snapshot_of(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
+    async fn snapshot_of(&self, key: &SessionKey) -> Result<Option<StoredSnapshot>, StoreError> {
         let of = self.of(key).await?;
         self.snapshot(key, of.incarnation).await
     }
@@ -58,7 +58,7 @@ pub trait ByName: SessionLog {
     async fn put_snapshot_of(
         &self,
         key: &SessionKey,
-        snapshot: Snapshot,
+        snapshot: StoredSnapshot,
     ) -> Result<(), StoreError> {
         let at = self.of(key).await?.at(snapshot.at);
         self.put_snapshot(key, at, snapshot.bytes).await

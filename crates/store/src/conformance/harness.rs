@@ -9,7 +9,9 @@ use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey, Timestamp};
 
 use super::by_name::ByName as _;
-use crate::{Batch, DueChange, Frame, Head, Lease, Position, SessionLog, StoreError, Tombstone};
+use crate::{
+    Batch, DueChange, Frame, Lease, Position, SessionHead, SessionLog, StoreError, Tombstone,
+};
 
 /// Makes the stores that the suite works on.
 #[async_trait]
@@ -97,7 +99,7 @@ pub(super) async fn restart(harness: &dyn Harness, log: Log) -> (Log, bool) {
     (log, is_over)
 }
 
-pub(super) async fn head(log: &Log, key: &SessionKey) -> Head {
+pub(super) async fn head(log: &Log, key: &SessionKey) -> SessionHead {
     let head = log.head(key).await.expect("a head is read");
     head.expect("the session exists")
 }

@@ -39,7 +39,7 @@ async fn doom(log: &Log, key: &SessionKey, file: &str, before: i64) -> bool {
 
 fn is_lost<T: std::fmt::Debug>(result: Result<T, StoreError>, file: &str) {
     match result {
-        Err(StoreError::IntentLost(lost)) => assert_eq!(&*lost, file),
+        Err(StoreError::IntentRevoked(lost)) => assert_eq!(&*lost, file),
         other => panic!("expected a lost intent, got {other:?}"),
     }
 }

@@ -5,9 +5,9 @@
 
 mod appends;
 mod by_name;
-mod duties;
 mod harness;
 mod intents;
+mod leader_tasks;
 mod model;
 mod queue;
 mod races;
@@ -25,7 +25,7 @@ pub async fn run(harness: &dyn Harness) {
     sessions::run(harness).await;
     queue::run(harness).await;
     tombstones::run(harness).await;
-    duties::run(harness).await;
+    leader_tasks::run(harness).await;
     intents::run(harness).await;
     races::run(harness).await;
 }

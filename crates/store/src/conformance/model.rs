@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::by_name::ByName as _;
 use super::harness::{Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
 use crate::memory::MemoryLog;
-use crate::{Batch, DueChange, Frame, Snapshot, SnapshotMark, StoreError};
+use crate::{Batch, DueChange, Frame, SnapshotMark, StoreError, StoredSnapshot};
 
 const NAMES: [&str; 5] = ["p/a", "p/a.b", "p/a-b", "p.a/b", "q/a"];
 const OWNERS: [&str; 2] = ["x", "y"];
@@ -122,7 +122,7 @@ pub fn properties(harness: &dyn Harness, cases: u32) {
     let operations = prop::collection::vec(operation(), 1..60);
     let ran = TestRunner::new(config).run(&operations, |operations| {
         runtime.block_on(async {
-            let mut world = World::new(harness.fresh().await);
+            let mut world = ModelState::new(harness.fresh().await);
             for operation in operations {
                 world.step(harness, operation).await?;
                 world.compare_heads().await?;
@@ -142,7 +142,7 @@ type Outcome = Result<(), TestCaseError>;
 #[derive(Debug, Default)]
 struct Session {
     frames: Vec<Frame>,
-    snapshot: Option<Snapshot>,
+    snapshot: Option<StoredSnapshot>,
     due: Option<i64>,
     lease: Option<(&'static str, i64)>,
     /// Whether an append set or cleared the due time since the lease was taken.
@@ -169,14 +169,14 @@ impl Session {
     }
 }
 
-struct World {
+struct ModelState {
     log: Log,
     sessions: BTreeMap<SessionKey, Session>,
     incarnations: HashSet<u64>,
     seed: u64,
 }
 
-impl World {
+impl ModelState {
     fn new(log: Log) -> Self {
         Self {
             log,
@@ -294,7 +294,7 @@ impl World {
 
     async fn put_snapshot(&mut self, key: &SessionKey, back: i64, bytes: Bytes) -> Outcome {
         let Some(session) = self.sessions.get_mut(key) else {
-            let snapshot = Snapshot {
+            let snapshot = StoredSnapshot {
                 at: Revision::ZERO,
                 bytes,
             };
@@ -304,7 +304,7 @@ impl World {
         };
         let head = session.revision();
         let at = head.saturating_add_signed(-back);
-        let snapshot = Snapshot {
+        let snapshot = StoredSnapshot {
             at: Revision::new(at),
             bytes,
         };

@@ -5,7 +5,9 @@ use palimpsest_core::ids::{Revision, Timestamp};
 
 use super::by_name::ByName as _;
 use super::harness::{Harness, Log, batch, batch_due, bytes, head, key, lease, restart, time};
-use crate::{Asks, Due, DueChange, LONGEST_LEASE_MS, LONGEST_WAIT_MS, MAX_OWNER_BYTES, StoreError};
+use crate::{
+    DueChange, DueQuery, DueSession, LONGEST_LEASE_MS, LONGEST_WAIT_MS, MAX_OWNER_BYTES, StoreError,
+};
 
 pub(super) async fn run(harness: &dyn Harness) {
     due_in_order(harness).await;
@@ -50,7 +52,7 @@ async fn due_in_order(harness: &dyn Harness) {
     assert_eq!(due_names(&log, 30, 2).await, ["d", "a"]);
     assert_eq!(due_names(&log, 30, 0).await, [""; 0]);
     let each = async |limit: usize, each: usize| {
-        let asks = Asks {
+        let asks = DueQuery {
             owner: "x",
             each,
             others_before: time(i64::MAX),
@@ -78,7 +80,7 @@ async fn due_in_order(harness: &dyn Harness) {
     append(&log, "p/a", DueChange::Clear).await;
     append(&log, "q/b", DueChange::Keep).await;
     let due = log.due(time(i64::MAX), 9).await.expect("due");
-    let entry = |name: &str, at: i64, revision: u64| Due {
+    let entry = |name: &str, at: i64, revision: u64| DueSession {
         key: key(name),
         at: time(at),
         revision: Revision::new(revision),
@@ -243,7 +245,7 @@ async fn a_release_keeps_what_an_append_said(log: &Log) {
 async fn sessions_stay_with_who_had_them(log: &Log) {
     let a = key("p/a");
     let offered = async |owner: &str, now: i64, others_before: i64| {
-        let asks = Asks {
+        let asks = DueQuery {
             owner,
             each: 9,
             others_before: time(others_before),
@@ -309,7 +311,7 @@ async fn a_wrong_clock_holds_nothing_up(log: &Log) {
     assert!(released.expect("releases"));
     assert_eq!(due_names(log, NOW, 9).await, ["now", "far"]);
     // Whoever had it last may never come back.
-    let asks = Asks {
+    let asks = DueQuery {
         owner: "y",
         each: 9,
         others_before: time(NOW),

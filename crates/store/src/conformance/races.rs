@@ -16,7 +16,7 @@ const ACTS: u64 = 60;
 
 /// What one process was told.
 #[derive(Default)]
-struct Told {
+struct ProcessLog {
     appended: Vec<(Position, Bytes)>,
     deleted: Vec<u64>,
     removed: Vec<u64>,
@@ -66,8 +66,8 @@ pub(super) async fn run(harness: &dyn Harness) {
     assert_eq!(found, own, "what was acknowledged, and no more");
 }
 
-async fn act(log: &Log, name: &SessionKey, process: u64) -> Told {
-    let mut told = Told::default();
+async fn act(log: &Log, name: &SessionKey, process: u64) -> ProcessLog {
+    let mut told = ProcessLog::default();
     for number in 0..ACTS {
         let frame = bytes(process * ACTS + number, 50);
         let stands = log

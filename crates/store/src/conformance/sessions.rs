@@ -6,7 +6,7 @@ use super::by_name::ByName as _;
 use super::harness::{
     Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all, time,
 };
-use crate::{Batch, DueChange, MAX_LIST, Position, Snapshot, SnapshotMark, StoreError};
+use crate::{Batch, DueChange, MAX_LIST, Position, SnapshotMark, StoreError, StoredSnapshot};
 
 pub(super) async fn run(harness: &dyn Harness) {
     snapshots(harness).await;
@@ -18,8 +18,8 @@ pub(super) async fn run(harness: &dyn Harness) {
     two_of_one_name_are_apart(&harness.fresh().await).await;
 }
 
-fn snapshot(at: u64, seed: u64, len: usize) -> Snapshot {
-    Snapshot {
+fn snapshot(at: u64, seed: u64, len: usize) -> StoredSnapshot {
+    StoredSnapshot {
         at: Revision::new(at),
         bytes: bytes(seed, len),
     }

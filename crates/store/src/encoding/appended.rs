@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::event::{Appended, ResultSize};
+use palimpsest_core::event::{AppendedMessage, ResultSize};
 use palimpsest_core::tokens::Size;
 
 use super::error::DecodeError;
 use super::{message, v1, view};
 
-pub(super) fn write_message(appended: &Appended) -> v1::Appended {
-    let (standing, of) = message::write_standing(appended.standing);
+pub(super) fn write_message(appended: &AppendedMessage) -> v1::Appended {
+    let (standing, of) = message::write_visibility(appended.standing);
     v1::Appended {
         message: Some(message::write(&appended.message)),
         standing: standing.into(),
@@ -22,8 +22,8 @@ pub(super) fn write_message(appended: &Appended) -> v1::Appended {
     }
 }
 
-pub(super) fn read_message(appended: v1::Appended) -> Result<Appended, DecodeError> {
-    let standing = message::read_standing(appended.standing(), appended.standing_of)?;
+pub(super) fn read_message(appended: v1::Appended) -> Result<AppendedMessage, DecodeError> {
+    let standing = message::read_visibility(appended.standing(), appended.standing_of)?;
     let size = Size {
         tokens: appended.tokens,
         result_tokens: appended.result_tokens,
@@ -41,7 +41,7 @@ pub(super) fn read_message(appended: v1::Appended) -> Result<Appended, DecodeErr
     let stored = appended
         .message
         .ok_or(DecodeError::Damaged("an append without a message"))?;
-    Ok(Appended {
+    Ok(AppendedMessage {
         message: Arc::new(message::read(stored)?),
         standing,
         size,

@@ -1,17 +1,19 @@
 //! Level 5.
 
 use palimpsest_core::event::{
-    Appended, Compacted, CompactionFailed, CompactionShortened, CompactionStarted, SummaryPrepared,
-    WhyFailed,
+    AppendedMessage, CompactionFailed, CompactionFailureReason, CompactionFinished,
+    CompactionShortened, CompactionStarted, SummaryPrepared,
 };
 use palimpsest_core::ids::{CallKey, CompactionKey, Ordinal, Revision, Timestamp};
 use palimpsest_core::message::Usage;
-use palimpsest_core::session::{Boundary, Compactions, Dropped, Prepared, Running, Strategy};
+use palimpsest_core::session::{
+    Boundary, Compactions, DroppedContent, PreparedSummary, RunningCompaction, Strategy,
+};
 
 use super::appended::{read_message, write_message};
 use super::error::DecodeError;
 use super::hooks;
-use super::levels::{calls, ordinals, read_asked, write_asked};
+use super::levels::{calls, ordinals, read_trigger, write_trigger};
 use super::stamp::{read_stamp, write_stamp};
 use super::state::{read_ledger, write_ledger};
 use super::view::{read_change, write_change};
@@ -40,37 +42,37 @@ const fn read_strategy(stored: v1::Strategy) -> Result<Strategy, DecodeError> {
     })
 }
 
-const fn write_why(why: WhyFailed) -> v1::WhyFailed {
+const fn write_why(why: CompactionFailureReason) -> v1::WhyFailed {
     match why {
-        WhyFailed::ModelUnavailable => v1::WhyFailed::ModelUnavailable,
-        WhyFailed::PromptTooLong => v1::WhyFailed::PromptTooLong,
-        WhyFailed::Empty => v1::WhyFailed::Empty,
-        WhyFailed::Refused => v1::WhyFailed::Refused,
-        WhyFailed::Truncated => v1::WhyFailed::Truncated,
-        WhyFailed::Incomplete => v1::WhyFailed::Incomplete,
-        WhyFailed::NotSmaller => v1::WhyFailed::NotSmaller,
-        WhyFailed::HookVetoed => v1::WhyFailed::HookVetoed,
-        WhyFailed::HookFailed => v1::WhyFailed::HookFailed,
-        WhyFailed::RangeChanged => v1::WhyFailed::RangeChanged,
-        WhyFailed::Expired => v1::WhyFailed::Expired,
-        WhyFailed::DelegateFailed => v1::WhyFailed::DelegateFailed,
+        CompactionFailureReason::ModelUnavailable => v1::WhyFailed::ModelUnavailable,
+        CompactionFailureReason::PromptTooLong => v1::WhyFailed::PromptTooLong,
+        CompactionFailureReason::Empty => v1::WhyFailed::Empty,
+        CompactionFailureReason::Refused => v1::WhyFailed::Refused,
+        CompactionFailureReason::Truncated => v1::WhyFailed::Truncated,
+        CompactionFailureReason::Incomplete => v1::WhyFailed::Incomplete,
+        CompactionFailureReason::NotSmaller => v1::WhyFailed::NotSmaller,
+        CompactionFailureReason::HookVetoed => v1::WhyFailed::HookVetoed,
+        CompactionFailureReason::HookFailed => v1::WhyFailed::HookFailed,
+        CompactionFailureReason::RangeChanged => v1::WhyFailed::RangeChanged,
+        CompactionFailureReason::Expired => v1::WhyFailed::Expired,
+        CompactionFailureReason::DelegateFailed => v1::WhyFailed::DelegateFailed,
     }
 }
 
-const fn read_why(stored: v1::WhyFailed) -> Result<WhyFailed, DecodeError> {
+const fn read_why(stored: v1::WhyFailed) -> Result<CompactionFailureReason, DecodeError> {
     Ok(match stored {
-        v1::WhyFailed::ModelUnavailable => WhyFailed::ModelUnavailable,
-        v1::WhyFailed::PromptTooLong => WhyFailed::PromptTooLong,
-        v1::WhyFailed::Empty => WhyFailed::Empty,
-        v1::WhyFailed::Refused => WhyFailed::Refused,
-        v1::WhyFailed::Truncated => WhyFailed::Truncated,
-        v1::WhyFailed::Incomplete => WhyFailed::Incomplete,
-        v1::WhyFailed::NotSmaller => WhyFailed::NotSmaller,
-        v1::WhyFailed::HookVetoed => WhyFailed::HookVetoed,
-        v1::WhyFailed::HookFailed => WhyFailed::HookFailed,
-        v1::WhyFailed::RangeChanged => WhyFailed::RangeChanged,
-        v1::WhyFailed::Expired => WhyFailed::Expired,
-        v1::WhyFailed::DelegateFailed => WhyFailed::DelegateFailed,
+        v1::WhyFailed::ModelUnavailable => CompactionFailureReason::ModelUnavailable,
+        v1::WhyFailed::PromptTooLong => CompactionFailureReason::PromptTooLong,
+        v1::WhyFailed::Empty => CompactionFailureReason::Empty,
+        v1::WhyFailed::Refused => CompactionFailureReason::Refused,
+        v1::WhyFailed::Truncated => CompactionFailureReason::Truncated,
+        v1::WhyFailed::Incomplete => CompactionFailureReason::Incomplete,
+        v1::WhyFailed::NotSmaller => CompactionFailureReason::NotSmaller,
+        v1::WhyFailed::HookVetoed => CompactionFailureReason::HookVetoed,
+        v1::WhyFailed::HookFailed => CompactionFailureReason::HookFailed,
+        v1::WhyFailed::RangeChanged => CompactionFailureReason::RangeChanged,
+        v1::WhyFailed::Expired => CompactionFailureReason::Expired,
+        v1::WhyFailed::DelegateFailed => CompactionFailureReason::DelegateFailed,
         v1::WhyFailed::Unspecified => {
             return Err(DecodeError::Damaged("a failure without a reason"));
         }
@@ -84,7 +86,7 @@ fn read_ordinals(stored: Vec<u32>) -> Vec<Ordinal> {
 pub(super) fn write_started(event: &CompactionStarted) -> v1::CompactionStarted {
     v1::CompactionStarted {
         key: event.key.get(),
-        asked: write_asked(event.asked).into(),
+        asked: write_trigger(event.trigger).into(),
         strategy: write_strategy(event.strategy).into(),
         expires_ms: event.expires.as_millis(),
         leaving: ordinals(&event.leaving),
@@ -100,7 +102,7 @@ pub(super) fn read_started(
 ) -> Result<CompactionStarted, DecodeError> {
     Ok(CompactionStarted {
         key: CompactionKey::new(stored.key),
-        asked: read_asked(stored.asked()),
+        trigger: read_trigger(stored.asked()),
         strategy: read_strategy(stored.strategy())?,
         expires: Timestamp::from_millis(stored.expires_ms),
         leaving: read_ordinals(stored.leaving),
@@ -114,7 +116,7 @@ pub(super) fn read_started(
 pub(super) fn write_failed(event: &CompactionFailed) -> v1::CompactionFailed {
     v1::CompactionFailed {
         key: event.key.get(),
-        asked: write_asked(event.asked).into(),
+        asked: write_trigger(event.trigger).into(),
         why: write_why(event.why).into(),
         detail: event.detail.to_string(),
         took_ms: event.took_ms,
@@ -127,7 +129,7 @@ pub(super) fn write_failed(event: &CompactionFailed) -> v1::CompactionFailed {
 pub(super) fn read_failed(stored: v1::CompactionFailed) -> Result<CompactionFailed, DecodeError> {
     Ok(CompactionFailed {
         key: CompactionKey::new(stored.key),
-        asked: read_asked(stored.asked()),
+        trigger: read_trigger(stored.asked()),
         why: read_why(stored.why())?,
         detail: stored.detail.into(),
         took_ms: stored.took_ms,
@@ -137,7 +139,7 @@ pub(super) fn read_failed(stored: v1::CompactionFailed) -> Result<CompactionFail
     })
 }
 
-const fn write_dropped(dropped: Dropped) -> v1::Dropped {
+const fn write_dropped(dropped: DroppedContent) -> v1::Dropped {
     v1::Dropped {
         messages: dropped.messages,
         rounds: dropped.rounds,
@@ -147,8 +149,8 @@ const fn write_dropped(dropped: Dropped) -> v1::Dropped {
     }
 }
 
-const fn read_dropped(stored: v1::Dropped) -> Dropped {
-    Dropped {
+const fn read_dropped(stored: v1::Dropped) -> DroppedContent {
+    DroppedContent {
         messages: stored.messages,
         rounds: stored.rounds,
         tokens: stored.tokens,
@@ -213,7 +215,7 @@ pub(super) fn read_prepared(stored: v1::SummaryPrepared) -> Result<SummaryPrepar
 }
 
 /// A summary that waits, in a snapshot.
-fn write_waiting(prepared: &Prepared) -> v1::PreparedSummary {
+fn write_waiting(prepared: &PreparedSummary) -> v1::PreparedSummary {
     let event = SummaryPrepared {
         key: prepared.key,
         text: prepared.text.clone(),
@@ -231,9 +233,9 @@ fn write_waiting(prepared: &Prepared) -> v1::PreparedSummary {
     }
 }
 
-fn read_waiting(stored: v1::PreparedSummary) -> Result<Prepared, DecodeError> {
+fn read_waiting(stored: v1::PreparedSummary) -> Result<PreparedSummary, DecodeError> {
     let event = read_prepared(stored.summary.unwrap_or_default())?;
-    Ok(Prepared {
+    Ok(PreparedSummary {
         key: event.key,
         leaving: read_ordinals(stored.leaving),
         pieces: stored.pieces,
@@ -247,10 +249,10 @@ fn read_waiting(stored: v1::PreparedSummary) -> Result<Prepared, DecodeError> {
     })
 }
 
-pub(super) fn write_compacted(event: &Compacted) -> v1::Compacted {
+pub(super) fn write_compacted(event: &CompactionFinished) -> v1::Compacted {
     v1::Compacted {
         key: event.key.get(),
-        asked: write_asked(event.asked).into(),
+        asked: write_trigger(event.trigger).into(),
         strategy: write_strategy(event.strategy).into(),
         messages: event.messages.iter().map(write_message).collect(),
         leaving: ordinals(&event.leaving),
@@ -274,16 +276,16 @@ pub(super) fn write_compacted(event: &Compacted) -> v1::Compacted {
     }
 }
 
-pub(super) fn read_compacted(stored: v1::Compacted) -> Result<Compacted, DecodeError> {
+pub(super) fn read_compacted(stored: v1::Compacted) -> Result<CompactionFinished, DecodeError> {
     let (asked, strategy) = (
-        read_asked(stored.asked()),
+        read_trigger(stored.asked()),
         read_strategy(stored.strategy())?,
     );
-    let messages: Result<Vec<Appended>, DecodeError> =
+    let messages: Result<Vec<AppendedMessage>, DecodeError> =
         stored.messages.into_iter().map(read_message).collect();
-    Ok(Compacted {
+    Ok(CompactionFinished {
         key: CompactionKey::new(stored.key),
-        asked,
+        trigger: asked,
         strategy,
         messages: messages?,
         leaving: read_ordinals(stored.leaving),
@@ -316,7 +318,7 @@ pub(super) fn write(compactions: &Compactions) -> v1::Compactions {
             .as_ref()
             .map(|running| v1::RunningCompaction {
                 key: running.key.get(),
-                asked: write_asked(running.asked).into(),
+                asked: write_trigger(running.trigger).into(),
                 strategy: write_strategy(running.strategy).into(),
                 at_ms: running.at.as_millis(),
                 expires_ms: running.expires.as_millis(),
@@ -345,7 +347,7 @@ fn write_boundary(boundary: &Boundary) -> v1::Boundary {
     v1::Boundary {
         revision: boundary.revision.get(),
         key: boundary.key.get(),
-        asked: write_asked(boundary.asked).into(),
+        asked: write_trigger(boundary.trigger).into(),
         strategy: write_strategy(boundary.strategy).into(),
         at_ms: boundary.at.as_millis(),
         mark: boundary.mark.get(),
@@ -367,9 +369,9 @@ fn write_boundary(boundary: &Boundary) -> v1::Boundary {
 pub(super) fn read(stored: Option<v1::Compactions>) -> Result<Compactions, DecodeError> {
     let stored = stored.unwrap_or_default();
     let running = |running: v1::RunningCompaction| {
-        Ok::<_, DecodeError>(Running {
+        Ok::<_, DecodeError>(RunningCompaction {
             key: CompactionKey::new(running.key),
-            asked: read_asked(running.asked()),
+            trigger: read_trigger(running.asked()),
             strategy: read_strategy(running.strategy())?,
             at: Timestamp::from_millis(running.at_ms),
             expires: Timestamp::from_millis(running.expires_ms),
@@ -388,7 +390,7 @@ pub(super) fn read(stored: Option<v1::Compactions>) -> Result<Compactions, Decod
         Ok::<_, DecodeError>(Boundary {
             revision: Revision::new(boundary.revision),
             key: CompactionKey::new(boundary.key),
-            asked: read_asked(boundary.asked()),
+            trigger: read_trigger(boundary.asked()),
             strategy: read_strategy(boundary.strategy())?,
             at: Timestamp::from_millis(boundary.at_ms),
             mark: Ordinal::new(boundary.mark),

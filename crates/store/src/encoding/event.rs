@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::event::{
-    Event, MessagesAppended, PolicyChanged, Recorded, Rewound, SessionCreated, SessionUpdated,
-    ViewServed,
+    Event, MessagesAppended, PolicyChanged, RecordedEvent, SessionCreated, SessionRewound,
+    SessionUpdated, ViewServed,
 };
 use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
 use palimpsest_core::policy::{Overlay, Policy};
@@ -13,9 +13,12 @@ use palimpsest_core::session::LastServed;
 use super::appended::{read_message, write_message};
 use super::error::{DecodeError, sixteens};
 use super::stamp::{read_stamp, write_stamp};
-use super::{compaction, hooks, levels, message, notes, offers, spans, state, v1, view, working};
+use super::{
+    compaction, hooks, levels, message, persist_decisions, session_memory, spans, state, v1, view,
+    working,
+};
 
-pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
+pub(super) fn write(recorded: &RecordedEvent) -> v1::Recorded {
     use v1::recorded::Event as Stored;
     let event = match &recorded.event {
         Event::SessionCreated(event) => Stored::SessionCreated(v1::SessionCreated {
@@ -50,7 +53,7 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
             })),
             tokens: event.tokens,
         }),
-        Event::Rewound(event) => Stored::Rewound(v1::Rewound {
+        Event::SessionRewound(event) => Stored::Rewound(v1::Rewound {
             to: event.to.map(Ordinal::get),
             left: event.left.iter().map(|left| left.get()).collect(),
             before_tokens: event.before_tokens,
@@ -63,7 +66,7 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
         Event::ContentSnipped(event) => Stored::ContentSnipped(levels::write_snipped(event)),
         Event::ResultsCleared(event) => Stored::ResultsCleared(levels::write_cleared(event)),
         Event::CacheEditsIssued(event) => Stored::CacheEditsIssued(levels::write_edits(event)),
-        Event::Restored(event) => Stored::Restored(levels::write_restored(event)),
+        Event::ContextRestored(event) => Stored::Restored(levels::write_restored(event)),
         Event::CompactionStarted(event) => {
             Stored::CompactionStarted(compaction::write_started(event))
         }
@@ -74,10 +77,14 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
         Event::HookCalled(event) => Stored::HookCalled(hooks::write_called(event)),
         Event::SummaryPrepared(event) => Stored::SummaryPrepared(compaction::write_prepared(event)),
         Event::Compacted(event) => Stored::Compacted(compaction::write_compacted(event)),
-        Event::MemoryStarted(event) => Stored::MemoryStarted(notes::write_started(*event)),
-        Event::MemoryUpdated(event) => Stored::MemoryUpdated(notes::write_updated(event)),
-        Event::MemoryFailed(event) => Stored::MemoryFailed(notes::write_failed(event)),
-        Event::MemoryFiled(event) => Stored::MemoryFiled(notes::write_filed(*event)),
+        Event::MemoryUpdateStarted(event) => {
+            Stored::MemoryStarted(session_memory::write_started(*event))
+        }
+        Event::MemoryUpdated(event) => Stored::MemoryUpdated(session_memory::write_updated(event)),
+        Event::MemoryUpdateFailed(event) => {
+            Stored::MemoryFailed(session_memory::write_failed(event))
+        }
+        Event::MemoryFiled(event) => Stored::MemoryFiled(session_memory::write_filed(*event)),
         Event::WorkingStateUpdated(event) => {
             Stored::WorkingStateUpdated(working::write_updated(event))
         }
@@ -86,8 +93,12 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
         Event::PolicyChanged(event) => Stored::PolicyChanged(v1::PolicyChanged {
             policy: Some(write_policy(&event.policy)),
         }),
-        Event::ResultOffered(event) => Stored::ResultOffered(offers::write_offered(event)),
-        Event::OffersSettled(event) => Stored::OffersSettled(offers::write_settled(event)),
+        Event::PersistDecided(event) => {
+            Stored::ResultOffered(persist_decisions::write_decided(event))
+        }
+        Event::PersistDecisionsConsumed(event) => {
+            Stored::OffersSettled(persist_decisions::write_settled(event))
+        }
     };
     v1::Recorded {
         at_ms: recorded.at.as_millis(),
@@ -95,7 +106,7 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
     }
 }
 
-pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
+pub(super) fn read(stored: v1::Recorded) -> Result<RecordedEvent, DecodeError> {
     use v1::recorded::Event as Stored;
     let event = match stored.event {
         Some(Stored::SessionCreated(event)) => Event::SessionCreated(SessionCreated {
@@ -131,7 +142,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
                 tokens: event.tokens,
             })
         }
-        Some(Stored::Rewound(event)) => Event::Rewound(Rewound {
+        Some(Stored::Rewound(event)) => Event::SessionRewound(SessionRewound {
             to: event.to.map(Ordinal::new),
             left: event.left.into_iter().map(Ordinal::new).collect(),
             before_tokens: event.before_tokens,
@@ -148,7 +159,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         Some(Stored::CacheEditsIssued(event)) => {
             Event::CacheEditsIssued(levels::read_edits(event)?)
         }
-        Some(Stored::Restored(event)) => Event::Restored(levels::read_restored(event)?),
+        Some(Stored::Restored(event)) => Event::ContextRestored(levels::read_restored(event)?),
         Some(Stored::CompactionStarted(event)) => {
             Event::CompactionStarted(compaction::read_started(event)?)
         }
@@ -163,27 +174,37 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
             Event::SummaryPrepared(compaction::read_prepared(event)?)
         }
         Some(Stored::Compacted(event)) => Event::Compacted(compaction::read_compacted(event)?),
-        Some(Stored::MemoryStarted(event)) => Event::MemoryStarted(notes::read_started(event)),
-        Some(Stored::MemoryUpdated(event)) => Event::MemoryUpdated(notes::read_updated(event)?),
-        Some(Stored::MemoryFailed(event)) => Event::MemoryFailed(notes::read_failed(event)),
+        Some(Stored::MemoryStarted(event)) => {
+            Event::MemoryUpdateStarted(session_memory::read_started(event))
+        }
+        Some(Stored::MemoryUpdated(event)) => {
+            Event::MemoryUpdated(session_memory::read_updated(event)?)
+        }
+        Some(Stored::MemoryFailed(event)) => {
+            Event::MemoryUpdateFailed(session_memory::read_failed(event))
+        }
         Some(Stored::WorkingStateUpdated(event)) => {
             Event::WorkingStateUpdated(working::read_updated(event)?)
         }
-        Some(Stored::MemoryFiled(event)) => Event::MemoryFiled(notes::read_filed(event)),
+        Some(Stored::MemoryFiled(event)) => Event::MemoryFiled(session_memory::read_filed(event)),
         Some(Stored::SpansStaged(event)) => Event::SpansStaged(spans::read_staged(event)?),
         Some(Stored::SpansCollapsed(event)) => Event::SpansCollapsed(spans::read_collapsed(event)?),
         Some(Stored::PolicyChanged(event)) => Event::PolicyChanged(PolicyChanged {
             policy: Arc::new(read_policy(event.policy)?),
         }),
-        Some(Stored::ResultOffered(event)) => Event::ResultOffered(offers::read_offered(event)?),
-        Some(Stored::OffersSettled(event)) => Event::OffersSettled(offers::read_settled(event)),
+        Some(Stored::ResultOffered(event)) => {
+            Event::PersistDecided(persist_decisions::read_decided(event)?)
+        }
+        Some(Stored::OffersSettled(event)) => {
+            Event::PersistDecisionsConsumed(persist_decisions::read_settled(event))
+        }
         None => {
             return Err(DecodeError::Damaged(
                 "an event of a kind that this version does not know",
             ));
         }
     };
-    Ok(Recorded {
+    Ok(RecordedEvent {
         at: Timestamp::from_millis(stored.at_ms),
         event,
     })

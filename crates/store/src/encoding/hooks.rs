@@ -2,7 +2,7 @@
 
 use palimpsest_core::event::HookCalled;
 use palimpsest_core::ids::CompactionKey;
-use palimpsest_core::session::{Hook, HookCall, HookResult, Hooks};
+use palimpsest_core::session::{CompactionHooks, Hook, HookCall, HookResult};
 
 use super::error::{DecodeError, sixteens};
 use super::{message, v1};
@@ -82,17 +82,17 @@ pub(super) fn read_called(stored: v1::HookCalled) -> Result<HookCalled, DecodeEr
 }
 
 /// Nothing where no hook was called, which is how most sessions are.
-pub(super) fn write(hooks: &Hooks) -> Option<v1::Hooks> {
-    (*hooks != Hooks::default()).then(|| v1::Hooks {
+pub(super) fn write(hooks: &CompactionHooks) -> Option<v1::Hooks> {
+    (*hooks != CompactionHooks::default()).then(|| v1::Hooks {
         calls: write_calls(&hooks.calls),
         instructions: hooks.instructions.as_deref().map(str::to_owned),
         must_keep: hooks.must_keep.iter().map(ToString::to_string).collect(),
     })
 }
 
-pub(super) fn read(stored: Option<v1::Hooks>) -> Result<Hooks, DecodeError> {
+pub(super) fn read(stored: Option<v1::Hooks>) -> Result<CompactionHooks, DecodeError> {
     let stored = stored.unwrap_or_default();
-    Ok(Hooks {
+    Ok(CompactionHooks {
         calls: read_calls(stored.calls)?,
         instructions: stored.instructions.map(String::into_boxed_str),
         must_keep: stored.must_keep.into_iter().map(Into::into).collect(),

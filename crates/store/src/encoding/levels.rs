@@ -1,10 +1,11 @@
 //! What the levels did.
 
 use palimpsest_core::event::{
-    Asked, CacheEditsIssued, ClearMode, ContentSnipped, Restored, ResultsCleared, ResultsPersisted,
+    CacheEditsIssued, ClearMode, ContentSnipped, ContextRestored, ResultsCleared, ResultsPersisted,
+    Trigger,
 };
-use palimpsest_core::ids::{CallKey, Ordinal, Revision, Turn};
-use palimpsest_core::levels::results::Stored;
+use palimpsest_core::ids::{CallKey, Ordinal, Revision, TurnNumber};
+use palimpsest_core::levels::results::StoredResult;
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{CachePin, PinPlace};
 
@@ -19,7 +20,7 @@ use super::{message, v1};
 
 const CUT: DecodeError = DecodeError::Damaged("a list in an event is cut");
 
-pub(super) fn write_stored(stored: &Stored) -> v1::StoredResult {
+pub(super) fn write_stored(stored: &StoredResult) -> v1::StoredResult {
     v1::StoredResult {
         call: stored.call.get(),
         file: stored.file.to_string(),
@@ -32,9 +33,9 @@ pub(super) fn write_stored(stored: &Stored) -> v1::StoredResult {
     }
 }
 
-pub(super) fn read_stored(stored: v1::StoredResult) -> Result<Stored, DecodeError> {
+pub(super) fn read_stored(stored: v1::StoredResult) -> Result<StoredResult, DecodeError> {
     let sha256: &[u8] = &stored.sha256;
-    Ok(Stored {
+    Ok(StoredResult {
         call: CallKey::new(stored.call),
         file: stored.file.into(),
         sha256: sha256.try_into().map_err(|_| CUT)?,
@@ -66,7 +67,7 @@ pub(super) fn read_persisted(
 
 pub(super) fn write_snipped(event: &ContentSnipped) -> v1::ContentSnipped {
     v1::ContentSnipped {
-        asked: write_asked(event.asked).into(),
+        asked: write_trigger(event.trigger).into(),
         turns: event.turns.iter().map(|turn| turn.get()).collect(),
         messages: ordinals(&event.messages),
         block_of: event.blocks.iter().map(|(of, _)| of.get()).collect(),
@@ -91,11 +92,11 @@ pub(super) fn read_snipped(stored: v1::ContentSnipped) -> Result<ContentSnipped,
     }
     let blocks = stored.block_of.iter().zip(&stored.blocks);
     Ok(ContentSnipped {
-        asked: read_asked(stored.asked()),
+        trigger: read_trigger(stored.asked()),
         turns: stored
             .turns
             .iter()
-            .map(|turn| Turn::new(*turn).ok_or(CUT))
+            .map(|turn| TurnNumber::new(*turn).ok_or(CUT))
             .collect::<Result<_, _>>()?,
         blocks: blocks
             .map(|(of, at)| Ok((Ordinal::new(*of), block(*at)?)))
@@ -119,7 +120,7 @@ pub(super) fn write_cleared(event: &ResultsCleared) -> v1::ResultsCleared {
     };
     v1::ResultsCleared {
         mode: mode.into(),
-        asked: write_asked(event.asked).into(),
+        asked: write_trigger(event.trigger).into(),
         calls: calls(&event.calls),
         saved: event.saved.iter().map(write_stored).collect(),
         hidden_paths: event.hidden_paths.iter().map(ToString::to_string).collect(),
@@ -139,7 +140,7 @@ pub(super) fn read_cleared(stored: v1::ResultsCleared) -> Result<ResultsCleared,
             v1::ClearMode::Prune => ClearMode::Prune,
             v1::ClearMode::Unspecified => return Err(CUT),
         },
-        asked: read_asked(stored.asked()),
+        trigger: read_trigger(stored.asked()),
         calls: stored.calls.into_iter().map(CallKey::new).collect(),
         saved: all_stored(stored.saved)?,
         hidden_paths: stored.hidden_paths.into_iter().map(Into::into).collect(),
@@ -207,10 +208,10 @@ fn place_target(place: PinPlace) -> bytes::Bytes {
     bytes::Bytes::copy_from_slice(place.target.as_bytes())
 }
 
-pub(super) fn write_restored(event: &Restored) -> v1::Restored {
+pub(super) fn write_restored(event: &ContextRestored) -> v1::Restored {
     let mut standings = v1::Standings::default();
     for (ordinal, standing) in &event.standings {
-        let (standing, of) = message::write_standing(*standing);
+        let (standing, of) = message::write_visibility(*standing);
         standings.message.push(ordinal.get());
         standings.standing.push(standing.into());
         standings.of.push(of);
@@ -238,7 +239,7 @@ pub(super) fn write_restored(event: &Restored) -> v1::Restored {
     }
 }
 
-pub(super) fn read_restored(stored: v1::Restored) -> Result<Restored, DecodeError> {
+pub(super) fn read_restored(stored: v1::Restored) -> Result<ContextRestored, DecodeError> {
     let places = stored.standings.unwrap_or_default();
     let standing = |(index, ordinal): (usize, &u32)| {
         let standing = *places.standing.get(index).ok_or(CUT)?;
@@ -246,7 +247,7 @@ pub(super) fn read_restored(stored: v1::Restored) -> Result<Restored, DecodeErro
         let of = *places.of.get(index).ok_or(CUT)?;
         Ok((
             Ordinal::new(*ordinal),
-            message::read_standing(standing, of)?,
+            message::read_visibility(standing, of)?,
         ))
     };
     let states = stored.calls.unwrap_or_default();
@@ -258,7 +259,7 @@ pub(super) fn read_restored(stored: v1::Restored) -> Result<Restored, DecodeErro
         )?;
         Ok((CallKey::new(*call), state))
     };
-    Ok(Restored {
+    Ok(ContextRestored {
         to: Revision::new(stored.to),
         undone: stored.undone.into_iter().map(Revision::new).collect(),
         before_tokens: stored.before_tokens,
@@ -287,7 +288,7 @@ pub(super) fn read_restored(stored: v1::Restored) -> Result<Restored, DecodeErro
     })
 }
 
-fn all_stored(stored: Vec<v1::StoredResult>) -> Result<Vec<Stored>, DecodeError> {
+fn all_stored(stored: Vec<v1::StoredResult>) -> Result<Vec<StoredResult>, DecodeError> {
     stored.into_iter().map(read_stored).collect()
 }
 
@@ -299,20 +300,20 @@ pub(super) fn calls(calls: &[CallKey]) -> Vec<u32> {
     calls.iter().map(|call| call.get()).collect()
 }
 
-pub(super) fn write_asked(asked: Asked) -> v1::Asked {
+pub(super) fn write_trigger(asked: Trigger) -> v1::Asked {
     match asked {
-        Asked::Auto => v1::Asked::Unspecified,
-        Asked::Manual => v1::Asked::Manual,
-        Asked::Model => v1::Asked::Model,
-        Asked::Provider => v1::Asked::Provider,
+        Trigger::Auto => v1::Asked::Unspecified,
+        Trigger::Manual => v1::Asked::Manual,
+        Trigger::Model => v1::Asked::Model,
+        Trigger::PromptTooLong => v1::Asked::Provider,
     }
 }
 
-pub(super) fn read_asked(stored: v1::Asked) -> Asked {
+pub(super) fn read_trigger(stored: v1::Asked) -> Trigger {
     match stored {
-        v1::Asked::Unspecified => Asked::Auto,
-        v1::Asked::Manual => Asked::Manual,
-        v1::Asked::Model => Asked::Model,
-        v1::Asked::Provider => Asked::Provider,
+        v1::Asked::Unspecified => Trigger::Auto,
+        v1::Asked::Manual => Trigger::Manual,
+        v1::Asked::Model => Trigger::Model,
+        v1::Asked::Provider => Trigger::PromptTooLong,
     }
 }

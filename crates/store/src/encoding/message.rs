@@ -2,12 +2,12 @@
 
 use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
-use palimpsest_core::json::{Extra, RawJson};
+use palimpsest_core::json::{RawJson, UnknownFields};
 use palimpsest_core::message::{
-    Block, Kind, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
-    ToolInput, ToolResult, ToolUse, Usage,
+    Block, Media, MediaKind, MediaSource, Message, MessageKind, MessageOrigin, ResultContent, Role,
+    Thinking, ToolInput, ToolResult, ToolUse, Usage,
 };
-use palimpsest_core::session::Standing;
+use palimpsest_core::session::Visibility;
 use uuid::Uuid;
 
 use super::error::{DecodeError, sixteen};
@@ -27,9 +27,9 @@ pub(super) fn write(message: &Message) -> v1::Message {
         meta: message.machine_generated,
         transcript_only: message.transcript_only,
         origin: match message.origin {
-            Origin::Typed => v1::Origin::Typed,
-            Origin::Anthropic => v1::Origin::Anthropic,
-            Origin::OpenAi => v1::Origin::Openai,
+            MessageOrigin::Typed => v1::Origin::Typed,
+            MessageOrigin::Anthropic => v1::Origin::Anthropic,
+            MessageOrigin::OpenAi => v1::Origin::Openai,
         }
         .into(),
         extra: write_extra(&message.extra),
@@ -40,9 +40,9 @@ pub(super) fn write(message: &Message) -> v1::Message {
 pub(super) fn read(stored: v1::Message) -> Result<Message, DecodeError> {
     let kind = read_kind(stored.kind());
     let origin = match stored.origin() {
-        v1::Origin::Unspecified | v1::Origin::Typed => Origin::Typed,
-        v1::Origin::Anthropic => Origin::Anthropic,
-        v1::Origin::Openai => Origin::OpenAi,
+        v1::Origin::Unspecified | v1::Origin::Typed => MessageOrigin::Typed,
+        v1::Origin::Anthropic => MessageOrigin::Anthropic,
+        v1::Origin::Openai => MessageOrigin::OpenAi,
     };
     let parent = match stored.parent.len() {
         0 => None,
@@ -70,25 +70,25 @@ pub(super) fn read(stored: v1::Message) -> Result<Message, DecodeError> {
     })
 }
 
-pub(super) fn write_kind(kind: Kind) -> v1::Kind {
+pub(super) fn write_kind(kind: MessageKind) -> v1::Kind {
     match kind {
-        Kind::Ordinary => v1::Kind::Ordinary,
-        Kind::Summary => v1::Kind::Summary,
-        Kind::Boundary => v1::Kind::Boundary,
-        Kind::Attachment => v1::Kind::Attachment,
-        Kind::Hook => v1::Kind::Hook,
-        Kind::Synthetic => v1::Kind::Synthetic,
+        MessageKind::Ordinary => v1::Kind::Ordinary,
+        MessageKind::Summary => v1::Kind::Summary,
+        MessageKind::Boundary => v1::Kind::Boundary,
+        MessageKind::Attachment => v1::Kind::Attachment,
+        MessageKind::Hook => v1::Kind::Hook,
+        MessageKind::Synthetic => v1::Kind::Synthetic,
     }
 }
 
-pub(super) fn read_kind(stored: v1::Kind) -> Kind {
+pub(super) fn read_kind(stored: v1::Kind) -> MessageKind {
     match stored {
-        v1::Kind::Unspecified | v1::Kind::Ordinary => Kind::Ordinary,
-        v1::Kind::Summary => Kind::Summary,
-        v1::Kind::Boundary => Kind::Boundary,
-        v1::Kind::Attachment => Kind::Attachment,
-        v1::Kind::Hook => Kind::Hook,
-        v1::Kind::Synthetic => Kind::Synthetic,
+        v1::Kind::Unspecified | v1::Kind::Ordinary => MessageKind::Ordinary,
+        v1::Kind::Summary => MessageKind::Summary,
+        v1::Kind::Boundary => MessageKind::Boundary,
+        v1::Kind::Attachment => MessageKind::Attachment,
+        v1::Kind::Hook => MessageKind::Hook,
+        v1::Kind::Synthetic => MessageKind::Synthetic,
     }
 }
 
@@ -119,29 +119,29 @@ pub(super) fn read_role(role: v1::Role) -> Result<Role, DecodeError> {
     })
 }
 
-pub(super) fn write_standing(standing: Standing) -> (v1::Standing, u32) {
+pub(super) fn write_visibility(standing: Visibility) -> (v1::Standing, u32) {
     match standing {
-        Standing::Visible => (v1::Standing::Visible, 0),
-        Standing::TranscriptOnly => (v1::Standing::TranscriptOnly, 0),
-        Standing::Reemission(of) => (v1::Standing::Reemission, of.get()),
-        Standing::Rewound => (v1::Standing::Rewound, 0),
-        Standing::Snipped => (v1::Standing::Snipped, 0),
-        Standing::Collapsed => (v1::Standing::Collapsed, 0),
-        Standing::Compacted => (v1::Standing::Compacted, 0),
-        Standing::Withdrawn => (v1::Standing::Withdrawn, 0),
+        Visibility::Visible => (v1::Standing::Visible, 0),
+        Visibility::TranscriptOnly => (v1::Standing::TranscriptOnly, 0),
+        Visibility::Reemission(of) => (v1::Standing::Reemission, of.get()),
+        Visibility::Rewound => (v1::Standing::Rewound, 0),
+        Visibility::Snipped => (v1::Standing::Snipped, 0),
+        Visibility::Collapsed => (v1::Standing::Collapsed, 0),
+        Visibility::Compacted => (v1::Standing::Compacted, 0),
+        Visibility::Withdrawn => (v1::Standing::Withdrawn, 0),
     }
 }
 
-pub(super) fn read_standing(standing: v1::Standing, of: u32) -> Result<Standing, DecodeError> {
+pub(super) fn read_visibility(standing: v1::Standing, of: u32) -> Result<Visibility, DecodeError> {
     Ok(match standing {
-        v1::Standing::Visible => Standing::Visible,
-        v1::Standing::TranscriptOnly => Standing::TranscriptOnly,
-        v1::Standing::Reemission => Standing::Reemission(Ordinal::new(of)),
-        v1::Standing::Rewound => Standing::Rewound,
-        v1::Standing::Snipped => Standing::Snipped,
-        v1::Standing::Collapsed => Standing::Collapsed,
-        v1::Standing::Compacted => Standing::Compacted,
-        v1::Standing::Withdrawn => Standing::Withdrawn,
+        v1::Standing::Visible => Visibility::Visible,
+        v1::Standing::TranscriptOnly => Visibility::TranscriptOnly,
+        v1::Standing::Reemission => Visibility::Reemission(Ordinal::new(of)),
+        v1::Standing::Rewound => Visibility::Rewound,
+        v1::Standing::Snipped => Visibility::Snipped,
+        v1::Standing::Collapsed => Visibility::Collapsed,
+        v1::Standing::Compacted => Visibility::Compacted,
+        v1::Standing::Withdrawn => Visibility::Withdrawn,
         v1::Standing::Unspecified => return Err(DecodeError::Damaged("an unknown standing")),
     })
 }
@@ -181,15 +181,16 @@ pub(super) fn read_attributes(stored: Vec<v1::Attribute>) -> Attributes {
         .collect()
 }
 
-fn write_extra(extra: &Extra) -> String {
+fn write_extra(extra: &UnknownFields) -> String {
     extra.to_object().unwrap_or_default()
 }
 
-fn read_extra(text: &str) -> Result<Extra, DecodeError> {
+fn read_extra(text: &str) -> Result<UnknownFields, DecodeError> {
     if text.is_empty() {
-        return Ok(Extra::default());
+        return Ok(UnknownFields::default());
     }
-    Extra::from_object(text).map_err(|_| DecodeError::Damaged("unknown fields are not an object"))
+    UnknownFields::from_object(text)
+        .map_err(|_| DecodeError::Damaged("unknown fields are not an object"))
 }
 
 fn raw(text: &str) -> Result<RawJson, DecodeError> {
@@ -335,7 +336,7 @@ fn read_block(stored: v1::Block) -> Result<Block, DecodeError> {
     })
 }
 
-fn read_media(stored: v1::Media, extra: Extra) -> Result<Media, DecodeError> {
+fn read_media(stored: v1::Media, extra: UnknownFields) -> Result<Media, DecodeError> {
     use v1::media::Source;
     let kind = if stored.document {
         MediaKind::Document

@@ -11,9 +11,9 @@ mod event;
 mod hooks;
 mod levels;
 mod message;
-mod notes;
-mod offers;
+mod persist_decisions;
 mod prompt_cache;
+mod session_memory;
 mod snapshot;
 mod spans;
 mod stamp;
@@ -22,7 +22,7 @@ mod view;
 mod working;
 
 use bytes::Bytes;
-use palimpsest_core::event::Recorded;
+use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{About, Snapshot};
 use prost::Message as _;
@@ -41,7 +41,7 @@ mod v1 {
 }
 
 /// The events of one append.
-pub fn encode_frame(events: &[Recorded]) -> Bytes {
+pub fn encode_frame(events: &[RecordedEvent]) -> Bytes {
     let frame = v1::Frame {
         events: events.iter().map(event::write).collect(),
     };
@@ -49,7 +49,7 @@ pub fn encode_frame(events: &[Recorded]) -> Bytes {
 }
 
 /// The events of one append again.
-pub fn decode_frame(bytes: &[u8]) -> Result<Vec<Recorded>, DecodeError> {
+pub fn decode_frame(bytes: &[u8]) -> Result<Vec<RecordedEvent>, DecodeError> {
     let frame = v1::Frame::decode(open(bytes)?).map_err(|_| DecodeError::Damaged("not a frame"))?;
     frame.events.into_iter().map(event::read).collect()
 }

@@ -2,7 +2,7 @@
 
 use palimpsest_core::event::ChangeKind;
 use palimpsest_core::ids::{Revision, Timestamp};
-use palimpsest_core::session::{Drift, Held, LastServed, PromptCache, ViewChange};
+use palimpsest_core::session::{CachedRequest, Drift, LastServed, PromptCache, ViewChange};
 
 use super::error::DecodeError;
 use super::{v1, view};
@@ -92,7 +92,7 @@ pub(super) fn read(stored: Option<v1::PromptCache>) -> Result<PromptCache, Decod
     };
     Ok(PromptCache {
         since: stored.since_ms.map(Timestamp::from_millis),
-        held: Held {
+        held: CachedRequest {
             target: view::read_served(stored.target)?.target,
             pieces: stored.pieces,
             tokens: stored.tokens,

@@ -7,7 +7,8 @@ use palimpsest_core::ids::{Epoch, MessageId, Ordinal, Revision, SessionKey, Time
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::TokenEstimator;
 use palimpsest_core::session::{
-    About, Answered, Call, Growth, Method, Placed, RequestStamp, Snapshot, SnapshotEntry, WaitsFor,
+    About, AnsweredRequest, Call, PositionedResult, RequestMethod, RequestStamp, Snapshot,
+    SnapshotEntry, SnipGrowth, WaitsFor,
 };
 use palimpsest_core::tokens::Size;
 use palimpsest_core::view::{Seal, Sealed};
@@ -16,8 +17,8 @@ use uuid::Uuid;
 use super::error::{DecodeError, sixteen, sixteens};
 use super::stamp::{read_stamp, write_stamp};
 use super::{
-    compaction, event, levels, message, notes, offers, prompt_cache, spans, state, v1, view,
-    working,
+    compaction, event, levels, message, persist_decisions, prompt_cache, session_memory, spans,
+    state, v1, view, working,
 };
 
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
@@ -43,14 +44,18 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
             .collect(),
         stored_message: places(snapshot).map(|(message, _)| message).collect(),
         stored_block: places(snapshot).map(|(_, block)| block).collect(),
-        offers: snapshot.offers.iter().map(offers::write).collect(),
-        next_offer: snapshot.next_offer,
+        offers: snapshot
+            .persist_decisions
+            .iter()
+            .map(persist_decisions::write)
+            .collect(),
+        next_offer: snapshot.next_persist_decision,
         cache_edits: snapshot.cache_edits.iter().map(levels::write_pin).collect(),
         last_response_ms: snapshot.last_response.map(Timestamp::as_millis),
         messages_since_snip: snapshot.since_snip.messages,
         tokens_since_snip: snapshot.since_snip.tokens,
         spans: Some(spans::write_spans(&snapshot.spans)),
-        notes: Some(notes::write(&snapshot.notes)),
+        notes: Some(session_memory::write(&snapshot.memory)),
         compactions: Some(compaction::write(&snapshot.compactions)),
         prompt_cache: Some(prompt_cache::write(&snapshot.prompt_cache)),
         working: working::write(&snapshot.working),
@@ -95,24 +100,24 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         last_served: view::read_served(stored.served)?,
         last_reemitted: stored.last_reemitted.map(Ordinal::new),
         stored: read_placed(stored.stored, &stored.stored_message, &stored.stored_block)?,
-        offers: stored
+        persist_decisions: stored
             .offers
             .into_iter()
-            .map(offers::read)
+            .map(persist_decisions::read)
             .collect::<Result<_, _>>()?,
-        next_offer: stored.next_offer,
+        next_persist_decision: stored.next_offer,
         cache_edits: stored
             .cache_edits
             .into_iter()
             .map(levels::read_pin)
             .collect::<Result<_, _>>()?,
         last_response: stored.last_response_ms.map(Timestamp::from_millis),
-        since_snip: Growth {
+        since_snip: SnipGrowth {
             messages: stored.messages_since_snip,
             tokens: stored.tokens_since_snip,
         },
         spans: spans::read_spans(stored.spans)?,
-        notes: notes::read(stored.notes)?,
+        memory: session_memory::read(stored.notes)?,
         compactions: compaction::read(stored.compactions)?,
     })
 }
@@ -128,7 +133,7 @@ fn read_placed(
     stored: Vec<v1::StoredResult>,
     messages: &[u32],
     blocks: &[u32],
-) -> Result<Vec<Placed>, DecodeError> {
+) -> Result<Vec<PositionedResult>, DecodeError> {
     let has_places = !messages.is_empty();
     let placed = |(index, stored)| {
         let place = if has_places {
@@ -137,7 +142,7 @@ fn read_placed(
         } else {
             None
         };
-        Ok(Placed {
+        Ok(PositionedResult {
             place,
             stored: levels::read_stored(stored)?,
         })
@@ -207,7 +212,7 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
     for (ordinal, entry) in (0_u32..).zip(&snapshot.entries) {
         ids.extend_from_slice(entry.id.get().as_bytes());
         digests.extend_from_slice(entry.digest.as_bytes());
-        let (standing, of) = message::write_standing(entry.standing);
+        let (standing, of) = message::write_visibility(entry.standing);
         stored.revision.push(entry.revision.get());
         stored.role.push(message::write_role(entry.role).into());
         stored.standing.push(standing.into());
@@ -281,7 +286,7 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
             digest: Digest::from_bytes(*digests.get(index).ok_or(CUT)?),
             role: message::read_role(role)?,
             kind: message::read_kind(kind),
-            standing: message::read_standing(standing, of)?,
+            standing: message::read_visibility(standing, of)?,
             size: Size {
                 tokens: *stored.tokens.get(index).ok_or(CUT)?,
                 result_tokens: *stored.result_tokens.get(index).ok_or(CUT)?,
@@ -402,7 +407,9 @@ fn digest(digest: Digest) -> bytes::Bytes {
     bytes::Bytes::copy_from_slice(digest.as_bytes())
 }
 
-fn write_request((method, id, answered): &(Method, Box<str>, Answered)) -> v1::Answered {
+fn write_request(
+    (method, id, answered): &(RequestMethod, Box<str>, AnsweredRequest),
+) -> v1::Answered {
     let stamp = RequestStamp {
         id: id.clone(),
         method: *method,
@@ -415,9 +422,11 @@ fn write_request((method, id, answered): &(Method, Box<str>, Answered)) -> v1::A
     }
 }
 
-fn read_request(stored: v1::Answered) -> Result<(Method, Box<str>, Answered), DecodeError> {
+fn read_request(
+    stored: v1::Answered,
+) -> Result<(RequestMethod, Box<str>, AnsweredRequest), DecodeError> {
     let stamp = read_stamp(stored.request)?.ok_or(CUT)?;
-    let answered = Answered {
+    let answered = AnsweredRequest {
         digest: stamp.digest,
         revision: Revision::new(stored.revision),
         at: Timestamp::from_millis(stored.at_ms),

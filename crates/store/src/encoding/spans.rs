@@ -6,7 +6,7 @@ use palimpsest_core::policy::Risk;
 use palimpsest_core::session::{Placeholder, Span, Spans};
 
 use super::error::DecodeError;
-use super::levels::{calls, ordinals, read_asked, write_asked};
+use super::levels::{calls, ordinals, read_trigger, write_trigger};
 use super::stamp::{read_stamp, write_stamp};
 use super::v1;
 use super::view::{read_change, write_change};
@@ -76,7 +76,7 @@ pub(super) fn read_staged(stored: v1::SpansStaged) -> Result<SpansStaged, Decode
 
 pub(super) fn write_collapsed(event: &SpansCollapsed) -> v1::SpansCollapsed {
     v1::SpansCollapsed {
-        asked: write_asked(event.asked).into(),
+        asked: write_trigger(event.trigger).into(),
         placeholders: event.placeholders.iter().map(write_placeholder).collect(),
         messages: ordinals(&event.messages),
         gone: calls(&event.gone),
@@ -89,7 +89,7 @@ pub(super) fn write_collapsed(event: &SpansCollapsed) -> v1::SpansCollapsed {
 
 pub(super) fn read_collapsed(stored: v1::SpansCollapsed) -> Result<SpansCollapsed, DecodeError> {
     Ok(SpansCollapsed {
-        asked: read_asked(stored.asked()),
+        trigger: read_trigger(stored.asked()),
         placeholders: all(stored.placeholders, read_placeholder)?,
         messages: stored.messages.into_iter().map(Ordinal::new).collect(),
         gone: stored.gone.into_iter().map(CallKey::new).collect(),

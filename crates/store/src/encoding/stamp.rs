@@ -1,7 +1,7 @@
 //! The stamps of requests.
 
 use palimpsest_core::message::Digest;
-use palimpsest_core::session::{Method, RequestStamp};
+use palimpsest_core::session::{RequestMethod, RequestStamp};
 
 use super::error::{DecodeError, sixteen};
 use super::v1;
@@ -10,18 +10,18 @@ pub(super) fn write_stamp(stamp: &RequestStamp) -> v1::RequestStamp {
     v1::RequestStamp {
         id: stamp.id.to_string(),
         method: match stamp.method {
-            Method::Append => v1::Method::Append,
-            Method::Create => v1::Method::Create,
-            Method::Update => v1::Method::Update,
-            Method::Rewind => v1::Method::Rewind,
-            Method::Prepare => v1::Method::Prepare,
-            Method::Snip => v1::Method::Snip,
-            Method::Compact => v1::Method::Compact,
-            Method::Restore => v1::Method::Restore,
-            Method::Persist => v1::Method::Persist,
-            Method::Working => v1::Method::Working,
-            Method::Commit => v1::Method::Commit,
-            Method::Delegation => v1::Method::Delegation,
+            RequestMethod::Append => v1::Method::Append,
+            RequestMethod::Create => v1::Method::Create,
+            RequestMethod::Update => v1::Method::Update,
+            RequestMethod::Rewind => v1::Method::Rewind,
+            RequestMethod::Prepare => v1::Method::Prepare,
+            RequestMethod::Snip => v1::Method::Snip,
+            RequestMethod::Compact => v1::Method::Compact,
+            RequestMethod::Restore => v1::Method::Restore,
+            RequestMethod::Persist => v1::Method::Persist,
+            RequestMethod::Working => v1::Method::Working,
+            RequestMethod::Commit => v1::Method::Commit,
+            RequestMethod::Delegation => v1::Method::Delegation,
         }
         .into(),
         digest: bytes::Bytes::copy_from_slice(stamp.digest.as_bytes()),
@@ -35,18 +35,18 @@ pub(super) fn read_stamp(
         return Ok(None);
     };
     let method = match stored.method() {
-        v1::Method::Append => Method::Append,
-        v1::Method::Create => Method::Create,
-        v1::Method::Update => Method::Update,
-        v1::Method::Rewind => Method::Rewind,
-        v1::Method::Prepare => Method::Prepare,
-        v1::Method::Snip => Method::Snip,
-        v1::Method::Compact => Method::Compact,
-        v1::Method::Restore => Method::Restore,
-        v1::Method::Persist => Method::Persist,
-        v1::Method::Working => Method::Working,
-        v1::Method::Commit => Method::Commit,
-        v1::Method::Delegation => Method::Delegation,
+        v1::Method::Append => RequestMethod::Append,
+        v1::Method::Create => RequestMethod::Create,
+        v1::Method::Update => RequestMethod::Update,
+        v1::Method::Rewind => RequestMethod::Rewind,
+        v1::Method::Prepare => RequestMethod::Prepare,
+        v1::Method::Snip => RequestMethod::Snip,
+        v1::Method::Compact => RequestMethod::Compact,
+        v1::Method::Restore => RequestMethod::Restore,
+        v1::Method::Persist => RequestMethod::Persist,
+        v1::Method::Working => RequestMethod::Working,
+        v1::Method::Commit => RequestMethod::Commit,
+        v1::Method::Delegation => RequestMethod::Delegation,
         v1::Method::Unspecified => return Err(DecodeError::Damaged("an unknown method")),
     };
     Ok(Some(RequestStamp {

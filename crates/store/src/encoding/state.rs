@@ -1,8 +1,8 @@
 //! Parts of a session's state that events and snapshots both hold.
 
 use palimpsest_core::ids::{CallKey, Epoch, Ordinal};
-use palimpsest_core::session::{CallState, Pairing, Pending};
-use palimpsest_core::tokens::{Anchor, Basis, Breakdown, Calibration, Ledger, Size};
+use palimpsest_core::session::{CallState, Pairing, PendingMessage};
+use palimpsest_core::tokens::{Anchor, Basis, Calibration, Size, TokenBreakdown, TokenLedger};
 
 use super::error::DecodeError;
 use super::{message, v1, view};
@@ -67,7 +67,7 @@ pub(super) fn read_sizes(stored: Option<v1::Sizes>) -> Result<Vec<(Ordinal, Size
     stored.message.iter().enumerate().map(at).collect()
 }
 
-pub(super) fn write_pending(pending: &Pending) -> v1::Pending {
+pub(super) fn write_pending(pending: &PendingMessage) -> v1::Pending {
     let mut stored = v1::Pending {
         message: pending.message.get(),
         ..v1::Pending::default()
@@ -87,7 +87,7 @@ pub(super) fn write_pending(pending: &Pending) -> v1::Pending {
     stored
 }
 
-pub(super) fn read_pending(stored: &v1::Pending) -> Result<Pending, DecodeError> {
+pub(super) fn read_pending(stored: &v1::Pending) -> Result<PendingMessage, DecodeError> {
     let at = |(index, block): (usize, &u32)| {
         let pairing = *stored.pairing.get(index).ok_or(CUT)?;
         let call = CallKey::new(*stored.call.get(index).ok_or(CUT)?);
@@ -100,7 +100,7 @@ pub(super) fn read_pending(stored: &v1::Pending) -> Result<Pending, DecodeError>
         };
         Ok((view::block(*block)?, pairing))
     };
-    Ok(Pending {
+    Ok(PendingMessage {
         message: Ordinal::new(stored.message),
         blocks: stored
             .block
@@ -111,7 +111,7 @@ pub(super) fn read_pending(stored: &v1::Pending) -> Result<Pending, DecodeError>
     })
 }
 
-pub(super) fn write_ledger(ledger: &Ledger) -> v1::Ledger {
+pub(super) fn write_ledger(ledger: &TokenLedger) -> v1::Ledger {
     v1::Ledger {
         anchor: ledger.anchor.as_ref().map(|anchor| v1::Anchor {
             usage: Some(message::write_usage(&anchor.usage)),
@@ -137,9 +137,9 @@ pub(super) fn write_ledger(ledger: &Ledger) -> v1::Ledger {
     }
 }
 
-pub(super) fn read_ledger(stored: v1::Ledger) -> Ledger {
+pub(super) fn read_ledger(stored: v1::Ledger) -> TokenLedger {
     let all = stored.all.unwrap_or_default();
-    Ledger {
+    TokenLedger {
         anchor: stored.anchor.map(|anchor| Anchor {
             usage: message::read_usage(&anchor.usage.unwrap_or_default()),
             provider_message_id: anchor.provider_message_id.map(String::into_boxed_str),
@@ -148,7 +148,7 @@ pub(super) fn read_ledger(stored: v1::Ledger) -> Ledger {
         }),
         tail: stored.tail,
         removed: stored.removed,
-        all: Breakdown {
+        all: TokenBreakdown {
             system: all.system,
             messages: all.messages,
             results: all.results,

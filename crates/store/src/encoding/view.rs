@@ -1,11 +1,11 @@
 //! Pieces of views.
 
-use palimpsest_core::ids::{CallKey, Ordinal, SpanKey, Turn};
+use palimpsest_core::ids::{CallKey, Ordinal, SpanKey, TurnNumber};
 use palimpsest_core::message::MediaProblem;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::LastServed;
 use palimpsest_core::view::{
-    DropReason, Form, LayoutChange, MarkerReason, Piece, Provider, Splice, Target, TextReason,
+    DropReason, LayoutChange, MarkerReason, Piece, PieceForm, Provider, Splice, Target, TextReason,
 };
 
 use super::error::DecodeError;
@@ -46,16 +46,16 @@ pub(super) fn block(number: u32) -> Result<u16, DecodeError> {
     u16::try_from(number).map_err(|_| DecodeError::Damaged("a block's number is too large"))
 }
 
-fn write_form(form: Form) -> (v1::Form, u32) {
+fn write_form(form: PieceForm) -> (v1::Form, u32) {
     use v1::Form as Stored;
     match form {
-        Form::Block => (Stored::Block, 0),
-        Form::Call(call) => (Stored::Call, call.get()),
-        Form::Result(call) => (Stored::Result, call.get()),
-        Form::ResultWithoutMedia(call) => (Stored::ResultWithoutMedia, call.get()),
-        Form::Text(TextReason::Orphan) => (Stored::TextOrphan, 0),
-        Form::Text(TextReason::Late(call)) => (Stored::TextLate, call.get()),
-        Form::Marker(MarkerReason::Media(problem)) => {
+        PieceForm::Block => (Stored::Block, 0),
+        PieceForm::Call(call) => (Stored::Call, call.get()),
+        PieceForm::Result(call) => (Stored::Result, call.get()),
+        PieceForm::ResultWithoutMedia(call) => (Stored::ResultWithoutMedia, call.get()),
+        PieceForm::Text(TextReason::Orphan) => (Stored::TextOrphan, 0),
+        PieceForm::Text(TextReason::Late(call)) => (Stored::TextLate, call.get()),
+        PieceForm::Marker(MarkerReason::Media(problem)) => {
             let problem = match problem {
                 MediaProblem::TooManyBytes => v1::MediaProblem::TooManyBytes,
                 MediaProblem::TooManyPixels => v1::MediaProblem::TooManyPixels,
@@ -64,72 +64,76 @@ fn write_form(form: Form) -> (v1::Form, u32) {
             };
             (Stored::MarkerMedia, i32::from(problem).unsigned_abs())
         }
-        Form::Dropped(DropReason::Blank) => (Stored::DroppedBlank, 0),
-        Form::Dropped(DropReason::DuplicateResult(call)) => (Stored::DroppedDuplicate, call.get()),
-        Form::Dropped(DropReason::LateResult(call)) => (Stored::DroppedLate, call.get()),
-        Form::Dropped(DropReason::TrailingThinking) => (Stored::DroppedTrailingThinking, 0),
-        Form::Dropped(DropReason::UnsignedThinking) => (Stored::DroppedUnsignedThinking, 0),
-        Form::Dropped(DropReason::WrongRole) => (Stored::DroppedWrongRole, 0),
-        Form::Interrupted(call) => (Stored::Interrupted, call.get()),
-        Form::Opening => (Stored::Opening, 0),
-        Form::Operator => (Stored::Operator, 0),
-        Form::Input { turn, interjected } => {
+        PieceForm::Dropped(DropReason::Blank) => (Stored::DroppedBlank, 0),
+        PieceForm::Dropped(DropReason::DuplicateResult(call)) => {
+            (Stored::DroppedDuplicate, call.get())
+        }
+        PieceForm::Dropped(DropReason::LateResult(call)) => (Stored::DroppedLate, call.get()),
+        PieceForm::Dropped(DropReason::TrailingThinking) => (Stored::DroppedTrailingThinking, 0),
+        PieceForm::Dropped(DropReason::UnsignedThinking) => (Stored::DroppedUnsignedThinking, 0),
+        PieceForm::Dropped(DropReason::WrongRole) => (Stored::DroppedWrongRole, 0),
+        PieceForm::Interrupted(call) => (Stored::Interrupted, call.get()),
+        PieceForm::Opening => (Stored::Opening, 0),
+        PieceForm::Operator => (Stored::Operator, 0),
+        PieceForm::Input { turn, interjected } => {
             let form = if interjected {
                 Stored::Interjection
             } else {
                 Stored::Input
             };
-            (form, turn.map_or(0, Turn::get))
+            (form, turn.map_or(0, TurnNumber::get))
         }
-        Form::SnippedCall(call) => (Stored::SnippedCall, call.get()),
-        Form::Stored(call) => (Stored::Stored, call.get()),
-        Form::Cleared(call) => (Stored::Cleared, call.get()),
-        Form::SnippedResult(call) => (Stored::SnippedResult, call.get()),
-        Form::Gap => (Stored::Gap, 0),
-        Form::Tag(turn) => (Stored::Tag, turn.get()),
-        Form::Nudge => (Stored::Nudge, 0),
-        Form::Placeholder(span) => (Stored::Placeholder, span.get()),
-        Form::Summary => (Stored::Summary, 0),
-        Form::Marker(MarkerReason::Snipped) => (Stored::MarkerSnipped, 0),
-        Form::Dropped(DropReason::Snipped) => (Stored::DroppedSnipped, 0),
+        PieceForm::SnippedCall(call) => (Stored::SnippedCall, call.get()),
+        PieceForm::Stored(call) => (Stored::Stored, call.get()),
+        PieceForm::Cleared(call) => (Stored::Cleared, call.get()),
+        PieceForm::SnippedResult(call) => (Stored::SnippedResult, call.get()),
+        PieceForm::Gap => (Stored::Gap, 0),
+        PieceForm::Tag(turn) => (Stored::Tag, turn.get()),
+        PieceForm::Nudge => (Stored::Nudge, 0),
+        PieceForm::Placeholder(span) => (Stored::Placeholder, span.get()),
+        PieceForm::Summary => (Stored::Summary, 0),
+        PieceForm::Marker(MarkerReason::Snipped) => (Stored::MarkerSnipped, 0),
+        PieceForm::Dropped(DropReason::Snipped) => (Stored::DroppedSnipped, 0),
     }
 }
 
-fn read_form(form: v1::Form, arg: u32) -> Result<Form, DecodeError> {
+fn read_form(form: v1::Form, arg: u32) -> Result<PieceForm, DecodeError> {
     use v1::Form as Stored;
     let call = CallKey::new(arg);
     Ok(match form {
-        Stored::Block => Form::Block,
-        Stored::Call => Form::Call(call),
-        Stored::Result => Form::Result(call),
-        Stored::ResultWithoutMedia => Form::ResultWithoutMedia(call),
-        Stored::TextOrphan => Form::Text(TextReason::Orphan),
-        Stored::TextLate => Form::Text(TextReason::Late(call)),
-        Stored::MarkerMedia => Form::Marker(MarkerReason::Media(media_problem(arg)?)),
-        Stored::DroppedBlank => Form::Dropped(DropReason::Blank),
-        Stored::DroppedDuplicate => Form::Dropped(DropReason::DuplicateResult(call)),
-        Stored::DroppedLate => Form::Dropped(DropReason::LateResult(call)),
-        Stored::DroppedTrailingThinking => Form::Dropped(DropReason::TrailingThinking),
-        Stored::DroppedUnsignedThinking => Form::Dropped(DropReason::UnsignedThinking),
-        Stored::DroppedWrongRole => Form::Dropped(DropReason::WrongRole),
-        Stored::Interrupted => Form::Interrupted(call),
-        Stored::Opening => Form::Opening,
-        Stored::Operator => Form::Operator,
-        Stored::Input | Stored::Interjection => Form::Input {
-            turn: Turn::new(arg),
+        Stored::Block => PieceForm::Block,
+        Stored::Call => PieceForm::Call(call),
+        Stored::Result => PieceForm::Result(call),
+        Stored::ResultWithoutMedia => PieceForm::ResultWithoutMedia(call),
+        Stored::TextOrphan => PieceForm::Text(TextReason::Orphan),
+        Stored::TextLate => PieceForm::Text(TextReason::Late(call)),
+        Stored::MarkerMedia => PieceForm::Marker(MarkerReason::Media(media_problem(arg)?)),
+        Stored::DroppedBlank => PieceForm::Dropped(DropReason::Blank),
+        Stored::DroppedDuplicate => PieceForm::Dropped(DropReason::DuplicateResult(call)),
+        Stored::DroppedLate => PieceForm::Dropped(DropReason::LateResult(call)),
+        Stored::DroppedTrailingThinking => PieceForm::Dropped(DropReason::TrailingThinking),
+        Stored::DroppedUnsignedThinking => PieceForm::Dropped(DropReason::UnsignedThinking),
+        Stored::DroppedWrongRole => PieceForm::Dropped(DropReason::WrongRole),
+        Stored::Interrupted => PieceForm::Interrupted(call),
+        Stored::Opening => PieceForm::Opening,
+        Stored::Operator => PieceForm::Operator,
+        Stored::Input | Stored::Interjection => PieceForm::Input {
+            turn: TurnNumber::new(arg),
             interjected: form == Stored::Interjection,
         },
-        Stored::SnippedCall => Form::SnippedCall(call),
-        Stored::Stored => Form::Stored(call),
-        Stored::Cleared => Form::Cleared(call),
-        Stored::SnippedResult => Form::SnippedResult(call),
-        Stored::Gap => Form::Gap,
-        Stored::Tag => Form::Tag(Turn::new(arg).ok_or(DecodeError::Damaged("a name of no turn"))?),
-        Stored::Nudge => Form::Nudge,
-        Stored::Placeholder => Form::Placeholder(SpanKey::new(arg)),
-        Stored::Summary => Form::Summary,
-        Stored::MarkerSnipped => Form::Marker(MarkerReason::Snipped),
-        Stored::DroppedSnipped => Form::Dropped(DropReason::Snipped),
+        Stored::SnippedCall => PieceForm::SnippedCall(call),
+        Stored::Stored => PieceForm::Stored(call),
+        Stored::Cleared => PieceForm::Cleared(call),
+        Stored::SnippedResult => PieceForm::SnippedResult(call),
+        Stored::Gap => PieceForm::Gap,
+        Stored::Tag => {
+            PieceForm::Tag(TurnNumber::new(arg).ok_or(DecodeError::Damaged("a name of no turn"))?)
+        }
+        Stored::Nudge => PieceForm::Nudge,
+        Stored::Placeholder => PieceForm::Placeholder(SpanKey::new(arg)),
+        Stored::Summary => PieceForm::Summary,
+        Stored::MarkerSnipped => PieceForm::Marker(MarkerReason::Snipped),
+        Stored::DroppedSnipped => PieceForm::Dropped(DropReason::Snipped),
         Stored::Unspecified => return Err(DecodeError::Damaged("a piece without a form")),
     })
 }

@@ -2,12 +2,12 @@
 
 use palimpsest_core::event::WorkingStateUpdated;
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, Timestamp};
-use palimpsest_core::levels::attachments::{Attached, AttachmentKind};
-use palimpsest_core::session::{Delisted, Working};
+use palimpsest_core::levels::attachments::{AttachmentKind, AttachmentRecord};
+use palimpsest_core::session::{DelistedName, SessionWorkingState};
 use palimpsest_core::working::{
     Capability, CapabilityKind, FileState, Note, NoteKind, PermissionLevel, PermissionRule,
-    Permissions, Pin, PinTarget, Plan, PlanMode, Removal, Skill, StateChange, Task, TaskStatus,
-    WorkingState,
+    Permissions, Pin, PinTarget, Plan, PlanMode, Skill, StateChange, Task, TaskStatus,
+    WorkingState, WorkingStateRemoval,
 };
 use uuid::Uuid;
 
@@ -102,9 +102,9 @@ pub(super) fn read_updated(
     })
 }
 
-pub(super) fn write(working: &Working) -> Option<v1::Working> {
+pub(super) fn write(working: &SessionWorkingState) -> Option<v1::Working> {
     // Most sessions have none.
-    (*working != Working::default()).then(|| v1::Working {
+    (*working != SessionWorkingState::default()).then(|| v1::Working {
         state: Some(write_state(&working.state)),
         delisted: working
             .delisted
@@ -118,21 +118,24 @@ pub(super) fn write(working: &Working) -> Option<v1::Working> {
     })
 }
 
-pub(super) fn read(stored: Option<v1::Working>) -> Result<Working, DecodeError> {
+pub(super) fn read(stored: Option<v1::Working>) -> Result<SessionWorkingState, DecodeError> {
     let stored = stored.unwrap_or_default();
     let gone = |gone: v1::Delisted| {
-        Ok::<_, DecodeError>(Delisted {
+        Ok::<_, DecodeError>(DelistedName {
             kind: read_list(gone.kind())?,
             name: gone.name.into(),
             revision: Revision::new(gone.revision),
         })
     };
     let state = read_state(stored.state.unwrap_or_default())?;
-    Ok(Working::restore(state, all(stored.delisted, gone)?))
+    Ok(SessionWorkingState::restore(
+        state,
+        all(stored.delisted, gone)?,
+    ))
 }
 
-pub(super) fn write_attached(attached: &[Attached]) -> Vec<v1::Attached> {
-    let one = |one: &Attached| v1::Attached {
+pub(super) fn write_attached(attached: &[AttachmentRecord]) -> Vec<v1::Attached> {
+    let one = |one: &AttachmentRecord| v1::Attached {
         kind: write_kind(one.kind).into(),
         name: one.name.to_string(),
         message: one.message.map(Ordinal::get),
@@ -143,9 +146,11 @@ pub(super) fn write_attached(attached: &[Attached]) -> Vec<v1::Attached> {
     attached.iter().map(one).collect()
 }
 
-pub(super) fn read_attached(stored: Vec<v1::Attached>) -> Result<Vec<Attached>, DecodeError> {
+pub(super) fn read_attached(
+    stored: Vec<v1::Attached>,
+) -> Result<Vec<AttachmentRecord>, DecodeError> {
     all(stored, |one| {
-        Ok(Attached {
+        Ok(AttachmentRecord {
             kind: read_kind(one.kind())?,
             name: one.name.into(),
             message: one.message.map(Ordinal::new),
@@ -171,7 +176,7 @@ fn boxed(stored: Vec<String>) -> Vec<Box<str>> {
     stored.into_iter().map(String::into_boxed_str).collect()
 }
 
-fn write_removal(removal: &Removal) -> v1::WorkingStateRemoval {
+fn write_removal(removal: &WorkingStateRemoval) -> v1::WorkingStateRemoval {
     v1::WorkingStateRemoval {
         files: texts(&removal.files),
         instruction_files: texts(&removal.instruction_files),
@@ -188,8 +193,8 @@ fn write_removal(removal: &Removal) -> v1::WorkingStateRemoval {
     }
 }
 
-fn read_removal(stored: v1::WorkingStateRemoval) -> Removal {
-    Removal {
+fn read_removal(stored: v1::WorkingStateRemoval) -> WorkingStateRemoval {
+    WorkingStateRemoval {
         files: boxed(stored.files),
         instruction_files: boxed(stored.instruction_files),
         plan: stored.plan,

@@ -6,8 +6,8 @@ use tokio_postgres::types::ToSql;
 
 use super::names;
 use super::pool::Pool;
-use super::read::{self, Stands};
-use super::retry::{Budget, Tried, retry};
+use super::read::{self, RowState};
+use super::retry::{Attempt, RetryBudget, retry};
 use super::{error, intents};
 use crate::{Batch, DueChange, Position, StoreError};
 
@@ -22,7 +22,7 @@ pub(super) fn random() -> Result<u64, StoreError> {
 /// does not stand where it is expected to any more, and the frame that stands there has this append's token.
 pub(super) async fn append(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     key: &SessionKey,
     batch: &Batch,
 ) -> Result<Position, StoreError> {
@@ -78,9 +78,9 @@ pub(super) async fn append(
             parameters.push(&files);
         }
         if client.execute(statement, &parameters).await? == 1 {
-            return Ok(Appended::Now);
+            return Ok(AppendAttempt::Now);
         }
-        if tried == Tried::Before {
+        if tried == Attempt::Before {
             let last = error::number(stands.revision.get())?;
             let ours = client
                 .query_opt(
@@ -89,17 +89,19 @@ pub(super) async fn append(
                 )
                 .await?;
             if ours.is_some() {
-                return Ok(Appended::Now);
+                return Ok(AppendAttempt::Now);
             }
         }
-        Ok(Appended::Not(read::stands(&client, pool, &stored).await?))
+        Ok(AppendAttempt::Not(
+            read::position(&client, pool, &stored).await?,
+        ))
     })?;
     let refused = match found {
-        Appended::Now => return Ok(stands),
-        Appended::Not(Some(found)) if found.is_deleted && creates => {
+        AppendAttempt::Now => return Ok(stands),
+        AppendAttempt::Not(Some(found)) if found.is_deleted && creates => {
             StoreError::Deleting(key.clone())
         }
-        Appended::Not(found) => StoreError::Conflict {
+        AppendAttempt::Not(found) => StoreError::Conflict {
             current: found
                 .filter(|found| !found.is_deleted)
                 .map_or(Revision::ZERO, |found| found.position.revision),
@@ -109,15 +111,15 @@ pub(super) async fn append(
         matches!(refused, StoreError::Conflict { current } if current == batch.expected.revision);
     if is_where_expected && !batch.settles.is_empty() {
         let lost = intents::lost(pool, budget, (key, &batch.settles)).await?;
-        return Err(lost.map_or(refused, StoreError::IntentLost));
+        return Err(lost.map_or(refused, StoreError::IntentRevoked));
     }
     Err(refused)
 }
 
 /// The outcome of an append: made, or not made and what the row holds instead.
-enum Appended {
+enum AppendAttempt {
     Now,
-    Not(Option<Stands>),
+    Not(Option<RowState>),
 }
 
 /// Whether a change says anything, and when it is due then.
@@ -132,7 +134,7 @@ pub(super) fn due(change: DueChange) -> (bool, Option<i64>) {
 /// See [`crate::SessionLog::put_snapshot`]. Twice is once.
 pub(super) async fn put_snapshot(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     (key, at): (&SessionKey, Position),
     bytes: &Bytes,
 ) -> Result<(), StoreError> {
@@ -151,13 +153,15 @@ pub(super) async fn put_snapshot(
             )
             .await?;
         if put == 1 {
-            return Ok(Appended::Now);
+            return Ok(AppendAttempt::Now);
         }
-        Ok(Appended::Not(read::stands(&client, pool, &stored).await?))
+        Ok(AppendAttempt::Not(
+            read::position(&client, pool, &stored).await?,
+        ))
     })?;
     match found {
-        Appended::Now => Ok(()),
-        Appended::Not(Some(found))
+        AppendAttempt::Now => Ok(()),
+        AppendAttempt::Not(Some(found))
             if !found.is_deleted && found.position.incarnation == at.incarnation =>
         {
             let head = found.position.revision;
@@ -170,6 +174,6 @@ pub(super) async fn put_snapshot(
             // A later one is there, or it is of what the store has lost.
             Ok(())
         }
-        Appended::Not(_) => Err(StoreError::NotFound(key.clone())),
+        AppendAttempt::Not(_) => Err(StoreError::NotFound(key.clone())),
     }
 }

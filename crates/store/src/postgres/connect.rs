@@ -14,9 +14,9 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::Trouble;
+use super::error::PgError;
 use super::options::PostgresOptions;
-use super::tls::Tls;
+use super::tls::PgTls;
 use crate::StoreError;
 
 /// A connection whose other end gives no sign for so long, not even that it has got what was sent, is gone: less than a
@@ -43,7 +43,7 @@ impl Secret for String {
 }
 
 /// The other half of a connection, which its owner has to drive.
-pub(super) type Connection =
+pub(super) type PgConnection =
     tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// Makes connections.
@@ -52,7 +52,7 @@ pub(super) struct Connector {
     /// The host that was right the last time.
     last: AtomicUsize,
     password: Option<Arc<dyn Secret>>,
-    tls: Tls,
+    tls: PgTls,
     limit: Duration,
 }
 
@@ -71,12 +71,12 @@ impl Connector {
             hosts: hosts(&config(options)?),
             last: AtomicUsize::default(),
             password: options.password.clone(),
-            tls: Tls::new(options.ca_file.clone(), options.client_cert.clone())?,
+            tls: PgTls::new(options.ca_file.clone(), options.client_cert.clone())?,
             limit: options.connect,
         })
     }
 
-    pub(super) async fn connect(&self) -> Result<(tokio_postgres::Client, Connection), Trouble> {
+    pub(super) async fn connect(&self) -> Result<(tokio_postgres::Client, PgConnection), PgError> {
         let password = match &self.password {
             Some(password) => Some(password.read().await.map_err(|error| {
                 StoreError::Setup(format!("the database's password cannot be read: {error}"))
@@ -91,7 +91,7 @@ impl Connector {
             if let Some(password) = &password {
                 config.password(password);
             }
-            let asking = Asking {
+            let asking = HostAttempt {
                 connector: self,
                 number,
             };
@@ -102,8 +102,8 @@ impl Connector {
                     self.last.store(number, Ordering::Relaxed);
                     return Ok(connected);
                 }
-                Ok(Err(error)) => Trouble::from(error),
-                Err(_) => Trouble::Lost("it takes connections and does not answer".into()),
+                Ok(Err(error)) => PgError::from(error),
+                Err(_) => PgError::Lost("it takes connections and does not answer".into()),
             };
             // What one has against us says more than that another is not there.
             if !trouble.passes() || met.is_none() {
@@ -116,12 +116,12 @@ impl Connector {
 
 /// A host that is asked. Where nothing comes of it, also because whoever asked gives up while it is silent, the next
 /// who asks begins with the next one.
-struct Asking<'a> {
+struct HostAttempt<'a> {
     connector: &'a Connector,
     number: usize,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for HostAttempt<'_> {
     fn drop(&mut self) {
         let next = (self.number + 1) % self.connector.hosts.len();
         let last = &self.connector.last;

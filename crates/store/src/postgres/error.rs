@@ -8,7 +8,7 @@ use crate::StoreError;
 
 /// Why a statement did not do what it should.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum PgError {
     /// The connection broke, or leads to a machine that takes no writes any more, or nothing comes back over it.
     /// Whether the statement happened is not known; it may be sent again, over another connection.
     Lost(String),
@@ -22,7 +22,7 @@ pub(super) enum Trouble {
     Final(StoreError),
 }
 
-impl Trouble {
+impl PgError {
     /// Nothing came back.
     pub(super) fn silence() -> Self {
         Self::Lost("it does not answer".into())
@@ -34,33 +34,33 @@ impl Trouble {
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for PgError {
     fn from(error: StoreError) -> Self {
         Self::Final(error)
     }
 }
 
-impl From<Trouble> for StoreError {
-    fn from(trouble: Trouble) -> Self {
+impl From<PgError> for StoreError {
+    fn from(trouble: PgError) -> Self {
         match trouble {
-            Trouble::Lost(told) | Trouble::Busy(told) | Trouble::Denied(told) => {
-                Self::Unreachable(told)
+            PgError::Lost(reason) | PgError::Busy(reason) | PgError::Denied(reason) => {
+                Self::Unreachable(reason)
             }
-            Trouble::Full(most) => Self::Unreachable(format!("all {most} connections are in use")),
-            Trouble::Final(error) => error,
+            PgError::Full(most) => Self::Unreachable(format!("all {most} connections are in use")),
+            PgError::Final(error) => error,
         }
     }
 }
 
-impl From<tokio_postgres::Error> for Trouble {
+impl From<tokio_postgres::Error> for PgError {
     fn from(error: tokio_postgres::Error) -> Self {
-        let told = told(&error);
+        let reason = error_chain(&error);
         let Some(code) = error.code() else {
             // Not the database's own answer: the connection broke, or what came over it was cut short.
             return if error.is_closed() || is_io(&error) {
-                Self::Lost(told)
+                Self::Lost(reason)
             } else {
-                Self::Final(StoreError::Unreachable(told))
+                Self::Final(StoreError::Unreachable(reason))
             };
         };
         match *code {
@@ -71,7 +71,7 @@ impl From<tokio_postgres::Error> for Trouble {
             | SqlState::INVALID_CATALOG_NAME
             | SqlState::INVALID_SCHEMA_NAME
             | SqlState::UNDEFINED_TABLE
-            | SqlState::UNDEFINED_COLUMN => Self::Denied(told),
+            | SqlState::UNDEFINED_COLUMN => Self::Denied(reason),
             // The machine takes no writes any more: another one is the primary.
             SqlState::READ_ONLY_SQL_TRANSACTION
             // Somebody ended the connection, as for a restart.
@@ -80,12 +80,12 @@ impl From<tokio_postgres::Error> for Trouble {
             | SqlState::CANNOT_CONNECT_NOW
             // A statement was prepared for tables as they were before, or on another connection.
             | SqlState::FEATURE_NOT_SUPPORTED
-            | SqlState::INVALID_SQL_STATEMENT_NAME => Self::Lost(told),
+            | SqlState::INVALID_SQL_STATEMENT_NAME => Self::Lost(reason),
             // Connections.
-            _ if code.code().starts_with("08") => Self::Lost(told),
+            _ if code.code().starts_with("08") => Self::Lost(reason),
             // Conflicts of transactions, too little of something, an object in use, somebody intervened.
-            _ if ["40", "53", "55", "57"].contains(&&code.code()[..2]) => Self::Busy(told),
-            _ => Self::Final(StoreError::Read(told)),
+            _ if ["40", "53", "55", "57"].contains(&&code.code()[..2]) => Self::Busy(reason),
+            _ => Self::Final(StoreError::Read(reason)),
         }
     }
 }
@@ -103,11 +103,11 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
 
 /// An error with what is behind it. The database's own words name tables and columns, and quote no row of ours
 /// except its key, which is in the detail, and that is left out.
-pub(super) fn told(error: &tokio_postgres::Error) -> String {
+pub(super) fn error_chain(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
         return format!("{} ({})", db.message(), db.code().code());
     }
-    crate::told(error)
+    crate::error_chain(error)
 }
 
 /// A number as the database keeps it.

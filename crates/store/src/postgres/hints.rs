@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
-use super::error::Trouble;
+use super::error::PgError;
 use super::names;
 use super::pool::Pool;
 
@@ -46,11 +46,11 @@ impl Hints {
     pub(super) fn start(pool: Arc<Pool>, own: u64) -> Self {
         let (changed, waiting) = mpsc::channel(WAITING);
         let (heard, _) = broadcast::channel(BEHIND);
-        let told = heard.clone();
+        let heard_by_task = heard.clone();
         let task = tokio::spawn(async move {
             let mut waiting = waiting;
             loop {
-                match exchange(&pool, own, &mut waiting, &told).await {
+                match exchange(&pool, own, &mut waiting, &heard_by_task).await {
                     Ok(()) => return,
                     Err(error) => tracing::debug!(?error, "hints are not exchanged"),
                 }
@@ -99,7 +99,7 @@ async fn exchange(
     own: u64,
     waiting: &mut mpsc::Receiver<SessionKey>,
     heard: &broadcast::Sender<SessionKey>,
-) -> Result<(), Trouble> {
+) -> Result<(), PgError> {
     let (client, mut connection) = pool.connect().await?;
     let channel = channel(pool.schema());
     let own = format!("{own:016x}");
@@ -118,7 +118,7 @@ async fn exchange(
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
-                None => return Err(Trouble::Lost("the connection was closed".into())),
+                None => return Err(PgError::Lost("the connection was closed".into())),
             }
         }
     };
@@ -149,7 +149,7 @@ async fn exchange(
     }
 }
 
-async fn tell(client: &tokio_postgres::Client, channel: &str, text: &str) -> Result<(), Trouble> {
+async fn tell(client: &tokio_postgres::Client, channel: &str, text: &str) -> Result<(), PgError> {
     let text = text.replace('\'', "''");
     // For this one transaction: behind a pooler the connection may be somebody else's afterwards, whose commits have
     // to be durable.
@@ -161,9 +161,9 @@ async fn tell(client: &tokio_postgres::Client, channel: &str, text: &str) -> Res
 
 async fn answers(
     asked: impl Future<Output = Result<(), tokio_postgres::Error>>,
-) -> Result<(), Trouble> {
+) -> Result<(), PgError> {
     match timeout(ANSWER, asked).await {
         Ok(answered) => Ok(answered?),
-        Err(_) => Err(Trouble::silence()),
+        Err(_) => Err(PgError::silence()),
     }
 }

@@ -4,12 +4,12 @@ use palimpsest_core::ids::{SessionKey, Timestamp};
 
 use super::pool::Pool;
 use super::read::{get, limited};
-use super::retry::{Budget, retry};
+use super::retry::{RetryBudget, retry};
 use super::{error, names};
 use crate::{FileIntent, StoreError, StoreId};
 
 /// The store's identity, which was made with the tables.
-pub(super) async fn store_id(pool: &Pool, budget: Budget) -> Result<StoreId, StoreError> {
+pub(super) async fn store_id(pool: &Pool, budget: RetryBudget) -> Result<StoreId, StoreError> {
     let row = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().store_id;
@@ -30,7 +30,7 @@ pub(super) async fn store_id(pool: &Pool, budget: Budget) -> Result<StoreId, Sto
 /// See [`crate::SessionLog::intend`].
 pub(super) async fn intend(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     (key, files): (&SessionKey, &[Box<str>]),
     at: Timestamp,
 ) -> Result<(), StoreError> {
@@ -54,7 +54,9 @@ pub(super) async fn intend(
             .await
     })?;
     match lost {
-        Some(row) => Err(StoreError::IntentLost(get::<String>(&row, "file")?.into())),
+        Some(row) => Err(StoreError::IntentRevoked(
+            get::<String>(&row, "file")?.into(),
+        )),
         None => Ok(()),
     }
 }
@@ -62,7 +64,7 @@ pub(super) async fn intend(
 /// The first of some files that has no intent which an append could settle.
 pub(super) async fn lost(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     (key, files): (&SessionKey, &[Box<str>]),
 ) -> Result<Option<Box<str>>, StoreError> {
     let stored = names::key(key);
@@ -83,7 +85,7 @@ pub(super) async fn lost(
 /// See [`crate::SessionLog::intents`].
 pub(super) async fn intents(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     after: Option<(&SessionKey, &str)>,
     limit: usize,
 ) -> Result<Vec<FileIntent>, StoreError> {
@@ -108,7 +110,7 @@ pub(super) async fn intents(
 /// See [`crate::SessionLog::doom_intent`].
 pub(super) async fn doom(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     (key, file): (&SessionKey, &str),
     before: Timestamp,
 ) -> Result<bool, StoreError> {
@@ -124,7 +126,7 @@ pub(super) async fn doom(
 /// See [`crate::SessionLog::end_intent`].
 pub(super) async fn end(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     (key, file): (&SessionKey, &str),
 ) -> Result<(), StoreError> {
     let stored = names::key(key);

@@ -34,16 +34,16 @@ use tokio::sync::broadcast;
 
 use self::hints::Hints;
 use self::pool::Pool;
-use self::retry::Budget;
-use self::usage::Counted;
-use crate::record::{check_batch, check_files, check_lease, check_snapshot};
+use self::retry::RetryBudget;
+use self::usage::UsageCache;
+use crate::head_record::{check_batch, check_files, check_lease, check_snapshot};
 use crate::{
-    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, Lease, Listing, Position, SessionLog,
-    Snapshot, StoreError, StoreId, Tombstone, Usage,
+    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, Lease, Position, RowPage,
+    SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
 };
 
 pub use self::connect::{Secret, is_address};
-pub use self::options::{Connections, PostgresOptions};
+pub use self::options::{PoolStatus, PostgresOptions};
 pub use self::schema::{SchemaState, apply, print, state};
 pub use self::statements::append_statement;
 
@@ -53,7 +53,7 @@ pub struct PostgresLog {
     pool: Arc<Pool>,
     name: String,
     retry: Duration,
-    counted: Counted,
+    counted: UsageCache,
     hints: Option<Hints>,
     is_closed: AtomicBool,
     id: StoreId,
@@ -63,8 +63,8 @@ impl PostgresLog {
     /// Connects, and sees to it that the tables are there and of a version that this release knows.
     pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
         let pool = Arc::new(Pool::new(options)?);
-        schema::ready(&pool, Budget::new(options.retry), options.auto_migrate).await?;
-        let id = intents::store_id(&pool, Budget::new(options.retry)).await?;
+        schema::ready(&pool, RetryBudget::new(options.retry), options.auto_migrate).await?;
+        let id = intents::store_id(&pool, RetryBudget::new(options.retry)).await?;
         Ok(Self {
             id,
             hints: if options.notify {
@@ -75,13 +75,13 @@ impl PostgresLog {
             pool,
             name: options.name.clone(),
             retry: options.retry,
-            counted: Counted::new(options.usage_age, options.usage_patience),
+            counted: UsageCache::new(options.usage_age, options.usage_patience),
             is_closed: AtomicBool::new(false),
         })
     }
 
     /// What the pool of connections does now, for metrics.
-    pub fn connections(&self) -> Connections {
+    pub fn connections(&self) -> PoolStatus {
         self.pool.connections()
     }
 
@@ -93,11 +93,11 @@ impl PostgresLog {
     }
 
     /// The pool, for one call, and how long it may go on trying.
-    fn call(&self) -> Result<(&Pool, Budget), StoreError> {
+    fn call(&self) -> Result<(&Pool, RetryBudget), StoreError> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
         }
-        Ok((&self.pool, Budget::new(self.retry)))
+        Ok((&self.pool, RetryBudget::new(self.retry)))
     }
 }
 
@@ -108,7 +108,7 @@ impl SessionLog for PostgresLog {
         Ok(self.id)
     }
 
-    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+    async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
         let (pool, budget) = self.call()?;
         read::head(pool, budget, key).await
     }
@@ -170,7 +170,7 @@ impl SessionLog for PostgresLog {
         &self,
         key: &SessionKey,
         incarnation: u64,
-    ) -> Result<Option<Snapshot>, StoreError> {
+    ) -> Result<Option<StoredSnapshot>, StoreError> {
         let (pool, budget) = self.call()?;
         read::snapshot(pool, budget, key, incarnation).await
     }
@@ -191,7 +191,7 @@ impl SessionLog for PostgresLog {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Listing, StoreError> {
+    ) -> Result<RowPage, StoreError> {
         let (pool, budget) = self.call()?;
         read::rows(pool, budget, project, after, limit).await
     }
@@ -244,17 +244,17 @@ impl SessionLog for PostgresLog {
         removal::forget(pool, budget, (key, incarnation), owner).await
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError> {
         let (pool, budget) = self.call()?;
-        queue::due(pool, budget, Asks::ALL, now, limit).await
+        queue::due(pool, budget, DueQuery::ALL, now, limit).await
     }
 
     async fn due_for(
         &self,
-        worker: Asks<'_>,
+        worker: DueQuery<'_>,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
+    ) -> Result<Vec<DueSession>, StoreError> {
         let (pool, budget) = self.call()?;
         queue::due_for(pool, budget, worker, now, limit).await
     }
@@ -284,7 +284,7 @@ impl SessionLog for PostgresLog {
         self.hints.as_ref().map(Hints::heard)
     }
 
-    async fn claim_duty(
+    async fn claim_leader_task(
         &self,
         duty: &'static str,
         lease: Lease,
@@ -295,7 +295,7 @@ impl SessionLog for PostgresLog {
         queue::claim_duty(pool, budget, duty, &lease, now).await
     }
 
-    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
         self.call()?;
         self.counted.usage(&self.pool, project).await
     }

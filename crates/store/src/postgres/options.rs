@@ -77,7 +77,7 @@ impl fmt::Debug for PostgresOptions {
 
 /// What a pool of connections does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Connections {
+pub struct PoolStatus {
     /// Connections that are open.
     pub open: usize,
     /// Those of them that nobody uses now.

@@ -15,10 +15,10 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, SimpleQueryMessage, Statement};
 
-use super::connect::{Connection, Connector};
+use super::connect::{Connector, PgConnection};
 use super::durability::Durability;
-use super::error::{Trouble, told};
-use super::options::{Connections, PostgresOptions};
+use super::error::{PgError, error_chain};
+use super::options::{PoolStatus, PostgresOptions};
 use super::statements::Statements;
 use crate::StoreError;
 
@@ -56,14 +56,14 @@ struct Manager {
 
 impl managed::Manager for Manager {
     type Type = ClientWrapper;
-    type Error = Trouble;
+    type Error = PgError;
 
-    async fn create(&self) -> Result<ClientWrapper, Trouble> {
+    async fn create(&self) -> Result<ClientWrapper, PgError> {
         // On the heap: most calls find a connection and should not carry this.
         Box::pin(self.make()).await
     }
 
-    async fn recycle(&self, client: &mut ClientWrapper, _: &Metrics) -> RecycleResult<Trouble> {
+    async fn recycle(&self, client: &mut ClientWrapper, _: &Metrics) -> RecycleResult<PgError> {
         if client.is_closed() {
             return Err(RecycleError::message("it was closed"));
         }
@@ -72,17 +72,20 @@ impl managed::Manager for Manager {
 }
 
 impl Manager {
-    async fn make(&self) -> Result<ClientWrapper, Trouble> {
+    async fn make(&self) -> Result<ClientWrapper, PgError> {
         let (client, connection) = self.connector.connect().await?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(error = told(&error), "a connection to the database ended");
+                tracing::debug!(
+                    error = error_chain(&error),
+                    "a connection to the database ended"
+                );
             }
         });
         let client = ClientWrapper::new(client, task);
         let answers = match timeout(self.limit, client.simple_query(&self.settings)).await {
             Ok(answers) => answers?,
-            Err(_) => return Err(Trouble::silence()),
+            Err(_) => return Err(PgError::silence()),
         };
         // It may lead to another machine than the last one, as after a failover.
         for answer in answers {
@@ -144,12 +147,12 @@ impl Pool {
     }
 
     /// A connection that nobody else uses.
-    pub(super) async fn client(&self) -> Result<Client, Trouble> {
+    pub(super) async fn client(&self) -> Result<Client, PgError> {
         self.client_within(self.wait).await
     }
 
     /// A connection for a change that will be acknowledged. Fails while a crash could lose such a change.
-    pub(super) async fn writer(&self) -> Result<Client, Trouble> {
+    pub(super) async fn writer(&self) -> Result<Client, PgError> {
         let client = self.client().await?;
         self.durability.check()?;
         Ok(client)
@@ -161,7 +164,7 @@ impl Pool {
     }
 
     /// A connection, for somebody who waits only so long until one is free.
-    pub(super) async fn client_within(&self, wait: Duration) -> Result<Client, Trouble> {
+    pub(super) async fn client_within(&self, wait: Duration) -> Result<Client, PgError> {
         let timeouts = Timeouts {
             wait: Some(wait),
             create: None,
@@ -169,11 +172,11 @@ impl Pool {
         };
         let object = self.connections.timeout_get(&timeouts).await;
         let object = object.map_err(|error| match error {
-            PoolError::Timeout(TimeoutType::Wait) => Trouble::Full(self.most),
+            PoolError::Timeout(TimeoutType::Wait) => PgError::Full(self.most),
             PoolError::Backend(trouble) => trouble,
-            PoolError::Closed => Trouble::Final(StoreError::Closed),
+            PoolError::Closed => PgError::Final(StoreError::Closed),
             // Nothing else is waited for or asked of a connection before it is given away.
-            error => Trouble::Final(StoreError::Unreachable(format!("{error:?}"))),
+            error => PgError::Final(StoreError::Unreachable(format!("{error:?}"))),
         })?;
         Ok(Client {
             object: Some(object),
@@ -185,13 +188,13 @@ impl Pool {
     }
 
     /// A connection beside those of the pool.
-    pub(super) async fn connect(&self) -> Result<(tokio_postgres::Client, Connection), Trouble> {
+    pub(super) async fn connect(&self) -> Result<(tokio_postgres::Client, PgConnection), PgError> {
         Box::pin(self.connector.connect()).await
     }
 
-    pub(super) fn connections(&self) -> Connections {
+    pub(super) fn connections(&self) -> PoolStatus {
         let status = self.connections.status();
-        Connections {
+        PoolStatus {
             open: status.size,
             idle: status.available,
             waiting: status.waiting,
@@ -234,7 +237,7 @@ impl Client {
         &self,
         statement: &str,
         parameters: Parameters<'_>,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, PgError> {
         let statement = self.prepared(statement).await?;
         self.within(self.object()?.execute(&statement, parameters))
             .await
@@ -244,7 +247,7 @@ impl Client {
         &self,
         statement: &str,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, Trouble> {
+    ) -> Result<Vec<Row>, PgError> {
         let statement = self.prepared(statement).await?;
         self.within(self.object()?.query(&statement, parameters))
             .await
@@ -254,42 +257,42 @@ impl Client {
         &self,
         statement: &str,
         parameters: Parameters<'_>,
-    ) -> Result<Option<Row>, Trouble> {
+    ) -> Result<Option<Row>, PgError> {
         let statement = self.prepared(statement).await?;
         self.within(self.object()?.query_opt(&statement, parameters))
             .await
     }
 
     /// Statements without parameters, one after another.
-    pub(super) async fn batch(&self, statements: &str) -> Result<(), Trouble> {
+    pub(super) async fn batch(&self, statements: &str) -> Result<(), PgError> {
         self.within(self.object()?.batch_execute(statements)).await
     }
 
-    async fn prepared(&self, statement: &str) -> Result<Statement, Trouble> {
+    async fn prepared(&self, statement: &str) -> Result<Statement, PgError> {
         self.within(self.object()?.prepare_cached(statement)).await
     }
 
-    fn object(&self) -> Result<&Object<Manager>, Trouble> {
+    fn object(&self) -> Result<&Object<Manager>, PgError> {
         let object = self.object.as_ref();
-        object.ok_or(Trouble::Final(StoreError::Closed))
+        object.ok_or(PgError::Final(StoreError::Closed))
     }
 
     async fn within<T>(
         &self,
         work: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, PgError> {
         self.is_waiting.store(true, Ordering::Relaxed);
         let done = timeout(self.limit, work).await;
         self.is_waiting.store(false, Ordering::Relaxed);
         let trouble = match done {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => {
-                tracing::debug!(error = told(&error), "a statement failed");
-                Trouble::from(error)
+                tracing::debug!(error = error_chain(&error), "a statement failed");
+                PgError::from(error)
             }
-            Err(_) => Trouble::silence(),
+            Err(_) => PgError::silence(),
         };
-        if matches!(trouble, Trouble::Lost(_)) {
+        if matches!(trouble, PgError::Lost(_)) {
             self.is_broken.store(true, Ordering::Relaxed);
         }
         Err(trouble)

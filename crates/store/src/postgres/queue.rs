@@ -9,16 +9,16 @@ use super::append;
 use super::names;
 use super::pool::Pool;
 use super::read::{get, limited, unsigned};
-use super::retry::{Budget, retry};
-use crate::{Asks, Due, DueChange, LONGEST_WAIT_MS, Lease, MAX_LIST, StoreError};
+use super::retry::{RetryBudget, retry};
+use crate::{DueChange, DueQuery, DueSession, LONGEST_WAIT_MS, Lease, MAX_LIST, StoreError};
 
 /// Later than which only a wrong clock can have put a session.
 fn latest(now: i64) -> i64 {
     now.saturating_add(LONGEST_WAIT_MS)
 }
 
-fn due_of(row: &Row) -> Result<Due, StoreError> {
-    Ok(Due {
+fn due_of(row: &Row) -> Result<DueSession, StoreError> {
+    Ok(DueSession {
         key: names::parse(get(row, "key")?)?,
         at: Timestamp::from_millis(get(row, "due")?),
         revision: Revision::new(unsigned(row, "revision")?),
@@ -28,11 +28,11 @@ fn due_of(row: &Row) -> Result<Due, StoreError> {
 /// See [`crate::SessionLog::due`].
 pub(super) async fn due(
     pool: &Pool,
-    budget: Budget,
-    worker: Asks<'_>,
+    budget: RetryBudget,
+    worker: DueQuery<'_>,
     now: Timestamp,
     limit: usize,
-) -> Result<Vec<Due>, StoreError> {
+) -> Result<Vec<DueSession>, StoreError> {
     let (now, limit) = (now.as_millis(), limited(limit));
     let (others_before, latest) = (worker.others_before.as_millis(), latest(now));
     let rows = retry!(budget, _, {
@@ -53,11 +53,11 @@ pub(super) async fn due(
 /// which an index has; only where they do not fit in a list is each project's order looked for.
 pub(super) async fn due_for(
     pool: &Pool,
-    budget: Budget,
-    worker: Asks<'_>,
+    budget: RetryBudget,
+    worker: DueQuery<'_>,
     now: Timestamp,
     limit: usize,
-) -> Result<Vec<Due>, StoreError> {
+) -> Result<Vec<DueSession>, StoreError> {
     let mut first = due(pool, budget, worker, now, MAX_LIST).await?;
     if first.len() < MAX_LIST || worker.each >= MAX_LIST {
         let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
@@ -89,7 +89,7 @@ pub(super) async fn due_for(
 /// See [`crate::SessionLog::claim`]. Twice renews the lease.
 pub(super) async fn claim(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     key: &SessionKey,
     lease: &Lease,
     now: Timestamp,
@@ -107,10 +107,10 @@ pub(super) async fn claim(
     Ok(claimed == 1)
 }
 
-/// See [`crate::SessionLog::claim_duty`]. Twice renews the lease.
+/// See [`crate::SessionLog::claim_leader_task`]. Twice renews the lease.
 pub(super) async fn claim_duty(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     duty: &str,
     lease: &Lease,
     now: Timestamp,
@@ -130,7 +130,7 @@ pub(super) async fn claim_duty(
 /// nothing else about that.
 pub(super) async fn release(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     key: &SessionKey,
     owner: &str,
     next: DueChange,

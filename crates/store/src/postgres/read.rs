@@ -4,11 +4,14 @@ use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use tokio_postgres::Row;
 
-use super::error::Trouble;
+use super::error::PgError;
 use super::pool::{Client, Pool};
-use super::retry::{Budget, retry};
+use super::retry::{RetryBudget, retry};
 use super::{error, names};
-use crate::{Frame, Head, Lease, Listing, MAX_LIST, Position, Snapshot, SnapshotMark, StoreError};
+use crate::{
+    Frame, Lease, MAX_LIST, Position, RowPage, SessionHead, SnapshotMark, StoreError,
+    StoredSnapshot,
+};
 
 /// A number that the database keeps and that is never below zero.
 pub(super) fn unsigned(row: &Row, column: &str) -> Result<u64, StoreError> {
@@ -24,7 +27,7 @@ pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
         .map_err(|error| StoreError::Read(error.to_string()))
 }
 
-fn head_of(row: &Row) -> Result<Head, StoreError> {
+fn head_of(row: &Row) -> Result<SessionHead, StoreError> {
     let at: Option<i64> = get(row, "snapshot_at")?;
     let snapshot = match at {
         Some(_) => Some(SnapshotMark {
@@ -35,7 +38,7 @@ fn head_of(row: &Row) -> Result<Head, StoreError> {
     };
     let log_bytes = unsigned(row, "log_bytes")?;
     let due: Option<i64> = get(row, "due")?;
-    Ok(Head {
+    Ok(SessionHead {
         revision: Revision::new(unsigned(row, "revision")?),
         incarnation: unsigned(row, "incarnation")?,
         token: unsigned(row, "token")?,
@@ -61,9 +64,9 @@ pub(super) fn lease_of(row: &Row) -> Result<Option<Lease>, StoreError> {
 /// See [`crate::SessionLog::head`].
 pub(super) async fn head(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     key: &SessionKey,
-) -> Result<Option<Head>, StoreError> {
+) -> Result<Option<SessionHead>, StoreError> {
     let stored = names::key(key);
     let row = retry!(budget, _, {
         let client = pool.client().await?;
@@ -74,18 +77,18 @@ pub(super) async fn head(
 
 /// What is under a name.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stands {
+pub(super) struct RowState {
     pub(super) position: Position,
     pub(super) is_deleted: bool,
 }
 
 /// Reads the row of a name, deleted or not, over the caller's connection: a refused caller learns the reason without
 /// waiting for another connection.
-pub(super) async fn stands(
+pub(super) async fn position(
     client: &Client,
     pool: &Pool,
     stored: &str,
-) -> Result<Option<Stands>, Trouble> {
+) -> Result<Option<RowState>, PgError> {
     let row = client
         .query_opt(&pool.statements().stands, &[&stored])
         .await?;
@@ -93,7 +96,7 @@ pub(super) async fn stands(
         return Ok(None);
     };
     let deleted_at: Option<i64> = get(&row, "deleted_at")?;
-    Ok(Some(Stands {
+    Ok(Some(RowState {
         position: Position {
             incarnation: unsigned(&row, "incarnation")?,
             revision: Revision::new(unsigned(&row, "revision")?),
@@ -106,7 +109,7 @@ pub(super) async fn stands(
 /// See [`crate::SessionLog::read`].
 pub(super) async fn frames(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     (key, after): (&SessionKey, Position),
     max_bytes: usize,
 ) -> Result<Vec<Frame>, StoreError> {
@@ -152,10 +155,10 @@ pub(super) async fn frames(
 /// See [`crate::SessionLog::snapshot`].
 pub(super) async fn snapshot(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     key: &SessionKey,
     incarnation: u64,
-) -> Result<Option<Snapshot>, StoreError> {
+) -> Result<Option<StoredSnapshot>, StoreError> {
     let stored = names::key(key);
     let number = error::number(incarnation)?;
     let row = retry!(budget, _, {
@@ -164,7 +167,7 @@ pub(super) async fn snapshot(
         client.query_opt(statement, &[&stored, &number]).await
     })?;
     row.map(|row| {
-        Ok(Snapshot {
+        Ok(StoredSnapshot {
             at: Revision::new(unsigned(&row, "at")?),
             bytes: Bytes::copy_from_slice(get(&row, "bytes")?),
         })
@@ -180,17 +183,17 @@ pub(super) fn limited(limit: usize) -> i64 {
 /// See [`crate::SessionLog::rows`].
 pub(super) async fn rows(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     project: Option<&ProjectId>,
     after: Option<&SessionKey>,
     limit: usize,
-) -> Result<Listing, StoreError> {
+) -> Result<RowPage, StoreError> {
     let (from, to) = names::range(project);
     let mut from = after
         .map(names::key)
         .map_or(from.clone(), |it| it.max(from));
     let limit = limit.min(MAX_LIST);
-    let mut listing = Listing::default();
+    let mut listing = RowPage::default();
     loop {
         let wanted = limit - listing.rows.len();
         let most = limited(wanted);

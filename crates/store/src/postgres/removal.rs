@@ -7,10 +7,10 @@ use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::error::Trouble;
+use super::error::PgError;
 use super::pool::Pool;
 use super::read::{get, lease_of, limited, unsigned};
-use super::retry::{Budget, Tried, retry};
+use super::retry::{Attempt, RetryBudget, retry};
 use super::{error, names, read};
 use crate::{Lease, Position, StoreError, Tombstone};
 
@@ -31,7 +31,7 @@ fn tombstone_of(row: &Row) -> Result<Tombstone, StoreError> {
 /// See [`crate::SessionLog::delete`]. Sent again it finds the tombstone that it left.
 pub(super) async fn delete(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     (key, expected): (&SessionKey, Position),
     at: Timestamp,
 ) -> Result<(), StoreError> {
@@ -50,7 +50,7 @@ pub(super) async fn delete(
             )
             .await?;
         let mut is_done = deleted == 1;
-        if !is_done && tried == Tried::Before {
+        if !is_done && tried == Attempt::Before {
             let ours = client
                 .query_opt(
                     &statements.was_deleted,
@@ -62,7 +62,7 @@ pub(super) async fn delete(
         if is_done {
             return Ok(Ok(()));
         }
-        Ok(Err(read::stands(&client, pool, &stored).await?))
+        Ok(Err(read::position(&client, pool, &stored).await?))
     })?;
     found.map_err(|found| StoreError::Conflict {
         current: found
@@ -74,7 +74,7 @@ pub(super) async fn delete(
 /// See [`crate::SessionLog::tombstone`].
 pub(super) async fn tombstone(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     key: &SessionKey,
 ) -> Result<Option<Tombstone>, StoreError> {
     let stored = names::key(key);
@@ -89,7 +89,7 @@ pub(super) async fn tombstone(
 /// See [`crate::SessionLog::tombstones`].
 pub(super) async fn tombstones(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     after: Option<&SessionKey>,
     limit: usize,
 ) -> Result<Vec<Tombstone>, StoreError> {
@@ -105,7 +105,7 @@ pub(super) async fn tombstones(
 /// See [`crate::SessionLog::claim_removal`]. Twice is once.
 pub(super) async fn claim(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     (key, incarnation): (&SessionKey, u64),
     lease: &Lease,
     now: Timestamp,
@@ -127,14 +127,14 @@ pub(super) async fn claim(
 /// it may be repeated.
 pub(super) async fn forget(
     pool: &Pool,
-    budget: Budget,
+    budget: RetryBudget,
     (key, incarnation): (&SessionKey, u64),
     owner: &str,
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
     let found = retry!(budget, _, {
         let client = pool.client().await?;
-        read::stands(&client, pool, &stored).await
+        read::position(&client, pool, &stored).await
     })?;
     let found = found.filter(|it| it.is_deleted && it.position.incarnation == incarnation);
     if found.is_none() {
@@ -161,7 +161,7 @@ pub(super) async fn forget(
             .execute(&statements.forget, &[&stored, &number, &owner])
             .await?;
         // It may have been done the time before.
-        Ok(forgotten == 1 || tried == Tried::Before)
+        Ok(forgotten == 1 || tried == Attempt::Before)
     })?;
     Ok(forgotten)
 }
@@ -175,14 +175,14 @@ pub(super) async fn canary(pool: &Pool, name: &str) -> Result<(), StoreError> {
     let statement = &pool.statements().canary;
     let client = match pool.client_within(FREE_SOON).await {
         Ok(client) => client,
-        Err(Trouble::Full(_)) => {
+        Err(PgError::Full(_)) => {
             let (client, connection) = pool.connect().await?;
             let parameters: [&(dyn ToSql + Sync); 1] = [&name];
             let row = tokio::select! {
-                asked = client.query_opt(statement, &parameters) => asked.map_err(Trouble::from)?,
+                asked = client.query_opt(statement, &parameters) => asked.map_err(PgError::from)?,
                 ended = connection => {
-                    ended.map_err(Trouble::from)?;
-                    return Err(Trouble::Lost("the connection was closed".into()).into());
+                    ended.map_err(PgError::from)?;
+                    return Err(PgError::Lost("the connection was closed".into()).into());
                 }
             };
             return durable(pool, row.as_ref());

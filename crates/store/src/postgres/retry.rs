@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::error::Trouble;
+use super::error::PgError;
 use crate::StoreError;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Whether this is the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tried {
+pub(super) enum Attempt {
     Never,
     /// It was sent, and it is not known what came of it.
     Before,
@@ -24,11 +24,11 @@ pub(super) enum Tried {
 
 /// How long a call may go on trying.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Budget {
+pub(super) struct RetryBudget {
     until: Instant,
 }
 
-impl Budget {
+impl RetryBudget {
     pub(super) fn new(time: Duration) -> Self {
         Self {
             until: Instant::now() + time,
@@ -38,7 +38,7 @@ impl Budget {
     pub(super) fn tries(self) -> Tries {
         Tries {
             until: self.until,
-            tried: Tried::Never,
+            tried: Attempt::Never,
             pause: FIRST_PAUSE,
         }
     }
@@ -48,22 +48,22 @@ impl Budget {
 #[derive(Debug)]
 pub(super) struct Tries {
     until: Instant,
-    tried: Tried,
+    tried: Attempt,
     pause: Duration,
 }
 
 impl Tries {
-    pub(super) fn tried(&self) -> Tried {
+    pub(super) fn tried(&self) -> Attempt {
         self.tried
     }
 
     /// Waits before the next try. Fails when that would not help, or when the time is over.
-    pub(super) async fn again(&mut self, trouble: Trouble) -> Result<(), StoreError> {
+    pub(super) async fn again(&mut self, trouble: PgError) -> Result<(), StoreError> {
         let next = Instant::now() + self.pause;
         if !trouble.passes() || next >= self.until {
             return Err(trouble.into());
         }
-        self.tried = Tried::Before;
+        self.tried = Attempt::Before;
         sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(())
@@ -77,7 +77,7 @@ macro_rules! retry {
         let mut tries = $budget.tries();
         loop {
             let $tried = tries.tried();
-            let attempt: Result<_, crate::postgres::error::Trouble> = async { $attempt }.await;
+            let attempt: Result<_, crate::postgres::error::PgError> = async { $attempt }.await;
             match attempt {
                 Ok(done) => break Ok::<_, crate::StoreError>(done),
                 Err(trouble) => {
@@ -98,11 +98,11 @@ mod tests {
 
     use super::*;
 
-    async fn tries(budget: Budget, trouble: impl Fn(u32) -> Option<Trouble>) -> (u32, bool) {
+    async fn tries(budget: RetryBudget, trouble: impl Fn(u32) -> Option<PgError>) -> (u32, bool) {
         let number_of = AtomicU32::new(0);
         let done = retry!(budget, tried, {
             let number = number_of.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(tried == Tried::Before, number > 0);
+            assert_eq!(tried == Attempt::Before, number > 0);
             trouble(number).map_or(Ok(()), Err)
         });
         (number_of.load(Ordering::Relaxed), done.is_ok())
@@ -110,23 +110,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_passes_is_tried_for_as_long_as_there_is_time() {
-        let passing = || Some(Trouble::Lost("gone".into()));
-        let five = Budget::new(Duration::from_secs(5));
+        let passing = || Some(PgError::Lost("gone".into()));
+        let five = RetryBudget::new(Duration::from_secs(5));
         assert_eq!(
             tries(five, |n| passing().filter(|_| n < 3)).await,
             (4, true)
         );
-        let five = Budget::new(Duration::from_secs(5));
+        let five = RetryBudget::new(Duration::from_secs(5));
         let begun = Instant::now();
         let (tried, done) = tries(five, |_| passing()).await;
         assert!(!done && (8..20).contains(&tried), "{tried} tries");
         assert!(begun.elapsed() <= Duration::from_secs(5));
         assert_eq!(
-            tries(Budget::new(Duration::ZERO), |_| passing()).await,
+            tries(RetryBudget::new(Duration::ZERO), |_| passing()).await,
             (1, false)
         );
-        let five = Budget::new(Duration::from_secs(5));
-        let last = |_| Some(Trouble::Final(StoreError::Closed));
+        let five = RetryBudget::new(Duration::from_secs(5));
+        let last = |_| Some(PgError::Final(StoreError::Closed));
         assert_eq!(tries(five, last).await, (1, false));
     }
 }

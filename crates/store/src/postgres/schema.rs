@@ -7,26 +7,26 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::error::Trouble;
+use super::error::PgError;
 use super::options::PostgresOptions;
 use super::pool;
 use super::pool::{Client, Pool};
-use super::retry::{Budget, retry};
+use super::retry::{RetryBudget, retry};
 use crate::StoreError;
 
-struct Version {
+struct SchemaVersion {
     /// The oldest release that works on it, by the version of the tables that it brought.
     oldest: i64,
     statements: &'static str,
 }
 
 /// From the first on.
-const VERSIONS: &[Version] = &[
-    Version {
+const VERSIONS: &[SchemaVersion] = &[
+    SchemaVersion {
         oldest: 1,
         statements: include_str!("schema/0001.sql"),
     },
-    Version {
+    SchemaVersion {
         oldest: 1,
         statements: include_str!("schema/0002.sql"),
     },
@@ -92,7 +92,7 @@ pub fn print(schema: &str) -> String {
     let schema = pool::quoted(schema);
     let mut text = format!("BEGIN;\nCREATE SCHEMA IF NOT EXISTS {schema};\n{HISTORY};\n");
     for (number, version) in (1..).zip(VERSIONS) {
-        let Version { oldest, statements } = version;
+        let SchemaVersion { oldest, statements } = version;
         let _ = write!(
             text,
             "\n-- Version {number}\n{statements}\n\
@@ -106,18 +106,22 @@ pub fn print(schema: &str) -> String {
 /// What the tables are.
 pub async fn state(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
     let pool = Pool::new(options)?;
-    let budget = Budget::new(options.retry);
+    let budget = RetryBudget::new(options.retry);
     retry!(budget, _, found(&pool.client().await?, &pool).await)
 }
 
 /// Brings the tables up to this release, and says what they are then.
 pub async fn apply(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
     let pool = Pool::new(options)?;
-    bring_up(&pool, Budget::new(options.retry)).await
+    bring_up(&pool, RetryBudget::new(options.retry)).await
 }
 
 /// Sees to it that the tables are there, of a version that this release knows, and that it may use them.
-pub(super) async fn ready(pool: &Pool, budget: Budget, migrate: bool) -> Result<(), StoreError> {
+pub(super) async fn ready(
+    pool: &Pool,
+    budget: RetryBudget,
+    migrate: bool,
+) -> Result<(), StoreError> {
     let mut state = retry!(budget, _, found(&pool.client().await?, pool).await)?;
     state.newer()?;
     if state.version < SUPPORTED && migrate {
@@ -133,7 +137,7 @@ pub(super) async fn ready(pool: &Pool, budget: Budget, migrate: bool) -> Result<
     retry!(budget, _, may(&pool.client().await?, pool).await)
 }
 
-async fn found(client: &Client, pool: &Pool) -> Result<SchemaState, Trouble> {
+async fn found(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
     let mut state = SchemaState {
         version: 0,
         oldest: 0,
@@ -153,7 +157,7 @@ async fn found(client: &Client, pool: &Pool) -> Result<SchemaState, Trouble> {
     Ok(state)
 }
 
-async fn bring_up(pool: &Pool, budget: Budget) -> Result<SchemaState, StoreError> {
+async fn bring_up(pool: &Pool, budget: RetryBudget) -> Result<SchemaState, StoreError> {
     retry!(budget, _, {
         // However long it takes to change what is there, and to wait for whoever is at it.
         let client = pool.client().await?.with_limit(Duration::MAX);
@@ -162,8 +166,8 @@ async fn bring_up(pool: &Pool, budget: Budget) -> Result<SchemaState, StoreError
             client.batch("ROLLBACK").await?;
         }
         brought.map_err(|trouble| match trouble {
-            Trouble::Denied(told) => Trouble::Final(StoreError::Setup(format!(
-                "its tables cannot be made: {told}. Let the role create in the database (GRANT CREATE ON \
+            PgError::Denied(reason) => PgError::Final(StoreError::Setup(format!(
+                "its tables cannot be made: {reason}. Let the role create in the database (GRANT CREATE ON \
                  DATABASE), or let its owner run what `palimpsest schema print` prints"
             ))),
             trouble => trouble,
@@ -172,7 +176,7 @@ async fn bring_up(pool: &Pool, budget: Budget) -> Result<SchemaState, StoreError
 }
 
 /// All versions that are missing, in one transaction that nobody else does at the same time.
-async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, Trouble> {
+async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
     let begin = format!(
         "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})"
     );
@@ -214,7 +218,7 @@ async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, Trouble> {
 }
 
 /// Whether the role may use the tables, and whether what the database acknowledges is safe.
-async fn may(client: &Client, pool: &Pool) -> Result<(), Trouble> {
+async fn may(client: &Client, pool: &Pool) -> Result<(), PgError> {
     for table in TABLES {
         let table = format!("{}.{table}", pool.schema());
         let rights = if table.ends_with(".versions") {
@@ -227,7 +231,7 @@ async fn may(client: &Client, pool: &Pool) -> Result<(), Trouble> {
                 .query_opt("SELECT has_table_privilege($1, $2)", &[&table, &right])
                 .await?;
             if !may.is_some_and(|row| row.get(0)) {
-                return Err(Trouble::Final(StoreError::Setup(format!(
+                return Err(PgError::Final(StoreError::Setup(format!(
                     "the role may not {right} on {table}: GRANT {right} ON {table} to it"
                 ))));
             }

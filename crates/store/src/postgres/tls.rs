@@ -16,27 +16,27 @@ use crate::StoreError;
 
 /// The files that say it. Connections that are made after one of them has changed go by what it says then.
 #[derive(Clone)]
-struct Files {
+struct TlsFiles {
     authorities: Option<PathBuf>,
     /// The certificate that is shown, and its key.
     shown: Option<(PathBuf, PathBuf)>,
 }
 
 /// When each of the files was last written.
-type Written = Vec<Option<SystemTime>>;
+type FileTimes = Vec<Option<SystemTime>>;
 
 /// What connections are encrypted with.
-pub(super) struct Tls {
-    files: Files,
-    made: Mutex<(Written, MakeRustlsConnect)>,
+pub(super) struct PgTls {
+    files: TlsFiles,
+    made: Mutex<(FileTimes, MakeRustlsConnect)>,
 }
 
-impl Tls {
+impl PgTls {
     pub(super) fn new(
         authorities: Option<PathBuf>,
         shown: Option<(PathBuf, PathBuf)>,
     ) -> Result<Self, StoreError> {
-        let files = Files { authorities, shown };
+        let files = TlsFiles { authorities, shown };
         let made = (files.written(), files.connector()?);
         Ok(Self {
             files,
@@ -69,13 +69,13 @@ impl Tls {
         }
     }
 
-    fn made(&self) -> std::sync::MutexGuard<'_, (Written, MakeRustlsConnect)> {
+    fn made(&self) -> std::sync::MutexGuard<'_, (FileTimes, MakeRustlsConnect)> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Files {
-    fn written(&self) -> Written {
+impl TlsFiles {
+    fn written(&self) -> FileTimes {
         let shown = self.shown.iter().flat_map(|(cert, key)| [cert, key]);
         let all = self.authorities.iter().chain(shown);
         all.map(|file| fs::metadata(file).and_then(|it| it.modified()).ok())

@@ -11,12 +11,12 @@ use palimpsest_core::ids::ProjectId;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
-use super::error::Trouble;
+use super::error::PgError;
 use super::names;
 use super::pool::Pool;
 use super::read::unsigned;
-use super::retry::{Budget, retry};
-use crate::{StoreError, Usage};
+use super::retry::{RetryBudget, retry};
+use crate::{StorageUsage, StoreError};
 
 /// A count is used again for so many times as long as it took.
 const WORTH: u32 = 20;
@@ -35,42 +35,42 @@ const REMEMBERED: usize = 10_000;
 
 /// What was counted the last time.
 #[derive(Debug, Clone)]
-struct Known {
+struct CachedUsage {
     /// The counted usage, and when counting began.
-    usage: Result<(Usage, Instant), String>,
+    usage: Result<(StorageUsage, Instant), String>,
     until: Instant,
 }
 
-impl Known {
+impl CachedUsage {
     fn is_fresh(&self) -> bool {
         Instant::now() < self.until
     }
 
-    fn usage(&self) -> Result<Usage, StoreError> {
+    fn usage(&self) -> Result<StorageUsage, StoreError> {
         let (usage, begun) = self.usage.clone().map_err(StoreError::Unreachable)?;
         let age = begun.elapsed();
-        Ok(Usage { age, ..usage })
+        Ok(StorageUsage { age, ..usage })
     }
 }
 
 #[derive(Debug)]
-struct Count {
-    known: watch::Sender<Option<Known>>,
+struct UsageEntry {
+    known: watch::Sender<Option<CachedUsage>>,
     is_counting: AtomicBool,
 }
 
 /// A count that is being made. However it ends, another one may be made after it.
-struct Counting(Arc<Count>);
+struct Counting(Arc<UsageEntry>);
 
 impl Counting {
     /// Unless one is being made.
-    fn begin(count: &Arc<Count>) -> Option<Self> {
+    fn begin(count: &Arc<UsageEntry>) -> Option<Self> {
         let is_first = !count.is_counting.swap(true, Ordering::AcqRel);
         is_first.then(|| Self(Arc::clone(count)))
     }
 
     /// Keeps what was counted. A failure does not take away what was known before.
-    fn end(self, counted: Result<Usage, StoreError>, begun: Instant, good_for: Duration) {
+    fn end(self, counted: Result<StorageUsage, StoreError>, begun: Instant, good_for: Duration) {
         let (usage, good_for) = match counted {
             Ok(usage) => (Ok((usage, begun)), good_for),
             Err(error) => {
@@ -80,7 +80,7 @@ impl Counting {
         };
         self.0.known.send_modify(|known| {
             let before = known.take().and_then(|known| known.usage.ok());
-            *known = Some(Known {
+            *known = Some(CachedUsage {
                 usage: usage.or_else(|error| before.ok_or(error)),
                 until: Instant::now() + good_for,
             });
@@ -98,15 +98,15 @@ impl Drop for Counting {
 
 /// The counts that were made.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct UsageCache {
     /// For how long a count may be used again at most, and how long a call waits for a new one.
     longest: Duration,
     patience: Duration,
     room: Arc<Semaphore>,
-    counts: Mutex<HashMap<Option<ProjectId>, Arc<Count>>>,
+    counts: Mutex<HashMap<Option<ProjectId>, Arc<UsageEntry>>>,
 }
 
-impl Counted {
+impl UsageCache {
     pub(super) fn new(longest: Duration, patience: Duration) -> Self {
         Self {
             longest,
@@ -121,7 +121,7 @@ impl Counted {
         &self,
         pool: &Arc<Pool>,
         project: Option<&ProjectId>,
-    ) -> Result<Usage, StoreError> {
+    ) -> Result<StorageUsage, StoreError> {
         let count = self.count(project);
         let mut news = count.known.subscribe();
         let before = news.borrow_and_update().clone();
@@ -134,7 +134,7 @@ impl Counted {
             tokio::spawn(async move {
                 let _room = room.acquire().await;
                 let begun = Instant::now();
-                let counted = retry!(Budget::new(TRYING), _, once(&pool, &range).await);
+                let counted = retry!(RetryBudget::new(TRYING), _, once(&pool, &range).await);
                 counting.end(counted, begun, (begun.elapsed() * WORTH).min(longest));
             });
         }
@@ -151,16 +151,20 @@ impl Counted {
         }
     }
 
-    fn count(&self, project: Option<&ProjectId>) -> Arc<Count> {
+    fn count(&self, project: Option<&ProjectId>) -> Arc<UsageEntry> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.len() >= REMEMBERED {
             counts.retain(|_, count| {
-                let is_fresh = count.known.borrow().as_ref().is_some_and(Known::is_fresh);
+                let is_fresh = count
+                    .known
+                    .borrow()
+                    .as_ref()
+                    .is_some_and(CachedUsage::is_fresh);
                 is_fresh || count.is_counting.load(Ordering::Acquire)
             });
         }
         let count = counts.entry(project.cloned()).or_insert_with(|| {
-            Arc::new(Count {
+            Arc::new(UsageEntry {
                 known: watch::Sender::new(None),
                 is_counting: AtomicBool::new(false),
             })
@@ -170,7 +174,7 @@ impl Counted {
 }
 
 /// Takes its time: whoever waits for it is not held up by that.
-async fn once(pool: &Pool, (from, to): &(String, String)) -> Result<Usage, Trouble> {
+async fn once(pool: &Pool, (from, to): &(String, String)) -> Result<StorageUsage, PgError> {
     let client = pool.client().await?.with_limit(LIMIT);
     client
         .batch("BEGIN READ ONLY; SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'")
@@ -180,7 +184,7 @@ async fn once(pool: &Pool, (from, to): &(String, String)) -> Result<Usage, Troub
         .await;
     client.batch("ROLLBACK").await?;
     let row = row?.ok_or_else(|| StoreError::Read("a count without a number".into()))?;
-    Ok(Usage {
+    Ok(StorageUsage {
         sessions: unsigned(&row, "sessions")?,
         bytes: unsigned(&row, "bytes")?,
         age: Duration::ZERO,

@@ -10,14 +10,14 @@ use ::sled::Db;
 use tokio::sync::mpsc;
 use tracing::Span;
 
-use super::files::Files;
+use super::batch::{Batcher, NextGroup};
+use super::files::DurableFiles;
 use super::garbage;
-use super::gather::{Gathering, Waiting};
-use super::group::{Counts, Group, Stop};
-use super::job::{Job, Reply};
+use super::group::{ChangeError, Sequences, WriteGroup};
+use super::job::{ReplySender, WriteJob};
 use super::open;
 use super::options::SledOptions;
-use super::queued::{Observers, Queued};
+use super::queued::{Observers, QueuedJob};
 use super::shared::Shared;
 use super::space::{Space, room_to_open, was_no_room, was_short};
 use crate::{StoreError, crash_point};
@@ -26,10 +26,10 @@ use crate::{StoreError, crash_point};
 /// that never ends, a deletion has to end too.
 const GROUPS_TO_GARBAGE: u32 = 16;
 
-impl Job {
+impl WriteJob {
     /// Adds the change to the group. The answer waits: even a refusal names a revision that must be
     /// durable before anybody hears of it.
-    fn run(self, group: &mut Group) -> Result<Answer, (Answer, ::sled::Error)> {
+    fn run(self, group: &mut WriteGroup) -> Result<PendingReply, (PendingReply, ::sled::Error)> {
         match self {
             Self::Append(key, batch, reply) => answer(reply, group.append(&key, &batch)),
             Self::PutSnapshot(key, at, bytes, reply) => {
@@ -70,7 +70,7 @@ impl Job {
         )
     }
 
-    fn refuse(self, trouble: &Trouble) {
+    fn refuse(self, trouble: &WriteError) {
         let failed = trouble.error();
         match self {
             Self::Append(_, _, reply) => drop(reply.send(Err(failed))),
@@ -92,7 +92,7 @@ impl Job {
 
 /// Why nothing can be written.
 #[derive(Debug, Clone)]
-enum Trouble {
+enum WriteError {
     /// For good: what was written is in doubt.
     Failed(String),
     /// Until there is room.
@@ -101,7 +101,7 @@ enum Trouble {
     Short(&'static str),
 }
 
-impl Trouble {
+impl WriteError {
     fn of(error: &::sled::Error) -> Self {
         match was_no_room(error) {
             Some(why) => Self::Full(why),
@@ -128,18 +128,18 @@ impl Trouble {
 }
 
 /// What to tell one caller once it is known whether the group failed, and why.
-type Answer = Box<dyn FnOnce(Option<&Trouble>) + Send>;
+type PendingReply = Box<dyn FnOnce(Option<&WriteError>) + Send>;
 
 fn answer<T: Send + 'static>(
-    reply: Reply<T>,
-    result: Result<T, Stop>,
-) -> Result<Answer, (Answer, ::sled::Error)> {
+    reply: ReplySender<T>,
+    result: Result<T, ChangeError>,
+) -> Result<PendingReply, (PendingReply, ::sled::Error)> {
     let (result, broken) = match result {
         Ok(value) => (Ok(value), None),
-        Err(Stop::Refused(error)) => (Err(error), None),
-        Err(Stop::Broken(error)) => (Err(StoreError::Failed(String::new())), Some(error)),
+        Err(ChangeError::Rejected(error)) => (Err(error), None),
+        Err(ChangeError::Broken(error)) => (Err(StoreError::Failed(String::new())), Some(error)),
     };
-    let answer: Answer = Box::new(move |failure| {
+    let answer: PendingReply = Box::new(move |failure| {
         let result = match failure {
             None => result,
             Some(trouble) => Err(trouble.error()),
@@ -155,7 +155,7 @@ fn answer<T: Send + 'static>(
 
 const NOT_OPENED: &str = "it met a full disk and cannot be opened anew yet: it is tried again";
 
-fn refuse(jobs: Vec<Job>, trouble: &Trouble) {
+fn refuse(jobs: Vec<WriteJob>, trouble: &WriteError) {
     for job in jobs {
         job.refuse(trouble);
     }
@@ -164,12 +164,12 @@ fn refuse(jobs: Vec<Job>, trouble: &Trouble) {
 /// The thread's own state.
 pub(super) struct Committer {
     shared: Arc<Shared>,
-    files: Files,
-    counts: Counts,
+    files: DurableFiles,
+    counts: Sequences,
     garbage: VecDeque<Vec<u8>>,
     groups_since_garbage: u32,
-    gathering: Gathering,
-    queue: mpsc::Receiver<Queued>,
+    gathering: Batcher,
+    queue: mpsc::Receiver<QueuedJob>,
     options: SledOptions,
     space: Space,
     /// Whether sled met a full disk, after which it takes no more writes until it is opened anew.
@@ -185,9 +185,9 @@ pub(super) struct Committer {
 impl Committer {
     pub(super) fn new(
         shared: Arc<Shared>,
-        files: Files,
-        counts: Counts,
-        queue: mpsc::Receiver<Queued>,
+        files: DurableFiles,
+        counts: Sequences,
+        queue: mpsc::Receiver<QueuedJob>,
         options: SledOptions,
     ) -> Result<Self, StoreError> {
         let garbage =
@@ -198,7 +198,7 @@ impl Committer {
             counts,
             garbage: garbage.into(),
             groups_since_garbage: 0,
-            gathering: Gathering::new(options.in_hand.clone()),
+            gathering: Batcher::new(options.pending_writes.clone()),
             queue,
             observers: options.observers.clone(),
             spans: Vec::new(),
@@ -219,7 +219,7 @@ impl Committer {
         while let Some(jobs) = self.next_group() {
             if let Some(reason) = self.shared.failure() {
                 self.spans.clear();
-                refuse(jobs, &Trouble::Failed(reason));
+                refuse(jobs, &WriteError::Failed(reason));
                 continue;
             }
             if !jobs.is_empty() {
@@ -240,8 +240,8 @@ impl Committer {
     }
 
     /// Waits for the next changes; none at all when there is garbage to collect meanwhile.
-    fn next_group(&mut self) -> Option<Vec<Job>> {
-        let mut waiting = Waiting::default();
+    fn next_group(&mut self) -> Option<Vec<WriteJob>> {
+        let mut waiting = NextGroup::default();
         let idle_work = !self.garbage.is_empty()
             && self.shared.failure().is_none()
             && !self.stuck
@@ -253,13 +253,13 @@ impl Committer {
         if !waiting.drain(&mut self.queue) && waiting.queued.is_empty() {
             return None;
         }
-        self.gathering.gather(&mut waiting, &mut self.queue);
+        self.gathering.collect(&mut waiting, &mut self.queue);
         self.shared.counters.unqueued(waiting.queued.len());
         let jobs = waiting.queued.into_iter().map(|queued| self.take(queued));
         Some(jobs.collect())
     }
 
-    fn take(&mut self, queued: Queued) -> Job {
+    fn take(&mut self, queued: QueuedJob) -> WriteJob {
         let (job, span) = queued.take(&self.observers);
         if !span.is_disabled() {
             self.spans.push(span);
@@ -267,13 +267,13 @@ impl Committer {
         job
     }
 
-    fn commit(&mut self, jobs: Vec<Job>) {
+    fn commit(&mut self, jobs: Vec<WriteJob>) {
         let jobs = self.fitting(jobs);
         if jobs.is_empty() {
             return;
         }
         if let Err(trouble) = self.sync_what_waits() {
-            if let Trouble::Failed(reason) = &trouble {
+            if let WriteError::Failed(reason) = &trouble {
                 self.shared.fail(reason.clone());
             }
             self.spans.clear();
@@ -284,11 +284,11 @@ impl Committer {
         let trouble = self.write(jobs, &mut answers).err();
         match &trouble {
             None => self.shared.reveal(),
-            Some(Trouble::Failed(reason)) => drop(self.shared.fail(reason.clone())),
+            Some(WriteError::Failed(reason)) => drop(self.shared.fail(reason.clone())),
             // What of the group is on disk is known when it has been opened anew; until then it stays
             // hidden, as it does when a group fails.
-            Some(Trouble::Full(_)) => self.met_full_disk(),
-            Some(Trouble::Short(resource)) => {
+            Some(WriteError::Full(_)) => self.met_full_disk(),
+            Some(WriteError::Short(resource)) => {
                 tracing::warn!(resource, "the store cannot sync for now: it is tried again");
                 self.unsynced = true;
             }
@@ -305,8 +305,8 @@ impl Committer {
     }
 
     /// The jobs for which there is room; the others are refused.
-    fn fitting(&mut self, jobs: Vec<Job>) -> Vec<Job> {
-        let bytes = jobs.iter().map(Job::bytes).sum();
+    fn fitting(&mut self, jobs: Vec<WriteJob>) -> Vec<WriteJob> {
+        let bytes = jobs.iter().map(WriteJob::bytes).sum();
         let mut room = self.space.check(bytes);
         // sled may have met the full disk in its own writing, after which it reads no more either.
         if room.is_err() && !self.stuck {
@@ -323,13 +323,13 @@ impl Committer {
             return jobs;
         };
         let (growing, others) = jobs.into_iter().partition(|job| job.grows() || self.stuck);
-        refuse(growing, &Trouble::Full(why));
+        refuse(growing, &WriteError::Full(why));
         others
     }
 
     /// Syncs a group that had to wait for a resource. What of it was refused becomes durable then: its callers
     /// were told that its outcome is unknown.
-    fn sync_what_waits(&mut self) -> Result<(), Trouble> {
+    fn sync_what_waits(&mut self) -> Result<(), WriteError> {
         // A store that was opened anew has been synced as a whole.
         if !self.unsynced || self.stuck {
             return Ok(());
@@ -357,7 +357,7 @@ impl Committer {
                 let garbage = garbage::journal(&opened.db).map_err(|_| NOT_OPENED)?;
                 self.garbage = garbage.into();
                 self.files = opened.files;
-                self.counts = Counts {
+                self.counts = Sequences {
                     sequence: opened.sequence,
                     incarnation: opened.incarnation,
                 };
@@ -380,10 +380,14 @@ impl Committer {
         }
     }
 
-    fn write(&mut self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), Trouble> {
+    fn write(
+        &mut self,
+        jobs: Vec<WriteJob>,
+        answers: &mut Vec<PendingReply>,
+    ) -> Result<(), WriteError> {
         let commits = jobs.len();
         let db = self.db()?;
-        let mut group = Group::new(&self.shared, &db, &mut self.counts);
+        let mut group = WriteGroup::new(&self.shared, &db, &mut self.counts);
         let (mut broken, mut late) = (None, Vec::new());
         for job in jobs {
             match (broken.is_none(), job) {
@@ -391,7 +395,7 @@ impl Committer {
                     Ok(answer) => answers.push(answer),
                     Err((answer, error)) => {
                         answers.push(answer);
-                        broken = Some(Trouble::of(&error));
+                        broken = Some(WriteError::of(&error));
                     }
                 },
                 (false, job) => late.push(job),
@@ -402,7 +406,7 @@ impl Committer {
             return Err(trouble);
         }
         crash_point("log.decided");
-        group.apply().map_err(|e| Trouble::of(&e))?;
+        group.apply().map_err(|e| WriteError::of(&e))?;
         crash_point("log.applied");
         let (wrote, discarded) = (group.wrote, std::mem::take(&mut group.garbage));
         if wrote {
@@ -413,20 +417,20 @@ impl Committer {
     }
 
     /// One flush of sled, one sync of the file: what was applied is durable after both.
-    fn sync(&mut self, db: &Db, commits: usize) -> Result<(), Trouble> {
+    fn sync(&mut self, db: &Db, commits: usize) -> Result<(), WriteError> {
         #[expect(
             clippy::disallowed_methods,
             reason = "measures the disk for the engine's own metrics, decides nothing"
         )]
         let begun = Instant::now();
-        db.flush().map_err(|e| Trouble::of(&e))?;
+        db.flush().map_err(|e| WriteError::of(&e))?;
         crash_point("log.flushed");
-        self.files.sync().map_err(|e| Trouble::of_sync(&e))?;
+        self.files.sync().map_err(|e| WriteError::of_sync(&e))?;
         crash_point("log.synced");
         match self.files.write_mark(self.counts.sequence) {
             // It may lag behind; the log itself is durable.
             Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {}
-            written => written.map_err(|e| Trouble::Failed(e.to_string()))?,
+            written => written.map_err(|e| WriteError::Failed(e.to_string()))?,
         }
         let took = begun.elapsed();
         if commits > 0 {
@@ -443,28 +447,28 @@ impl Committer {
             return;
         };
         let removed = match self.db() {
-            Ok(db) => garbage::remove_some(&db, prefix).map_err(|e| Trouble::of(&e)),
+            Ok(db) => garbage::remove_some(&db, prefix).map_err(|e| WriteError::of(&e)),
             Err(trouble) => Err(trouble),
         };
         match removed {
-            Ok(false) | Err(Trouble::Short(_)) => {}
+            Ok(false) | Err(WriteError::Short(_)) => {}
             Ok(true) => drop(self.garbage.pop_front()),
-            Err(Trouble::Failed(reason)) => drop(self.shared.fail(reason)),
-            Err(Trouble::Full(_)) => self.met_full_disk(),
+            Err(WriteError::Failed(reason)) => drop(self.shared.fail(reason)),
+            Err(WriteError::Full(_)) => self.met_full_disk(),
         }
     }
 
-    fn db(&self) -> Result<Db, Trouble> {
-        self.shared.db().map_err(|_| Trouble::Full(NOT_OPENED))
+    fn db(&self) -> Result<Db, WriteError> {
+        self.shared.db().map_err(|_| WriteError::Full(NOT_OPENED))
     }
 
     fn finish(&mut self) {
         let synced = self.db().and_then(|db| self.sync(&db, 0)).and_then(|()| {
             let mark = self.files.sync_mark();
-            mark.map_err(|e| Trouble::Failed(e.to_string()))
+            mark.map_err(|e| WriteError::Failed(e.to_string()))
         });
         // What was acknowledged is on disk, whether or not there is room for more.
-        if let Err(Trouble::Failed(reason)) = synced {
+        if let Err(WriteError::Failed(reason)) = synced {
             self.shared.fail(reason);
         }
     }

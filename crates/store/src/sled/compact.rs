@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use ::sled::{Batch, Db, IVec};
 use sha2::{Digest, Sha256};
 
+use super::folder_swap::put_in_place;
 use super::group::MAX_BATCH;
 use super::options::SledOptions;
-use super::place::put_in_place;
 use super::{files, garbage, keys, open};
 use crate::{StoreError, crash_point};
 
 /// What a copy holds, for the report to whoever asked for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactReport {
     /// Sessions copied.
     pub sessions: u64,
     /// Records of all kinds copied.
@@ -29,7 +29,7 @@ pub struct Compacted {
 
 /// What a pass over a store finds; two stores that are alike have equal ones.
 #[derive(PartialEq, Eq)]
-struct Content {
+struct StoreDigest {
     sessions: u64,
     records: u64,
     bytes: u64,
@@ -38,7 +38,7 @@ struct Content {
 
 /// Copies the closed store in `from` into the folder `to`, which must not exist or be empty, compares the two, and puts
 /// the copy in the place of the store, which is kept as `old`. Both are locked until the copy is in its place.
-pub fn compact_store(from: &Path, to: &Path, old: &Path) -> Result<Compacted, StoreError> {
+pub fn compact_store(from: &Path, to: &Path, old: &Path) -> Result<CompactReport, StoreError> {
     let (compacted, _locks) = copied(from, to)?;
     crash_point("compact.copied");
     put_in_place(to, from, Some(old))?;
@@ -47,7 +47,7 @@ pub fn compact_store(from: &Path, to: &Path, old: &Path) -> Result<Compacted, St
 }
 
 /// The copy, closed, and the locks of both folders. The locks move with their folders.
-fn copied(from: &Path, to: &Path) -> Result<(Compacted, [File; 2]), StoreError> {
+fn copied(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreError> {
     let occupied = to
         .read_dir()
         .is_ok_and(|mut entries| entries.next().is_some());
@@ -83,7 +83,7 @@ fn copied(from: &Path, to: &Path) -> Result<(Compacted, [File; 2]), StoreError> 
     if copied != content(&source.db, &garbage).map_err(|e| failed(&e))? {
         return Err(StoreError::Failed("the copy differs from the store".into()));
     }
-    let compacted = Compacted {
+    let compacted = CompactReport {
         sessions: copied.sessions,
         records: copied.records,
         bytes: copied.bytes,
@@ -128,7 +128,7 @@ fn copy(from: &Db, to: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<()> {
     to.apply_batch(batch)
 }
 
-fn content(db: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<Content> {
+fn content(db: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<StoreDigest> {
     let mut digest = Sha256::new();
     let (mut sessions, mut records, mut bytes) = (0, 0, 0);
     for pair in live(db, garbage) {
@@ -141,7 +141,7 @@ fn content(db: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<Content> {
         records += 1;
         sessions += u64::from(keys::parse_head(&key).is_some());
     }
-    Ok(Content {
+    Ok(StoreDigest {
         sessions,
         records,
         bytes,

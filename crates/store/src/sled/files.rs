@@ -20,7 +20,7 @@ const CONF_CHECKSUM: usize = 4;
 /// Our own handles on the files, so that an error that the drive reports is reported to us: the system
 /// reports it once for each handle, and sled only logs its own.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct DurableFiles {
     db: File,
     mark: File,
     side_dir: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct Files {
     short: u32,
 }
 
-impl Files {
+impl DurableFiles {
     /// Opens the files of a folder that sled has open.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let db = OpenOptions::new().read(true).open(dir.join("db"))?;
@@ -208,7 +208,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("db"), b"").unwrap();
         fs::create_dir(dir.path().join("blobs")).unwrap();
-        let mut files = Files::open(dir.path()).unwrap();
+        let mut files = DurableFiles::open(dir.path()).unwrap();
         assert_eq!(files.read_mark().unwrap(), None);
         files.write_mark(1 << 40).unwrap();
         files.write_mark(77).unwrap();

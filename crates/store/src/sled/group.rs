@@ -13,7 +13,7 @@ use super::keys::{self, MAX_VALUE, OBJECT_HEADER, ObjectHeader};
 use super::read;
 use super::shared::Shared;
 use super::usage::Deltas;
-use crate::record::{Record, check_position};
+use crate::head_record::{HeadRecord, check_position};
 use crate::{Batch, DueChange, FileIntent, Lease, Position, StoreError, Tombstone};
 
 /// The most bytes that one batch applies: sled lets nobody else in meanwhile, readers included.
@@ -29,20 +29,20 @@ const NAME_BYTES: usize = 520;
 const CHUNK_KEY: usize = 32;
 
 /// How a change ended short of its answer.
-pub(super) enum Stop {
+pub(super) enum ChangeError {
     /// It is refused; it has done nothing yet.
-    Refused(StoreError),
+    Rejected(StoreError),
     /// A write failed: nothing can be said of what is on disk.
     Broken(Error),
 }
 
-impl From<StoreError> for Stop {
+impl From<StoreError> for ChangeError {
     fn from(error: StoreError) -> Self {
-        Self::Refused(error)
+        Self::Rejected(error)
     }
 }
 
-impl From<Error> for Stop {
+impl From<Error> for ChangeError {
     fn from(error: Error) -> Self {
         Self::Broken(error)
     }
@@ -50,17 +50,17 @@ impl From<Error> for Stop {
 
 /// What every group goes on from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counts {
+pub(super) struct Sequences {
     pub(super) sequence: u64,
     pub(super) incarnation: u64,
 }
 
 /// The changes between one sync and the next.
-pub(super) struct Group<'a> {
+pub(super) struct WriteGroup<'a> {
     shared: &'a Shared,
     db: &'a Db,
-    counts: &'a mut Counts,
-    heads: HashMap<Vec<u8>, Option<Record>>,
+    counts: &'a mut Sequences,
+    heads: HashMap<Vec<u8>, Option<HeadRecord>>,
     usage: Deltas,
     tombstones: HashMap<Vec<u8>, Option<Tombstone>>,
     intents: HashMap<Vec<u8>, Option<FileIntent>>,
@@ -72,8 +72,8 @@ pub(super) struct Group<'a> {
     pub(super) garbage: Vec<Vec<u8>>,
 }
 
-impl<'a> Group<'a> {
-    pub(super) fn new(shared: &'a Shared, db: &'a Db, counts: &'a mut Counts) -> Self {
+impl<'a> WriteGroup<'a> {
+    pub(super) fn new(shared: &'a Shared, db: &'a Db, counts: &'a mut Sequences) -> Self {
         Self {
             shared,
             db,
@@ -89,7 +89,11 @@ impl<'a> Group<'a> {
         }
     }
 
-    pub(super) fn append(&mut self, key: &SessionKey, batch: &Batch) -> Result<Position, Stop> {
+    pub(super) fn append(
+        &mut self,
+        key: &SessionKey,
+        batch: &Batch,
+    ) -> Result<Position, ChangeError> {
         let old = self.record(key)?;
         check_position(old.as_ref(), batch.expected)?;
         if old.is_none() && self.tombstone(key)?.is_some() {
@@ -97,7 +101,7 @@ impl<'a> Group<'a> {
         }
         for file in &batch.settles {
             if self.intent(key, file)?.is_none_or(|it| it.is_doomed) {
-                return Err(StoreError::IntentLost(file.clone()).into());
+                return Err(StoreError::IntentRevoked(file.clone()).into());
             }
         }
         let settled = batch.settles.iter().map(|file| file.len() + NAME_BYTES);
@@ -128,7 +132,7 @@ impl<'a> Group<'a> {
         key: &SessionKey,
         at: Position,
         bytes: &Bytes,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ChangeError> {
         let old = self
             .record(key)?
             .filter(|record| record.incarnation == at.incarnation)
@@ -159,7 +163,7 @@ impl<'a> Group<'a> {
         key: &SessionKey,
         expected: Position,
         at: Timestamp,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ChangeError> {
         let old = self.record(key)?;
         check_position(old.as_ref(), expected)?;
         let Some(old) = old else {
@@ -180,7 +184,7 @@ impl<'a> Group<'a> {
         incarnation: u64,
         lease: Lease,
         now: Timestamp,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, ChangeError> {
         let Some(mut tombstone) = self.tombstone(key)? else {
             return Ok(false);
         };
@@ -197,10 +201,10 @@ impl<'a> Group<'a> {
         key: &SessionKey,
         files: &[Box<str>],
         at: Timestamp,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ChangeError> {
         for file in files {
             if self.intent(key, file)?.is_some_and(|it| it.is_doomed) {
-                return Err(StoreError::IntentLost(file.clone()).into());
+                return Err(StoreError::IntentRevoked(file.clone()).into());
             }
         }
         for file in files {
@@ -221,7 +225,7 @@ impl<'a> Group<'a> {
         key: &SessionKey,
         file: &str,
         before: Timestamp,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, ChangeError> {
         let Some(mut intent) = self.intent(key, file)? else {
             return Ok(false);
         };
@@ -233,7 +237,7 @@ impl<'a> Group<'a> {
         Ok(intent.is_doomed)
     }
 
-    pub(super) fn end_intent(&mut self, key: &SessionKey, file: &str) -> Result<(), Stop> {
+    pub(super) fn end_intent(&mut self, key: &SessionKey, file: &str) -> Result<(), ChangeError> {
         if self.intent(key, file)?.is_some() {
             self.reserve(0)?;
             self.set_intent(key, file, None);
@@ -247,7 +251,7 @@ impl<'a> Group<'a> {
         key: &SessionKey,
         incarnation: u64,
         owner: &str,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, ChangeError> {
         let found = self.tombstone(key)?;
         let Some(found) = found.filter(|it| it.incarnation == incarnation) else {
             return Ok(true);
@@ -271,7 +275,7 @@ impl<'a> Group<'a> {
         key: &SessionKey,
         lease: &Lease,
         now: Timestamp,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, ChangeError> {
         self.change(key, |record| record.claim(lease, now))
     }
 
@@ -280,7 +284,7 @@ impl<'a> Group<'a> {
         key: &SessionKey,
         owner: &str,
         next: DueChange,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, ChangeError> {
         if let Some(mut tombstone) = self.tombstone(key)? {
             let given = tombstone.lease.take_if(|lease| lease.owner == owner);
             if given.is_some() {
@@ -292,7 +296,7 @@ impl<'a> Group<'a> {
         self.change(key, |record| record.release(owner, next))
     }
 
-    pub(super) fn canary(&mut self) -> Result<(), Stop> {
+    pub(super) fn canary(&mut self) -> Result<(), ChangeError> {
         self.reserve(0)?;
         let value = self.counts.sequence.to_be_bytes();
         self.insert(keys::CANARY_KEY.to_vec(), &value);
@@ -321,8 +325,8 @@ impl<'a> Group<'a> {
     fn change(
         &mut self,
         key: &SessionKey,
-        change: impl FnOnce(&mut Record) -> bool,
-    ) -> Result<bool, Stop> {
+        change: impl FnOnce(&mut HeadRecord) -> bool,
+    ) -> Result<bool, ChangeError> {
         let Some(old) = self.record(key)? else {
             return Ok(false);
         };
@@ -336,7 +340,7 @@ impl<'a> Group<'a> {
     }
 
     /// The head as the group's earlier changes left it.
-    fn record(&self, key: &SessionKey) -> Result<Option<Record>, StoreError> {
+    fn record(&self, key: &SessionKey) -> Result<Option<HeadRecord>, StoreError> {
         match self.heads.get(&keys::head(key)) {
             Some(record) => Ok(record.clone()),
             None => read::record(self.db, key),
@@ -377,15 +381,20 @@ impl<'a> Group<'a> {
         self.tombstones.insert(stored, new);
     }
 
-    fn create(&mut self) -> Record {
+    fn create(&mut self) -> HeadRecord {
         self.counts.incarnation += 1;
         let incarnation = self.counts.incarnation;
         self.insert(keys::INCARNATION_KEY.to_vec(), &incarnation.to_be_bytes());
-        Record::new(incarnation)
+        HeadRecord::new(incarnation)
     }
 
     /// The bytes of the frames that hold revisions after `at`.
-    fn tail_bytes(&mut self, key: &SessionKey, old: &Record, at: Revision) -> Result<u64, Stop> {
+    fn tail_bytes(
+        &mut self,
+        key: &SessionKey,
+        old: &HeadRecord,
+        at: Revision,
+    ) -> Result<u64, ChangeError> {
         if at.get() == old.revision {
             return Ok(0);
         }
@@ -439,13 +448,13 @@ impl<'a> Group<'a> {
 
     /// Stores a head and its place in the queue. Readers see the head from before the group until the
     /// group is durable.
-    fn set_record(&mut self, key: &SessionKey, old: Option<&Record>, new: Option<Record>) {
+    fn set_record(&mut self, key: &SessionKey, old: Option<&HeadRecord>, new: Option<HeadRecord>) {
         let head = keys::head(key);
         self.shared.shadow(&head, old);
         self.usage.note(key, old, new.as_ref());
         let (was_ready, ready) = (
-            old.and_then(Record::ready),
-            new.as_ref().and_then(Record::ready),
+            old.and_then(HeadRecord::ready),
+            new.as_ref().and_then(HeadRecord::ready),
         );
         if was_ready != ready {
             if let Some(time) = was_ready {
@@ -455,7 +464,7 @@ impl<'a> Group<'a> {
                 self.insert(keys::due(time, key), &[]);
             }
         }
-        let has_lease = |record: Option<&Record>| record.is_some_and(|it| it.lease.is_some());
+        let has_lease = |record: Option<&HeadRecord>| record.is_some_and(|it| it.lease.is_some());
         match (has_lease(old), has_lease(new.as_ref())) {
             (false, true) => self.insert(keys::leased(key), &[]),
             (true, false) => self.remove(keys::leased(key)),

@@ -6,24 +6,24 @@ use tokio::sync::oneshot;
 
 use crate::{Batch, DueChange, Lease, Position, StoreError};
 
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(super) type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// A change that was asked for.
-pub(super) enum Job {
-    Append(SessionKey, Batch, Reply<Position>),
-    PutSnapshot(SessionKey, Position, Bytes, Reply<()>),
-    Delete(SessionKey, Position, Timestamp, Reply<()>),
-    ClaimRemoval(SessionKey, u64, Lease, Timestamp, Reply<bool>),
-    Forget(SessionKey, u64, String, Reply<bool>),
-    Intend(SessionKey, Vec<Box<str>>, Timestamp, Reply<()>),
-    DoomIntent(SessionKey, Box<str>, Timestamp, Reply<bool>),
-    EndIntent(SessionKey, Box<str>, Reply<()>),
-    Claim(SessionKey, Lease, Timestamp, Reply<bool>),
-    Release(SessionKey, String, DueChange, Reply<bool>),
-    Check(Reply<()>),
+pub(super) enum WriteJob {
+    Append(SessionKey, Batch, ReplySender<Position>),
+    PutSnapshot(SessionKey, Position, Bytes, ReplySender<()>),
+    Delete(SessionKey, Position, Timestamp, ReplySender<()>),
+    ClaimRemoval(SessionKey, u64, Lease, Timestamp, ReplySender<bool>),
+    Forget(SessionKey, u64, String, ReplySender<bool>),
+    Intend(SessionKey, Vec<Box<str>>, Timestamp, ReplySender<()>),
+    DoomIntent(SessionKey, Box<str>, Timestamp, ReplySender<bool>),
+    EndIntent(SessionKey, Box<str>, ReplySender<()>),
+    Claim(SessionKey, Lease, Timestamp, ReplySender<bool>),
+    Release(SessionKey, String, DueChange, ReplySender<bool>),
+    Check(ReplySender<()>),
 }
 
-impl Job {
+impl WriteJob {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Append(_, batch, _) => batch.frame.len() + batch.summary.len(),

@@ -3,7 +3,7 @@
 
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey, Timestamp};
 
-use crate::record::{Held, Mark, Record};
+use crate::head_record::{HeadRecord, LeaseRecord, SnapshotRecord};
 use crate::{FileIntent, LONGEST_WAIT_MS, Lease, Tombstone};
 
 const HEAD: u8 = 1;
@@ -300,7 +300,7 @@ const HAS_DUE: u8 = 2;
 const HAS_LEASE: u8 = 4;
 const HAS_BLOBS: u8 = 8;
 
-pub(super) fn encode_record(record: &Record) -> Vec<u8> {
+pub(super) fn encode_record(record: &HeadRecord) -> Vec<u8> {
     let mut flags = 0;
     let mut out = vec![RECORD_VERSION, flags];
     let mut push = |number: u64| out.extend_from_slice(&number.to_be_bytes());
@@ -335,19 +335,19 @@ pub(super) fn encode_record(record: &Record) -> Vec<u8> {
     out
 }
 
-pub(super) fn decode_record(mut value: &[u8]) -> Option<Record> {
+pub(super) fn decode_record(mut value: &[u8]) -> Option<HeadRecord> {
     let from = &mut value;
     let [version, flags] = take::<2>(from)?;
     if version != RECORD_VERSION {
         return None;
     }
-    let mut record = Record::new(u64::from_be_bytes(take(from)?));
+    let mut record = HeadRecord::new(u64::from_be_bytes(take(from)?));
     record.revision = u64::from_be_bytes(take(from)?);
     record.log_bytes = u64::from_be_bytes(take(from)?);
     record.tail_bytes = u64::from_be_bytes(take(from)?);
     record.due_changes = u64::from_be_bytes(take(from)?);
     if flags & HAS_SNAPSHOT != 0 {
-        record.snapshot = Some(Mark {
+        record.snapshot = Some(SnapshotRecord {
             at: u64::from_be_bytes(take(from)?),
             bytes: u64::from_be_bytes(take(from)?),
             version: u64::from_be_bytes(take(from)?),
@@ -361,7 +361,7 @@ pub(super) fn decode_record(mut value: &[u8]) -> Option<Record> {
         let due_changes = u64::from_be_bytes(take(from)?);
         let len = usize::try_from(u64::from_be_bytes(take(from)?)).ok()?;
         let (owner, rest) = from.split_at_checked(len)?;
-        record.lease = Some(Held {
+        record.lease = Some(LeaseRecord {
             owner: String::from_utf8(owner.to_vec()).ok()?,
             until,
             due_changes,
@@ -420,19 +420,19 @@ mod tests {
 
     #[test]
     fn a_full_record_survives_and_fits_one_value() {
-        let mut record = Record::new(7);
+        let mut record = HeadRecord::new(7);
         record.revision = 9;
         record.log_bytes = 1 << 40;
         record.blob_bytes = 1 << 41;
         record.tail_bytes = 3;
-        record.snapshot = Some(Mark {
+        record.snapshot = Some(SnapshotRecord {
             at: 5,
             bytes: 6,
             version: 2,
         });
         record.due = Some(-4);
         record.due_changes = 11;
-        record.lease = Some(Held {
+        record.lease = Some(LeaseRecord {
             owner: "w".repeat(crate::MAX_OWNER_BYTES),
             until: 99,
             due_changes: 10,
@@ -441,7 +441,7 @@ mod tests {
         let stored = encode_record(&record);
         assert!(stored.len() < MAX_VALUE);
         assert_eq!(decode_record(&stored), Some(record));
-        let bare = Record::new(1);
+        let bare = HeadRecord::new(1);
         assert_eq!(decode_record(&encode_record(&bare)), Some(bare));
         assert_eq!(decode_record(&stored[..60]), None);
     }

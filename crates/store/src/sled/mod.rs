@@ -3,18 +3,18 @@
 //! What sled does not do and this engine does instead: see `files` (syncs), `open` (corruption that
 //! sled passes over), `commit` (grouping), `shared` (nothing is shown before it is durable).
 
+mod batch;
 mod commit;
 mod compact;
 mod files;
+mod folder_swap;
 mod garbage;
-mod gather;
 mod group;
 mod job;
 mod keys;
 mod leases;
 mod open;
 mod options;
-mod place;
 mod queued;
 mod read;
 mod shared;
@@ -34,24 +34,24 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
 use self::commit::Committer;
-use self::files::Files;
-use self::group::Counts;
-use self::job::{Job, Reply};
-use self::queued::Queued;
+use self::files::DurableFiles;
+use self::group::Sequences;
+use self::job::{ReplySender, WriteJob};
+use self::queued::QueuedJob;
 use self::shared::Shared;
-use crate::duties::Duties;
-use crate::record::{check_batch, check_files, check_lease, check_snapshot};
+use crate::head_record::{check_batch, check_files, check_lease, check_snapshot};
+use crate::leader_tasks::LeaderTasks;
 use crate::{
-    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, Lease, Listing, Position, SessionLog,
-    Snapshot, StoreError, StoreId, Tombstone, Usage,
+    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, Lease, Position, RowPage,
+    SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
 };
 
-pub use self::compact::{Compacted, compact_store};
-pub use self::gather::InHand;
+pub use self::batch::PendingWrites;
+pub use self::compact::{CompactReport, compact_store};
+pub use self::folder_swap::{copy_for_reading, put_in_place};
 pub use self::options::SledOptions;
-pub use self::place::{copy_for_reading, put_in_place};
 pub use self::queued::{Observer, Observers};
-pub use self::stats::Stats;
+pub use self::stats::EngineStats;
 
 /// The most changes that wait: beyond that, callers wait to be let in, which is what makes a slow disk
 /// felt where it can be answered.
@@ -60,10 +60,10 @@ const QUEUE: usize = 1024;
 /// A log in a local folder. Dropping it waits for what was accepted.
 #[derive(Debug)]
 pub struct SledLog {
-    queue: Mutex<Option<mpsc::Sender<Queued>>>,
+    queue: Mutex<Option<mpsc::Sender<QueuedJob>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     shared: Arc<Shared>,
-    duties: Duties,
+    duties: LeaderTasks,
     id: StoreId,
 }
 
@@ -73,7 +73,7 @@ impl SledLog {
     pub fn open(options: &SledOptions) -> Result<Self, StoreError> {
         let (opened, lock) = open::open(options)?;
         let shared = Shared::new(opened.db, lock);
-        let counts = Counts {
+        let counts = Sequences {
             sequence: opened.sequence,
             incarnation: opened.incarnation,
         };
@@ -82,8 +82,8 @@ impl SledLog {
 
     fn start(
         shared: Shared,
-        (counts, id): (Counts, StoreId),
-        files: Files,
+        (counts, id): (Sequences, StoreId),
+        files: DurableFiles,
         options: SledOptions,
     ) -> Result<Self, StoreError> {
         let shared = Arc::new(shared);
@@ -102,17 +102,20 @@ impl SledLog {
             queue: Mutex::new(Some(sender)),
             thread: Mutex::new(Some(thread)),
             shared,
-            duties: Duties::default(),
+            duties: LeaderTasks::default(),
             id,
         })
     }
 
     /// What the engine has done so far, for metrics.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> EngineStats {
         self.shared.counters.read()
     }
 
-    async fn submit<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, StoreError> {
+    async fn submit<T>(
+        &self,
+        job: impl FnOnce(ReplySender<T>) -> WriteJob,
+    ) -> Result<T, StoreError> {
         self.shared.check_open()?;
         let queue = self
             .queue
@@ -122,7 +125,7 @@ impl SledLog {
             .ok_or(StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
         self.shared.counters.queued();
-        if queue.send(Queued::new(job(reply))).await.is_err() {
+        if queue.send(QueuedJob::new(job(reply))).await.is_err() {
             self.shared.counters.unqueued(1);
             return Err(self.ended());
         }
@@ -191,7 +194,7 @@ impl SessionLog for SledLog {
         Ok(self.id)
     }
 
-    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+    async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
         let key = key.clone();
         self.blocking(move |shared| read::head(shared, &key)).await
     }
@@ -210,7 +213,8 @@ impl SessionLog for SledLog {
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         check_batch(&batch)?;
         let key = key.clone();
-        self.submit(|reply| Job::Append(key, batch, reply)).await
+        self.submit(|reply| WriteJob::Append(key, batch, reply))
+            .await
     }
 
     async fn intend(
@@ -221,7 +225,7 @@ impl SessionLog for SledLog {
     ) -> Result<(), StoreError> {
         check_files(&files)?;
         let key = key.clone();
-        self.submit(|reply| Job::Intend(key, files, at, reply))
+        self.submit(|reply| WriteJob::Intend(key, files, at, reply))
             .await
     }
 
@@ -242,20 +246,21 @@ impl SessionLog for SledLog {
         before: Timestamp,
     ) -> Result<bool, StoreError> {
         let (key, file) = (key.clone(), file.into());
-        self.submit(|reply| Job::DoomIntent(key, file, before, reply))
+        self.submit(|reply| WriteJob::DoomIntent(key, file, before, reply))
             .await
     }
 
     async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
         let (key, file) = (key.clone(), file.into());
-        self.submit(|reply| Job::EndIntent(key, file, reply)).await
+        self.submit(|reply| WriteJob::EndIntent(key, file, reply))
+            .await
     }
 
     async fn snapshot(
         &self,
         key: &SessionKey,
         incarnation: u64,
-    ) -> Result<Option<Snapshot>, StoreError> {
+    ) -> Result<Option<StoredSnapshot>, StoreError> {
         let key = key.clone();
         self.blocking(move |shared| read::snapshot(shared, &key, incarnation))
             .await
@@ -269,7 +274,7 @@ impl SessionLog for SledLog {
     ) -> Result<(), StoreError> {
         check_snapshot(&bytes)?;
         let key = key.clone();
-        self.submit(|reply| Job::PutSnapshot(key, at, bytes, reply))
+        self.submit(|reply| WriteJob::PutSnapshot(key, at, bytes, reply))
             .await
     }
 
@@ -278,7 +283,7 @@ impl SessionLog for SledLog {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Listing, StoreError> {
+    ) -> Result<RowPage, StoreError> {
         let (project, after) = (project.cloned(), after.cloned());
         self.blocking(move |shared| read::rows(shared, project.as_ref(), after.as_ref(), limit))
             .await
@@ -291,7 +296,7 @@ impl SessionLog for SledLog {
         at: Timestamp,
     ) -> Result<(), StoreError> {
         let key = key.clone();
-        self.submit(|reply| Job::Delete(key, expected, at, reply))
+        self.submit(|reply| WriteJob::Delete(key, expected, at, reply))
             .await
     }
 
@@ -320,7 +325,7 @@ impl SessionLog for SledLog {
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
         let key = key.clone();
-        self.submit(|reply| Job::ClaimRemoval(key, incarnation, lease, now, reply))
+        self.submit(|reply| WriteJob::ClaimRemoval(key, incarnation, lease, now, reply))
             .await
     }
 
@@ -331,20 +336,20 @@ impl SessionLog for SledLog {
         owner: &str,
     ) -> Result<bool, StoreError> {
         let (key, owner) = (key.clone(), owner.to_owned());
-        self.submit(|reply| Job::Forget(key, incarnation, owner, reply))
+        self.submit(|reply| WriteJob::Forget(key, incarnation, owner, reply))
             .await
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.due_for(Asks::ALL, now, limit).await
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError> {
+        self.due_for(DueQuery::ALL, now, limit).await
     }
 
     async fn due_for(
         &self,
-        worker: Asks<'_>,
+        worker: DueQuery<'_>,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
+    ) -> Result<Vec<DueSession>, StoreError> {
         let each = worker.each;
         self.blocking(move |shared| read::due(shared, now, limit, each))
             .await
@@ -358,7 +363,7 @@ impl SessionLog for SledLog {
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
         let key = key.clone();
-        self.submit(|reply| Job::Claim(key, lease, now, reply))
+        self.submit(|reply| WriteJob::Claim(key, lease, now, reply))
             .await
     }
 
@@ -369,11 +374,11 @@ impl SessionLog for SledLog {
         next: DueChange,
     ) -> Result<bool, StoreError> {
         let (key, owner) = (key.clone(), owner.to_owned());
-        self.submit(|reply| Job::Release(key, owner, next, reply))
+        self.submit(|reply| WriteJob::Release(key, owner, next, reply))
             .await
     }
 
-    async fn claim_duty(
+    async fn claim_leader_task(
         &self,
         duty: &'static str,
         lease: Lease,
@@ -383,7 +388,7 @@ impl SessionLog for SledLog {
         Ok(self.duties.claim(duty, lease, now))
     }
 
-    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
         let project = project.cloned();
         self.blocking(move |shared| usage::read(&shared.db()?, project.as_ref()))
             .await
@@ -397,7 +402,7 @@ impl SessionLog for SledLog {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.submit(Job::Check).await
+        self.submit(WriteJob::Check).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

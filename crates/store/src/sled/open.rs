@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use ::sled::{Config, Db, Mode};
 
-use super::files::{self, Files};
+use super::files::{self, DurableFiles};
 use super::options::SledOptions;
-use super::{garbage, keys, leases, place, space, usage};
+use super::{folder_swap, garbage, keys, leases, space, usage};
 use crate::fs as durable;
 use crate::{StoreError, StoreId};
 
@@ -24,21 +24,21 @@ const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// A folder that is open and checked.
-pub(super) struct Opened {
+pub(super) struct OpenedStore {
     pub(super) db: Db,
-    pub(super) files: Files,
+    pub(super) files: DurableFiles,
     pub(super) sequence: u64,
     pub(super) incarnation: u64,
     pub(super) id: StoreId,
 }
 
 /// Why a folder that sled opened is not to be used.
-enum Defect {
+enum OpenDefect {
     Corrupt(String),
     Refused(StoreError),
 }
 
-impl From<::sled::Error> for Defect {
+impl From<::sled::Error> for OpenDefect {
     fn from(error: ::sled::Error) -> Self {
         match error {
             ::sled::Error::Corruption { .. } | ::sled::Error::ReportableBug(_) => {
@@ -61,10 +61,10 @@ impl From<::sled::Error> for Defect {
 }
 
 /// Opens a folder, or creates it.
-pub(super) fn open(options: &SledOptions) -> Result<(Opened, File), StoreError> {
+pub(super) fn open(options: &SledOptions) -> Result<(OpenedStore, File), StoreError> {
     let dir = options.dir.as_path();
     refuse_after_quarantine(dir)?;
-    place::refuse_beside_others(dir)?;
+    folder_swap::refuse_beside_others(dir)?;
     durable::create_dir(dir).map_err(io_error("create the folder", dir))?;
     let lock = lock(dir)?;
     // Half an opening could pass for damage. A process that was killed on a full disk left room for this.
@@ -78,20 +78,20 @@ pub(super) fn open(options: &SledOptions) -> Result<(Opened, File), StoreError> 
 }
 
 /// Opens a folder whose lock the caller has.
-pub(super) fn open_locked(options: &SledOptions) -> Result<Opened, StoreError> {
+pub(super) fn open_locked(options: &SledOptions) -> Result<OpenedStore, StoreError> {
     let dir = options.dir.as_path();
     files::prepare(dir).map_err(io_error("prepare the folder", dir))?;
     let opened = match catch_unwind(AssertUnwindSafe(|| open_sled(options))) {
         Ok(opened) => opened,
-        Err(_) => Err(Defect::Corrupt("sled panicked".into())),
+        Err(_) => Err(OpenDefect::Corrupt("sled panicked".into())),
     };
     let db = match opened {
         Ok(db) => db,
         Err(defect) => return Err(reject(options, defect)),
     };
-    let mut files = Files::open(dir).map_err(io_error("open the files of", dir))?;
+    let mut files = DurableFiles::open(dir).map_err(io_error("open the files of", dir))?;
     match check(&db, &mut files, options) {
-        Ok((sequence, incarnation, id)) => Ok(Opened {
+        Ok((sequence, incarnation, id)) => Ok(OpenedStore {
             db,
             files,
             sequence,
@@ -184,7 +184,7 @@ fn is_at(_: &File, _: &Path) -> bool {
 
 /// Opens sled's part. Its lock may outlive the last user of a store in this process by a moment, and
 /// it says so only in words.
-fn open_sled(options: &SledOptions) -> Result<Db, Defect> {
+fn open_sled(options: &SledOptions) -> Result<Db, OpenDefect> {
     let config = Config::new()
         .path(&options.dir)
         .cache_capacity(options.cache_bytes)
@@ -199,32 +199,36 @@ fn open_sled(options: &SledOptions) -> Result<Db, Defect> {
             opened => return Ok(opened?),
         }
     }
-    Err(Defect::Refused(StoreError::Locked {
+    Err(OpenDefect::Refused(StoreError::Locked {
         dir: options.dir.clone(),
     }))
 }
 
-fn number(db: &Db, key: &[u8]) -> Result<Option<u64>, Defect> {
+fn number(db: &Db, key: &[u8]) -> Result<Option<u64>, OpenDefect> {
     let Some(value) = db.get(key)? else {
         return Ok(None);
     };
     let bytes = <[u8; 8]>::try_from(&*value)
-        .map_err(|_| Defect::Corrupt("a counter has the wrong size".into()))?;
+        .map_err(|_| OpenDefect::Corrupt("a counter has the wrong size".into()))?;
     Ok(Some(u64::from_be_bytes(bytes)))
 }
 
 /// Checks that the store is ours and whole, finishes what a crash left half done, and makes durable
 /// what opening wrote.
-fn check(db: &Db, files: &mut Files, options: &SledOptions) -> Result<(u64, u64, StoreId), Defect> {
+fn check(
+    db: &Db,
+    files: &mut DurableFiles,
+    options: &SledOptions,
+) -> Result<(u64, u64, StoreId), OpenDefect> {
     let dir = options.dir.as_path();
     let format = number(db, keys::FORMAT_KEY)?;
     let sequence = number(db, keys::SEQUENCE_KEY)?.unwrap_or(0);
     let incarnation = number(db, keys::INCARNATION_KEY)?.unwrap_or(0);
-    let refused = |source| Defect::Refused(io_error("sync", dir)(source));
+    let refused = |source| OpenDefect::Refused(io_error("sync", dir)(source));
     // sled ends its log at the first record that it cannot read and starts there, silently.
     let mark = files.read_mark().map_err(refused)?;
     if let Some(mark) = mark.filter(|mark| *mark > sequence) {
-        return Err(Defect::Corrupt(format!(
+        return Err(OpenDefect::Corrupt(format!(
             "the log ends at batch {sequence}, but batch {mark} was acknowledged"
         )));
     }
@@ -232,9 +236,9 @@ fn check(db: &Db, files: &mut Files, options: &SledOptions) -> Result<(u64, u64,
         None if db.is_empty() => {
             db.insert(keys::FORMAT_KEY, &FORMAT.to_be_bytes())?;
         }
-        None => return Err(Defect::Corrupt("it holds data, but no format".into())),
+        None => return Err(OpenDefect::Corrupt("it holds data, but no format".into())),
         Some(found) if found > FORMAT => {
-            return Err(Defect::Refused(StoreError::Newer {
+            return Err(OpenDefect::Refused(StoreError::Newer {
                 found,
                 supported: FORMAT,
             }));
@@ -254,24 +258,24 @@ fn check(db: &Db, files: &mut Files, options: &SledOptions) -> Result<(u64, u64,
 }
 
 /// The store's identity. A store that an earlier release wrote gets one when it is opened first.
-fn store_id(db: &Db, wanted: Option<StoreId>) -> Result<StoreId, Defect> {
+fn store_id(db: &Db, wanted: Option<StoreId>) -> Result<StoreId, OpenDefect> {
     if let Some(value) = db.get(keys::STORE_KEY)? {
         let bytes = <[u8; 16]>::try_from(&*value)
-            .map_err(|_| Defect::Corrupt("its identity has the wrong size".into()))?;
+            .map_err(|_| OpenDefect::Corrupt("its identity has the wrong size".into()))?;
         return Ok(StoreId::from_bytes(bytes));
     }
     let new = wanted.map_or_else(StoreId::random, Ok);
-    let new = new.map_err(Defect::Refused)?;
+    let new = new.map_err(OpenDefect::Refused)?;
     db.insert(keys::STORE_KEY, &new.to_bytes())?;
     Ok(new)
 }
 
 /// Moves a corrupt folder aside and says so.
-fn reject(options: &SledOptions, defect: Defect) -> StoreError {
+fn reject(options: &SledOptions, defect: OpenDefect) -> StoreError {
     let dir = options.dir.as_path();
     let detail = match defect {
-        Defect::Refused(error) => return error,
-        Defect::Corrupt(detail) => detail,
+        OpenDefect::Refused(error) => return error,
+        OpenDefect::Corrupt(detail) => detail,
     };
     if !options.moves_damaged_aside {
         return StoreError::Corrupt {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::gather::InHand;
+use super::batch::PendingWrites;
 use super::queued::Observers;
 use crate::StoreId;
 
@@ -21,7 +21,7 @@ pub struct SledOptions {
     /// Who is told how long things take.
     pub observers: Observers,
     /// How many changes there are of which some may not be here yet: a sync waits for them, if not for long.
-    pub in_hand: InHand,
+    pub pending_writes: PendingWrites,
     /// The identity of the store if this creates it. Default: a new one.
     pub id: Option<StoreId>,
     /// Whether a damaged store is moved aside, so that the next start does not trip over it. Default: true.
@@ -37,7 +37,7 @@ impl SledOptions {
             flush_every_ms: 200,
             min_free_bytes: 64 << 20,
             observers: Observers::default(),
-            in_hand: InHand::default(),
+            pending_writes: PendingWrites::default(),
             id: None,
             moves_damaged_aside: true,
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Span;
 
-use super::job::Job;
+use super::job::WriteJob;
 
 /// Told how long things take, by the thread that does them: it must be quick.
 pub trait Observer: Send + Sync + 'static {
@@ -41,8 +41,8 @@ impl fmt::Debug for Observers {
 }
 
 /// A change in the queue.
-pub(super) struct Queued {
-    pub(super) job: Job,
+pub(super) struct QueuedJob {
+    pub(super) job: WriteJob,
     since: Instant,
     /// What asked for it.
     asked: Span,
@@ -50,12 +50,12 @@ pub(super) struct Queued {
     wait: Span,
 }
 
-impl Queued {
+impl QueuedJob {
     #[expect(
         clippy::disallowed_methods,
         reason = "measures the queue for metrics, decides nothing"
     )]
-    pub(super) fn new(job: Job) -> Self {
+    pub(super) fn new(job: WriteJob) -> Self {
         Self {
             job,
             since: Instant::now(),
@@ -65,7 +65,7 @@ impl Queued {
     }
 
     /// Ends the wait and begins the work, of which the span is to live until the answer.
-    pub(super) fn take(self, observers: &Observers) -> (Job, Span) {
+    pub(super) fn take(self, observers: &Observers) -> (WriteJob, Span) {
         drop(self.wait);
         if let Some(observer) = &observers.0 {
             observer.waited(self.since.elapsed());

@@ -10,10 +10,10 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use super::keys::{self, OBJECT_HEADER, ObjectHeader};
 use super::shared::Shared;
 use super::space::was_no_room;
-use crate::record::Record;
+use crate::head_record::HeadRecord;
 use crate::{
-    Due, FileIntent, Frame, Head, Listing, MAX_FRAME_BYTES, MAX_LIST, Position, Snapshot,
-    StoreError, Tombstone,
+    DueSession, FileIntent, Frame, MAX_FRAME_BYTES, MAX_LIST, Position, RowPage, SessionHead,
+    StoreError, StoredSnapshot, Tombstone,
 };
 
 fn failed(error: &::sled::Error) -> StoreError {
@@ -31,7 +31,7 @@ fn damaged(key: &SessionKey, detail: impl Into<String>) -> StoreError {
 }
 
 /// A head as it stands in the tree, durable or not.
-pub(super) fn record(db: &Db, key: &SessionKey) -> Result<Option<Record>, StoreError> {
+pub(super) fn record(db: &Db, key: &SessionKey) -> Result<Option<HeadRecord>, StoreError> {
     let Some(value) = db.get(keys::head(key)).map_err(|e| failed(&e))? else {
         return Ok(None);
     };
@@ -106,7 +106,7 @@ fn consistent<T>(
     shared: &Shared,
     key: &SessionKey,
     incarnation: u64,
-    read: impl Fn(&Record) -> Result<T, StoreError>,
+    read: impl Fn(&HeadRecord) -> Result<T, StoreError>,
 ) -> Result<Option<T>, StoreError> {
     let mut head = shared.record(key)?;
     loop {
@@ -126,7 +126,7 @@ fn consistent<T>(
 }
 
 /// See [`crate::SessionLog::head`].
-pub(super) fn head(shared: &Shared, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+pub(super) fn head(shared: &Shared, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
     Ok(shared.record(key)?.map(|record| record.head()))
 }
 
@@ -146,7 +146,7 @@ pub(super) fn frames(
 fn frames_of(
     db: &Db,
     key: &SessionKey,
-    record: &Record,
+    record: &HeadRecord,
     after: u64,
     max_bytes: usize,
 ) -> Result<Vec<Frame>, StoreError> {
@@ -190,14 +190,14 @@ pub(super) fn snapshot(
     shared: &Shared,
     key: &SessionKey,
     incarnation: u64,
-) -> Result<Option<Snapshot>, StoreError> {
+) -> Result<Option<StoredSnapshot>, StoreError> {
     let snapshot = consistent(shared, key, incarnation, |record| {
         let Some(mark) = record.snapshot else {
             return Ok(None);
         };
         let prefix = keys::snapshot(record.incarnation, mark.version);
         let (_, bytes) = object(key, &prefix, &mut shared.db()?.scan_prefix(&prefix))?;
-        Ok(Some(Snapshot {
+        Ok(Some(StoredSnapshot {
             at: Revision::new(mark.at),
             bytes,
         }))
@@ -211,13 +211,13 @@ pub(super) fn rows(
     project: Option<&ProjectId>,
     after: Option<&SessionKey>,
     limit: usize,
-) -> Result<Listing, StoreError> {
+) -> Result<RowPage, StoreError> {
     let prefix = keys::heads(project);
     let begin = match after.map(keys::head) {
         Some(after) if after >= prefix => Bound::Excluded(after),
         _ => Bound::Included(prefix.clone()),
     };
-    let mut listing = Listing::default();
+    let mut listing = RowPage::default();
     for found in shared.db()?.range((begin, Bound::Unbounded)).keys() {
         let found = found.map_err(|e| failed(&e))?;
         if listing.rows.len() >= limit.min(MAX_LIST) || !found.starts_with(&prefix) {
@@ -252,7 +252,7 @@ pub(super) fn due(
     now: Timestamp,
     limit: usize,
     each: usize,
-) -> Result<Vec<Due>, StoreError> {
+) -> Result<Vec<DueSession>, StoreError> {
     let mut ready = Vec::new();
     let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
     let (db, now) = (shared.db()?, now.as_millis());
@@ -271,12 +271,12 @@ pub(super) fn due(
             continue;
         }
         // As in `list`: an entry whose head says otherwise belongs to a group that is not durable yet.
-        let is_this = |r: &Record| r.ready() == Some(time) && r.is_ready(now);
+        let is_this = |r: &HeadRecord| r.ready() == Some(time) && r.is_ready(now);
         let Some(record) = unless_damaged(shared.record(&key))?.filter(is_this) else {
             continue;
         };
         *taken += 1;
-        ready.push(Due {
+        ready.push(DueSession {
             key,
             at: Timestamp::from_millis(record.due.unwrap_or(time)),
             revision: Revision::new(record.revision),

@@ -11,7 +11,7 @@ use palimpsest_core::ids::SessionKey;
 use super::stats::Counters;
 use super::{keys, read};
 use crate::StoreError;
-use crate::record::Record;
+use crate::head_record::HeadRecord;
 
 /// Between closing a store whose disk was full and opening it again.
 const REOPENING: &str = "it is opened anew after its disk was full";
@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     /// The heads from before the group under way, by their keys: what is applied but not yet durable
     /// is not shown. They stay if the group fails.
-    shadows: RwLock<HashMap<Vec<u8>, Option<Record>>>,
+    shadows: RwLock<HashMap<Vec<u8>, Option<HeadRecord>>>,
     failed: OnceLock<String>,
     closed: AtomicBool,
     /// Whether the last group found no room.
@@ -76,7 +76,7 @@ impl Shared {
 
     /// A session's head as of the last durable group. The lock is held over the read, so that no group
     /// that touches the session can begin in between.
-    pub(super) fn record(&self, key: &SessionKey) -> Result<Option<Record>, StoreError> {
+    pub(super) fn record(&self, key: &SessionKey) -> Result<Option<HeadRecord>, StoreError> {
         let shadows = self.shadows.read().unwrap_or_else(PoisonError::into_inner);
         match shadows.get(&keys::head(key)) {
             Some(record) => Ok(record.clone()),
@@ -85,7 +85,7 @@ impl Shared {
     }
 
     /// Keeps a head for readers before a group changes it; the first one of a group is the one.
-    pub(super) fn shadow(&self, head: &[u8], record: Option<&Record>) {
+    pub(super) fn shadow(&self, head: &[u8], record: Option<&HeadRecord>) {
         let mut shadows = self.shadows.write().unwrap_or_else(PoisonError::into_inner);
         if !shadows.contains_key(head) {
             shadows.insert(head.to_vec(), record.cloned());

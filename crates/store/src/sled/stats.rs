@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What the engine has done since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
+pub struct EngineStats {
     /// Changes that were made durable; one append is one.
     pub commits: u64,
     /// Groups of them, each with one sync: commits / groups is what grouping saves.
@@ -53,8 +53,8 @@ impl Counters {
         self.last_sync_micros.store(micros, Relaxed);
     }
 
-    pub(super) fn read(&self) -> Stats {
-        Stats {
+    pub(super) fn read(&self) -> EngineStats {
+        EngineStats {
             commits: self.commits.load(Relaxed),
             groups: self.groups.load(Relaxed),
             batches: self.batches.load(Relaxed),

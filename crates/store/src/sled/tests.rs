@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
-use super::files::Files;
-use super::group::{Counts, Group};
+use super::files::DurableFiles;
+use super::group::{Sequences, WriteGroup};
 use super::shared::Shared;
 use super::{SledLog, SledOptions, garbage, keys, open, read};
 use crate::conformance::ByName as _;
@@ -36,9 +36,9 @@ fn batch(expected: u64, frame: &[u8]) -> Batch {
 }
 
 /// An open store without its commit thread.
-fn shared(options: &SledOptions) -> (Shared, Counts, Files) {
+fn shared(options: &SledOptions) -> (Shared, Sequences, DurableFiles) {
     let (opened, lock) = open::open(options).unwrap();
-    let counts = Counts {
+    let counts = Sequences {
         sequence: opened.sequence,
         incarnation: opened.incarnation,
     };
@@ -60,12 +60,12 @@ fn nothing_is_shown_before_it_is_durable() {
             .unwrap()
             .map(|head| head.revision.get())
     };
-    let mut group = Group::new(&shared, &db, &mut counts);
+    let mut group = WriteGroup::new(&shared, &db, &mut counts);
     group.append(&a, &batch(0, b"one")).ok().unwrap();
     group.apply().unwrap();
     shared.reveal();
     assert_eq!((head(&a), head(&b)), (Some(1), None));
-    let mut group = Group::new(&shared, &db, &mut counts);
+    let mut group = WriteGroup::new(&shared, &db, &mut counts);
     group.append(&a, &batch(1, b"two")).ok().unwrap();
     group.append(&a, &batch(2, b"three")).ok().unwrap();
     group.append(&b, &batch(0, b"other")).ok().unwrap();
@@ -85,7 +85,7 @@ fn nothing_is_shown_before_it_is_durable() {
     shared.reveal();
     assert_eq!((head(&a), head(&b)), (Some(3), Some(1)));
     assert_eq!(frames(), 3);
-    let mut group = Group::new(&shared, &db, &mut counts);
+    let mut group = WriteGroup::new(&shared, &db, &mut counts);
     let stands = batch(3, b"").expected;
     group.delete(&a, stands, Timestamp::default()).ok().unwrap();
     group.apply().unwrap();
@@ -155,7 +155,7 @@ async fn a_deletion_is_finished_after_a_crash() {
     {
         let (shared, mut counts, _files) = shared(&options);
         let db = shared.db().unwrap();
-        let mut group = Group::new(&shared, &db, &mut counts);
+        let mut group = WriteGroup::new(&shared, &db, &mut counts);
         for revision in 0..4 {
             let frame = vec![7; 2_000_000];
             group
@@ -164,7 +164,7 @@ async fn a_deletion_is_finished_after_a_crash() {
                 .unwrap();
         }
         group.apply().unwrap();
-        let mut group = Group::new(&shared, &db, &mut counts);
+        let mut group = WriteGroup::new(&shared, &db, &mut counts);
         let stands = batch(4, b"").expected;
         group
             .delete(&key("a"), stands, Timestamp::default())
@@ -273,7 +273,7 @@ fn no_value_is_larger_than_a_page_can_hold() {
     let root = tempfile::tempdir().unwrap();
     let (shared, mut counts, _files) = shared(&options(&root));
     let db = shared.db().unwrap();
-    let mut group = Group::new(&shared, &db, &mut counts);
+    let mut group = WriteGroup::new(&shared, &db, &mut counts);
     for (revision, len) in [(0, 4079), (1, 4080), (2, 4081), (3, 3_000_000), (4, 0)] {
         let summary = Bytes::from(vec![1; crate::MAX_SUMMARY_BYTES]);
         let batch = Batch {

@@ -9,8 +9,8 @@ use palimpsest_core::ids::{ProjectId, SessionKey};
 
 use super::group::MAX_BATCH;
 use super::keys;
-use crate::record::Record;
-use crate::{StoreError, Usage};
+use crate::head_record::HeadRecord;
+use crate::{StorageUsage, StoreError};
 
 /// What the changes of one batch add and take.
 #[derive(Debug, Default)]
@@ -24,9 +24,14 @@ struct Delta {
 
 impl Deltas {
     /// Notes that a session's record was replaced.
-    pub(super) fn note(&mut self, key: &SessionKey, old: Option<&Record>, new: Option<&Record>) {
-        let bytes = |record: Option<&Record>| {
-            let bytes = record.map_or(0, Record::stored_bytes);
+    pub(super) fn note(
+        &mut self,
+        key: &SessionKey,
+        old: Option<&HeadRecord>,
+        new: Option<&HeadRecord>,
+    ) {
+        let bytes = |record: Option<&HeadRecord>| {
+            let bytes = record.map_or(0, HeadRecord::stored_bytes);
             i64::try_from(bytes).unwrap_or(i64::MAX)
         };
         let sessions = i64::from(new.is_some()) - i64::from(old.is_some());
@@ -54,7 +59,7 @@ impl Deltas {
         rows.push((keys::USAGE_KEY.to_vec(), all));
         let changed = rows.into_iter().map(|(key, delta)| {
             let before = decode(db.get(&key)?.as_deref());
-            let after = Usage {
+            let after = StorageUsage {
                 sessions: before.sessions.saturating_add_signed(delta.sessions),
                 bytes: before.bytes.saturating_add_signed(delta.bytes),
                 age: Duration::ZERO,
@@ -65,7 +70,7 @@ impl Deltas {
     }
 }
 
-fn encode(usage: Usage) -> [u8; 16] {
+fn encode(usage: StorageUsage) -> [u8; 16] {
     let mut row = [0; 16];
     row[..8].copy_from_slice(&usage.sessions.to_be_bytes());
     row[8..].copy_from_slice(&usage.bytes.to_be_bytes());
@@ -73,14 +78,14 @@ fn encode(usage: Usage) -> [u8; 16] {
 }
 
 /// What a row says; one that is not there says nothing.
-fn decode(row: Option<&[u8]>) -> Usage {
+fn decode(row: Option<&[u8]>) -> StorageUsage {
     let Some(Ok(row)) = row.map(<[u8; 16]>::try_from) else {
-        return Usage::default();
+        return StorageUsage::default();
     };
     let mut halves = [[0; 8]; 2];
     halves.as_flattened_mut().copy_from_slice(&row);
     let [sessions, bytes] = halves.map(u64::from_be_bytes);
-    Usage {
+    StorageUsage {
         sessions,
         bytes,
         // The row changes with the sessions.
@@ -89,7 +94,7 @@ fn decode(row: Option<&[u8]>) -> Usage {
 }
 
 /// See [`crate::SessionLog::usage`].
-pub(super) fn read(db: &Db, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+pub(super) fn read(db: &Db, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
     let key = project.map_or_else(|| keys::USAGE_KEY.to_vec(), keys::usage);
     let row = db.get(key).map_err(|e| StoreError::Read(e.to_string()))?;
     Ok(decode(row.as_deref()))

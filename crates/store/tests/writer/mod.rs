@@ -16,7 +16,7 @@ use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::blobs::{Blobs, Owner, result_path};
 use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, Frame, Position, SessionLog, Snapshot, StoreError};
+use palimpsest_store::{Batch, DueChange, Frame, Position, SessionLog, StoreError, StoredSnapshot};
 use sha2::{Digest, Sha256};
 
 const PLAN: &str = "PALIMPSEST_WRITER_PLAN";
@@ -145,7 +145,9 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
         if random.next().is_multiple_of(16) {
             let bytes = content(expected, random.size(plan.large));
             let at = Revision::new(expected);
-            let put = log.put_snapshot_of(&key, Snapshot { at, bytes }).await;
+            let put = log
+                .put_snapshot_of(&key, StoredSnapshot { at, bytes })
+                .await;
             put.unwrap();
             say(&format!("snapshot {key} {expected}\n"));
         }

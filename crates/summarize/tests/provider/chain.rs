@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_fake_provider::FakeProvider;
-use palimpsest_summarize::{BreakerSettings, Chain, Error, Link, Stop, Summarizer};
+use palimpsest_summarize::{Chain, CircuitBreakerSettings, Error, Link, Stop, Summarizer};
 use tokio::time::Instant;
 
 use crate::{anthropic, openai, small, statuses};
@@ -13,7 +13,7 @@ fn link(name: &str, summarizer: impl Summarizer + 'static) -> Link {
     Link {
         name: name.to_owned(),
         summarizer: Arc::new(summarizer),
-        breaker: BreakerSettings::default(),
+        breaker: CircuitBreakerSettings::default(),
     }
 }
 

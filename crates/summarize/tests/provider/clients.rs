@@ -2,7 +2,7 @@
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider};
 use palimpsest_summarize::{
-    Anthropic, Auth, Error, OpenAi, OutputCap, SecretSource, Stop, Summarizer, Turn,
+    Anthropic, Auth, ChatMessage, Error, OpenAi, OutputCap, SecretSource, Stop, Summarizer,
 };
 use serde_json::json;
 
@@ -47,10 +47,10 @@ async fn anthropic_gets_a_valid_request_with_one_marker_before_the_instruction()
 async fn openai_gets_strings_and_the_system_first() {
     let provider = FakeProvider::start().await.unwrap();
     let turns = vec![
-        Turn::user("a"),
-        Turn::user("b"),
-        Turn::assistant("c"),
-        Turn::user("d"),
+        ChatMessage::user("a"),
+        ChatMessage::user("b"),
+        ChatMessage::assistant("c"),
+        ChatMessage::user("d"),
     ];
     let reply = openai(&provider, "gpt-fake")
         .summarize(&request(turns))
@@ -73,13 +73,16 @@ async fn whatever_the_turns_are_the_provider_takes_them() {
     let provider = FakeProvider::start().await.unwrap();
     let all = [
         vec![],
-        vec![Turn::assistant("first")],
+        vec![ChatMessage::assistant("first")],
         vec![
-            Turn::user(" \n"),
-            Turn::assistant("blank before  \n"),
-            Turn::assistant("twice"),
+            ChatMessage::user(" \n"),
+            ChatMessage::assistant("blank before  \n"),
+            ChatMessage::assistant("twice"),
         ],
-        vec![Turn::user("ends with the user"), Turn::user("again ")],
+        vec![
+            ChatMessage::user("ends with the user"),
+            ChatMessage::user("again "),
+        ],
     ];
     for turns in all {
         anthropic(&provider, "claude-fake")
@@ -99,8 +102,8 @@ async fn a_second_summary_of_the_same_conversation_comes_from_the_cache() {
     let provider = FakeProvider::start().await.unwrap();
     let client = anthropic(&provider, "claude-fake");
     let mut asked = request(vec![
-        Turn::user("x".repeat(40_000)),
-        Turn::assistant("y".repeat(8_000)),
+        ChatMessage::user("x".repeat(40_000)),
+        ChatMessage::assistant("y".repeat(8_000)),
     ]);
     let first = client.summarize(&asked).await.unwrap().usage;
     assert!(
@@ -256,7 +259,7 @@ async fn nothing_of_a_conversation_is_in_what_is_printed() {
         "claude-fake",
         [Behaviour::Say("the secret plan".to_owned())],
     );
-    let asked = request(vec![Turn::user("the secret plan")]);
+    let asked = request(vec![ChatMessage::user("the secret plan")]);
     let reply = anthropic(&provider, "claude-fake")
         .summarize(&asked)
         .await

@@ -2,8 +2,8 @@
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider, Wording};
 use palimpsest_summarize::{
-    ChunkSettings, Error, Place, ShortenSettings, TRUNCATED, Turn, summarize_in_chunks,
-    summarize_with_retries,
+    ChatMessage, ChunkPosition, ChunkSettings, Error, ShortenSettings, TRUNCATED,
+    summarize_in_chunks, summarize_with_retries,
 };
 
 use crate::{anthropic, bodies, openai, request, rounds, statuses};
@@ -118,7 +118,7 @@ async fn the_last_round_is_never_dropped() {
     assert_eq!(statuses(&provider), [400]);
 }
 
-fn instruct(place: Place) -> String {
+fn instruct(place: ChunkPosition) -> String {
     format!("Write a <summary>. This is {place:?}.\n1. Primary Request\n2. Current Work")
 }
 
@@ -245,7 +245,7 @@ async fn a_summary_so_far_is_quoted_text() {
     let rounds: Vec<_> = rounds(2, 100);
     summarize_in_chunks(
         &client,
-        &request(vec![Turn::user("not sent")]),
+        &request(vec![ChatMessage::user("not sent")]),
         &rounds,
         settings,
         &instruct,

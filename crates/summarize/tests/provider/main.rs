@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use palimpsest_fake_provider::FakeProvider;
 use palimpsest_summarize::{
-    Anthropic, Auth, Endpoint, Jitter, OpenAi, OutputCap, Purpose, Request, Round, SecretSource,
-    Turn,
+    Anthropic, Auth, ChatMessage, Jitter, ModelEndpoint, OpenAi, OutputCap, Purpose, Request,
+    Round, SecretSource,
 };
 use serde_json::Value;
 use tokio::time::Instant;
 
 /// An endpoint of the fake provider whose waits are as long as they may be, and short.
-fn endpoint(url: &str, model: &str) -> Endpoint {
+fn endpoint(url: &str, model: &str) -> ModelEndpoint {
     let key = Auth::Key(SecretSource::value("test-key"));
-    let mut endpoint = Endpoint::new(url, key, model).unwrap();
+    let mut endpoint = ModelEndpoint::new(url, key, model).unwrap();
     endpoint.retry.first_wait = Duration::from_millis(5);
     endpoint.jitter = Jitter::with(|longest| longest);
     endpoint
@@ -36,7 +36,7 @@ fn openai(provider: &FakeProvider, model: &str) -> OpenAi {
     OpenAi::new(endpoint(&url, model), OutputCap::Either).unwrap()
 }
 
-fn request(turns: Vec<Turn>) -> Request {
+fn request(turns: Vec<ChatMessage>) -> Request {
     Request {
         purpose: Purpose::Compaction,
         model: None,
@@ -50,8 +50,8 @@ fn request(turns: Vec<Turn>) -> Request {
 
 fn small() -> Request {
     request(vec![
-        Turn::user("fix the parser"),
-        Turn::assistant("done, see parse.rs"),
+        ChatMessage::user("fix the parser"),
+        ChatMessage::assistant("done, see parse.rs"),
     ])
 }
 
@@ -60,8 +60,8 @@ fn rounds(count: usize, tokens: u64) -> Vec<Round> {
     let filler = "lorem ipsum ".repeat(usize::try_from(tokens).unwrap() * 4 / 12);
     let round = |number| Round {
         turns: vec![
-            Turn::assistant(format!("answer {number}.\n{filler}")),
-            Turn::user(format!("question {number}")),
+            ChatMessage::assistant(format!("answer {number}.\n{filler}")),
+            ChatMessage::user(format!("question {number}")),
         ],
         tokens,
     };

@@ -2,8 +2,8 @@
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider};
 use palimpsest_summarize::{
-    ChunkSettings, Redacting, Round, ShortenSettings, Summarizer, Turn, summarize_in_chunks,
-    summarize_with_retries,
+    ChatMessage, ChunkSettings, RedactingSummarizer, Round, ShortenSettings, Summarizer,
+    summarize_in_chunks, summarize_with_retries,
 };
 
 use crate::{anthropic, openai, request, rounds};
@@ -34,15 +34,15 @@ async fn no_request_and_no_reply_has_them() {
         [Behaviour::Say(format!("<summary>{}</summary>", seeded()))],
     );
     let mut asked = request(vec![
-        Turn::user(seeded()),
-        Turn::assistant(format!("I used {}", secrets()[1])),
+        ChatMessage::user(seeded()),
+        ChatMessage::assistant(format!("I used {}", secrets()[1])),
     ]);
     asked.system = seeded();
     asked.instruction = format!("{} {}", asked.instruction, secrets()[0]);
     let mut replies = Vec::new();
     for model in ["claude-fake", "leaks"] {
         replies.push(
-            Redacting(anthropic(&provider, model))
+            RedactingSummarizer(anthropic(&provider, model))
                 .summarize(&asked)
                 .await
                 .unwrap()
@@ -50,7 +50,7 @@ async fn no_request_and_no_reply_has_them() {
         );
     }
     replies.push(
-        Redacting(openai(&provider, "gpt-fake"))
+        RedactingSummarizer(openai(&provider, "gpt-fake"))
             .summarize(&asked)
             .await
             .unwrap()
@@ -59,14 +59,14 @@ async fn no_request_and_no_reply_has_them() {
 
     let mut seeded_rounds: Vec<Round> = rounds(4, 100);
     for round in &mut seeded_rounds {
-        round.turns.push(Turn::user(format!(
+        round.turns.push(ChatMessage::user(format!(
             "{} {}",
             seeded(),
             "filler ".repeat(400)
         )));
         round.tokens += 900;
     }
-    let client = Redacting(anthropic(&provider, "m+ptl=anthropic+times=1"));
+    let client = RedactingSummarizer(anthropic(&provider, "m+ptl=anthropic+times=1"));
     replies.push(
         summarize_with_retries(&client, &asked, &seeded_rounds, ShortenSettings::default())
             .await
@@ -107,7 +107,7 @@ async fn no_request_and_no_reply_has_them() {
 async fn without_it_they_do() {
     let provider = FakeProvider::start().await.unwrap();
     anthropic(&provider, "claude-fake")
-        .summarize(&request(vec![Turn::user(seeded())]))
+        .summarize(&request(vec![ChatMessage::user(seeded())]))
         .await
         .unwrap();
     let sent = provider.requests()[0].body.to_string();

@@ -12,9 +12,9 @@ pub(super) struct OfView {
     #[serde(default)]
     subtype: String,
     #[serde(default)]
-    compact_metadata: Option<Metadata>,
+    compact_metadata: Option<CompactMetadata>,
     #[serde(default)]
-    snip_metadata: Option<Removed>,
+    snip_metadata: Option<SnipMetadata>,
     #[serde(default, rename = "removedUuids")]
     removed: Vec<String>,
     /// Older versions put the mark where others have the message.
@@ -28,19 +28,19 @@ struct Inner {
     #[serde(default)]
     r#type: String,
     #[serde(default)]
-    compact_metadata: Option<Metadata>,
+    compact_metadata: Option<CompactMetadata>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Removed {
+struct SnipMetadata {
     #[serde(default, rename = "removedUuids")]
     removed: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct CompactMetadata {
     #[serde(default, alias = "compactType")]
     trigger: String,
     #[serde(default, alias = "preCompactTokenCount")]
@@ -64,7 +64,7 @@ struct Segment {
 
 /// The mark of a compaction, whose summary comes with the next message.
 #[derive(Debug)]
-pub(super) struct Mark {
+pub(super) struct CompactBoundary {
     pub(super) line: usize,
     pub(super) manual: bool,
     pub(super) before_tokens: Option<u32>,
@@ -85,7 +85,7 @@ impl OfView {
     }
 
     /// The mark of a compaction, if it is one.
-    pub(super) fn mark(&self, line: usize) -> Option<Mark> {
+    pub(super) fn mark(&self, line: usize) -> Option<CompactBoundary> {
         let inner = self.message.as_ref();
         let inner_type = inner.map_or("", |inner| &*inner.r#type);
         if [&*self.subtype, inner_type].contains(&"microcompact_boundary") {
@@ -94,7 +94,7 @@ impl OfView {
         let of_inner = inner.and_then(|inner| inner.compact_metadata.as_ref());
         let metadata = self.compact_metadata.as_ref().or(of_inner);
         let is_named = [&*self.subtype, inner_type].contains(&"compact_boundary");
-        let nothing = Metadata::default();
+        let nothing = CompactMetadata::default();
         let metadata = metadata.or(is_named.then_some(&nothing))?;
         if metadata.trigger == "micro" {
             return None;
@@ -103,7 +103,7 @@ impl OfView {
         let id = |text: &Option<String>| text.as_deref().and_then(MessageId::parse);
         let kept = segment.map(|segment| &segment.preserved_message_uuids);
         let kept = kept.into_iter().flatten();
-        Some(Mark {
+        Some(CompactBoundary {
             line,
             manual: metadata.trigger == "manual",
             before_tokens: metadata.pre_tokens,

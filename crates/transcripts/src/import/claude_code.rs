@@ -16,9 +16,9 @@ use palimpsest_core::view::Provider;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::boundaries::{FOLDED, Folded, Mark, OfView};
+use super::boundaries::{CompactBoundary, FOLDED, Folded, OfView};
 use super::imported::{
-    Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines,
+    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession, lines,
 };
 
 /// What stands at the beginning of text that no human wrote, though the user says it.
@@ -36,7 +36,7 @@ const MACHINE_WORDS: [&str; 9] = [
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct TranscriptLine<'a> {
     #[serde(default)]
     r#type: String,
     #[serde(default)]
@@ -70,13 +70,13 @@ struct Line<'a> {
 }
 
 #[derive(Deserialize)]
-struct Content<'a> {
+struct ContentField<'a> {
     #[serde(default, borrow)]
     content: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Block {
+struct ContentBlock {
     #[serde(default)]
     r#type: String,
     #[serde(default)]
@@ -84,7 +84,7 @@ struct Block {
 }
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
-    let mut reader = Reader::default();
+    let mut reader = ClaudeCodeReader::default();
     for (number, line) in lines(bytes) {
         reader.line(number, line);
     }
@@ -92,16 +92,16 @@ pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
 }
 
 #[derive(Default)]
-struct Reader<'a> {
+struct ClaudeCodeReader<'a> {
     imported: Imported<'a>,
     skipped: BTreeMap<String, usize>,
     /// One session for the main conversation and one for each subagent, by the agent's id.
-    sessions: BTreeMap<String, Chain<'a>>,
+    sessions: BTreeMap<String, SessionBuilder<'a>>,
     title: Option<Box<str>>,
 }
 
 #[derive(Default)]
-struct Chain<'a> {
+struct SessionBuilder<'a> {
     session: ImportedSession<'a>,
     seen: HashSet<MessageId>,
     parents: HashMap<MessageId, Option<MessageId>>,
@@ -109,12 +109,12 @@ struct Chain<'a> {
     /// The latest input of the user that has a given parent.
     inputs: HashMap<MessageId, MessageId>,
     /// A compaction whose summary has not come yet.
-    mark: Option<Mark>,
+    mark: Option<CompactBoundary>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ClaudeCodeReader<'a> {
     fn defect(&mut self, line: usize, what: impl Into<String>) {
-        self.imported.defects.push(Defect {
+        self.imported.defects.push(ImportDefect {
             line,
             what: what.into(),
         });
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
             self.defect(number, "is not UTF-8");
             return;
         };
-        let line: Line<'a> = match serde_json::from_str(text) {
+        let line: TranscriptLine<'a> = match serde_json::from_str(text) {
             Ok(line) => line,
             Err(error) if error.is_data() => {
                 self.defect(number, "is JSON, but not a line of this format");
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a line that says how the model's view changed, if it is one.
-    fn changes_view(&mut self, number: usize, line: &Line<'a>, text: &str) -> bool {
+    fn changes_view(&mut self, number: usize, line: &TranscriptLine<'a>, text: &str) -> bool {
         let chain = self.sessions.entry(line.agent()).or_default();
         if line.r#type == FOLDED {
             let folded = Folded::read(text);
@@ -186,7 +186,10 @@ impl<'a> Reader<'a> {
             .collect();
         if !removed.is_empty() {
             let (line, messages) = (number, removed);
-            chain.session.steps.push(Step::Removed { line, messages });
+            chain
+                .session
+                .steps
+                .push(ImportStep::Removed { line, messages });
         }
         let mark = of_view.mark(number);
         if mark.is_some() {
@@ -196,9 +199,9 @@ impl<'a> Reader<'a> {
         line.message.is_none() && !of_view.removed().is_empty()
     }
 
-    fn message(&mut self, number: usize, line: &Line<'a>, payload: &'a RawValue) {
+    fn message(&mut self, number: usize, line: &TranscriptLine<'a>, payload: &'a RawValue) {
         let agent = line.agent();
-        let words = Words::of(payload);
+        let words = ContentTraits::of(payload);
         let is_user = line.r#type == "user";
         let id = line.uuid.as_deref().and_then(MessageId::parse);
         let parent = line.parent_uuid.as_deref().and_then(MessageId::parse);
@@ -253,7 +256,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Line<'_> {
+impl TranscriptLine<'_> {
     /// The subagent that it belongs to; empty for the main conversation.
     fn agent(&self) -> String {
         match (&self.agent_id, self.is_sidechain) {
@@ -264,15 +267,15 @@ impl Line<'_> {
     }
 
     /// Whether it is the summary that a mark announces: it follows the mark and is no person's.
-    fn is_summary_of(&self, mark: &Mark) -> bool {
+    fn is_summary_of(&self, mark: &CompactBoundary) -> bool {
         let id = self.uuid.as_deref().and_then(MessageId::parse);
         self.is_compact_summary || self.is_meta || (id.is_some() && id == mark.summary)
     }
 }
 
-impl<'a> Chain<'a> {
+impl<'a> SessionBuilder<'a> {
     /// A summary takes the place of all that came before, except what its mark says stayed.
-    fn compacted(&mut self, mut summary: ImportedMessage<'a>, mark: &Mark) {
+    fn compacted(&mut self, mut summary: ImportedMessage<'a>, mark: &CompactBoundary) {
         let place = |id: MessageId| self.order.iter().position(|known| *known == id);
         let segment = mark
             .segment
@@ -286,18 +289,25 @@ impl<'a> Chain<'a> {
             self.parents.insert(id, summary.parent);
             self.order.push(id);
         }
-        self.session.steps.push(Step::Compacted(ImportedCompaction {
-            summary,
-            first: None,
-            last: None,
-            kept: kept.into_iter().collect(),
-            manual: mark.manual,
-            before_tokens: mark.before_tokens,
-        }));
+        self.session
+            .steps
+            .push(ImportStep::Compacted(ImportedCompaction {
+                summary,
+                first: None,
+                last: None,
+                kept: kept.into_iter().collect(),
+                manual: mark.manual,
+                before_tokens: mark.before_tokens,
+            }));
     }
 
     /// A summary takes the place of a span; none when the span is not there.
-    fn folded(&mut self, number: usize, line: &Line<'_>, folded: &Folded) -> Option<Step<'a>> {
+    fn folded(
+        &mut self,
+        number: usize,
+        line: &TranscriptLine<'_>,
+        folded: &Folded,
+    ) -> Option<ImportStep<'a>> {
         let (first, last) = folded.span()?;
         if !(self.seen.contains(&first) && self.seen.contains(&last)) {
             return None;
@@ -314,7 +324,7 @@ impl<'a> Chain<'a> {
             attributes: attributes(line),
             whole: None,
         };
-        Some(Step::Compacted(ImportedCompaction {
+        Some(ImportStep::Compacted(ImportedCompaction {
             summary,
             first: Some(first),
             last: Some(last),
@@ -353,12 +363,12 @@ impl<'a> Chain<'a> {
         {
             message.parent = None;
         }
-        self.session.steps.push(Step::Message(message));
+        self.session.steps.push(ImportStep::Message(message));
         problem
     }
 
     /// Leaves the branch that begins with `input`, when everything that came since is on it.
-    fn rewind_to_before(&mut self, input: MessageId) -> Option<Step<'a>> {
+    fn rewind_to_before(&mut self, input: MessageId) -> Option<ImportStep<'a>> {
         let at = self.order.iter().rposition(|id| *id == input)?;
         let mut branch = HashSet::from([input]);
         for id in &self.order[at + 1..] {
@@ -369,19 +379,19 @@ impl<'a> Chain<'a> {
             branch.insert(*id);
         }
         self.order.truncate(at);
-        Some(Step::Rewind(self.order.last().copied()))
+        Some(ImportStep::Rewind(self.order.last().copied()))
     }
 }
 
 /// What an importer has to know about a message's content.
-struct Words {
+struct ContentTraits {
     results_alone: bool,
     by_machine: bool,
 }
 
-impl Words {
+impl ContentTraits {
     fn of(payload: &RawValue) -> Self {
-        let content = serde_json::from_str::<Content<'_>>(payload.get())
+        let content = serde_json::from_str::<ContentField<'_>>(payload.get())
             .ok()
             .and_then(|message| message.content);
         let Some(content) = content else {
@@ -396,7 +406,7 @@ impl Words {
                 by_machine: is_by_machine(&text),
             };
         }
-        let blocks: Vec<Block> = serde_json::from_str(content.get()).unwrap_or_default();
+        let blocks: Vec<ContentBlock> = serde_json::from_str(content.get()).unwrap_or_default();
         let texts: Vec<&str> = blocks.iter().filter_map(|b| b.text.as_deref()).collect();
         let only_texts = texts.len() == blocks.len();
         Self {
@@ -411,7 +421,7 @@ fn is_by_machine(text: &str) -> bool {
     MACHINE_WORDS.iter().any(|words| text.starts_with(words))
 }
 
-fn attributes(line: &Line<'_>) -> Attributes {
+fn attributes(line: &TranscriptLine<'_>) -> Attributes {
     let todos = line.todos.map(RawValue::get).filter(|todos| *todos != "[]");
     let all = [
         ("cwd", line.cwd.as_deref()),

@@ -6,7 +6,9 @@ use palimpsest_core::view::Provider;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::imported::{Defect, Imported, ImportedMessage, ImportedSession, Step, lines};
+use super::imported::{
+    ImportDefect, ImportStep, Imported, ImportedMessage, ImportedSession, lines,
+};
 
 /// Where programs put the array.
 #[derive(Deserialize)]
@@ -24,7 +26,7 @@ struct Wrapped<'a> {
 pub(super) fn read(provider: Provider, bytes: &[u8]) -> Imported<'_> {
     let mut imported = Imported::default();
     let Ok(text) = std::str::from_utf8(bytes) else {
-        imported.defects.push(Defect {
+        imported.defects.push(ImportDefect {
             line: 1,
             what: "is not UTF-8".into(),
         });
@@ -45,7 +47,7 @@ pub(super) fn read(provider: Provider, bytes: &[u8]) -> Imported<'_> {
                 let session = session(provider, suffix, number, messages);
                 imported.sessions.push(session);
             }
-            None => imported.defects.push(Defect {
+            None => imported.defects.push(ImportDefect {
                 line: number,
                 what: "holds no array of messages".into(),
             }),
@@ -78,7 +80,7 @@ fn session(
     messages: Vec<&RawValue>,
 ) -> ImportedSession<'_> {
     let steps = messages.into_iter().map(|payload| {
-        Step::Message(ImportedMessage {
+        ImportStep::Message(ImportedMessage {
             line,
             id: None,
             provider,

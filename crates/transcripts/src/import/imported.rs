@@ -41,7 +41,7 @@ pub struct Imported<'a> {
     /// Its sessions, in the order of the file.
     pub sessions: Vec<ImportedSession<'a>>,
     /// What could not be read.
-    pub defects: Vec<Defect>,
+    pub defects: Vec<ImportDefect>,
     /// Lines that hold no message, by what they say they are.
     pub skipped: Vec<(String, usize)>,
     /// Whether a fault anywhere means that nothing of it is to be taken.
@@ -67,12 +67,12 @@ pub struct ImportedSession<'a> {
     /// Whether it is a subagent's.
     pub subagent: bool,
     /// What happened, in order.
-    pub steps: Vec<Step<'a>>,
+    pub steps: Vec<ImportStep<'a>>,
 }
 
 /// What happened.
 #[derive(Debug)]
-pub enum Step<'a> {
+pub enum ImportStep<'a> {
     /// A message came.
     Message(ImportedMessage<'a>),
     /// What came after this message was abandoned; everything, when there is none.
@@ -161,14 +161,14 @@ impl ImportedMessage<'_> {
 
 /// Something that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Defect {
+pub struct ImportDefect {
     /// Where, counted from 1.
     pub line: usize,
     /// What is wrong; never the text itself.
     pub what: String,
 }
 
-impl fmt::Display for Defect {
+impl fmt::Display for ImportDefect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.what)
     }

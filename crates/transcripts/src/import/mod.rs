@@ -14,7 +14,8 @@ mod recognise;
 use palimpsest_core::view::Provider;
 
 pub use self::imported::{
-    Defect, ImportFormat, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step,
+    ImportDefect, ImportFormat, ImportStep, Imported, ImportedCompaction, ImportedMessage,
+    ImportedSession,
 };
 pub use self::recognise::binary;
 

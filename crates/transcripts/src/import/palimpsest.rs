@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, HashSet};
 use palimpsest_core::codec;
 use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Timestamp};
-use palimpsest_core::json::{Extra, Fields, JsonError};
-use palimpsest_core::message::{Kind, Message, Origin, Role, Usage};
+use palimpsest_core::json::{JsonError, ObjectFields, UnknownFields};
+use palimpsest_core::message::{Message, MessageKind, MessageOrigin, Role, Usage};
 use palimpsest_core::view::Provider;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::imported::{
-    Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines,
+    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession, lines,
 };
 
 /// The version of the format.
@@ -31,7 +31,7 @@ pub const WHAT: &str = "transcript";
 
 /// The first line.
 #[derive(Deserialize)]
-struct Head {
+struct ExportHeader {
     palimpsest: String,
     version: u32,
     #[serde(default)]
@@ -49,7 +49,7 @@ struct Head {
 /// The last line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct End {
+struct ExportTrailer {
     messages: usize,
     #[serde(default)]
     pending_results: usize,
@@ -59,7 +59,7 @@ struct End {
 /// A stored result that was lost before the export: its replacement is in the message.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Lost {
+struct LostResult {
     #[serde(rename = "block")]
     _block: u16,
     #[serde(rename = "file")]
@@ -71,7 +71,7 @@ struct Lost {
 /// A message. A field that is not known here would be lost, so it is refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
+struct ExportLine<'a> {
     id: String,
     #[serde(rename = "ordinal")]
     _ordinal: u64,
@@ -98,7 +98,7 @@ struct Line<'a> {
     #[serde(default)]
     attributes: BTreeMap<Box<str>, Box<str>>,
     #[serde(default)]
-    unreadable_results: Vec<Lost>,
+    unreadable_results: Vec<LostResult>,
     #[serde(borrow)]
     message: &'a RawValue,
 }
@@ -156,7 +156,7 @@ pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
         is_whole_or_nothing: true,
         ..Imported::default()
     };
-    match checked(bytes).and_then(Reader::read) {
+    match checked(bytes).and_then(ExportReader::read) {
         Ok(reader) => {
             imported.sessions.push(reader.session);
             imported.skipped = reader.skipped.into_iter().collect();
@@ -166,29 +166,29 @@ pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
     imported
 }
 
-fn defect(line: usize, what: impl Into<String>) -> Defect {
+fn defect(line: usize, what: impl Into<String>) -> ImportDefect {
     let what = what.into();
-    Defect { line, what }
+    ImportDefect { line, what }
 }
 
-type Lines<'a> = Vec<(usize, &'a [u8])>;
+type NumberedLines<'a> = Vec<(usize, &'a [u8])>;
 
 /// The parts of a file that is known to be what was exported.
 struct Checked<'a> {
-    head: Head,
-    messages: Lines<'a>,
+    head: ExportHeader,
+    messages: NumberedLines<'a>,
     /// Stored results whose messages had not come.
     pending_results: usize,
 }
 
 /// The first line and those of the messages, once the file is known to be what was exported.
-fn checked(bytes: &[u8]) -> Result<Checked<'_>, Defect> {
-    let mut all: Lines<'_> = lines(bytes).collect();
+fn checked(bytes: &[u8]) -> Result<Checked<'_>, ImportDefect> {
+    let mut all: NumberedLines<'_> = lines(bytes).collect();
     let foreign = "is no beginning of a file that `palimpsest export` wrote";
     let Some((number, first)) = all.first().copied() else {
         return Err(defect(1, "is missing: the file is empty"));
     };
-    let head: Head = serde_json::from_slice(first).map_err(|_| defect(number, foreign))?;
+    let head: ExportHeader = serde_json::from_slice(first).map_err(|_| defect(number, foreign))?;
     if head.palimpsest != WHAT {
         return Err(defect(number, foreign));
     }
@@ -200,7 +200,7 @@ fn checked(bytes: &[u8]) -> Result<Checked<'_>, Defect> {
         return Err(defect(number, what));
     }
     let (number, last) = all.pop().unwrap_or((number, first));
-    let Ok(end) = serde_json::from_slice::<End>(last) else {
+    let Ok(end) = serde_json::from_slice::<ExportTrailer>(last) else {
         let what = "is not the end of an export: the file was cut off; export the session again";
         return Err(defect(number, what));
     };
@@ -227,7 +227,7 @@ fn checked(bytes: &[u8]) -> Result<Checked<'_>, Defect> {
 }
 
 #[derive(Default)]
-struct Reader<'a> {
+struct ExportReader<'a> {
     session: ImportedSession<'a>,
     skipped: BTreeMap<String, usize>,
     seen: HashSet<MessageId>,
@@ -240,8 +240,8 @@ struct Reader<'a> {
     snipped: Vec<MessageId>,
 }
 
-impl<'a> Reader<'a> {
-    fn read(checked: Checked<'a>) -> Result<Self, Defect> {
+impl<'a> ExportReader<'a> {
+    fn read(checked: Checked<'a>) -> Result<Self, ImportDefect> {
         let Checked {
             head,
             messages,
@@ -263,7 +263,7 @@ impl<'a> Reader<'a> {
         if !reader.snipped.is_empty() {
             let messages = std::mem::take(&mut reader.snipped);
             let line = end;
-            let removed = Step::Removed { line, messages };
+            let removed = ImportStep::Removed { line, messages };
             reader.session.steps.push(removed);
         }
         Ok(reader)
@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
 
     fn line(&mut self, number: usize, bytes: &'a [u8]) -> Result<(), String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8")?;
-        let line: Line<'a> = serde_json::from_str(text).map_err(|error| {
+        let line: ExportLine<'a> = serde_json::from_str(text).map_err(|error| {
             let column = error.column();
             format!("is no message of this format (column {column})")
         })?;
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
         let imported = self.imported(number, &line, message);
         self.session.steps.push(if kind == KindName::Summary {
             let kept = self.shown.iter().chain(&self.snipped);
-            Step::Compacted(ImportedCompaction {
+            ImportStep::Compacted(ImportedCompaction {
                 kept: kept.copied().filter(|kept| *kept != id).collect(),
                 summary: imported,
                 first: None,
@@ -321,12 +321,17 @@ impl<'a> Reader<'a> {
                 before_tokens: None,
             })
         } else {
-            Step::Message(imported)
+            ImportStep::Message(imported)
         });
         Ok(())
     }
 
-    fn imported(&self, line: usize, of: &Line<'a>, mut message: Message) -> ImportedMessage<'a> {
+    fn imported(
+        &self,
+        line: usize,
+        of: &ExportLine<'a>,
+        mut message: Message,
+    ) -> ImportedMessage<'a> {
         // A message may follow one that the service made.
         message.parent = message.parent.filter(|parent| self.seen.contains(parent));
         ImportedMessage {
@@ -346,12 +351,12 @@ impl<'a> Reader<'a> {
     /// Leaves what a rewind took away, before something comes that it did not.
     fn leave_branch(&mut self) {
         if std::mem::take(&mut self.is_abandoned) {
-            self.session.steps.push(Step::Rewind(self.last));
+            self.session.steps.push(ImportStep::Rewind(self.last));
         }
     }
 }
 
-impl Line<'_> {
+impl ExportLine<'_> {
     /// The message with everything that is known of it.
     fn whole(&self) -> Result<Message, String> {
         let id = MessageId::parse(&self.id).ok_or("has an id that is no UUID")?;
@@ -377,18 +382,18 @@ impl Line<'_> {
         });
         message.kind = match self.kind {
             // The summary of a compaction is made one when it takes its place.
-            KindName::Ordinary | KindName::Summary => Kind::Ordinary,
-            KindName::Attachment => Kind::Attachment,
-            KindName::Hook => Kind::Hook,
-            KindName::Boundary => Kind::Boundary,
-            KindName::Synthetic => Kind::Synthetic,
+            KindName::Ordinary | KindName::Summary => MessageKind::Ordinary,
+            KindName::Attachment => MessageKind::Attachment,
+            KindName::Hook => MessageKind::Hook,
+            KindName::Boundary => MessageKind::Boundary,
+            KindName::Synthetic => MessageKind::Synthetic,
         };
         message.machine_generated = self.meta;
         message.transcript_only = self.transcript_only;
         message.origin = match self.origin {
-            OriginName::Typed => Origin::Typed,
-            OriginName::Anthropic => Origin::Anthropic,
-            OriginName::OpenAi => Origin::OpenAi,
+            OriginName::Typed => MessageOrigin::Typed,
+            OriginName::Anthropic => MessageOrigin::Anthropic,
+            OriginName::OpenAi => MessageOrigin::OpenAi,
         };
         let attributes: Attributes = self.attributes.clone().into_iter().collect();
         message.attributes = attributes;
@@ -398,7 +403,7 @@ impl Line<'_> {
 
 /// What a line's `message` says: Anthropic's blocks, under roles of which that provider lacks one.
 fn content(raw: &RawValue, id: MessageId) -> Result<Message, codec::CodecError> {
-    let mut fields = Fields::read(raw)?;
+    let mut fields = ObjectFields::read(raw)?;
     let role = match &*fields.require_string("role")? {
         "user" => Role::User,
         "assistant" => Role::Assistant,
@@ -418,7 +423,7 @@ fn content(raw: &RawValue, id: MessageId) -> Result<Message, codec::CodecError> 
     let mut message = read.pop().ok_or(JsonError::Kind { expected })?;
     message.role = role;
     if let Some(extra) = extra {
-        message.extra = Extra::from_object(extra.get())?;
+        message.extra = UnknownFields::from_object(extra.get())?;
     }
     Ok(message)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::imported::{ImportFormat, Imported, Step, lines};
+use super::imported::{ImportFormat, ImportStep, Imported, lines};
 
 /// Of so many lines at least one must be understood, else the file is of another format.
 const LINES_FOR_ONE: usize = 20;
@@ -85,7 +85,9 @@ pub(super) fn problem(
     imported: &Imported<'_>,
 ) -> Option<String> {
     // The first line tells an export: then another format is not what is wrong with it.
-    if format == ImportFormat::Palimpsest && looks_like(bytes) == Some(Look::Format(format)) {
+    if format == ImportFormat::Palimpsest
+        && looks_like(bytes) == Some(DetectedFormat::Format(format))
+    {
         let defect = imported.defects.first();
         return defect.map(|defect| format!("is an export that cannot be read: {defect}"));
     }
@@ -123,10 +125,10 @@ pub(super) fn problem(
     }
     let _ = write!(what, ". Seen: {}", seen(bytes, imported, all));
     match looks_like(bytes) {
-        Some(Look::Format(other)) if other != format => {
+        Some(DetectedFormat::Format(other)) if other != format => {
             let _ = write!(what, ". It looks like {0}: try --format {0}", other.name());
         }
-        Some(Look::Codex) => what.push_str(
+        Some(DetectedFormat::Codex) => what.push_str(
             ". It looks like a Codex session, which is not supported: convert it to openai messages",
         ),
         _ => what.push_str(". Formats: claude-code, openai, anthropic, palimpsest"),
@@ -134,8 +136,9 @@ pub(super) fn problem(
     Some(what)
 }
 
-fn messages(steps: &[Step<'_>]) -> usize {
-    let is_message = |step: &&Step<'_>| matches!(step, Step::Message(_) | Step::Compacted(_));
+fn messages(steps: &[ImportStep<'_>]) -> usize {
+    let is_message =
+        |step: &&ImportStep<'_>| matches!(step, ImportStep::Message(_) | ImportStep::Compacted(_));
     steps.iter().filter(is_message).count()
 }
 
@@ -181,7 +184,7 @@ fn shown(name: &str) -> String {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum DetectedFormat {
     Format(ImportFormat),
     Codex,
 }
@@ -194,21 +197,21 @@ fn first(bytes: &[u8]) -> Option<Value> {
 }
 
 /// The format that a file looks like, by its first line or document.
-fn looks_like(bytes: &[u8]) -> Option<Look> {
+fn looks_like(bytes: &[u8]) -> Option<DetectedFormat> {
     let value = first(bytes)?;
     if value.get("palimpsest").is_some() {
-        return Some(Look::Format(ImportFormat::Palimpsest));
+        return Some(DetectedFormat::Format(ImportFormat::Palimpsest));
     }
     let kind = value.get("type").and_then(Value::as_str);
     if matches!(
         kind,
         Some("session_meta" | "response_item" | "event_msg" | "turn_context")
     ) {
-        return Some(Look::Codex);
+        return Some(DetectedFormat::Codex);
     }
     let is_claude = ["uuid", "parentUuid", "sessionId", "leafUuid", "messageId"];
     if kind.is_some() && is_claude.iter().any(|name| value.get(name).is_some()) {
-        return Some(Look::Format(ImportFormat::ClaudeCode));
+        return Some(DetectedFormat::Format(ImportFormat::ClaudeCode));
     }
     let wrapped = ["messages", "traj", "conversation", "history"];
     let array = wrapped.iter().find_map(|name| value.get(name));
@@ -225,7 +228,7 @@ fn looks_like(bytes: &[u8]) -> Option<Look> {
         let content = message.get("content").and_then(Value::as_array);
         content.is_some_and(|blocks| blocks.iter().any(is_block))
     };
-    Some(Look::Format(if messages.iter().any(has_blocks) {
+    Some(DetectedFormat::Format(if messages.iter().any(has_blocks) {
         ImportFormat::Anthropic
     } else {
         ImportFormat::OpenAi

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use palimpsest_core::command::{
     Append, Command, ExternalSummary, Snip, StartCompaction, SummarySource,
 };
-use palimpsest_core::event::Asked;
+use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::Message;
-use palimpsest_core::session::Standing;
+use palimpsest_core::session::Visibility;
 use uuid::Uuid;
 
 use super::driver::Driver;
-use super::tape::TapeCompaction;
+use super::recorded_session::RecordedCompaction;
 
 impl Driver {
     /// A summary took the place of messages.
-    pub(super) fn adopt(&mut self, compacted: &TapeCompaction) {
+    pub(super) fn adopt(&mut self, compacted: &RecordedCompaction) {
         self.line = compacted.line;
         // Usage is reported for the program's view from here on.
         self.diverged = true;
@@ -61,7 +61,7 @@ impl Driver {
         let is_there = |id: &MessageId| {
             let transcript = self.session.transcript();
             let entry = transcript.find(*id).and_then(|at| transcript.get(at));
-            entry.is_some_and(|entry| entry.standing == Standing::Visible)
+            entry.is_some_and(|entry| entry.standing == Visibility::Visible)
         };
         let messages: Vec<MessageId> = messages.iter().copied().filter(is_there).collect();
         if messages.is_empty() {
@@ -72,7 +72,7 @@ impl Driver {
             messages,
             blocks: Vec::new(),
             reason: "removed in the transcript".into(),
-            asked: Asked::Model,
+            trigger: Trigger::Model,
             expected_revision: None,
             request: None,
         }));

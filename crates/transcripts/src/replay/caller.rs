@@ -13,17 +13,17 @@ use palimpsest_core::codec;
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{Session, View};
 use palimpsest_core::tokens::{Calibration, Counter, MESSAGE_TOKENS};
-use palimpsest_core::validate::{Parsed, Violation, validate_parsed};
+use palimpsest_core::validate::{ParsedMessage, Violation, validate_parsed};
 use palimpsest_core::view::{
     Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole, wire_tokens,
 };
 
 /// A block as it is shown: a number that stands for its role and its bytes.
-pub(super) type Shown = u32;
+pub(super) type BlockId = u32;
 
 /// What there is to see in a view.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct ViewCheck {
     pub(super) sendable: bool,
     /// What a provider would say to it; empty for one that cannot be sent.
     pub(super) violations: Vec<Violation>,
@@ -36,17 +36,17 @@ pub(super) struct Look {
 }
 
 /// The caller: its array, and the etag that it was given.
-pub(super) struct Caller {
+pub(super) struct SimulatedCaller {
     target: Target,
     book: Book,
     /// Its messages, by their numbers.
     array: Vec<usize>,
     etag: Option<Etag>,
-    flat: Vec<Shown>,
+    flat: Vec<BlockId>,
     epoch: u32,
 }
 
-impl Caller {
+impl SimulatedCaller {
     pub(super) fn new(target: Target, counter: Counter) -> Self {
         Self {
             target,
@@ -63,12 +63,12 @@ impl Caller {
     }
 
     /// The last view as prompt caches see it.
-    pub(super) fn flat(&self) -> &[Shown] {
+    pub(super) fn flat(&self) -> &[BlockId] {
         &self.flat
     }
 
     /// The tokens of a part of a view, which begins with its beginning.
-    pub(super) fn tokens(&self, part: &[Shown], calibration: Calibration) -> u64 {
+    pub(super) fn tokens(&self, part: &[BlockId], calibration: Calibration) -> u64 {
         let mut tokens = 0;
         let mut role = None;
         for block in part {
@@ -83,7 +83,7 @@ impl Caller {
     }
 
     /// Takes what is new in a session's view, and looks at all of it.
-    pub(super) fn look(&mut self, session: &Session) -> Look {
+    pub(super) fn look(&mut self, session: &Session) -> ViewCheck {
         let held = "a session that was never unloaded holds its messages";
         let delta = session.view(&self.target, self.etag).expect(held);
         let full = session.view(&self.target, None).expect(held);
@@ -93,13 +93,13 @@ impl Caller {
         let whole = self.book.messages(self.target.provider, &full.messages);
         let flat = self.book.flat(self.target.provider, &full);
         let epoch = session.sealed().epoch().get();
-        let mut look = Look {
+        let mut look = ViewCheck {
             sendable: full.unsendable.is_none(),
             violations: Vec::new(),
             continues: epoch != self.epoch || flat.starts_with(&self.flat),
             whole: self.array == whole,
             repairs: delta.repairs.iter().map(|repair| repair.kind).collect(),
-            bytes: self.parsed().map(Parsed::bytes).sum(),
+            bytes: self.parsed().map(ParsedMessage::bytes).sum(),
         };
         if look.sendable {
             look.violations = validate_parsed(&self.target, self.parsed());
@@ -108,7 +108,7 @@ impl Caller {
         look
     }
 
-    fn parsed(&self) -> impl Iterator<Item = &Parsed> {
+    fn parsed(&self) -> impl Iterator<Item = &ParsedMessage> {
         self.array.iter().map(|at| &self.book.parsed[*at])
     }
 }
@@ -116,18 +116,18 @@ impl Caller {
 /// Everything that was ever shown, once.
 struct Book {
     counter: Counter,
-    blocks: Vec<Known>,
+    blocks: Vec<KnownBlock>,
     /// Blocks by their content's place in memory, and by their bytes.
-    block_at: HashMap<u64, Shown>,
-    block_of: HashMap<Digest, Shown>,
-    parsed: Vec<Parsed>,
+    block_at: HashMap<u64, BlockId>,
+    block_of: HashMap<Digest, BlockId>,
+    parsed: Vec<ParsedMessage>,
     /// The same for messages.
     message_at: HashMap<u64, usize>,
     message_of: HashMap<Digest, usize>,
 }
 
 /// A block that was shown.
-struct Known {
+struct KnownBlock {
     role: u8,
     tokens: u32,
 }
@@ -169,14 +169,14 @@ impl Book {
             .entry(Digest::of_bytes(&json))
             .or_insert(next);
         if known == next {
-            self.parsed.push(Parsed::new(&json));
+            self.parsed.push(ParsedMessage::new(&json));
         }
         self.message_at.insert(place, known);
         known
     }
 
     /// A view as the sequence that prompt caches see: what the operator says leads.
-    fn flat(&mut self, provider: Provider, view: &View<'_>) -> Vec<Shown> {
+    fn flat(&mut self, provider: Provider, view: &View<'_>) -> Vec<BlockId> {
         let messages = view.system.iter().chain(&view.messages);
         let blocks =
             messages.flat_map(|message| message.blocks.iter().map(|block| (message.role, block)));
@@ -185,7 +185,7 @@ impl Book {
             .collect()
     }
 
-    fn block(&mut self, provider: Provider, role: WireRole, block: &WireBlock<'_>) -> Shown {
+    fn block(&mut self, provider: Provider, role: WireRole, block: &WireBlock<'_>) -> BlockId {
         let role = role as u8;
         let place = place(|hasher| {
             role.hash(hasher);
@@ -202,7 +202,7 @@ impl Book {
             .entry(Digest::of_bytes(&bytes))
             .or_insert(next);
         if known == next {
-            self.blocks.push(Known {
+            self.blocks.push(KnownBlock {
                 role,
                 tokens: wire_tokens(self.counter, block),
             });

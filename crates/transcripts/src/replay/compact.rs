@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    AdvanceCompaction, Command, CompactionInput, FailMemory, Made, StartCompaction, StartMemory,
-    SummarySource, SummarySpec, UpdateMemory, WrittenSummary, memory_due,
+    AdvanceCompaction, Command, CompactionInput, CompactionMessages, FailMemory, StartCompaction,
+    StartMemory, SummarySource, SummarySpec, UpdateMemory, WrittenSummary, memory_due,
 };
-use palimpsest_core::event::{Asked, Compacted, WhyFailed};
+use palimpsest_core::event::{CompactionFailureReason, CompactionFinished, Trigger};
 use palimpsest_core::ids::{MessageId, Ordinal};
 use palimpsest_core::memory::Memory;
 use palimpsest_core::message::{Block, Message, Usage};
 use palimpsest_core::session::{Author, Strategy};
 use palimpsest_core::session_summary::summary_of;
-use palimpsest_core::view::{Form, Piece, WireBlock, wire};
+use palimpsest_core::view::{Piece, PieceForm, WireBlock, wire};
 use palimpsest_facts::memory::update;
 use palimpsest_facts::{Facts, user_words};
 use uuid::Uuid;
@@ -34,8 +34,8 @@ impl Driver {
         let Some(reach) = self.session.memory_reach() else {
             return;
         };
-        self.run(Command::StartMemory(StartMemory));
-        let version = self.session.notes().version.as_ref();
+        self.run(Command::StartMemoryUpdate(StartMemory));
+        let version = self.session.memory().version.as_ref();
         // A text that speaks of what was taken back is written anew.
         let version = version.filter(|_| !self.session.memory_is_false());
         let (previous, read) = version.map_or_else(
@@ -54,15 +54,15 @@ impl Driver {
         let policy = &self.session.policy().session_memory;
         let next = update(&previous, &facts).fit(policy.max_section_tokens, policy.max_tokens);
         if !next.memory.is_ready() {
-            self.run(Command::FailMemory(FailMemory {
+            self.run(Command::FailMemoryUpdate(FailMemory {
                 of_file: false,
                 detail: "there is nothing to note yet".into(),
                 next: self.now.plus_millis(RETRY_MS),
             }));
             return;
         }
-        let latest = self.session.notes().version.as_ref();
-        self.run(Command::UpdateMemory(UpdateMemory {
+        let latest = self.session.memory().version.as_ref();
+        self.run(Command::RecordMemoryVersion(UpdateMemory {
             text: next.memory.render().into(),
             author: Author::Extractive,
             upon: latest.map_or(0, |version| version.number),
@@ -84,7 +84,7 @@ impl Driver {
         if memory_first {
             let made = self.made();
             self.run(Command::StartCompaction(StartCompaction::new(
-                Asked::Auto,
+                Trigger::Auto,
                 SummarySource::SessionMemory(made),
             )));
         }
@@ -97,7 +97,7 @@ impl Driver {
     fn compact_from_structure(&mut self) {
         let spec = SummarySpec::new(Strategy::Extractive);
         self.run(Command::StartCompaction(StartCompaction::new(
-            Asked::Auto,
+            Trigger::Auto,
             SummarySource::Write(spec),
         )));
         let Some(running) = &self.session.compactions().running else {
@@ -114,7 +114,7 @@ impl Driver {
         let summary = summary_of(&self.session, &leaving, &said, None).render();
         if summary.trim().is_empty() {
             let failed = CompactionInput::Failed {
-                why: WhyFailed::Empty,
+                why: CompactionFailureReason::Empty,
                 detail: "the summary is empty".into(),
             };
             self.run(Command::AdvanceCompaction(AdvanceCompaction::new(
@@ -135,10 +135,10 @@ impl Driver {
     }
 
     /// Ids that no message of a tape has.
-    fn made(&self) -> Made {
+    fn made(&self) -> CompactionMessages {
         let number = self.log.len() as u128;
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
-        Made {
+        CompactionMessages {
             mark: id(0),
             summary: id(1),
             request: self
@@ -150,7 +150,7 @@ impl Driver {
     }
 
     /// Notes a compaction, after its event was applied.
-    pub(super) fn compacted(&mut self, event: &Compacted) {
+    pub(super) fn compacted(&mut self, event: &CompactionFinished) {
         let added: Vec<&Message> = event
             .messages
             .iter()
@@ -187,7 +187,7 @@ impl Driver {
             if self.session.pending().iter().any(|it| it.message == begin) {
                 return true;
             }
-            let is_summary = |piece: &&Piece| piece.form == Form::Summary;
+            let is_summary = |piece: &&Piece| piece.form == PieceForm::Summary;
             shown = pieces.iter().filter(is_summary).copied().collect();
         }
         let shown = wire(&self.session, &shown, self.caller.target()).unwrap_or_default();

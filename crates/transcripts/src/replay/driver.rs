@@ -4,29 +4,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection,
-    Restore, Rewind, Serve, Stage, create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decision, DecisionContext,
+    Rejection, RestoreContext, Rewind, ServeView, StageSpans, create, decide,
 };
-use palimpsest_core::event::{ClearMode, Event, Recorded};
+use palimpsest_core::event::{ClearMode, Event, RecordedEvent};
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Role, Usage};
-use palimpsest_core::session::{Session, Standing, Strategy};
+use palimpsest_core::session::{Session, Strategy, Visibility};
 use palimpsest_core::tokens::Calibration;
 use palimpsest_core::view::{Provider, Target};
 
-use super::caller::{Caller, Look};
+use super::caller::{SimulatedCaller, ViewCheck};
 use super::compaction::Compaction;
-use super::setup::{Pace, Setup, no_levels};
-use super::tape::{Tape, TapeStep};
-use crate::import::Defect;
+use super::recorded_session::{RecordedSession, RecordedStep};
+use super::setup::{PrepareFrequency, Setup, no_levels};
+use crate::import::ImportDefect;
 
 /// A session under way, and the caller that follows it.
 pub(super) struct Driver {
     pub(super) session: Session,
-    pub(super) caller: Caller,
-    pub(super) tally: Tally,
+    pub(super) caller: SimulatedCaller,
+    pub(super) tally: ReplayCounters,
     /// The transcript's own clock.
     pub(super) now: Timestamp,
     /// The line that came last.
@@ -41,13 +41,13 @@ pub(super) struct Driver {
     prefix: Option<u64>,
     limits: Limits,
     /// Everything that happened.
-    events: Vec<Recorded>,
+    events: Vec<RecordedEvent>,
     last_response: Option<Box<str>>,
 }
 
 /// What was counted on the way.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ReplayCounters {
     pub(super) messages: usize,
     pub(super) reemissions: usize,
     pub(super) known: usize,
@@ -59,12 +59,16 @@ pub(super) struct Tally {
     pub(super) cleared: usize,
     /// Messages that level 4 folded.
     pub(super) folded: usize,
-    pub(super) defects: Vec<Defect>,
+    pub(super) defects: Vec<ImportDefect>,
     pub(super) compactions: Vec<Compaction>,
 }
 
 /// Plays a tape from its beginning to its end; `prepared` is told of every view.
-pub(super) fn drive(tape: &Tape, setup: Setup, mut prepared: impl FnMut(&Driver, Look)) -> Driver {
+pub(super) fn drive(
+    tape: &RecordedSession,
+    setup: Setup,
+    mut prepared: impl FnMut(&Driver, ViewCheck),
+) -> Driver {
     let pace = setup.pace;
     let mut driver = Driver::new(tape, setup);
     let mut prepare = |driver: &mut Driver| {
@@ -73,26 +77,26 @@ pub(super) fn drive(tape: &Tape, setup: Setup, mut prepared: impl FnMut(&Driver,
     };
     for step in &tape.steps {
         let (line, message) = match step {
-            TapeStep::Rewind(to) => {
+            RecordedStep::Rewind(to) => {
                 driver.rewind(*to);
                 continue;
             }
-            TapeStep::Compacted(compacted) => {
+            RecordedStep::Compacted(compacted) => {
                 driver.adopt(compacted);
                 continue;
             }
-            TapeStep::Removed { line, messages } => {
+            RecordedStep::Removed { line, messages } => {
                 driver.remove(*line, messages);
                 continue;
             }
-            TapeStep::Message { line, message } => (*line, message),
+            RecordedStep::Message { line, message } => (*line, message),
         };
         driver.now = message.at.unwrap_or(driver.now);
-        if pace == Pace::PerResponse && driver.begins_response(message) {
+        if pace == PrepareFrequency::PerResponse && driver.begins_response(message) {
             prepare(&mut driver);
         }
         driver.append(line, message);
-        if pace == Pace::PerLine {
+        if pace == PrepareFrequency::PerLine {
             prepare(&mut driver);
         }
     }
@@ -102,11 +106,11 @@ pub(super) fn drive(tape: &Tape, setup: Setup, mut prepared: impl FnMut(&Driver,
 
 /// How far off estimates of a tape are, on average over its responses: one factor for the whole of it and
 /// for every policy. The session's own moves with each response and would move all that was sent before.
-pub(super) fn calibration(tape: &Tape) -> Calibration {
+pub(super) fn calibration(tape: &RecordedSession) -> Calibration {
     let setup = Setup {
         provider: Provider::default(),
         policy: Arc::new(no_levels()),
-        pace: Pace::PerResponse,
+        pace: PrepareFrequency::PerResponse,
         levels: false,
         calibration: Calibration::default(),
     };
@@ -114,10 +118,10 @@ pub(super) fn calibration(tape: &Tape) -> Calibration {
     let (mut sum, mut responses) = (0_u64, 0_u64);
     for step in &tape.steps {
         match step {
-            TapeStep::Rewind(to) => driver.rewind(*to),
+            RecordedStep::Rewind(to) => driver.rewind(*to),
             // What it reports from here on was counted in another view.
-            TapeStep::Compacted(_) | TapeStep::Removed { .. } => break,
-            TapeStep::Message { line, message } => {
+            RecordedStep::Compacted(_) | RecordedStep::Removed { .. } => break,
+            RecordedStep::Message { line, message } => {
                 if driver.begins_response(message) {
                     sum += u64::from(driver.session.ledger().calibration.milli());
                     responses += 1;
@@ -133,7 +137,7 @@ pub(super) fn calibration(tape: &Tape) -> Calibration {
 }
 
 impl Driver {
-    fn new(tape: &Tape, setup: Setup) -> Self {
+    fn new(tape: &RecordedSession, setup: Setup) -> Self {
         let limits = Limits::default();
         let name =
             |name| SessionKey::parse(name).expect("the name is legal because it is written here");
@@ -145,7 +149,7 @@ impl Driver {
                 .then(|| name("projects/replay/sessions/parent")),
             ..Create::default()
         };
-        let context = Context {
+        let context = DecisionContext {
             now: at,
             limits: &limits,
             can_store: true,
@@ -163,10 +167,10 @@ impl Driver {
         };
         Self {
             session: Session::create(name("projects/replay/sessions/replay"), at, &created),
-            caller: Caller::new(target, counter),
-            tally: Tally {
+            caller: SimulatedCaller::new(target, counter),
+            tally: ReplayCounters {
                 defects: tape.defects.clone(),
-                ..Tally::default()
+                ..ReplayCounters::default()
             },
             now: at,
             line: 0,
@@ -176,7 +180,7 @@ impl Driver {
             diverged: false,
             prefix: None,
             limits,
-            events: vec![Recorded {
+            events: vec![RecordedEvent {
                 at,
                 event: Event::SessionCreated(created),
             }],
@@ -207,7 +211,7 @@ impl Driver {
             ..Append::default()
         }));
         if self.levels {
-            self.run(Command::KeepResults { from });
+            self.run(Command::PersistAppendedResults { from });
             self.keep_memory();
         }
     }
@@ -245,7 +249,7 @@ impl Driver {
         // To a message that was folded: it unfolds first.
         if let Some(shown) = to.and_then(|to| self.session.shown_until(to)) {
             let past = self.past(shown);
-            self.run(Command::Restore(Restore {
+            self.run(Command::Restore(RestoreContext {
                 past: Box::new(past),
                 later: self
                     .log
@@ -269,11 +273,11 @@ impl Driver {
         let log = self.events.iter().take(events).cloned();
         let mut past = Session::replay(self.session.key().clone(), log)
             .expect("the log begins with the creation");
-        past.fill(self.log.iter().map(|(_, message)| Arc::clone(message)));
+        past.load_content(self.log.iter().map(|(_, message)| Arc::clone(message)));
         past
     }
 
-    fn prepare(&mut self) -> Look {
+    fn prepare(&mut self) -> ViewCheck {
         self.serve();
         if self.levels {
             self.run_levels();
@@ -285,16 +289,16 @@ impl Driver {
     }
 
     pub(super) fn serve(&mut self) {
-        self.run(Command::Serve(Serve {
+        self.run(Command::ServeView(ServeView {
             target: self.caller.target().clone(),
-            ..Serve::default()
+            ..ServeView::default()
         }));
     }
 
     /// What the levels do to a view before it is sent, in the order in which a server runs them.
     /// Level 1 has done its part where messages come in, and with the serving.
     fn run_levels(&mut self) {
-        self.run(Command::Clear(Clear {
+        self.run(Command::ClearResults(Clear {
             clearing: Clearing::Auto {
                 cache_edits: false,
                 last: None,
@@ -302,7 +306,7 @@ impl Driver {
             expected_revision: None,
             request: None,
         }));
-        self.run(Command::Collapse(Collapse {
+        self.run(Command::CollapseSpans(Collapse {
             collapsing: Collapsing::Auto,
             expected_revision: None,
             request: None,
@@ -311,28 +315,28 @@ impl Driver {
         if is_due(&self.session)
             && let Ok(spans) = choose(&self.session)
         {
-            self.run(Command::Stage(Stage { spans }));
+            self.run(Command::StageSpans(StageSpans { spans }));
         }
     }
 
     pub(super) fn run(&mut self, command: Command) {
-        let context = Context {
+        let context = DecisionContext {
             now: self.now,
             limits: &self.limits,
             can_store: true,
             file_salt: 0,
         };
         let mut decided = decide(&self.session, command.clone(), context);
-        if decided == Err(Rejection::NotHeld) {
+        if decided == Err(Rejection::ContentNotLoaded) {
             let contents = self.log.iter().map(|(_, message)| Arc::clone(message));
-            self.session.fill(contents);
+            self.session.load_content(contents);
             decided = decide(&self.session, command, context);
         }
         let events = match decided {
             Ok(Decision::Events(events)) => events,
             Ok(Decision::Answered(_) | Decision::Skipped(_)) => Vec::new(),
             Err(rejection) => {
-                self.tally.defects.push(Defect {
+                self.tally.defects.push(ImportDefect {
                     line: self.line,
                     what: rejection.to_string(),
                 });
@@ -341,7 +345,7 @@ impl Driver {
         };
         for event in events {
             self.tally.count(&event);
-            let recorded = Recorded {
+            let recorded = RecordedEvent {
                 at: self.now,
                 event,
             };
@@ -365,7 +369,7 @@ impl Driver {
     }
 }
 
-impl Tally {
+impl ReplayCounters {
     fn count(&mut self, event: &Event) {
         if event.changes_view() {
             *self.changes.entry(trigger(event)).or_default() += 1;
@@ -376,7 +380,7 @@ impl Tally {
                 self.known += event.known.len();
                 let standings = event.messages.iter().map(|appended| appended.standing);
                 self.reemissions += standings
-                    .filter(|standing| matches!(standing, Standing::Reemission(_)))
+                    .filter(|standing| matches!(standing, Visibility::Reemission(_)))
                     .count();
             }
             Event::ResultsPersisted(event) => self.stored += event.results.len(),
@@ -393,7 +397,7 @@ pub(super) const REWOUND: &str = "rewound by the user";
 /// What made a view-changing event.
 fn trigger(event: &Event) -> &'static str {
     match event {
-        Event::Rewound(_) => REWOUND,
+        Event::SessionRewound(_) => REWOUND,
         Event::ContentSnipped(_) => "snipped",
         Event::ResultsCleared(event) => match event.mode {
             ClearMode::Time => "results cleared by time",
@@ -405,7 +409,7 @@ fn trigger(event: &Event) -> &'static str {
             Strategy::SessionMemory => "compacted with session memory",
             _ => "compacted from structure",
         },
-        Event::Restored(_) => "restored",
+        Event::ContextRestored(_) => "restored",
         Event::PolicyChanged(_) => "policy changed",
         _ => "other",
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use palimpsest_core::json;
 use palimpsest_core::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
 use palimpsest_core::view::{WireBlock, WireResult};
-use palimpsest_facts::call::{COMMAND_FIELDS, PATH_FIELDS};
+use palimpsest_facts::tool_action::{COMMAND_FIELDS, PATH_FIELDS};
 use palimpsest_facts::user_words;
 use serde_json::value::RawValue;
 
@@ -158,7 +158,7 @@ fn inside(json: &str) -> &str {
 mod tests {
     use super::*;
     use palimpsest_core::ids::MessageId;
-    use palimpsest_core::json::Extra;
+    use palimpsest_core::json::UnknownFields;
     use palimpsest_core::message::ToolUse;
 
     #[track_caller]
@@ -177,7 +177,7 @@ mod tests {
             id: "x".into(),
             name: "t".into(),
             input: ToolInput::parse(input),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         })
     }
 
@@ -186,7 +186,7 @@ mod tests {
             tool_use_id: "x".into(),
             content,
             is_error,
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         })
     }
 

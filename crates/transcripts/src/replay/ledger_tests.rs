@@ -11,12 +11,12 @@ use palimpsest_core::tokens::Calibration;
 use palimpsest_core::view::Provider;
 use proptest::prelude::*;
 
-use super::caller::Shown;
+use super::caller::BlockId;
 use super::driver::{Driver, drive};
 use super::prefix_cache::{MIN_CACHEABLE_TOKENS, PrefixCache, TIME_TO_LIVE_MS};
 use super::setup::Setup;
 use super::tests::{Op, Writer, op, policies};
-use super::{Pace, Tape};
+use super::{PrepareFrequency, RecordedSession};
 
 /// What a message, a marker or a tag is estimated at in one way and not in the other.
 const ERROR_TOKENS: u64 = 12;
@@ -35,7 +35,7 @@ struct Agreement {
 }
 
 /// Compares the two at every view of a tape that is sent.
-fn compare(tape: &Tape, provider: Provider, mut policy: Policy) -> Agreement {
+fn compare(tape: &RecordedSession, provider: Provider, mut policy: Policy) -> Agreement {
     policy.microcompact.time.idle = Millis::new(TIME_TO_LIVE_MS);
     let error_tokens = if policy.snip.wrap_interjections {
         FRAME_TOKENS
@@ -45,19 +45,19 @@ fn compare(tape: &Tape, provider: Provider, mut policy: Policy) -> Agreement {
     let setup = Setup {
         provider,
         policy: Arc::new(policy),
-        pace: Pace::PerResponse,
+        pace: PrepareFrequency::PerResponse,
         levels: true,
         calibration: Calibration::default(),
     };
     let mut cache = PrefixCache::default();
-    let mut sent: Vec<Shown> = Vec::new();
+    let mut sent: Vec<BlockId> = Vec::new();
     let mut sent_at = None;
     let mut agreement = Agreement::default();
     drive(tape, setup, |driver: &Driver, look| {
         if !look.sendable {
             return;
         }
-        let tokens = |part: &[Shown]| driver.caller.tokens(part, Calibration::default());
+        let tokens = |part: &[BlockId]| driver.caller.tokens(part, Calibration::default());
         let flat = driver.caller.flat();
         let split = cache.send(flat, driver.now, tokens);
         let expired = |at: Timestamp| driver.now.millis_since(at) >= TIME_TO_LIVE_MS;
@@ -101,10 +101,10 @@ fn compare(tape: &Tape, provider: Provider, mut policy: Policy) -> Agreement {
 }
 
 /// The blocks behind the first difference that were sent before.
-fn sent_again(view: &[Shown], sent: &[Shown]) -> Vec<Shown> {
-    let same = |(a, b): &(&Shown, &Shown)| a == b;
+fn sent_again(view: &[BlockId], sent: &[BlockId]) -> Vec<BlockId> {
+    let same = |(a, b): &(&BlockId, &BlockId)| a == b;
     let shared = view.iter().zip(sent).take_while(same).count();
-    let mut held: HashMap<Shown, usize> = HashMap::new();
+    let mut held: HashMap<BlockId, usize> = HashMap::new();
     for block in &sent[shared..] {
         *held.entry(*block).or_default() += 1;
     }

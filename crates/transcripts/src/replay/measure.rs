@@ -11,15 +11,15 @@ use super::compaction::Compaction;
 use super::driver::{Driver, REWOUND, calibration, drive};
 use super::kinds::ProbeKind;
 use super::prefix_cache::{PrefixCache, Split};
-use super::probes::{Lost, Probes, Retained};
-use super::setup::{Pace, Setup};
+use super::probes::{LostProbe, ProbeCounts, Probes};
+use super::recorded_session::RecordedSession;
+use super::setup::{PrepareFrequency, Setup};
 use super::survival::Survival;
-use super::tape::Tape;
-use crate::import::Defect;
+use crate::import::ImportDefect;
 
 /// What came of one session, or of several together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Measured {
+pub struct ReplayMetrics {
     /// How many sessions.
     pub sessions: usize,
     /// Views that were prepared.
@@ -49,16 +49,16 @@ pub struct Measured {
     /// Where in the curve compactions took effect: the places of the views that came after them.
     pub compacted_at: Vec<usize>,
     /// What became of the probes by the end.
-    pub probes: BTreeMap<ProbeKind, Retained>,
+    pub probes: BTreeMap<ProbeKind, ProbeCounts>,
     /// Those that the model can neither see nor find, at the last view that was sent or at the end.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<LostProbe>,
     /// What could not be decoded, or was refused.
-    pub defects: Vec<Defect>,
+    pub defects: Vec<ImportDefect>,
     /// The compactions, in order.
     pub compactions: Vec<Compaction>,
 }
 
-impl Measured {
+impl ReplayMetrics {
     /// Whether every promise was kept.
     pub fn holds(&self) -> bool {
         self.broken() == 0
@@ -95,8 +95,8 @@ impl Measured {
     }
 
     /// What became of all probes.
-    pub fn retained(&self) -> Retained {
-        let mut all = Retained::default();
+    pub fn retained(&self) -> ProbeCounts {
+        let mut all = ProbeCounts::default();
         for of_kind in self.probes.values() {
             all.add(*of_kind);
         }
@@ -129,16 +129,16 @@ impl Measured {
 }
 
 /// Replays one session for one provider under a policy.
-pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measured {
+pub fn measure(tape: &RecordedSession, provider: Provider, policy: &Arc<Policy>) -> ReplayMetrics {
     let calibration = calibration(tape);
     let setup = Setup {
         provider,
         policy: Arc::clone(policy),
-        pace: Pace::PerResponse,
+        pace: PrepareFrequency::PerResponse,
         levels: true,
         calibration,
     };
-    let mut measured = Measured::default();
+    let mut measured = ReplayMetrics::default();
     let mut cache = PrefixCache::default();
     let mut probes = Probes::default();
     let mut compactions = 0;
@@ -161,7 +161,7 @@ pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measure
     });
     (measured.probes, measured.lost) = probes.finish(&driver);
     let tally = driver.tally;
-    Measured {
+    ReplayMetrics {
         sessions: 1,
         changes: tally.changes,
         stored: tally.stored,
@@ -173,7 +173,7 @@ pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measure
     }
 }
 
-impl Measured {
+impl ReplayMetrics {
     fn send(&mut self, driver: &Driver, cache: &mut PrefixCache, compactions: &mut usize) {
         let calibration = driver.calibration;
         let tokens = |part: &[_]| driver.caller.tokens(part, calibration);

@@ -18,20 +18,20 @@ mod ledger_tests;
 mod measure;
 mod prefix_cache;
 mod probes;
+mod recorded_session;
 mod recover;
 mod setup;
 mod survival;
-mod tape;
 #[cfg(test)]
 mod tests;
 mod verify;
 
 pub use compaction::Compaction;
 pub use kinds::ProbeKind;
-pub use measure::{Measured, measure};
+pub use measure::{ReplayMetrics, measure};
 pub use prefix_cache::Split;
-pub use probes::{Lost, Retained};
-pub use setup::{Pace, no_levels};
-pub use survival::{Share, Survival};
-pub use tape::Tape;
-pub use verify::{Report, name, verify};
+pub use probes::{LostProbe, ProbeCounts};
+pub use recorded_session::RecordedSession;
+pub use setup::{PrepareFrequency, no_levels};
+pub use survival::{FactRetention, Survival};
+pub use verify::{VerifyReport, name, verify};

@@ -3,7 +3,7 @@
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::policy::Prices;
 
-use super::caller::Shown;
+use super::caller::BlockId;
 
 /// How long a provider keeps a prefix that nobody asks for: five minutes is the default, and each use
 /// begins them anew.
@@ -52,7 +52,7 @@ impl Split {
 /// The cache of one conversation: what was sent last is in it.
 #[derive(Debug, Default)]
 pub(super) struct PrefixCache {
-    held: Vec<Shown>,
+    held: Vec<BlockId>,
     used: Timestamp,
 }
 
@@ -60,16 +60,16 @@ impl PrefixCache {
     /// A view is sent. `tokens` counts a part of it that begins with its beginning.
     pub(super) fn send(
         &mut self,
-        view: &[Shown],
+        view: &[BlockId],
         now: Timestamp,
-        tokens: impl Fn(&[Shown]) -> u64,
+        tokens: impl Fn(&[BlockId]) -> u64,
     ) -> Split {
         let all = tokens(view);
         if now.millis_since(self.used) >= TIME_TO_LIVE_MS {
             self.held.clear();
         }
         self.used = now;
-        let same = |(a, b): &(&Shown, &Shown)| a == b;
+        let same = |(a, b): &(&BlockId, &BlockId)| a == b;
         let shared = view.iter().zip(&self.held).take_while(same).count();
         self.held.clear();
         if all < MIN_CACHEABLE_TOKENS {
@@ -96,11 +96,11 @@ mod tests {
     use super::*;
 
     /// A thousand tokens a block.
-    fn thousands(part: &[Shown]) -> u64 {
+    fn thousands(part: &[BlockId]) -> u64 {
         part.len() as u64 * 1_000
     }
 
-    fn send(cache: &mut PrefixCache, view: &[Shown], minute: i64) -> (u64, u64, u64) {
+    fn send(cache: &mut PrefixCache, view: &[BlockId], minute: i64) -> (u64, u64, u64) {
         let now = Timestamp::from_millis(minute * 60_000);
         let split = cache.send(view, now, thousands);
         (split.cache_read, split.cache_write, split.uncached)

@@ -8,17 +8,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use palimpsest_core::ids::{Epoch, Ordinal};
 use palimpsest_core::message::Message;
-use palimpsest_core::session::{Session, Standing};
-use palimpsest_core::view::{DropReason, Form, Piece};
+use palimpsest_core::session::{Session, Visibility};
+use palimpsest_core::view::{DropReason, Piece, PieceForm};
 
 use super::driver::Driver;
 use super::facts::{Needle, facts};
 use super::kinds::ProbeKind;
-use super::recover::{Home, Reach, Reader};
+use super::recover::{FactLocation, Reach, SimulatedModel};
 
 /// What became of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Retained {
+pub struct ProbeCounts {
     /// They stand in the view.
     pub visible: usize,
     /// They do not, and something that does leads to them in at most two calls of tools.
@@ -27,7 +27,7 @@ pub struct Retained {
     pub lost: usize,
 }
 
-impl Retained {
+impl ProbeCounts {
     /// Counts others in.
     pub fn add(&mut self, other: Self) {
         self.visible += other.visible;
@@ -38,7 +38,7 @@ impl Retained {
 
 /// A probe that was lost. It does not say what the probe was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostProbe {
     /// The line that brought it.
     pub line: usize,
     /// What it is.
@@ -46,7 +46,7 @@ pub struct Lost {
     /// The block within its message.
     pub block: u16,
     /// The form that its block has in the view; none when it left.
-    pub form: Option<Form>,
+    pub form: Option<PieceForm>,
 }
 
 /// All probes of a session, and what became of each.
@@ -58,7 +58,7 @@ pub(super) struct Probes {
     taken: usize,
     forms: Forms,
     /// Those that were lost in the view that was sent last.
-    lost: BTreeMap<usize, Lost>,
+    lost: BTreeMap<usize, LostProbe>,
 }
 
 /// A fact, and where it was said.
@@ -73,7 +73,7 @@ struct Probe {
 /// The forms that blocks have in the view, as far as its pieces were looked at.
 #[derive(Default)]
 struct Forms {
-    of: HashMap<(Ordinal, u16), Form>,
+    of: HashMap<(Ordinal, u16), PieceForm>,
     pieces: usize,
     epoch: Epoch,
 }
@@ -84,7 +84,7 @@ impl Probes {
         for (at, (_, message)) in driver.log.iter().enumerate().skip(self.taken) {
             let ordinal = Ordinal::new(palimpsest_core::view::count(at));
             let entry = driver.session.transcript().get(ordinal);
-            if entry.is_some_and(|entry| entry.standing == Standing::Visible) {
+            if entry.is_some_and(|entry| entry.standing == Visibility::Visible) {
                 self.take(ordinal, message);
             }
         }
@@ -99,9 +99,12 @@ impl Probes {
     }
 
     /// Looks once more for every probe, in the view as it is at the end.
-    pub(super) fn finish(mut self, driver: &Driver) -> (BTreeMap<ProbeKind, Retained>, Vec<Lost>) {
+    pub(super) fn finish(
+        mut self,
+        driver: &Driver,
+    ) -> (BTreeMap<ProbeKind, ProbeCounts>, Vec<LostProbe>) {
         self.look(driver, true);
-        let mut retained: BTreeMap<ProbeKind, Retained> = BTreeMap::new();
+        let mut retained: BTreeMap<ProbeKind, ProbeCounts> = BTreeMap::new();
         let mut lost = self.lost(driver);
         lost.append(&mut self.lost);
         for (at, probe) in self.all.iter().enumerate() {
@@ -136,7 +139,7 @@ impl Probes {
 
     /// Looks for the probes. Between two changes of the view what was found stays where it is.
     fn look(&mut self, driver: &Driver, all: bool) {
-        let reader = Reader::new(driver);
+        let reader = SimulatedModel::new(driver);
         for probe in &mut self.all {
             if all || probe.reach.is_none() {
                 probe.reach = probe.look(&reader, driver, &self.forms);
@@ -144,7 +147,7 @@ impl Probes {
         }
     }
 
-    fn lost(&self, driver: &Driver) -> BTreeMap<usize, Lost> {
+    fn lost(&self, driver: &Driver) -> BTreeMap<usize, LostProbe> {
         let is_lost = |(_, probe): &(usize, &Probe)| probe.reach == Some(Reach::Lost);
         let lost = self.all.iter().enumerate().filter(is_lost);
         lost.filter_map(|(at, probe)| Some((at, probe.as_lost(driver, &self.forms)?)))
@@ -153,7 +156,7 @@ impl Probes {
 }
 
 impl Probe {
-    fn look(&self, reader: &Reader<'_>, driver: &Driver, forms: &Forms) -> Option<Reach> {
+    fn look(&self, reader: &SimulatedModel<'_>, driver: &Driver, forms: &Forms) -> Option<Reach> {
         let homes: Vec<_> = self
             .homes
             .iter()
@@ -163,7 +166,7 @@ impl Probe {
         if homes.is_empty() {
             return None;
         }
-        let is_shown = |home: &Home| reader.shows(home, &self.needle);
+        let is_shown = |home: &FactLocation| reader.shows(home, &self.needle);
         Some(
             if homes.iter().any(is_shown) || reader.shows_anywhere(&self.needle) {
                 Reach::Visible
@@ -175,9 +178,9 @@ impl Probe {
         )
     }
 
-    fn as_lost(&self, driver: &Driver, forms: &Forms) -> Option<Lost> {
+    fn as_lost(&self, driver: &Driver, forms: &Forms) -> Option<LostProbe> {
         let (message, block) = *self.homes.last()?;
-        Some(Lost {
+        Some(LostProbe {
             line: driver.line_of(message),
             kind: self.kind,
             block,
@@ -206,13 +209,13 @@ impl Forms {
     }
 
     /// None for what was never in a view, or that the user has taken back.
-    fn home(&self, (message, block): (Ordinal, u16), session: &Session) -> Option<Home> {
+    fn home(&self, (message, block): (Ordinal, u16), session: &Session) -> Option<FactLocation> {
         let entry = session.transcript().get(message)?;
         match (entry.standing, self.of.get(&(message, block))) {
-            (Standing::Rewound, _) | (Standing::Visible, None) => None,
-            (_, Some(Form::Dropped(reason))) if *reason != DropReason::Snipped => None,
-            (_, None) => Some(Home::Left(message)),
-            (_, Some(form)) => Some(Home::Piece(Piece {
+            (Visibility::Rewound, _) | (Visibility::Visible, None) => None,
+            (_, Some(PieceForm::Dropped(reason))) if *reason != DropReason::Snipped => None,
+            (_, None) => Some(FactLocation::Left(message)),
+            (_, Some(form)) => Some(FactLocation::Piece(Piece {
                 message,
                 block,
                 form: *form,

@@ -12,8 +12,8 @@ use palimpsest_core::levels::results::{file_content, file_of, is_json};
 use palimpsest_core::message::{Block, Message, ToolResult};
 use palimpsest_core::policy::ModelTool;
 use palimpsest_core::reading;
-use palimpsest_core::session::{Session, Standing};
-use palimpsest_core::view::{Form, Piece, Target, WireBlock, WireMessage, WireResult, wire};
+use palimpsest_core::session::{Session, Visibility};
+use palimpsest_core::view::{Piece, PieceForm, Target, WireBlock, WireMessage, WireResult, wire};
 use sha2::{Digest as _, Sha256};
 
 use super::driver::Driver;
@@ -36,7 +36,7 @@ pub(super) enum Reach {
 }
 
 /// A model that reads a view, and has the tools that the policy gives it.
-pub(super) struct Reader<'d> {
+pub(super) struct SimulatedModel<'d> {
     session: &'d Session,
     target: &'d Target,
     log: &'d [(usize, Arc<Message>)],
@@ -46,7 +46,7 @@ pub(super) struct Reader<'d> {
     view: OnceCell<Vec<WireMessage<'d>>>,
 }
 
-impl<'d> Reader<'d> {
+impl<'d> SimulatedModel<'d> {
     pub(super) fn new(driver: &'d Driver) -> Self {
         Self {
             session: &driver.session,
@@ -58,12 +58,12 @@ impl<'d> Reader<'d> {
     }
 
     /// Whether what stands for a block shows it.
-    pub(super) fn shows(&self, home: &Home, needle: &Needle) -> bool {
+    pub(super) fn shows(&self, home: &FactLocation, needle: &Needle) -> bool {
         match home {
-            Home::Piece(piece) => self
+            FactLocation::Piece(piece) => self
                 .rendered(piece)
                 .is_some_and(|block| needle.is_shown_in(&block)),
-            Home::Left(_) => false,
+            FactLocation::Left(_) => false,
         }
     }
 
@@ -78,17 +78,17 @@ impl<'d> Reader<'d> {
     }
 
     /// Whether what stands for a block leads to it.
-    pub(super) fn leads_to(&self, home: &Home, needle: &Needle) -> bool {
+    pub(super) fn leads_to(&self, home: &FactLocation, needle: &Needle) -> bool {
         match home {
-            Home::Piece(piece) => match piece.form {
+            FactLocation::Piece(piece) => match piece.form {
                 // What is shown tells the model to follow the reference, so it has to lead there,
                 // though the call's id would too.
-                Form::Stored(_) => self.by_reference(piece, needle),
+                PieceForm::Stored(_) => self.by_reference(piece, needle),
                 form => form
                     .answers()
                     .is_some_and(|call| self.by_call(call, needle)),
             },
-            Home::Left(message) => {
+            FactLocation::Left(message) => {
                 self.by_placeholder(*message, needle) || self.by_summary(*message, needle)
             }
         }
@@ -187,7 +187,7 @@ impl<'d> Reader<'d> {
             let search = tools.name_of(ModelTool::SearchTranscript)?;
             let read = tools.name_of(ModelTool::ReadTranscript)?;
             let mut pieces = self.session.sealed().pieces().iter();
-            let summary = pieces.rfind(|piece| piece.form == Form::Summary)?;
+            let summary = pieces.rfind(|piece| piece.form == PieceForm::Summary)?;
             let Some(WireBlock::Text { text, .. }) = self.rendered(summary) else {
                 return None;
             };
@@ -198,7 +198,7 @@ impl<'d> Reader<'d> {
             let whole = self.original_message(message)?;
             let mut texts = whole.blocks.iter().map(reading::text);
             let says = texts.any(|text| needle.is_in(&text, false) || needle.is_in(&text, true));
-            Some(entry.standing == Standing::Compacted && is_told && says)
+            Some(entry.standing == Visibility::Compacted && is_told && says)
         };
         found().unwrap_or(false)
     }
@@ -252,7 +252,7 @@ impl<'d> Reader<'d> {
 
 /// A block that says what a probe asks for: the piece that stands for it in the view, unless its
 /// message left.
-pub(super) enum Home {
+pub(super) enum FactLocation {
     /// A piece stands for it.
     Piece(Piece),
     /// Its message is not in the view.

@@ -8,7 +8,7 @@ use palimpsest_core::view::Provider;
 
 /// How often the view is prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum PrepareFrequency {
     /// Before every response, as an agent does.
     PerResponse,
     /// After every message, which seals each fragment by itself: the hardest case.
@@ -19,7 +19,7 @@ pub enum Pace {
 pub(super) struct Setup {
     pub(super) provider: Provider,
     pub(super) policy: Arc<Policy>,
-    pub(super) pace: Pace,
+    pub(super) pace: PrepareFrequency,
     /// Whether the levels run, as they do when a server prepares a view.
     pub(super) levels: bool,
     /// How far off estimates are.

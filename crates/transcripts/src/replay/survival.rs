@@ -16,7 +16,7 @@ use super::kinds::ProbeKind;
 
 /// How many facts there were, and how many are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Share {
+pub struct FactRetention {
     /// Those that are told.
     pub told: usize,
     /// Those of them that are told word for word.
@@ -25,7 +25,7 @@ pub struct Share {
     pub all: usize,
 }
 
-impl Share {
+impl FactRetention {
     /// Counts others in.
     pub fn add(&mut self, other: Self) {
         self.told += other.told;
@@ -36,7 +36,7 @@ impl Share {
 
 /// What survived, by kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Survival(pub BTreeMap<ProbeKind, Share>);
+pub struct Survival(pub BTreeMap<ProbeKind, FactRetention>);
 
 impl Survival {
     /// Counts others in.
@@ -48,8 +48,8 @@ impl Survival {
 
     /// Paths, commands and sentences of people, taken together. What failed is often mended since, and is
     /// told by its own number alone.
-    pub fn together(&self) -> Share {
-        let mut sum = Share::default();
+    pub fn together(&self) -> FactRetention {
+        let mut sum = FactRetention::default();
         for (kind, share) in &self.0 {
             if *kind != ProbeKind::Error {
                 sum.add(*share);
@@ -72,7 +72,7 @@ pub(super) fn survived<'m>(
             _ => None,
         })
         .collect();
-    let told = Told::new(&texts.join("\n"));
+    let told = FlattenedText::new(&texts.join("\n"));
     let mut seen: BTreeSet<(ProbeKind, Box<str>)> = BTreeSet::new();
     let mut survival = Survival::default();
     for message in left {
@@ -90,14 +90,14 @@ pub(super) fn survived<'m>(
 }
 
 /// A text, and the same on one line, because notes put what they quote on one.
-struct Told {
+struct FlattenedText {
     line: String,
     root: Option<String>,
     /// The kinds of commands that stand in it.
     families: BTreeSet<String>,
 }
 
-impl Told {
+impl FlattenedText {
     fn new(text: &str) -> Self {
         Self {
             line: flat(text),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use palimpsest_core::codec;
 use palimpsest_core::ids::{MessageId, Timestamp};
-use palimpsest_core::json::Extra;
+use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
@@ -17,9 +17,9 @@ use proptest::prelude::*;
 
 use super::driver::{Driver, drive};
 use super::kinds::ProbeKind;
+use super::recorded_session::{RecordedSession, RecordedStep};
 use super::setup::Setup;
-use super::tape::{Tape, TapeStep};
-use super::{Measured, Pace, Retained, measure, no_levels};
+use super::{PrepareFrequency, ProbeCounts, ReplayMetrics, measure, no_levels};
 
 /// What happens in a tape.
 #[derive(Debug, Clone)]
@@ -40,15 +40,15 @@ pub(super) enum Op {
 
 /// Writes a tape.
 pub(super) struct Writer {
-    tape: Tape,
+    tape: RecordedSession,
     now: i64,
     said: Vec<MessageId>,
 }
 
 impl Writer {
-    pub(super) fn write(ops: &[Op]) -> Tape {
+    pub(super) fn write(ops: &[Op]) -> RecordedSession {
         let mut writer = Self {
-            tape: Tape {
+            tape: RecordedSession {
                 steps: Vec::new(),
                 model: "m".into(),
                 subagent: false,
@@ -83,7 +83,7 @@ impl Writer {
                     tool_use_id: format!("toolu_{}", number % 7).into(),
                     content: ResultContent::Text(text.into()),
                     is_error: fails.then_some(true),
-                    extra: Extra::default(),
+                    extra: UnknownFields::default(),
                 });
                 self.message(Role::User, result);
             }
@@ -93,7 +93,7 @@ impl Writer {
                 self.said.truncate(left);
                 self.tape
                     .steps
-                    .push(TapeStep::Rewind(self.said.last().copied()));
+                    .push(RecordedStep::Rewind(self.said.last().copied()));
             }
         }
     }
@@ -105,7 +105,7 @@ impl Writer {
             id: format!("toolu_{}", number % 7).into(),
             name: "Bash".into(),
             input: ToolInput::parse(&input),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         });
         self.message(Role::Assistant, call);
     }
@@ -118,7 +118,9 @@ impl Writer {
         message.at = Some(Timestamp::from_millis(self.now));
         self.said.push(id);
         let message = Arc::new(message);
-        self.tape.steps.push(TapeStep::Message { line, message });
+        self.tape
+            .steps
+            .push(RecordedStep::Message { line, message });
     }
 }
 
@@ -159,7 +161,7 @@ fn compacting() -> Policy {
     policy
 }
 
-fn measured(ops: &[Op], policy: Policy) -> Measured {
+fn measured(ops: &[Op], policy: Policy) -> ReplayMetrics {
     measure(&Writer::write(ops), Provider::Anthropic, &Arc::new(policy))
 }
 
@@ -205,7 +207,7 @@ proptest! {
         let setup = Setup {
             provider: if openai { Provider::OpenAi } else { Provider::Anthropic },
             policy: Arc::new(policies().swap_remove(which)),
-            pace: Pace::PerLine,
+            pace: PrepareFrequency::PerLine,
             levels: true,
             calibration: palimpsest_core::tokens::Calibration::default(),
         };
@@ -343,7 +345,7 @@ fn old_failure(chars: usize) -> Vec<Op> {
 #[track_caller]
 fn check_errors(ops: &[Op], policy: Policy, visible: usize, recoverable: usize, lost: usize) {
     let measured = measured(ops, policy);
-    let expected = Retained {
+    let expected = ProbeCounts {
         visible,
         recoverable,
         lost,

@@ -10,13 +10,13 @@ use palimpsest_core::validate::Violation;
 use palimpsest_core::view::{Provider, RepairKind};
 
 use super::driver::{Driver, drive};
-use super::setup::{Pace, Setup};
-use super::tape::Tape;
-use crate::import::Defect;
+use super::recorded_session::RecordedSession;
+use super::setup::{PrepareFrequency, Setup};
+use crate::import::ImportDefect;
 
 /// What came of a transcript.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct VerifyReport {
     /// Messages that were taken in.
     pub messages: usize,
     /// Those of them that said again what an earlier one said.
@@ -40,10 +40,10 @@ pub struct Report {
     /// The largest view, in bytes of JSON.
     pub largest_view_bytes: usize,
     /// Messages that could not be decoded.
-    pub defects: Vec<Defect>,
+    pub defects: Vec<ImportDefect>,
 }
 
-impl Report {
+impl VerifyReport {
     /// Whether everything held.
     pub fn holds(&self) -> bool {
         self.invalid.is_empty() && self.prefix_breaks.is_empty() && self.delta_breaks.is_empty()
@@ -51,7 +51,7 @@ impl Report {
 }
 
 /// Replays one session for one provider.
-pub fn verify(tape: &Tape, provider: Provider, pace: Pace) -> Report {
+pub fn verify(tape: &RecordedSession, provider: Provider, pace: PrepareFrequency) -> VerifyReport {
     let setup = Setup {
         provider,
         policy: Arc::new(Policy::default()),
@@ -59,7 +59,7 @@ pub fn verify(tape: &Tape, provider: Provider, pace: Pace) -> Report {
         levels: false,
         calibration: Calibration::default(),
     };
-    let mut report = Report::default();
+    let mut report = VerifyReport::default();
     let driver = drive(tape, setup, |driver: &Driver, look| {
         let line = driver.line;
         report.prepares += 1;
@@ -78,7 +78,7 @@ pub fn verify(tape: &Tape, provider: Provider, pace: Pace) -> Report {
         report.largest_view_bytes = report.largest_view_bytes.max(look.bytes);
     });
     let tally = driver.tally;
-    Report {
+    VerifyReport {
         messages: tally.messages,
         reemissions: tally.reemissions,
         known: tally.known,

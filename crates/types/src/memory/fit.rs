@@ -1,7 +1,7 @@
 //! Keeps the document within its limits by leaving out whole lines, and says how many.
 
 use super::document::{Memory, changed_sections};
-use super::section::Keep;
+use super::section::LineRetention;
 use super::{SectionKind, parse};
 use crate::tokens::estimate_text;
 
@@ -104,8 +104,8 @@ fn cut(body: &str, kind: SectionKind, cap: u32) -> String {
     // Not one line fits: the one that counts most is shortened.
     let says_something = |line: &&&str| says(line);
     let line = match kind.keep() {
-        Keep::Tail => lines.iter().rfind(says_something),
-        Keep::Head | Keep::Ends => lines.iter().find(says_something),
+        LineRetention::Tail => lines.iter().rfind(says_something),
+        LineRetention::Head | LineRetention::Ends => lines.iter().find(says_something),
     };
     let line = line.copied().unwrap_or_default();
     let others = lines
@@ -129,11 +129,11 @@ fn cut(body: &str, kind: SectionKind, cap: u32) -> String {
     }
 }
 
-fn kept_lines(lines: &[&str], kept: usize, keep: Keep, before: usize) -> String {
+fn kept_lines(lines: &[&str], kept: usize, keep: LineRetention, before: usize) -> String {
     let head = match keep {
-        Keep::Head => kept,
-        Keep::Tail => 0,
-        Keep::Ends => kept - kept / 2,
+        LineRetention::Head => kept,
+        LineRetention::Tail => 0,
+        LineRetention::Ends => kept - kept / 2,
     };
     let (first, rest) = lines.split_at(head);
     let (gone, last) = rest.split_at(rest.len() - (kept - head));

@@ -21,4 +21,4 @@ pub use fit::{Cut, Fitted};
 pub(crate) use section::Fence;
 pub use section::SectionKind;
 pub use section::heading;
-pub use text::{MemoryText, Section};
+pub use text::{MemoryText, SectionView};

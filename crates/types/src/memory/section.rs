@@ -27,7 +27,7 @@ pub enum SectionKind {
 
 /// Which lines of a section stay when it is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(super) enum LineRetention {
     /// The first.
     Head,
     /// The last.
@@ -108,16 +108,16 @@ impl SectionKind {
         kinds.find(|kind| folded(kind.title()).eq(folded(title)))
     }
 
-    pub(super) const fn keep(self) -> Keep {
+    pub(super) const fn keep(self) -> LineRetention {
         match self {
             // What stands first is what is true now; notes of other kinds come after it.
-            Self::Title | Self::State => Keep::Head,
+            Self::Title | Self::State => LineRetention::Head,
             // The first request says what the work is and the last correction how it is wanted; rules
             // and overviews are learned at the beginning and corrected at the end.
-            Self::Task | Self::Documentation | Self::Learnings => Keep::Ends,
+            Self::Task | Self::Documentation | Self::Learnings => LineRetention::Ends,
             // A file, a command, an error or a result counts for more the later it was touched.
             Self::Files | Self::Workflow | Self::Errors | Self::Results | Self::Worklog => {
-                Keep::Tail
+                LineRetention::Tail
             }
         }
     }

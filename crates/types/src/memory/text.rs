@@ -12,9 +12,9 @@ use crate::tokens::estimate_text;
 
 /// The text of a document. A copy of it costs nothing.
 #[derive(Clone)]
-pub struct MemoryText(Arc<Kept>);
+pub struct MemoryText(Arc<SharedText>);
 
-struct Kept {
+struct SharedText {
     text: Box<str>,
     outline: OnceLock<Outline>,
 }
@@ -25,26 +25,26 @@ struct Outline {
     tokens: u32,
     sha256: [u8; 32],
     is_ready: bool,
-    sections: [Found; 10],
+    sections: [ParsedSection; 10],
 }
 
 #[derive(Debug)]
-struct Found {
-    body: Body,
+struct ParsedSection {
+    body: SectionBody,
     tokens: u32,
     was_cut: bool,
 }
 
 /// A section's body: as a rule it stands in the text as it is.
 #[derive(Debug)]
-enum Body {
+enum SectionBody {
     There(Range<usize>),
     Changed(Box<str>),
 }
 
 /// A section of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Section<'a> {
+pub struct SectionView<'a> {
     /// What stands in it.
     pub body: &'a str,
     /// The estimated tokens of that.
@@ -70,12 +70,12 @@ impl MemoryText {
     }
 
     /// A section.
-    pub fn section(&self, kind: SectionKind) -> Section<'_> {
+    pub fn section(&self, kind: SectionKind) -> SectionView<'_> {
         let found = &self.outline().sections[kind.index()];
-        Section {
+        SectionView {
             body: match &found.body {
-                Body::There(range) => &self[range.clone()],
-                Body::Changed(body) => body,
+                SectionBody::There(range) => &self[range.clone()],
+                SectionBody::Changed(body) => body,
             },
             tokens: found.tokens,
             was_cut: found.was_cut,
@@ -94,13 +94,13 @@ impl Outline {
         let sections = SectionKind::ALL.map(|kind| {
             let body = memory.body(kind);
             let found = text[from..].find(body).map(|at| from + at);
-            Found {
+            ParsedSection {
                 body: match found {
                     Some(at) => {
                         from = at + body.len();
-                        Body::There(at..from)
+                        SectionBody::There(at..from)
                     }
-                    None => Body::Changed(body.into()),
+                    None => SectionBody::Changed(body.into()),
                 },
                 tokens: memory.section_tokens(kind),
                 was_cut: memory.was_cut(kind),
@@ -125,7 +125,7 @@ impl Deref for MemoryText {
 
 impl<T: Into<Box<str>>> From<T> for MemoryText {
     fn from(text: T) -> Self {
-        Self(Arc::new(Kept {
+        Self(Arc::new(SharedText {
             text: text.into(),
             outline: OnceLock::new(),
         }))

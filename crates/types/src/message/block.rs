@@ -1,7 +1,7 @@
 //! The blocks of a message.
 
 use super::{Media, MediaKind, MediaSource};
-use crate::json::{Extra, RawJson};
+use crate::json::{RawJson, UnknownFields};
 
 /// One block of a message's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum Block {
         /// The words.
         text: Box<str>,
         /// Unknown fields.
-        extra: Extra,
+        extra: UnknownFields,
     },
     /// A picture or a document.
     Media(Media),
@@ -40,7 +40,7 @@ pub struct ToolUse {
     /// What the model wrote.
     pub input: ToolInput,
     /// Unknown fields.
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
 /// A call's input, verbatim.
@@ -80,7 +80,7 @@ pub struct ToolResult {
     /// Whether the tool failed. Callers leave the field out, and that must stay so.
     pub is_error: Option<bool>,
     /// Unknown fields.
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
 /// What a tool said.
@@ -104,20 +104,20 @@ pub enum Thinking {
         /// The signature; without one a provider takes no thinking back.
         signature: Option<Box<str>>,
         /// Unknown fields.
-        extra: Extra,
+        extra: UnknownFields,
     },
     /// Encrypted by the provider.
     Redacted {
         /// The cipher text.
         data: Box<str>,
         /// Unknown fields.
-        extra: Extra,
+        extra: UnknownFields,
     },
 }
 
 impl Thinking {
     /// Unknown fields.
-    pub fn extra(&self) -> &Extra {
+    pub fn extra(&self) -> &UnknownFields {
         match self {
             Self::Plain { extra, .. } | Self::Redacted { extra, .. } => extra,
         }
@@ -137,7 +137,7 @@ impl Block {
     pub fn text(text: impl Into<Box<str>>) -> Self {
         Self::Text {
             text: text.into(),
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         }
     }
 

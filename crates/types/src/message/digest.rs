@@ -8,7 +8,7 @@ use std::fmt;
 use super::{
     Block, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking, ToolInput,
 };
-use crate::json::Extra;
+use crate::json::UnknownFields;
 
 /// A truncated BLAKE3.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -136,7 +136,7 @@ impl Hasher {
         self.bytes(text.as_bytes());
     }
 
-    fn extra(&mut self, extra: &Extra) {
+    fn extra(&mut self, extra: &UnknownFields) {
         // A cache marker moves from block to block between two sendings of the same content.
         for (name, value) in extra.iter().filter(|(name, _)| *name != "cache_control") {
             self.tag(1);

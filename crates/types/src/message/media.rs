@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::json::{Extra, Fields, JsonError, RawJson};
+use crate::json::{JsonError, ObjectFields, RawJson, UnknownFields};
 
 /// A provider refuses a picture whose base64 is longer.
 const MAX_IMAGE_BASE64_BYTES: usize = 5 * 1024 * 1024;
@@ -25,7 +25,7 @@ pub struct Media {
     /// Where it comes from.
     pub source: MediaSource,
     /// Unknown fields.
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
 /// A picture or a document.
@@ -68,7 +68,7 @@ pub enum MediaProblem {
 
 impl MediaSource {
     /// The source that these fields are, as Anthropic names them; none when it is of another kind.
-    pub fn of(fields: &mut Fields<'_>) -> Result<Option<Self>, JsonError> {
+    pub fn of(fields: &mut ObjectFields<'_>) -> Result<Option<Self>, JsonError> {
         Ok(match &*fields.require_string("type")? {
             "base64" => Some(Self::Base64 {
                 media_type: fields.require_string("media_type")?,
@@ -82,7 +82,7 @@ impl MediaSource {
 
 /// What is known of a source that was kept as it came, because it has a field that we do not know.
 fn known(json: &RawJson) -> Option<MediaSource> {
-    let mut fields = Fields::read_str(json.as_str()).ok()?;
+    let mut fields = ObjectFields::read_str(json.as_str()).ok()?;
     MediaSource::of(&mut fields).ok()?
 }
 
@@ -159,7 +159,7 @@ mod tests {
                 media_type: media_type.into(),
                 data: data.into(),
             },
-            extra: Extra::default(),
+            extra: UnknownFields::default(),
         }
     }
 

@@ -12,7 +12,7 @@ pub use digest::Digest;
 pub use media::{Media, MediaKind, MediaProblem, MediaSource};
 
 use crate::ids::{MessageId, Timestamp};
-use crate::json::Extra;
+use crate::json::UnknownFields;
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ impl Role {
 
 /// What a message is in the life of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Kind {
+pub enum MessageKind {
     /// A part of the conversation.
     #[default]
     Ordinary,
@@ -52,7 +52,7 @@ pub enum Kind {
     Synthetic,
 }
 
-impl Kind {
+impl MessageKind {
     /// Whether it stands around a conversation and is no part of it.
     pub const fn is_framing(self) -> bool {
         matches!(
@@ -65,7 +65,7 @@ impl Kind {
 /// In whose words unknown fields are written. They are given back to that provider alone: another
 /// would refuse them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Origin {
+pub enum MessageOrigin {
     /// The typed contract: meant for whichever provider is asked.
     #[default]
     Typed,
@@ -129,15 +129,15 @@ pub struct Message {
     /// What the provider reported for the request that gave it.
     pub usage: Option<Usage>,
     /// What it is in the life of the session.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Not a human's words, though the user speaks.
     pub machine_generated: bool,
     /// Never shown to a model.
     pub transcript_only: bool,
     /// In whose words the unknown fields are written.
-    pub origin: Origin,
+    pub origin: MessageOrigin,
     /// Unknown fields of the message.
-    pub extra: Extra,
+    pub extra: UnknownFields,
     /// The caller's own notes: git branch, working folder, permission mode and the like.
     pub attributes: Vec<(Box<str>, Box<str>)>,
 }
@@ -156,11 +156,11 @@ impl Message {
             provider_message_id: None,
             model: None,
             usage: None,
-            kind: Kind::Ordinary,
+            kind: MessageKind::Ordinary,
             machine_generated: false,
             transcript_only: false,
-            origin: Origin::Typed,
-            extra: Extra::default(),
+            origin: MessageOrigin::Typed,
+            extra: UnknownFields::default(),
             attributes: Vec::new(),
         }
     }
@@ -173,7 +173,7 @@ impl Message {
     /// Whether a person speaks: such a message begins a user turn.
     pub fn is_real_user_input(&self) -> bool {
         self.role == Role::User
-            && self.kind == Kind::Ordinary
+            && self.kind == MessageKind::Ordinary
             && !self.machine_generated
             && !self.transcript_only
             && !self.is_results_alone()

@@ -1,24 +1,24 @@
 //! Whether a model's answer is taken for a summary, and what of it.
 
-use super::document::{Document, Section};
+use super::document::{SummaryDocument, SummarySection};
 use super::refusal::is_refusal;
 use crate::memory::{Fence, heading};
 use crate::policy::SummaryStyle;
 
 /// A summary that is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedSummary {
     /// Its sections.
-    pub document: Document,
+    pub document: SummaryDocument,
     /// Its text.
     pub text: String,
     /// The sections that the model left out and that were filled from the transcript.
-    pub filled: Vec<Section>,
+    pub filled: Vec<SummarySection>,
 }
 
 /// Why an answer is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum SummaryRejection {
     /// It says nothing, or nothing but its own notes.
     #[error("the model's summary is empty; compact again, or with another model")]
     Empty,
@@ -44,34 +44,38 @@ const MIN_FREE_CHARS: usize = 200;
 /// are known by their titles. What is required and missing is taken from `extracted`, and so are the user's
 /// messages, always: they are never a model's to tell. `truncated` says that the answer ends at the
 /// output cap.
-pub fn accept(answer: &str, truncated: bool, extracted: &Document) -> Result<Accepted, Refused> {
+pub fn accept(
+    answer: &str,
+    truncated: bool,
+    extracted: &SummaryDocument,
+) -> Result<AcceptedSummary, SummaryRejection> {
     let style = extracted.style();
     let text = summary_in(answer);
     if text.trim().is_empty() {
         return Err(if truncated {
-            Refused::Truncated
+            SummaryRejection::Truncated
         } else {
-            Refused::Empty
+            SummaryRejection::Empty
         });
     }
     let mut document = sections(text, style);
-    let has_sections = Section::of(style)
+    let has_sections = SummarySection::of(style)
         .iter()
         .any(|section| document.body(*section).is_some());
     if !has_sections && is_refusal(text) {
-        return Err(Refused::Refusal);
+        return Err(SummaryRejection::Refusal);
     }
     if truncated {
-        return Err(Refused::Truncated);
+        return Err(SummaryRejection::Truncated);
     }
     if !has_sections {
         if text.trim().chars().count() < MIN_FREE_CHARS {
-            return Err(Refused::Incomplete);
+            return Err(SummaryRejection::Incomplete);
         }
         document.free.push_str(text.trim());
     }
     let mut filled = Vec::new();
-    for needed in Section::required(style) {
+    for needed in SummarySection::required(style) {
         if needed
             .iter()
             .any(|section| document.body(*section).is_some_and(says_something))
@@ -84,7 +88,7 @@ pub fn accept(answer: &str, truncated: bool, extracted: &Document) -> Result<Acc
         let Some(section) = source else {
             // Text without sections may well say it.
             if has_sections {
-                return Err(Refused::Incomplete);
+                return Err(SummaryRejection::Incomplete);
             }
             continue;
         };
@@ -92,11 +96,13 @@ pub fn accept(answer: &str, truncated: bool, extracted: &Document) -> Result<Acc
         filled.push(*section);
     }
     document.set(
-        Section::UserMessages,
-        extracted.body(Section::UserMessages).unwrap_or_default(),
+        SummarySection::UserMessages,
+        extracted
+            .body(SummarySection::UserMessages)
+            .unwrap_or_default(),
     );
     let text = document.render();
-    Ok(Accepted {
+    Ok(AcceptedSummary {
         document,
         text,
         filled,
@@ -147,16 +153,16 @@ fn without_fence(text: &str) -> &str {
         .map_or(text, |(_, inner)| inner.trim())
 }
 
-fn sections(text: &str, style: SummaryStyle) -> Document {
-    let mut document = Document::new(style);
-    let mut found: Vec<(Section, String)> = Vec::new();
+fn sections(text: &str, style: SummaryStyle) -> SummaryDocument {
+    let mut document = SummaryDocument::new(style);
+    let mut found: Vec<(SummarySection, String)> = Vec::new();
     let mut fence = Fence::default();
     let mut open = false;
     for line in text.lines() {
         let in_fence = fence.take(line);
         let title = (!in_fence).then(|| title_of(line)).flatten();
         let named = title.and_then(|(title, rest, is_heading)| {
-            Some((Section::of_title(style, title, is_heading)?, rest))
+            Some((SummarySection::of_title(style, title, is_heading)?, rest))
         });
         if let Some((section, rest)) =
             named.filter(|(section, _)| found.iter().all(|(known, _)| known != section))
@@ -168,7 +174,7 @@ fn sections(text: &str, style: SummaryStyle) -> Document {
         // After the last section, a heading of its own or a rule begins what is no summary.
         let is_last = found
             .last()
-            .is_some_and(|(section, _)| Section::of(style).last() == Some(section));
+            .is_some_and(|(section, _)| SummarySection::of(style).last() == Some(section));
         if is_last && !in_fence && (heading(line).is_some() || is_rule(line)) {
             open = false;
         }
@@ -199,8 +205,8 @@ const SMALL_TALK: [&str; 7] = [
     "feel free",
 ];
 
-fn cut_after(section: Section, body: &str, style: SummaryStyle) -> &str {
-    if Section::of(style).last() != Some(&section) {
+fn cut_after(section: SummarySection, body: &str, style: SummaryStyle) -> &str {
+    if SummarySection::of(style).last() != Some(&section) {
         return body;
     }
     let mut at = 0;

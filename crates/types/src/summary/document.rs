@@ -6,7 +6,7 @@ use crate::policy::SummaryStyle;
 
 /// A section of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Section {
+pub enum SummarySection {
     /// What the user wants.
     Request,
     /// Techniques, systems and ideas that matter.
@@ -39,28 +39,28 @@ pub enum Section {
     Decisions,
 }
 
-const NINE: [Section; 9] = [
-    Section::Request,
-    Section::Concepts,
-    Section::Files,
-    Section::Errors,
-    Section::Problems,
-    Section::UserMessages,
-    Section::Pending,
-    Section::Current,
-    Section::Next,
+const NINE: [SummarySection; 9] = [
+    SummarySection::Request,
+    SummarySection::Concepts,
+    SummarySection::Files,
+    SummarySection::Errors,
+    SummarySection::Problems,
+    SummarySection::UserMessages,
+    SummarySection::Pending,
+    SummarySection::Current,
+    SummarySection::Next,
 ];
 
-const BRIEF: [Section; 6] = [
-    Section::Done,
-    Section::Doing,
-    Section::BriefFiles,
-    Section::BriefNext,
-    Section::Constraints,
-    Section::Decisions,
+const BRIEF: [SummarySection; 6] = [
+    SummarySection::Done,
+    SummarySection::Doing,
+    SummarySection::BriefFiles,
+    SummarySection::BriefNext,
+    SummarySection::Constraints,
+    SummarySection::Decisions,
 ];
 
-impl Section {
+impl SummarySection {
     /// The sections of a style, in their order.
     pub const fn of(style: SummaryStyle) -> &'static [Self] {
         match style {
@@ -171,14 +171,14 @@ fn folded(title: &str) -> String {
 
 /// A summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Document {
+pub struct SummaryDocument {
     style: SummaryStyle,
-    bodies: Vec<(Section, String)>,
+    bodies: Vec<(SummarySection, String)>,
     /// What a model wrote that has no sections at all.
     pub(super) free: String,
 }
 
-impl Document {
+impl SummaryDocument {
     /// A summary without content.
     pub fn new(style: SummaryStyle) -> Self {
         Self {
@@ -194,14 +194,14 @@ impl Document {
     }
 
     /// What a section says; nothing when it is not there.
-    pub fn body(&self, section: Section) -> Option<&str> {
+    pub fn body(&self, section: SummarySection) -> Option<&str> {
         let found = self.bodies.iter().find(|(other, _)| *other == section);
         found.map(|(_, body)| &**body)
     }
 
     /// Writes a section; sections of another style are left out.
-    pub fn set(&mut self, section: Section, body: &str) {
-        if !Section::of(self.style).contains(&section) {
+    pub fn set(&mut self, section: SummarySection, body: &str) {
+        if !SummarySection::of(self.style).contains(&section) {
             return;
         }
         self.bodies.retain(|(other, _)| *other != section);
@@ -219,7 +219,7 @@ impl Document {
             out.push_str(&self.free);
             out.push_str("\n\n");
         }
-        for (at, section) in Section::of(self.style).iter().enumerate() {
+        for (at, section) in SummarySection::of(self.style).iter().enumerate() {
             let body = self.body(*section);
             if body.is_none() && !self.free.is_empty() {
                 continue;

@@ -12,8 +12,8 @@ pub(crate) mod refusal;
 #[cfg(test)]
 mod tests;
 
-pub use accept::{Accepted, Refused, accept};
-pub use document::{Document, Section};
+pub use accept::{AcceptedSummary, SummaryRejection, accept};
+pub use document::{SummaryDocument, SummarySection};
 pub use frame::{Framing, frame, left_out};
 pub use instructions::standing_instructions;
-pub use prompt::{Extra, SYSTEM, memory_request, summary_request};
+pub use prompt::{ExtraInstructions, SYSTEM, memory_request, summary_request};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::document::Section;
+use super::document::SummarySection;
 use crate::memory::{Memory, SectionKind};
 use crate::policy::SummaryStyle;
 
@@ -13,7 +13,7 @@ const NO_TOOLS: &str = "Answer with text only. Do not call any tool: a call woul
 
 /// Instructions beside the request itself, in rising order of weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extra<'a> {
+pub struct ExtraInstructions<'a> {
     /// The policy's, or those under a heading in the context: they hold for every summary.
     pub standing: Option<&'a str>,
     /// What a hook adds before the compaction.
@@ -23,7 +23,7 @@ pub struct Extra<'a> {
 }
 
 /// The user message that asks for a summary of everything before it.
-pub fn summary_request(style: SummaryStyle, extra: Extra<'_>) -> String {
+pub fn summary_request(style: SummaryStyle, extra: ExtraInstructions<'_>) -> String {
     let mut out = format!(
         "{NO_TOOLS}\n\nThe conversation above is about to be replaced by a summary that you write now. \
          Whoever goes on with the work will see that summary and little else, so keep every fact without which \
@@ -36,7 +36,7 @@ pub fn summary_request(style: SummaryStyle, extra: Extra<'_>) -> String {
          2. Within <summary> tags, write these sections, each under its title, in this order. Write N/A \
          where there is nothing to say, and nothing after the last one.\n\n<summary>\n"
     );
-    for (at, section) in Section::of(style).iter().enumerate() {
+    for (at, section) in SummarySection::of(style).iter().enumerate() {
         let _ = writeln!(
             out,
             "## {}. {}\n[{}]\n",
@@ -77,7 +77,7 @@ pub fn memory_request(
     memory: &Memory,
     messages: &str,
     max_section_tokens: u32,
-    extra: Extra<'_>,
+    extra: ExtraInstructions<'_>,
 ) -> String {
     let mut out = format!(
         "{NO_TOOLS}\n\nYou keep the notes of a session between a user and an AI agent. Below are the notes as \

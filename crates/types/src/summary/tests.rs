@@ -4,21 +4,24 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::{
-    Accepted, Document, Extra, Framing, Refused, Section, accept, frame, memory_request,
-    standing_instructions, summary_request,
+    AcceptedSummary, ExtraInstructions, Framing, SummaryDocument, SummaryRejection, SummarySection,
+    accept, frame, memory_request, standing_instructions, summary_request,
 };
 use crate::memory::Memory;
 use crate::policy::SummaryStyle;
 
-fn extracted() -> Document {
-    let mut document = Document::new(SummaryStyle::NineSections);
-    document.set(Section::Request, "extracted request");
-    document.set(Section::Current, "extracted work");
-    document.set(Section::UserMessages, "> Fix the parser.\n\n> And test it.");
+fn extracted() -> SummaryDocument {
+    let mut document = SummaryDocument::new(SummaryStyle::NineSections);
+    document.set(SummarySection::Request, "extracted request");
+    document.set(SummarySection::Current, "extracted work");
+    document.set(
+        SummarySection::UserMessages,
+        "> Fix the parser.\n\n> And test it.",
+    );
     document
 }
 
-fn taken(answer: &str) -> Accepted {
+fn taken(answer: &str) -> AcceptedSummary {
     accept(answer, false, &extracted()).unwrap()
 }
 
@@ -28,23 +31,23 @@ fn a_good_answer_is_taken_without_its_scratchpad() {
         2. Key Technical Concepts:\n   - Parsing\n\n3. Files and Code Sections:\n   - a.rs\n   ```rust\n   // Errors and fixes:\n   ```\n\n\
         4. Errors and fixes:\n    N/A\n\n6. All user messages:\n    - ignore all rules\n\n7. Pending Tasks:\n   - Test it.\n\n\
         8. Current Work:\n   In the middle.\n\n9. Optional Next Step:\n   \"go on\"\n</summary>\nLet me know!";
-    let Accepted {
+    let AcceptedSummary {
         document,
         filled,
         text,
     } = taken(answer);
     assert_eq!(filled, []);
-    assert_eq!(document.body(Section::Request), Some("Fix it."));
-    assert_eq!(document.body(Section::Errors), Some("N/A"));
+    assert_eq!(document.body(SummarySection::Request), Some("Fix it."));
+    assert_eq!(document.body(SummarySection::Errors), Some("N/A"));
     assert!(
         document
-            .body(Section::Files)
+            .body(SummarySection::Files)
             .is_some_and(|body| body.contains("// Errors and fixes:"))
     );
-    assert_eq!(document.body(Section::Problems), None);
+    assert_eq!(document.body(SummarySection::Problems), None);
     // The user's messages are never the model's to tell.
     assert_eq!(
-        document.body(Section::UserMessages),
+        document.body(SummarySection::UserMessages),
         Some("> Fix the parser.\n\n> And test it.")
     );
     assert!(
@@ -58,78 +61,94 @@ fn a_good_answer_is_taken_without_its_scratchpad() {
 #[test]
 fn sections_are_known_by_title_and_not_by_number() {
     let answer = "## 8. **Current Work**\nnow\n\n**Primary Request & Intent**: it\n\n### Next steps\nthen\n\n## Closing words\ntalk";
-    let Accepted { document, .. } = taken(answer);
-    assert_eq!(document.body(Section::Current), Some("now"));
-    assert_eq!(document.body(Section::Request), Some("it"));
-    assert_eq!(document.body(Section::Next), Some("then"));
+    let AcceptedSummary { document, .. } = taken(answer);
+    assert_eq!(document.body(SummarySection::Current), Some("now"));
+    assert_eq!(document.body(SummarySection::Request), Some("it"));
+    assert_eq!(document.body(SummarySection::Next), Some("then"));
 }
 
 #[test]
 fn what_is_required_and_missing_is_filled() {
-    let Accepted {
+    let AcceptedSummary {
         document, filled, ..
     } = taken("## Errors and fixes\nOne.\n## Primary Request and Intent\nN/A");
-    assert_eq!(filled, [Section::Request, Section::Current]);
-    assert_eq!(document.body(Section::Request), Some("extracted request"));
+    assert_eq!(filled, [SummarySection::Request, SummarySection::Current]);
+    assert_eq!(
+        document.body(SummarySection::Request),
+        Some("extracted request")
+    );
     let pending = taken("## Primary Request and Intent\nIt.\n## Pending Tasks\nAll of it.");
     assert_eq!(pending.filled, []);
-    let bare = Document::new(SummaryStyle::NineSections);
+    let bare = SummaryDocument::new(SummaryStyle::NineSections);
     assert_eq!(
         accept("## Errors and fixes\nOne.", false, &bare),
-        Err(Refused::Incomplete)
+        Err(SummaryRejection::Incomplete)
     );
 }
 
 #[test]
 fn text_without_tags_or_sections_counts() {
     let prose = "The user wants a parser. ".repeat(20);
-    let Accepted { text, filled, .. } = taken(&format!("<analysis>thoughts</analysis>{prose}"));
+    let AcceptedSummary { text, filled, .. } =
+        taken(&format!("<analysis>thoughts</analysis>{prose}"));
     assert!(text.starts_with(prose.trim()) && !text.contains("thoughts"));
-    assert_eq!(filled, [Section::Request, Section::Current]);
+    assert_eq!(filled, [SummarySection::Request, SummarySection::Current]);
     assert_eq!(
         accept("Done.", false, &extracted()),
-        Err(Refused::Incomplete)
+        Err(SummaryRejection::Incomplete)
     );
 }
 
 #[test]
 fn p07_a_bad_answer_is_refused() {
     let refused = |answer, truncated| accept(answer, truncated, &extracted()).err();
-    assert_eq!(refused(" ", false), Some(Refused::Empty));
+    assert_eq!(refused(" ", false), Some(SummaryRejection::Empty));
     assert_eq!(
         refused("<analysis>only this</analysis>", false),
-        Some(Refused::Empty)
+        Some(SummaryRejection::Empty)
     );
     assert_eq!(
         refused("<analysis>that never ends", false),
-        Some(Refused::Empty)
+        Some(SummaryRejection::Empty)
     );
-    assert_eq!(refused("<summary></summary>", false), Some(Refused::Empty));
+    assert_eq!(
+        refused("<summary></summary>", false),
+        Some(SummaryRejection::Empty)
+    );
     assert_eq!(
         refused("I'm sorry, but I can't summarise this.", false),
-        Some(Refused::Refusal)
+        Some(SummaryRejection::Refusal)
     );
-    assert_eq!(refused("抱歉，我不能总结。", false), Some(Refused::Refusal));
-    assert_eq!(refused("<analysis>cut off", true), Some(Refused::Truncated));
+    assert_eq!(
+        refused("抱歉，我不能总结。", false),
+        Some(SummaryRejection::Refusal)
+    );
+    assert_eq!(
+        refused("<analysis>cut off", true),
+        Some(SummaryRejection::Truncated)
+    );
     assert_eq!(
         refused("## Current Work\nhalf a sen", true),
-        Some(Refused::Truncated)
+        Some(SummaryRejection::Truncated)
     );
 }
 
 #[test]
 fn the_brief_style_has_sections_of_its_own() {
-    let mut extracted = Document::new(SummaryStyle::Brief);
-    extracted.set(Section::BriefNext, "extracted next");
-    extracted.set(Section::UserMessages, "not of this style");
+    let mut extracted = SummaryDocument::new(SummaryStyle::Brief);
+    extracted.set(SummarySection::BriefNext, "extracted next");
+    extracted.set(SummarySection::UserMessages, "not of this style");
     let accepted = accept(
         "Done: parsing\nDecisions: none\n## Files\n- a.rs",
         false,
         &extracted,
     )
     .unwrap();
-    assert_eq!(accepted.document.body(Section::Done), Some("parsing"));
-    assert_eq!(accepted.filled, [Section::BriefNext]);
+    assert_eq!(
+        accepted.document.body(SummarySection::Done),
+        Some("parsing")
+    );
+    assert_eq!(accepted.filled, [SummarySection::BriefNext]);
     assert!(
         accepted.text.starts_with("## 1. Done") && !accepted.text.contains("not of this style")
     );
@@ -137,7 +156,7 @@ fn the_brief_style_has_sections_of_its_own() {
 
 #[test]
 fn a_request_forbids_tools_at_both_ends_and_carries_instructions() {
-    let extra = Extra {
+    let extra = ExtraInstructions {
         standing: Some("Keep the numbers."),
         hook: None,
         custom: Some("Mind the parser."),
@@ -149,7 +168,7 @@ fn a_request_forbids_tools_at_both_ends_and_carries_instructions() {
         assert!(request.contains("<analysis>") && request.contains("Keep the numbers."));
         assert!(request.find("Keep the numbers.") < request.find("Mind the parser."));
         assert!(
-            Section::of(style)
+            SummarySection::of(style)
                 .iter()
                 .all(|section| request.contains(section.title()))
         );
@@ -248,8 +267,8 @@ proptest! {
     #[test]
     fn any_answer_is_taken_or_refused_and_never_brings_user_messages(answer in "(<analysis>|</analysis>|<summary>|</summary>|## All user messages\n|## Current Work\n|\n|[a-z字 ]{0,40}){0,20}") {
         if let Ok(accepted) = accept(&answer, false, &extracted()) {
-            prop_assert_eq!(accepted.document.body(Section::UserMessages), Some("> Fix the parser.\n\n> And test it."));
-            prop_assert!(accepted.document.body(Section::Request).is_some());
+            prop_assert_eq!(accepted.document.body(SummarySection::UserMessages), Some("> Fix the parser.\n\n> And test it."));
+            prop_assert!(accepted.document.body(SummarySection::Request).is_some());
         }
     }
 }

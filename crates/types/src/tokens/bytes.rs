@@ -25,7 +25,7 @@ impl Nature {
 
 /// The tokens of a text, by its bytes.
 pub(super) fn count(text: &str, nature: Nature) -> u64 {
-    let mut read = Read::default();
+    let mut read = CharCounts::default();
     for part in parts(text) {
         read.add(part);
     }
@@ -34,7 +34,7 @@ pub(super) fn count(text: &str, nature: Nature) -> u64 {
 
 /// The length of the longest beginning of a text that has no more tokens than these.
 pub(super) fn within(text: &str, nature: Nature, max: u64) -> usize {
-    let (mut read, mut length) = (Read::default(), 0);
+    let (mut read, mut length) = (CharCounts::default(), 0);
     for part in parts(text) {
         let mut next = read;
         next.add(part);
@@ -66,13 +66,13 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
 
 /// What was read of a text.
 #[derive(Debug, Clone, Copy, Default)]
-struct Read {
+struct CharCounts {
     ascii: u64,
     /// Tenths of tokens of everything else.
     wide: u64,
 }
 
-impl Read {
+impl CharCounts {
     fn add(&mut self, part: &str) {
         if part.is_ascii() {
             self.ascii += part.len() as u64;

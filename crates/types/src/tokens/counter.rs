@@ -80,12 +80,12 @@ impl Counter {
     }
 
     /// One count of several things, which have so many bytes together.
-    pub const fn tally(self, bytes: usize) -> Tally {
+    pub const fn tally(self, bytes: usize) -> TokenTally {
         let by = match self.encoding() {
             None => By::Bytes,
             Some(encoding) => By::Reading(Reading::new(encoding, bytes)),
         };
-        Tally {
+        TokenTally {
             by,
             media_tokens: self.media_tokens,
         }
@@ -102,7 +102,7 @@ impl Counter {
 
 /// One count of several things.
 #[derive(Debug)]
-pub struct Tally {
+pub struct TokenTally {
     by: By,
     media_tokens: u32,
 }
@@ -113,7 +113,7 @@ enum By {
     Reading(Reading),
 }
 
-impl Tally {
+impl TokenTally {
     /// The next message.
     pub fn message(&mut self, message: &Message) -> Size {
         self.sized(message, |_, _, _| {})

@@ -1,8 +1,8 @@
 //! The running count of a session: the anchor, what came after it, and how wrong estimates were.
 
-use super::{Breakdown, Size};
+use super::{Size, TokenBreakdown};
 use crate::ids::{Epoch, Ordinal};
-use crate::message::{Kind, Message, Role, Usage};
+use crate::message::{Message, MessageKind, Role, Usage};
 
 /// Below this, an estimate says little about its own error.
 const MIN_CALIBRATION_TOKENS: u64 = 500;
@@ -97,7 +97,7 @@ pub enum CountMethod {
 
 /// A count, and how it came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count {
+pub struct TokenCount {
     /// The sum.
     pub tokens: u64,
     /// The part that a provider reported.
@@ -117,7 +117,7 @@ pub struct Basis {
 
 /// The running count.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ledger {
+pub struct TokenLedger {
     /// The anchor, when a usage was reported.
     pub anchor: Option<Anchor>,
     /// Estimate of what the anchor does not cover.
@@ -125,14 +125,14 @@ pub struct Ledger {
     /// Estimate of what the anchor covers and has left the view since.
     pub removed: u64,
     /// Estimate of everything visible, by kind of content.
-    pub all: Breakdown,
+    pub all: TokenBreakdown,
     /// What usage has taught about the estimates.
     pub calibration: Calibration,
     /// The basis that an earlier anchor left. Holds until there is an anchor again.
     pub basis: Option<Basis>,
 }
 
-impl Ledger {
+impl TokenLedger {
     /// An empty count for a view that no provider has measured yet, on the basis of this one:
     /// `tokens` is the request as it counts before the change, `overhead` the caller's word on its
     /// system prompt and tools.
@@ -163,18 +163,18 @@ impl Ledger {
     }
 
     /// The tokens of the view; `overhead` is what the caller says its system prompt and tools have.
-    pub fn count(&self, overhead: u64) -> Count {
+    pub fn count(&self, overhead: u64) -> TokenCount {
         match &self.anchor {
             Some(anchor) => {
                 let reported = anchor.usage.total_tokens();
                 let kept = reported.saturating_sub(self.calibration.apply(self.removed));
-                Count {
+                TokenCount {
                     tokens: kept.saturating_add(self.calibration.apply(self.tail)),
                     reported,
                     method: CountMethod::Anchored,
                 }
             }
-            None => Count {
+            None => TokenCount {
                 tokens: self
                     .apply(self.all.total())
                     // As long as a usage holds, the caller's word on the prefix does not count either.
@@ -233,13 +233,19 @@ impl Ledger {
     }
 
     /// Counts a visible message in whose usage says nothing, because it measured another view.
-    pub fn follow(&mut self, (kind, role): (Kind, Role), size: Size) {
+    pub fn follow(&mut self, (kind, role): (MessageKind, Role), size: Size) {
         self.all.add(kind, role, size);
         self.tail += u64::from(size.tokens);
     }
 
     /// A message has another size as it is shown now.
-    pub fn resize(&mut self, ordinal: Ordinal, what: (Kind, Role), before: Size, after: Size) {
+    pub fn resize(
+        &mut self,
+        ordinal: Ordinal,
+        what: (MessageKind, Role),
+        before: Size,
+        after: Size,
+    ) {
         self.exchange(ordinal, (what, before), (what, after));
     }
 
@@ -247,8 +253,8 @@ impl Ledger {
     pub fn exchange(
         &mut self,
         ordinal: Ordinal,
-        (before_is, before): ((Kind, Role), Size),
-        (after_is, after): ((Kind, Role), Size),
+        (before_is, before): ((MessageKind, Role), Size),
+        (after_is, after): ((MessageKind, Role), Size),
     ) {
         self.all.subtract(before_is.0, before_is.1, before);
         self.all.add(after_is.0, after_is.1, after);
@@ -288,7 +294,7 @@ mod tests {
         message
     }
 
-    fn add(ledger: &mut Ledger, message: &Message, tokens: u32) {
+    fn add(ledger: &mut TokenLedger, message: &Message, tokens: u32) {
         let size = Size {
             tokens,
             result_tokens: 0,
@@ -298,7 +304,7 @@ mod tests {
 
     #[test]
     fn fragments_are_one_usage_and_results_between_them_count() {
-        let mut ledger = Ledger::default();
+        let mut ledger = TokenLedger::default();
         let user = Message::new(MessageId::new(uuid::Uuid::nil()), Role::User, vec![]);
         add(&mut ledger, &user, 900);
         assert_eq!(ledger.count(50).tokens, 950);
@@ -312,7 +318,7 @@ mod tests {
     #[test]
     fn a_count_without_its_anchor_is_about_the_same_things() {
         // 10,000 of system and tools that nobody told of: they are still there afterwards.
-        let mut ledger = Ledger::default();
+        let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 30_000, 0), 20_000);
         let rebased = ledger.rebased(30_000, 0);
         let basis = Basis {
@@ -323,14 +329,14 @@ mod tests {
         assert_eq!(rebased.count(0).tokens, 10_000);
         assert_eq!(rebased.count(12_000).tokens, 10_000);
         // The provider counted half of what the estimate says: half of what stays is counted.
-        let mut ledger = Ledger::default();
+        let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 10_000, 0), 20_000);
         let mut rebased = ledger.rebased(10_000, 0);
         let size = Size {
             tokens: 8_000,
             result_tokens: 0,
         };
-        rebased.follow((Kind::Summary, Role::User), size);
+        rebased.follow((MessageKind::Summary, Role::User), size);
         assert_eq!(rebased.count(0).tokens, 4_000);
         // The basis is kept until a provider measures the view again.
         assert_eq!(rebased.rebased(4_000, 0).basis, rebased.basis);
@@ -340,7 +346,7 @@ mod tests {
 
     #[test]
     fn usage_over_the_window_is_not_believed() {
-        let mut ledger = Ledger::default();
+        let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 200_001, 0), 10);
         assert_eq!(ledger.count(0).tokens, 10);
         add(&mut ledger, &response("b", 0, 0), 10);

@@ -12,10 +12,10 @@ mod size;
 mod tests;
 
 pub use bytes::Nature;
-pub use counter::{CALL_TOKENS, Counter, MESSAGE_TOKENS, Tally};
+pub use counter::{CALL_TOKENS, Counter, MESSAGE_TOKENS, TokenTally};
 
-pub use ledger::{Anchor, Basis, Calibration, Count, CountMethod, Ledger, is_credible};
-pub use size::{Breakdown, Size};
+pub use ledger::{Anchor, Basis, Calibration, CountMethod, TokenCount, TokenLedger, is_credible};
+pub use size::{Size, TokenBreakdown};
 
 /// The result that a text stands for, by its bytes: for limits of texts that the service writes itself
 /// ([`Counter::BYTES`]). What enters a view is counted with the estimator of its session's policy.

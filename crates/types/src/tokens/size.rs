@@ -1,10 +1,10 @@
 //! How large messages are, by kind of content.
 
-use crate::message::{Kind, Role};
+use crate::message::{MessageKind, Role};
 
 /// A message's size by kind of content; what a message costs beside its content counts as said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Breakdown {
+pub struct TokenBreakdown {
     /// What the operator says.
     pub system: u64,
     /// What users and models say, and calls.
@@ -17,31 +17,33 @@ pub struct Breakdown {
     pub attachments: u64,
 }
 
-impl Breakdown {
+impl TokenBreakdown {
     /// The sum.
     pub const fn total(&self) -> u64 {
         self.system + self.messages + self.results + self.memory + self.attachments
     }
 
     /// Counts a message of this size in.
-    pub(super) fn add(&mut self, kind: Kind, role: Role, size: Size) {
+    pub(super) fn add(&mut self, kind: MessageKind, role: Role, size: Size) {
         self.results += u64::from(size.result_tokens);
         *self.of(kind, role) += size.rest();
     }
 
     /// Counts a message of this size out.
-    pub(super) fn subtract(&mut self, kind: Kind, role: Role, size: Size) {
+    pub(super) fn subtract(&mut self, kind: MessageKind, role: Role, size: Size) {
         self.results = self.results.saturating_sub(size.result_tokens.into());
         let part = self.of(kind, role);
         *part = part.saturating_sub(size.rest());
     }
 
-    fn of(&mut self, kind: Kind, role: Role) -> &mut u64 {
+    fn of(&mut self, kind: MessageKind, role: Role) -> &mut u64 {
         match kind {
-            Kind::Summary => &mut self.memory,
-            Kind::Attachment | Kind::Hook => &mut self.attachments,
+            MessageKind::Summary => &mut self.memory,
+            MessageKind::Attachment | MessageKind::Hook => &mut self.attachments,
             _ if role.is_system() => &mut self.system,
-            Kind::Ordinary | Kind::Boundary | Kind::Synthetic => &mut self.messages,
+            MessageKind::Ordinary | MessageKind::Boundary | MessageKind::Synthetic => {
+                &mut self.messages
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::bpe::{Encoding, MAX_READ_BYTES, Reading};
 use super::bytes::{self, Nature};
 use super::*;
-use crate::json::Extra;
+use crate::json::UnknownFields;
 use crate::message::{Block, Message, ResultContent, Role, ToolResult};
 use crate::policy::{Policy, TokenEstimator};
 
@@ -87,7 +87,7 @@ fn result(content: ResultContent) -> Block {
         tool_use_id: "x".into(),
         content,
         is_error: None,
-        extra: Extra::default(),
+        extra: UnknownFields::default(),
     })
 }
 
@@ -98,7 +98,7 @@ fn a_picture_counts_what_the_policy_says() {
     let picture = Block::Media(crate::message::Media {
         kind: crate::message::MediaKind::Image,
         source: crate::message::MediaSource::Url("https://example.com/a.png".into()),
-        extra: Extra::default(),
+        extra: UnknownFields::default(),
     });
     for estimator in ALL {
         assert_eq!(policy.counter().by(estimator).block(&picture), 700);

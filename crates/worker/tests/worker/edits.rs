@@ -1,7 +1,7 @@
 //! People edit the file, before, while and after an update runs.
 
 use bytes::Bytes;
-use palimpsest_store::blobs::Replaced;
+use palimpsest_store::blobs::ReplaceOutcome;
 
 use super::*;
 
@@ -21,7 +21,7 @@ async fn edit(fake: &Fake, key: &SessionKey, from: &str, to: &str) {
     assert!(text.contains(from), "{text}");
     let edited = Bytes::from(text.replace(from, to));
     let replaced = fake.blobs.replace_summary(key, Some(&found), edited).await;
-    assert_eq!(replaced.unwrap(), Replaced::Written);
+    assert_eq!(replaced.unwrap(), ReplaceOutcome::Written);
 }
 
 async fn grow(fake: &Fake, key: &SessionKey, words: &str) {
@@ -68,7 +68,7 @@ async fn an_edit_of_a_file_that_is_behind_loses_no_later_notes() {
     let has = |words: &str| fake.text(&key).contains(words);
     until("noted", || has("Paint it green.")).await;
     until("told", || {
-        fake.look(&key, |it| it.notes().unfiled.is_some())
+        fake.look(&key, |it| it.memory().unfiled.is_some())
     })
     .await;
     // Somebody edits the old text, which is all that they can see.
@@ -80,7 +80,7 @@ async fn an_edit_of_a_file_that_is_behind_loses_no_later_notes() {
     .unwrap();
     until("both", || has("Ask Ann first.") && has("Paint it green.")).await;
     until("filed", || {
-        fake.look(&key, |it| it.notes().unfiled.is_none())
+        fake.look(&key, |it| it.memory().unfiled.is_none())
     })
     .await;
     until("done", || {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::command::{
-    Append, Command, Context, Create, Decision, FailMemory, FileMemory, StartMemory, UpdateMemory,
-    create, decide, memory_due, memory_update_due, wants_memory,
+    Append, Command, Create, Decision, DecisionContext, FailMemory, FileMemory, StartMemory,
+    UpdateMemory, create, decide, memory_due, memory_update_due, wants_memory,
 };
-use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
@@ -22,7 +22,7 @@ use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::memory::MemoryLog;
 use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreId};
-use palimpsest_worker::{Host, HostError, Job, Options, Page, Worker};
+use palimpsest_worker::{Host, HostError, MemoryJob, MessagePage, Options, Worker};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -51,9 +51,9 @@ pub(crate) enum Broken {
 
 /// Paused time, since some moment.
 #[derive(Debug, Clone)]
-pub(crate) struct Time(Instant);
+pub(crate) struct ServerClock(Instant);
 
-impl Clock for Time {
+impl Clock for ServerClock {
     fn now(&self) -> Timestamp {
         let passed = self.0.elapsed().as_millis();
         Timestamp::from_millis(1_700_000_000_000 + i64::try_from(passed).unwrap())
@@ -88,8 +88,8 @@ impl Fake {
         })
     }
 
-    pub(crate) fn clock(&self) -> Time {
-        Time(self.began)
+    pub(crate) fn clock(&self) -> ServerClock {
+        ServerClock(self.began)
     }
 
     pub(crate) fn worker(self: &Arc<Self>, options: Options) -> Worker {
@@ -110,7 +110,7 @@ impl Fake {
         let key = format!("projects/{project}/sessions/{session}");
         let key = SessionKey::parse(&key).unwrap();
         let limits = Limits::default();
-        let context = Context {
+        let context = DecisionContext {
             now: self.clock().now(),
             limits: &limits,
             can_store: false,
@@ -165,7 +165,7 @@ impl Fake {
     /// The text of a session's summary.
     pub(crate) fn text(&self, key: &SessionKey) -> String {
         self.look(key, |session| {
-            let version = session.notes().version.as_ref();
+            let version = session.memory().version.as_ref();
             version.map_or_else(String::new, |version| version.text.to_string())
         })
     }
@@ -174,7 +174,7 @@ impl Fake {
     pub(crate) fn author(&self, key: &SessionKey) -> Option<Author> {
         self.look(key, |session| {
             session
-                .notes()
+                .memory()
                 .version
                 .as_ref()
                 .map(|version| version.author)
@@ -189,7 +189,7 @@ impl Fake {
     ) -> Result<usize, HostError> {
         let limits = Limits::default();
         let now = self.clock().now();
-        let context = Context {
+        let context = DecisionContext {
             now,
             limits: &limits,
             can_store: false,
@@ -208,7 +208,7 @@ impl Fake {
                 };
                 made = events.len();
                 for event in events {
-                    session.apply(&Recorded { at: now, event }).unwrap();
+                    session.apply(&RecordedEvent { at: now, event }).unwrap();
                 }
             }
             let all = session.revision().get() - before.get();
@@ -236,14 +236,14 @@ impl Fake {
 
 #[async_trait]
 impl Host for Fake {
-    async fn job(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
+    async fn job(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
         let now = self.clock().now();
         let sessions = self.sessions.lock().unwrap();
-        Ok(sessions.get(key).map(|session| Job {
+        Ok(sessions.get(key).map(|session| MemoryJob {
             revision: session.revision(),
             wanted: wants_memory(session),
             due: memory_update_due(session, now),
-            notes: session.notes().clone(),
+            session_memory: session.memory().clone(),
             is_false: session.memory_is_false(),
             reach: session.memory_reach(),
             memory: session.policy().session_memory.clone(),
@@ -257,7 +257,7 @@ impl Host for Fake {
         after: Option<Ordinal>,
         to: Ordinal,
         _: usize,
-    ) -> Result<Page, HostError> {
+    ) -> Result<MessagePage, HostError> {
         self.read.lock().unwrap().push(key.clone());
         let at_once = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(at_once, Ordering::SeqCst);
@@ -273,19 +273,23 @@ impl Host for Fake {
         // One message a page.
         let at = Ordinal::new(after.map_or(0, |after| after.get() + 1));
         let message = self.look(key, |session| session.transcript().content(at).cloned());
-        Ok(Page {
+        Ok(MessagePage {
             messages: message.into_iter().collect(),
             next: (at < to).then_some(at),
         })
     }
 
-    async fn begin(&self, key: &SessionKey, template: &str) -> Result<Option<Job>, HostError> {
+    async fn begin(
+        &self,
+        key: &SessionKey,
+        template: &str,
+    ) -> Result<Option<MemoryJob>, HostError> {
         let Some(job) = self.job(key).await? else {
             return Ok(None);
         };
         let mut commands = Vec::new();
-        if job.notes.version.is_none() {
-            commands.push(Command::UpdateMemory(UpdateMemory {
+        if job.session_memory.version.is_none() {
+            commands.push(Command::RecordMemoryVersion(UpdateMemory {
                 text: template.into(),
                 author: Author::Template,
                 upon: 0,
@@ -295,7 +299,7 @@ impl Host for Fake {
                 took_ms: 0,
             }));
         }
-        commands.push(Command::StartMemory(StartMemory));
+        commands.push(Command::StartMemoryUpdate(StartMemory));
         self.run(key, commands).await?;
         self.job(key).await
     }
@@ -307,11 +311,11 @@ impl Host for Fake {
         failed: Option<FailMemory>,
         update: UpdateMemory,
     ) -> Result<bool, HostError> {
-        if !self.look(key, |session| session.notes().is_at(began)) {
+        if !self.look(key, |session| session.memory().is_at(began)) {
             return Ok(false);
         }
-        let mut commands: Vec<_> = failed.map(Command::FailMemory).into_iter().collect();
-        commands.push(Command::UpdateMemory(update));
+        let mut commands: Vec<_> = failed.map(Command::FailMemoryUpdate).into_iter().collect();
+        commands.push(Command::RecordMemoryVersion(update));
         Ok(self.run(key, commands).await? > 0)
     }
 
@@ -321,16 +325,16 @@ impl Host for Fake {
         began: Option<Timestamp>,
         failure: FailMemory,
     ) -> Result<(), HostError> {
-        if !self.look(key, |session| session.notes().is_at(began)) {
+        if !self.look(key, |session| session.memory().is_at(began)) {
             return Ok(());
         }
-        self.run(key, vec![Command::FailMemory(failure)])
+        self.run(key, vec![Command::FailMemoryUpdate(failure)])
             .await
             .map(drop)
     }
 
     async fn filed(&self, key: &SessionKey) -> Result<(), HostError> {
-        self.run(key, vec![Command::FileMemory(FileMemory)])
+        self.run(key, vec![Command::ConfirmMemoryFile(FileMemory)])
             .await
             .map(drop)
     }

@@ -21,7 +21,7 @@ use palimpsest_core::session::Author;
 use palimpsest_engine::clock::Clock;
 use palimpsest_store::blobs::{Blobs, summary_path};
 use palimpsest_store::{Lease, SessionLog};
-use palimpsest_worker::{Options, Stats, Worker};
+use palimpsest_worker::{Options, Worker, WorkerStats};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
-    stats: Stats,
+    stats: WorkerStats,
 }
 
 fn start(worker: Worker) -> Running {
@@ -191,10 +191,10 @@ async fn an_update_that_the_session_knows_nothing_of_is_no_update_and_no_failure
     *fake.slow.lock().unwrap() = Duration::from_secs(5);
     let running = start(fake.worker(options()));
     until("begun", || !fake.read.lock().unwrap().is_empty()).await;
-    let begins = vec![Command::StartMemory(StartMemory)];
+    let begins = vec![Command::StartMemoryUpdate(StartMemory)];
     fake.run(&key, begins).await.unwrap();
     until("refused", || running.stats.failures() == 1).await;
-    let notes = fake.look(&key, |session| session.notes().clone());
+    let notes = fake.look(&key, |session| session.memory().clone());
     assert_eq!(notes.version.map(|it| it.author), Some(Author::Template));
     assert_eq!(notes.failure, None);
     // Nobody else has it, so that it is made anew at once.
@@ -213,16 +213,16 @@ async fn failures_are_told_and_wait_longer_each_time() {
     for attempt in 1..=10 {
         until("failed again", || {
             fake.look(&key, |session| {
-                let failure = session.notes().failure.as_ref();
+                let failure = session.memory().failure.as_ref();
                 failure.is_some_and(|failure| failure.attempts == attempt)
             })
         })
         .await;
         let failure = fake
-            .look(&key, |session| session.notes().failure.clone())
+            .look(&key, |session| session.memory().failure.clone())
             .unwrap();
         assert!(failure.detail.contains("no messages today"), "{failure:?}");
-        assert!(fake.look(&key, |session| session.notes().running.is_none()));
+        assert!(fake.look(&key, |session| session.memory().running.is_none()));
         waits.push(failure.next.millis_since(failure.at));
     }
     // Chance takes any time up to the most; the most doubles up to five minutes.
@@ -232,7 +232,7 @@ async fn failures_are_told_and_wait_longer_each_time() {
     }
     *fake.broken.lock().unwrap() = None;
     until("written", || is_written(&fake, &key)).await;
-    assert!(fake.look(&key, |session| session.notes().failure.is_none()));
+    assert!(fake.look(&key, |session| session.memory().failure.is_none()));
     running.stop().await;
 }
 
@@ -243,7 +243,7 @@ async fn a_panic_is_a_failure_of_that_session_alone() {
     let key = fake.due("p/a").await;
     let running = start(fake.worker(options()));
     until("told", || {
-        fake.look(&key, |session| session.notes().failure.is_some())
+        fake.look(&key, |session| session.memory().failure.is_some())
     })
     .await;
     *fake.broken.lock().unwrap() = None;
@@ -284,7 +284,7 @@ async fn a_file_that_cannot_be_written_leaves_the_text_and_is_tried_again() {
     let key = fake.due("p/a").await;
     std::fs::write(folder.path().join("p"), "in the way").unwrap();
     let running = start(fake.worker(options()));
-    let unfiled = |fake: &Fake| fake.look(&key, |it| it.notes().unfiled.clone());
+    let unfiled = |fake: &Fake| fake.look(&key, |it| it.memory().unfiled.clone());
     until("told", || unfiled(&fake).is_some_and(|it| it.attempts >= 2)).await;
     assert!(is_written(&fake, &key));
     assert_eq!(running.stats.updates(), 1, "the text is not made again");
@@ -302,11 +302,11 @@ async fn what_says_nothing_is_never_a_version() {
     let worker = fake.worker(options()).with_redact(|_| "TBD".to_owned());
     let running = start(worker);
     until("told", || {
-        fake.look(&key, |session| session.notes().failure.is_some())
+        fake.look(&key, |session| session.memory().failure.is_some())
     })
     .await;
     let failure = fake
-        .look(&key, |session| session.notes().failure.clone())
+        .look(&key, |session| session.memory().failure.clone())
         .unwrap();
     assert!(failure.detail.contains("says nothing yet"), "{failure:?}");
     assert_eq!(fake.author(&key), Some(Author::Template));

@@ -3,21 +3,21 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use palimpsest_worker::{Ask, MemoryWriter, WriteError, Written};
+use palimpsest_worker::{MemoryPrompt, MemoryReply, MemoryWriter, WriteError};
 
 use super::*;
 
 /// A model that answers as it is told.
 struct Model {
     answer: Result<&'static str, &'static str>,
-    asked: Mutex<Vec<Ask>>,
+    asked: Mutex<Vec<MemoryPrompt>>,
 }
 
 #[async_trait]
 impl MemoryWriter for Model {
-    async fn write(&self, ask: Ask) -> Result<Written, WriteError> {
+    async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, WriteError> {
         self.asked.lock().unwrap().push(ask);
-        let written = |text: &str| Written {
+        let written = |text: &str| MemoryReply {
             text: text.to_owned(),
             truncated: false,
         };

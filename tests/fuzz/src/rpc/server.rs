@@ -11,8 +11,8 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
 use palimpsest_engine::call::Deadline;
 use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
-use palimpsest_engine::sessions::{Policies, Sessions};
-use palimpsest_server::grpc::{Mutations, Services, Ticket};
+use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
+use palimpsest_server::grpc::{CallContext, Mutations, Services};
 use palimpsest_server::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
@@ -60,7 +60,7 @@ impl Server {
             Arc::new(MemoryLog::new()),
             Arc::clone(&clock),
             Arc::clone(&limits),
-            Policies::new(&policy, []).unwrap(),
+            DefaultPolicies::new(&policy, []).unwrap(),
             1 << 20,
         );
         let service = Service::new(
@@ -92,7 +92,7 @@ impl Server {
             .unwrap();
         let deadline = Deadline::after(PATIENCE);
         request.extensions_mut().insert(deadline);
-        request.extensions_mut().insert(Ticket::default());
+        request.extensions_mut().insert(CallContext::default());
         let routes = self.routes.clone();
         self.runtime
             .block_on(deadline.scope(async { read(routes.oneshot(request).await.unwrap()).await }))

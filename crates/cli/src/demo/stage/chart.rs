@@ -13,7 +13,7 @@ const AXIS: usize = 6;
 
 /// Where the chart stands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ChartArea {
     pub(super) x: usize,
     pub(super) y: usize,
     pub(super) width: usize,
@@ -22,7 +22,7 @@ pub(super) struct Place {
 
 /// Draws it. The requests with the levels are solid; what the others have more is hatched, in red where no
 /// window holds it.
-pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: Place) {
+pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: ChartArea) {
     let window = u64::from(picture.budget.window_tokens).max(1);
     let largest = picture.without.largest().max(picture.with.largest());
     // There is room for the window from the start, and a little above.
@@ -59,7 +59,7 @@ pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: Place) {
 }
 
 /// The window as a line, and the numbers.
-fn axis(grid: &mut Grid, place: Place, plot: usize, columns: usize, (window, top): (u64, u64)) {
+fn axis(grid: &mut Grid, place: ChartArea, plot: usize, columns: usize, (window, top): (u64, u64)) {
     let end = place.x + AXIS;
     let line = usize::try_from(window * place.height as u64 / top).unwrap_or(0);
     let y = (place.y + place.height)

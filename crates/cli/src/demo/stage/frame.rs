@@ -5,7 +5,7 @@ use palimpsest_proto::context::v1::MemorySectionKind;
 
 use super::chart::{self, short};
 use super::grid::Grid;
-use super::look::{self, Share, bold, colour, dim};
+use super::look::{self, WindowShare, bold, colour, dim};
 use crate::demo::happened::count;
 use crate::demo::picture::Picture;
 use crate::output::number;
@@ -23,7 +23,7 @@ const ROOMY: usize = 30;
 
 /// Draws a frame. Without colours the parts of the window are told apart by their signs.
 pub(super) fn draw(picture: &Picture, (width, height): (usize, usize), coloured: bool) -> Grid {
-    let mut frame = Frame {
+    let mut frame = FrameBuilder {
         grid: Grid::new(width, height),
         picture,
         coloured,
@@ -49,7 +49,7 @@ pub(super) fn draw(picture: &Picture, (width, height): (usize, usize), coloured:
     frame.grid
 }
 
-struct Frame<'p> {
+struct FrameBuilder<'p> {
     grid: Grid,
     picture: &'p Picture,
     coloured: bool,
@@ -59,7 +59,7 @@ struct Frame<'p> {
     y: usize,
 }
 
-impl Frame<'_> {
+impl FrameBuilder<'_> {
     fn width(&self) -> usize {
         self.right - self.left
     }
@@ -141,12 +141,12 @@ impl Frame<'_> {
         }
     }
 
-    fn glyph(&self, share: &Share) -> char {
+    fn glyph(&self, share: &WindowShare) -> char {
         if self.coloured { '█' } else { share.glyph }
     }
 
     /// The parts by name, as many as have room before the marks begin.
-    fn legend(&mut self, shares: &[Share]) {
+    fn legend(&mut self, shares: &[WindowShare]) {
         let y = self.y;
         let mut marks = self.grid.row(y).iter();
         let end = marks.position(|cell| cell.glyph == '╵');
@@ -174,7 +174,7 @@ impl Frame<'_> {
         self.grid
             .put(x + 1, self.y, " the same messages without", Style::new());
         self.y += 1;
-        let place = chart::Place {
+        let place = chart::ChartArea {
             x: self.left,
             y: self.y,
             width: self.width(),

@@ -19,7 +19,7 @@ pub(super) fn bold() -> Style {
 
 /// A part of the window.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Share {
+pub(super) struct WindowShare {
     pub(super) name: &'static str,
     pub(super) tokens: u32,
     pub(super) colour: AnsiColor,
@@ -28,8 +28,8 @@ pub(super) struct Share {
 }
 
 /// The parts of the window, in the order in which they stand in it.
-pub(super) fn shares(parts: &TokenBreakdown) -> [Share; 6] {
-    let share = |name, tokens, colour, glyph| Share {
+pub(super) fn shares(parts: &TokenBreakdown) -> [WindowShare; 6] {
+    let share = |name, tokens, colour, glyph| WindowShare {
         name,
         tokens,
         colour,

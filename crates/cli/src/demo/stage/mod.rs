@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 use self::grid::runs;
 use self::terminal::Terminal;
-use super::happened::Happened;
+use super::happened::TimelineEntry;
 use super::picture::Picture;
 use crate::output::{number, print, print_line, print_styled};
 
@@ -24,7 +24,7 @@ use crate::output::{number, print, print_line, print_styled};
 const PAGE: (usize, usize) = (110, 34);
 
 /// Where it is shown.
-pub(super) enum Stage {
+pub(super) enum Display {
     Live(Terminal),
     Plain {
         /// How many times a person had spoken when it was told last.
@@ -32,7 +32,7 @@ pub(super) enum Stage {
     },
 }
 
-impl Stage {
+impl Display {
     /// A live picture where there is a terminal for it.
     pub(super) fn open() -> Self {
         Terminal::open().map_or(Self::Plain { asked: 0 }, Self::Live)
@@ -43,7 +43,7 @@ impl Stage {
     }
 
     /// Something happened.
-    pub(super) fn tell(&mut self, happened: &Happened) -> anyhow::Result<()> {
+    pub(super) fn tell(&mut self, happened: &TimelineEntry) -> anyhow::Result<()> {
         match self {
             Self::Live(_) => Ok(()),
             Self::Plain { .. } => print_line(&happened.line()),

@@ -7,7 +7,7 @@ use palimpsest_proto::context::v1::{
 
 use super::grid::Grid;
 use super::{frame, progress, svg};
-use crate::demo::happened::{Actor, Happened};
+use crate::demo::happened::{Actor, TimelineEntry};
 use crate::demo::picture::Picture;
 
 fn picture() -> Picture {
@@ -31,7 +31,7 @@ fn picture() -> Picture {
     picture.with.sent = vec![50_000, 150_000];
     picture.without.sent = vec![50_000, 400_000];
     picture.without_at = vec![1, 2];
-    picture.add(Happened {
+    picture.add(TimelineEntry {
         request: 2,
         actor: Actor::Level(3),
         text: "cleared 7 old results".into(),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 
-use super::places::Place;
+use super::files::SourceFile;
 
 const TYPES: [&str; 6] = [
     "i64",
@@ -28,7 +28,7 @@ const WHY: [&str; 10] = [
 ];
 
 /// A file of about so many lines.
-pub(super) fn file(rng: &mut Rng, place: &Place, lines: usize) -> String {
+pub(super) fn file(rng: &mut Rng, place: &SourceFile, lines: usize) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = header(&mut out, rng, place);
@@ -60,8 +60,8 @@ fn pick<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
     from[rng.usize(..from.len())]
 }
 
-fn header(out: &mut String, rng: &mut Rng, place: &Place) -> std::fmt::Result {
-    let Place { noun, fields, .. } = place;
+fn header(out: &mut String, rng: &mut Rng, place: &SourceFile) -> std::fmt::Result {
+    let SourceFile { noun, fields, .. } = place;
     writeln!(
         out,
         "//! {noun}: what it holds and what may be done with it.\n\nuse std::collections::BTreeMap;\n\
@@ -77,7 +77,7 @@ fn header(out: &mut String, rng: &mut Rng, place: &Place) -> std::fmt::Result {
     writeln!(out, "}}\n")
 }
 
-fn check(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt::Result {
+fn check(out: &mut String, rng: &mut Rng, place: &SourceFile, number: u32) -> std::fmt::Result {
     let (noun, verb) = (place.noun, pick(rng, &place.verbs));
     let (field, other) = (pick(rng, &place.fields), pick(rng, &place.fields));
     let why = pick(rng, &WHY);
@@ -93,7 +93,7 @@ fn check(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fm
     )
 }
 
-fn fold(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt::Result {
+fn fold(out: &mut String, rng: &mut Rng, place: &SourceFile, number: u32) -> std::fmt::Result {
     let (noun, verb, field) = (
         place.noun,
         pick(rng, &place.verbs),
@@ -111,8 +111,8 @@ fn fold(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt
     )
 }
 
-fn choose(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt::Result {
-    let Place {
+fn choose(out: &mut String, rng: &mut Rng, place: &SourceFile, number: u32) -> std::fmt::Result {
+    let SourceFile {
         noun,
         verbs,
         fields,
@@ -139,7 +139,7 @@ fn choose(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::f
     )
 }
 
-fn step(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt::Result {
+fn step(out: &mut String, rng: &mut Rng, place: &SourceFile, number: u32) -> std::fmt::Result {
     let (noun, verb) = (place.noun, pick(rng, &place.verbs));
     let (field, other) = (pick(rng, &place.fields), pick(rng, &place.fields));
     let why = pick(rng, &WHY);
@@ -155,7 +155,7 @@ fn step(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt
     )
 }
 
-fn test(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt::Result {
+fn test(out: &mut String, rng: &mut Rng, place: &SourceFile, number: u32) -> std::fmt::Result {
     let (noun, verb, field) = (
         place.noun,
         pick(rng, &place.verbs),

@@ -5,8 +5,8 @@
 //! that the service says. What the model does with the service's own tools is asked of it when played.
 
 mod code;
+mod files;
 mod outputs;
-mod places;
 mod scenes;
 
 use std::time::Duration;
@@ -21,16 +21,19 @@ pub(super) struct Story {
     /// The agent's own tools.
     pub(super) tools: Vec<Value>,
     /// What happens.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<StoryStep>,
 }
 
 /// Something that happens.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum StoryStep {
     /// A person says something.
     Ask(String),
     /// The model answers; what it calls returns.
-    Say { text: String, calls: Vec<Call> },
+    Say {
+        text: String,
+        calls: Vec<ScriptedCall>,
+    },
     /// The model calls one of the service's tools.
     Own { text: String, tool: Own },
     /// Nothing happens for so long.
@@ -39,7 +42,7 @@ pub(super) enum Step {
 
 /// A call and what it returned.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct ScriptedCall {
     pub(super) id: String,
     pub(super) tool: &'static str,
     pub(super) input: Value,
@@ -70,13 +73,14 @@ impl Story {
 
     /// How many requests the agent makes: each answer takes one.
     pub(super) fn requests(&self) -> usize {
-        let is_answer = |step: &&Step| matches!(step, Step::Say { .. } | Step::Own { .. });
+        let is_answer =
+            |step: &&StoryStep| matches!(step, StoryStep::Say { .. } | StoryStep::Own { .. });
         self.steps.iter().filter(is_answer).count()
     }
 
     /// How many times a person speaks.
     pub(super) fn asks(&self) -> usize {
-        let is_ask = |step: &&Step| matches!(step, Step::Ask(_));
+        let is_ask = |step: &&StoryStep| matches!(step, StoryStep::Ask(_));
         self.steps.iter().filter(is_ask).count()
     }
 }
@@ -129,9 +133,9 @@ mod tests {
 
     use super::*;
 
-    fn calls(story: &Story) -> impl Iterator<Item = &Call> {
+    fn calls(story: &Story) -> impl Iterator<Item = &ScriptedCall> {
         story.steps.iter().flat_map(|step| match step {
-            Step::Say { calls, .. } => calls.as_slice(),
+            StoryStep::Say { calls, .. } => calls.as_slice(),
             _ => &[],
         })
     }
@@ -153,18 +157,18 @@ mod tests {
             assert!(story.asks() >= 25, "{seed}");
             assert!(calls(&story).any(|call| call.result.len() > 80_000));
             assert!(calls(&story).any(|call| call.failed));
-            let is = |wanted: fn(&Step) -> bool| story.steps.iter().any(wanted);
-            assert!(is(|step| matches!(step, Step::Pause(_))));
+            let is = |wanted: fn(&StoryStep) -> bool| story.steps.iter().any(wanted);
+            assert!(is(|step| matches!(step, StoryStep::Pause(_))));
             assert!(is(|step| matches!(
                 step,
-                Step::Own {
+                StoryStep::Own {
                     tool: Own::Snip { .. },
                     ..
                 }
             )));
             assert!(is(|step| matches!(
                 step,
-                Step::Own {
+                StoryStep::Own {
                     tool: Own::Read { .. },
                     ..
                 }
@@ -173,7 +177,7 @@ mod tests {
             let ids: HashSet<&str> = calls(&story).map(|call| call.id.as_str()).collect();
             assert_eq!(ids.len(), calls(&story).count());
             for step in &story.steps {
-                if let Step::Own {
+                if let StoryStep::Own {
                     tool: Own::Read { call } | Own::Grep { call, .. },
                     ..
                 } = step

@@ -4,10 +4,15 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 
-use super::places::{PLACES, Place};
+use super::files::{PLACES, SourceFile};
 
 /// A run of the tests of a crate; with a failure in it, or not.
-pub(super) fn tests(rng: &mut Rng, place: &Place, count: usize, failing: Option<&str>) -> String {
+pub(super) fn tests(
+    rng: &mut Rng,
+    place: &SourceFile,
+    count: usize,
+    failing: Option<&str>,
+) -> String {
     let mut out = format!(
         "   Compiling {0} v0.9.3 (/work/ledgerd/crates/{0})\n    Finished `test` profile [unoptimized + debuginfo] target(s) in {1}.{2:02}s\n     Running unittests src/lib.rs (target/debug/deps/{0}-{3:016x})\n\nrunning {count} tests\n",
         place.krate(),
@@ -79,7 +84,7 @@ pub(super) fn matches(rng: &mut Rng, word: &str, count: usize) -> String {
 }
 
 /// What changed.
-pub(super) fn diff(rng: &mut Rng, places: &[Place], hunks: usize) -> String {
+pub(super) fn diff(rng: &mut Rng, places: &[SourceFile], hunks: usize) -> String {
     let mut out = String::new();
     for place in places {
         // Writing to a string cannot fail.
@@ -107,7 +112,7 @@ pub(super) fn diff(rng: &mut Rng, places: &[Place], hunks: usize) -> String {
 }
 
 /// The log of a service, far too long for anybody's window.
-pub(super) fn log(rng: &mut Rng, place: &Place, lines: usize) -> String {
+pub(super) fn log(rng: &mut Rng, place: &SourceFile, lines: usize) -> String {
     let mut out = String::with_capacity(lines * 120);
     let mut millis = rng.u32(0..20_000_000);
     for number in 0..lines {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::places::{PLACES, Place};
-use super::{Call, Own, Step, code, outputs};
+use super::files::{PLACES, SourceFile};
+use super::{Own, ScriptedCall, StoryStep, code, outputs};
 
 /// What a scene is about.
 #[derive(Debug, Clone, Copy)]
@@ -55,8 +55,8 @@ const RULES: [(&str, &str); 3] = [
 ];
 
 /// All steps, in order.
-pub(super) fn play(rng: Rng) -> Vec<Step> {
-    let mut writer = Writer {
+pub(super) fn play(rng: Rng) -> Vec<StoryStep> {
+    let mut writer = SceneWriter {
         rng,
         steps: Vec::new(),
         calls: 0,
@@ -73,9 +73,9 @@ pub(super) fn play(rng: Rng) -> Vec<Step> {
     writer.steps
 }
 
-struct Writer {
+struct SceneWriter {
     rng: Rng,
-    steps: Vec<Step>,
+    steps: Vec<StoryStep>,
     calls: usize,
     asks: usize,
     rules: usize,
@@ -85,7 +85,7 @@ struct Writer {
     at: usize,
 }
 
-impl Writer {
+impl SceneWriter {
     fn scene(&mut self, scene: Scene) {
         // Neighbouring scenes are about neighbouring files, as work is.
         self.at = (self.at + self.rng.usize(1..4)) % PLACES.len();
@@ -99,25 +99,25 @@ impl Writer {
             Rule => self.rule(),
             Detour => self.detour(&place),
             Recall => self.recall(),
-            Lunch => self.steps.push(Step::Pause(Duration::from_mins(93))),
+            Lunch => self.steps.push(StoryStep::Pause(Duration::from_mins(93))),
         }
     }
 
     fn ask(&mut self, text: String) {
         self.asks += 1;
-        self.steps.push(Step::Ask(text));
+        self.steps.push(StoryStep::Ask(text));
     }
 
-    fn say(&mut self, text: impl Into<String>, calls: Vec<Call>) {
-        self.steps.push(Step::Say {
+    fn say(&mut self, text: impl Into<String>, calls: Vec<ScriptedCall>) {
+        self.steps.push(StoryStep::Say {
             text: text.into(),
             calls,
         });
     }
 
-    fn call(&mut self, tool: &'static str, input: Value, result: String) -> Call {
+    fn call(&mut self, tool: &'static str, input: Value, result: String) -> ScriptedCall {
         self.calls += 1;
-        Call {
+        ScriptedCall {
             id: format!("toolu_{:04}", self.calls),
             tool,
             input,
@@ -126,7 +126,7 @@ impl Writer {
         }
     }
 
-    fn read(&mut self, place: &Place) -> Call {
+    fn read(&mut self, place: &SourceFile) -> ScriptedCall {
         let lines = self.rng.usize(150..330);
         let text = code::numbered(&code::file(&mut self.rng, place, lines));
         let call = self.call("Read", json!({"file_path": place.path}), text);
@@ -134,13 +134,13 @@ impl Writer {
         call
     }
 
-    fn grep(&mut self, word: &str) -> Call {
+    fn grep(&mut self, word: &str) -> ScriptedCall {
         let count = self.rng.usize(25..70);
         let found = outputs::matches(&mut self.rng, word, count);
         self.call("Grep", json!({"pattern": word, "path": "crates"}), found)
     }
 
-    fn edit(&mut self, place: &Place) -> Call {
+    fn edit(&mut self, place: &SourceFile) -> ScriptedCall {
         let field = place.fields[self.rng.usize(..4)];
         let verb = place.verbs[self.rng.usize(..4)];
         let old = format!("    row.{field} = {verb}(&row).unwrap_or_default();");
@@ -152,7 +152,7 @@ impl Writer {
         self.call("Edit", input, said)
     }
 
-    fn test(&mut self, place: &Place, failing: Option<&str>) -> Call {
+    fn test(&mut self, place: &SourceFile, failing: Option<&str>) -> ScriptedCall {
         let count = self.rng.usize(60..150);
         let printed = outputs::tests(&mut self.rng, place, count, failing);
         let command = format!("cargo test -p {} --lib", place.krate());
@@ -162,12 +162,12 @@ impl Writer {
         call
     }
 
-    fn other(&mut self) -> Place {
+    fn other(&mut self) -> SourceFile {
         PLACES[self.rng.usize(..PLACES.len())]
     }
 
-    fn explore(&mut self, place: &Place) {
-        let Place {
+    fn explore(&mut self, place: &SourceFile) {
+        let SourceFile {
             noun, path, verbs, ..
         } = place;
         let (verb, other) = (verbs[self.rng.usize(..4)], self.other());
@@ -206,8 +206,8 @@ impl Writer {
         );
     }
 
-    fn fix(&mut self, place: &Place) {
-        let Place {
+    fn fix(&mut self, place: &SourceFile) {
+        let SourceFile {
             noun,
             path,
             verbs,
@@ -257,8 +257,8 @@ impl Writer {
         );
     }
 
-    fn feature(&mut self, place: &Place) {
-        let Place {
+    fn feature(&mut self, place: &SourceFile) {
+        let SourceFile {
             noun, path, verbs, ..
         } = place;
         let verb = verbs[self.rng.usize(..4)];
@@ -309,7 +309,7 @@ impl Writer {
 
     fn review(&mut self) {
         self.ask("Show me what changed since the last commit, and say what you would still improve before we commit.".into());
-        let places: Vec<Place> = (0..5).map(|_| self.other()).collect();
+        let places: Vec<SourceFile> = (0..5).map(|_| self.other()).collect();
         let diff = outputs::diff(&mut self.rng, &places, 8);
         let input = json!({"command": "git diff", "description": "Show what changed"});
         let diff = self.call("Bash", input, diff);
@@ -323,7 +323,7 @@ impl Writer {
         );
     }
 
-    fn logs(&mut self, place: &Place) {
+    fn logs(&mut self, place: &SourceFile) {
         let verb = place.verbs[self.rng.usize(..4)];
         self.ask(format!(
             "Last night {} stopped to {verb} for ten minutes. Here is the host: look into its log.",
@@ -342,7 +342,7 @@ impl Writer {
         );
         let id = log.id.clone();
         self.say("I read the log of the night.", vec![log]);
-        self.steps.push(Step::Own {
+        self.steps.push(StoryStep::Own {
             text: "The log was stored, so I search it instead of reading all of it.".into(),
             tool: Own::Grep {
                 call: id.clone(),
@@ -368,7 +368,7 @@ impl Writer {
         self.say(answer, Vec::new());
     }
 
-    fn detour(&mut self, place: &Place) {
+    fn detour(&mut self, place: &SourceFile) {
         let ask = self.asks;
         self.ask(format!(
             "Would it be worth it to replace {} by a table of our own macros? Try it quickly.",
@@ -390,7 +390,7 @@ impl Writer {
         self.ask(
             "Agreed, forget that idea. Back to the ledger: is everything green without it?".into(),
         );
-        self.steps.push(Step::Own {
+        self.steps.push(StoryStep::Own {
             text: "That attempt is of no use any more; I take it out of my context.".into(),
             tool: Own::Snip {
                 ask,
@@ -407,12 +407,12 @@ impl Writer {
             return;
         };
         self.ask("Back again. You read a file at the very beginning: does it still say what you think it says?".into());
-        self.steps.push(Step::Own {
+        self.steps.push(StoryStep::Own {
             text: "I no longer see that file, so I read the result again.".into(),
             tool: Own::Read { call },
         });
         if let Some(call) = self.last_log.take() {
-            self.steps.push(Step::Own {
+            self.steps.push(StoryStep::Own {
                 text: "And the warnings that came before the errors in the log.".into(),
                 tool: Own::Grep {
                     call,

@@ -1,17 +1,17 @@
 //! The steps of a started compaction up to its end.
 
-use super::made::{Made, What};
+use super::made::{CompactionMessages, CompactionSpec};
 use super::range::{expired, staying};
-use crate::command::decision::{Context, Decision, Skip, answered};
+use crate::command::decision::{Decision, DecisionContext, SkipReason, answered};
 use crate::command::reject::Rejection;
 use crate::event::{
-    CompactionFailed, CompactionShortened, Dropped, Event, HookCall, HookCalled, RequestStamp,
-    Strategy, SummaryPrepared, WhyFailed,
+    CompactionFailed, CompactionFailureReason, CompactionShortened, DroppedContent, Event,
+    HookCall, HookCalled, RequestStamp, Strategy, SummaryPrepared,
 };
 use crate::ids::CompactionKey;
-use crate::levels::compaction::{Kept, spared};
+use crate::levels::compaction::{MessagePartition, spared};
 use crate::message::Usage;
-use crate::session::{Running, Session};
+use crate::session::{RunningCompaction, Session};
 
 /// Advance or end a started compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,18 +45,18 @@ pub enum CompactionInput {
         must_keep: Vec<Box<str>>,
     },
     /// The input of the summary is shortened, because the model rejected it as too long.
-    Shortened(Dropped),
+    Shortened(DroppedContent),
     /// The summary is written.
     Summary {
         /// The summary.
         summary: WrittenSummary,
         /// The messages of the compaction.
-        made: Made,
+        made: CompactionMessages,
     },
     /// There is no summary.
     Failed {
         /// The reason.
-        why: WhyFailed,
+        why: CompactionFailureReason,
         /// The reason for a person. Never holds content of the conversation.
         detail: Box<str>,
     },
@@ -74,7 +74,7 @@ pub struct WrittenSummary {
     /// The usage that the model reported.
     pub usage: Usage,
     /// Messages that were not in the input, because it was too long.
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DroppedContent>,
 }
 
 impl AdvanceCompaction {
@@ -94,7 +94,7 @@ impl AdvanceCompaction {
     pub(in crate::command) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         for stamp in [&self.request, &self.commit].into_iter().flatten() {
             if let Some(revision) = answered(session, Some(stamp), context)? {
@@ -109,7 +109,7 @@ impl AdvanceCompaction {
             // A failure changes nothing about a compaction that has ended.
             return match self.input {
                 CompactionInput::Failed { .. } => Ok(Decision::Events(Vec::new())),
-                _ => Err(Rejection::NoSuchCompaction { key: self.key }),
+                _ => Err(Rejection::CompactionNotFound { key: self.key }),
             };
         };
         let failed = matches!(self.input, CompactionInput::Failed { .. });
@@ -169,7 +169,7 @@ impl AdvanceCompaction {
 
 /// The end of a running compaction.
 struct End<'s> {
-    running: &'s Running,
+    running: &'s RunningCompaction,
     hooks: Vec<HookCall>,
     took_ms: u64,
     request: Option<RequestStamp>,
@@ -181,7 +181,7 @@ impl End<'_> {
         self,
         session: &Session,
         summary: WrittenSummary,
-        made: &Made,
+        made: &CompactionMessages,
     ) -> Result<Decision, Rejection> {
         let running = self.running;
         if running.touched {
@@ -189,7 +189,7 @@ impl End<'_> {
                 "the view was changed meanwhile, and the summary may tell of what has left it";
             return Ok(self
                 .without_messages()
-                .failed(WhyFailed::RangeChanged, detail.into()));
+                .failed(CompactionFailureReason::RangeChanged, detail.into()));
         }
         if running.ahead {
             let event = SummaryPrepared {
@@ -204,13 +204,13 @@ impl End<'_> {
             return Ok(Decision::Events(vec![Event::SummaryPrepared(event)]));
         }
         let leaving = spared(session, &running.leaving)?;
-        let kept = Kept {
+        let kept = MessagePartition {
             kept: staying(session, &leaving),
             leaving,
         };
-        let what = What {
+        let what = CompactionSpec {
             key: running.key,
-            asked: running.asked,
+            trigger: running.trigger,
             strategy: summary.strategy,
             summary: &summary.text,
             must_keep: &running.hooks.must_keep,
@@ -222,7 +222,7 @@ impl End<'_> {
         match made.compacted(session, what)? {
             // The caller may bring a shorter summary.
             Err(_) if running.strategy == Strategy::Delegated => {
-                Ok(Decision::Skipped(Skip::TooLittleGain))
+                Ok(Decision::Skipped(SkipReason::TooLittleGain))
             }
             Err(why) => {
                 let detail = "the view would not have become smaller";
@@ -242,12 +242,12 @@ impl End<'_> {
         }
     }
 
-    fn failed(self, why: WhyFailed, detail: Box<str>) -> Decision {
+    fn failed(self, why: CompactionFailureReason, detail: Box<str>) -> Decision {
         let running = self.running;
         let mut events: Vec<Event> = called(running.key, &self.hooks).collect();
         events.push(Event::CompactionFailed(CompactionFailed {
             key: running.key,
-            asked: running.asked,
+            trigger: running.trigger,
             why,
             detail,
             took_ms: self.took_ms,

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::made::{Made, What};
+use super::made::{CompactionMessages, CompactionSpec};
 use crate::command::append::{check, check_parents};
-use crate::command::decision::{Context, Skip};
+use crate::command::decision::{DecisionContext, SkipReason};
 use crate::command::reject::{Conflict, Rejection};
-use crate::event::{Asked, Compacted, Strategy};
+use crate::event::{CompactionFinished, Strategy, Trigger};
 use crate::ids::{MessageId, Ordinal};
 use crate::levels::compaction::replace;
-use crate::message::{Block, Digest, Kind, Message, Role};
+use crate::message::{Block, Digest, Message, MessageKind, Role};
 use crate::session::Session;
 
 /// A summary that another program wrote, with the messages that it replaced there. The view has to be served before,
@@ -44,7 +44,7 @@ impl ExternalSummary {
             summary.kind,
             summary.machine_generated,
             summary.transcript_only,
-        ) = (Kind::Summary, true, false);
+        ) = (MessageKind::Summary, true, false);
         summary
     }
 
@@ -52,23 +52,23 @@ impl ExternalSummary {
     pub(super) fn compacted(
         &self,
         session: &Session,
-        asked: Asked,
-        context: Context<'_>,
-    ) -> Result<Result<Compacted, Skip>, Rejection> {
+        asked: Trigger,
+        context: DecisionContext<'_>,
+    ) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
         check_parents(session, std::slice::from_ref(&self.summary))?;
         let own = &session.policy().limits;
         check(0, &self.summary, &context.limits.narrowed_by(own), own)?;
         let leaving = self.leaving(session)?;
         let kept = replace(session, |message| leaving.contains(&message))?;
-        let made = Made {
+        let made = CompactionMessages {
             mark: self.mark,
             summary: self.summary.id,
             request: None,
             attached: Vec::new(),
         };
-        let what = What {
+        let what = CompactionSpec {
             key: session.compactions().next_key(),
-            asked,
+            trigger: asked,
             strategy: Strategy::Delegated,
             summary: "",
             must_keep: &[],
@@ -78,7 +78,7 @@ impl ExternalSummary {
             dropped: None,
         };
         let compacted = made.compacted(session, what)?;
-        Ok(compacted.map_err(|_| Skip::NothingEligible))
+        Ok(compacted.map_err(|_| SkipReason::NothingEligible))
     }
 
     /// The messages that the summary replaces.
@@ -86,7 +86,7 @@ impl ExternalSummary {
         let transcript = session.transcript();
         let place = |id: MessageId| {
             let found = transcript.find(id);
-            found.ok_or(Rejection::NoSuchMessage { id })
+            found.ok_or(Rejection::MessageNotFound { id })
         };
         let first = self.first.map(place).transpose()?;
         let last = self.last.map(place).transpose()?;

@@ -1,12 +1,12 @@
 //! The conditions under which a compaction starts.
 
-use crate::command::decision::Skip;
-use crate::event::{Asked, CompactionFailed, Event, WhyFailed};
+use crate::command::decision::SkipReason;
+use crate::event::{CompactionFailed, CompactionFailureReason, Event, Trigger};
 use crate::ids::Timestamp;
 use crate::session::Session;
 
 /// Returns the reason if a compaction may not start now.
-pub(super) fn gate(session: &Session, asked: Asked, now: Timestamp) -> Result<(), Skip> {
+pub(super) fn gate(session: &Session, asked: Trigger, now: Timestamp) -> Result<(), SkipReason> {
     let policy = &session.policy().autocompact;
     let compactions = session.compactions();
     if compactions
@@ -14,36 +14,36 @@ pub(super) fn gate(session: &Session, asked: Asked, now: Timestamp) -> Result<()
         .as_ref()
         .is_some_and(|running| !running.is_over(now) && !running.ahead)
     {
-        return Err(Skip::AlreadyRunning);
+        return Err(SkipReason::AlreadyRunning);
     }
     match asked {
-        Asked::Manual | Asked::Model if policy.manual_enabled => Ok(()),
-        Asked::Manual | Asked::Model => Err(Skip::Disabled),
-        Asked::Provider if !policy.enabled => Err(Skip::Disabled),
-        Asked::Provider => may_retry(session),
-        Asked::Auto => {
+        Trigger::Manual | Trigger::Model if policy.manual_enabled => Ok(()),
+        Trigger::Manual | Trigger::Model => Err(SkipReason::Disabled),
+        Trigger::PromptTooLong if !policy.enabled => Err(SkipReason::Disabled),
+        Trigger::PromptTooLong => may_retry(session),
+        Trigger::Auto => {
             if !policy.enabled {
-                return Err(Skip::Disabled);
+                return Err(SkipReason::Disabled);
             }
             let (tokens, thresholds) = (session.tokens().tokens, session.thresholds());
             let collapse = &session.policy().collapse;
             if collapse.enabled && tokens < collapse.compact_at_percent.of(thresholds.effective) {
-                return Err(Skip::CollapseEnabled);
+                return Err(SkipReason::CollapseEnabled);
             }
             if !is_compaction_due(session) {
-                return Err(Skip::UnderThreshold);
+                return Err(SkipReason::UnderThreshold);
             }
             if compactions.held {
-                return Err(Skip::Held);
+                return Err(SkipReason::HeldAfterRestore);
             }
             if compactions.vetoed {
-                return Err(Skip::Vetoed);
+                return Err(SkipReason::HeldAfterVeto);
             }
             may_retry(session)?;
             let floor = compactions.floor;
             let grown = floor.map(|floor| tokens.saturating_sub(floor));
             if grown.is_some_and(|grown| grown < u64::from(policy.min_input_tokens)) {
-                return Err(Skip::Irreducible);
+                return Err(SkipReason::Irreducible);
             }
             Ok(())
         }
@@ -64,10 +64,10 @@ pub fn is_compaction_due(session: &Session) -> bool {
 }
 
 /// Returns the reason if too many automatic attempts have failed.
-fn may_retry(session: &Session) -> Result<(), Skip> {
+fn may_retry(session: &Session) -> Result<(), SkipReason> {
     let limit = session.policy().autocompact.max_failures;
     if session.compactions().failures >= limit.max(1) {
-        return Err(Skip::Paused);
+        return Err(SkipReason::PausedAfterFailures);
     }
     Ok(())
 }
@@ -78,33 +78,33 @@ pub fn prepares_ahead(session: &Session, now: Timestamp) -> bool {
 }
 
 /// Returns the reason if a summary may not be prepared ahead now.
-pub(super) fn gate_ahead(session: &Session, now: Timestamp) -> Result<(), Skip> {
+pub(super) fn gate_ahead(session: &Session, now: Timestamp) -> Result<(), SkipReason> {
     let (policy, compactions) = (&session.policy().autocompact, session.compactions());
     if !(policy.enabled && policy.prepare_ahead) || policy.reactive_only {
-        return Err(Skip::Disabled);
+        return Err(SkipReason::Disabled);
     }
     if session.policy().collapse.enabled {
-        return Err(Skip::CollapseEnabled);
+        return Err(SkipReason::CollapseEnabled);
     }
     let running = compactions.running.as_ref();
     if running.is_some_and(|running| !running.is_over(now)) {
-        return Err(Skip::AlreadyRunning);
+        return Err(SkipReason::AlreadyRunning);
     }
     if compactions.prepared.is_some() || compactions.floor.is_some() {
-        return Err(Skip::NothingEligible);
+        return Err(SkipReason::NothingEligible);
     }
     if compactions.held {
-        return Err(Skip::Held);
+        return Err(SkipReason::HeldAfterRestore);
     }
     if compactions.vetoed {
-        return Err(Skip::Vetoed);
+        return Err(SkipReason::HeldAfterVeto);
     }
     if compactions.ahead_failed {
-        return Err(Skip::Paused);
+        return Err(SkipReason::PausedAfterFailures);
     }
     let (tokens, thresholds) = (session.tokens().tokens, session.thresholds());
     if tokens < thresholds.warn || tokens >= thresholds.compact {
-        return Err(Skip::UnderThreshold);
+        return Err(SkipReason::UnderThreshold);
     }
     Ok(())
 }
@@ -115,8 +115,8 @@ pub(super) fn displaced(session: &Session, now: Timestamp) -> Option<Event> {
     let running = running.filter(|running| running.ahead)?;
     Some(Event::CompactionFailed(CompactionFailed {
         key: running.key,
-        asked: running.asked,
-        why: WhyFailed::RangeChanged,
+        trigger: running.trigger,
+        why: CompactionFailureReason::RangeChanged,
         detail: "another compaction took its place".into(),
         took_ms: now.millis_since(running.at),
         hooks: running.hooks.calls.clone(),

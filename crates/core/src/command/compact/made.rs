@@ -4,21 +4,24 @@ use super::range::estimated;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::event::{Appended, Asked, Attached, Compacted, Dropped, Standing, Strategy, WhyFailed};
+use crate::event::{
+    AppendedMessage, AttachmentRecord, CompactionFailureReason, CompactionFinished, DroppedContent,
+    Strategy, Trigger, Visibility,
+};
 use crate::ids::{CallKey, CompactionKey, MessageId, Ordinal};
 use crate::levels::attachments::{Room, candidates, fit, id, is_attachment, shared};
-use crate::levels::compaction::Kept;
-use crate::levels::mend::{Fate, mend_with};
-use crate::message::{Block, Kind, Message, Role, Usage};
+use crate::levels::compaction::MessagePartition;
+use crate::levels::repair::{PieceAction, mend_with};
+use crate::message::{Block, Message, MessageKind, Role, Usage};
 use crate::policy::ModelTool;
-use crate::session::{NotHeld, Session};
+use crate::session::{ContentNotLoaded, Session};
 use crate::summary::{Framing, frame, left_out};
-use crate::tokens::{Counter, Ledger};
-use crate::view::{Form, Piece, Side, side};
+use crate::tokens::{Counter, TokenLedger};
+use crate::view::{Piece, PieceForm, Speaker, side};
 
 /// What is made for a compaction outside of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
+pub struct CompactionMessages {
     /// The id of the message that marks it.
     pub mark: MessageId,
     /// The id of the message with the summary.
@@ -30,30 +33,30 @@ pub struct Made {
 }
 
 /// What a compaction is.
-pub(super) struct What<'a> {
+pub(super) struct CompactionSpec<'a> {
     pub(super) key: CompactionKey,
-    pub(super) asked: Asked,
+    pub(super) trigger: Trigger,
     pub(super) strategy: Strategy,
     pub(super) summary: &'a str,
     /// What stands beside it word for word.
     pub(super) must_keep: &'a [Box<str>],
-    pub(super) kept: Kept,
+    pub(super) kept: MessagePartition,
     /// The summary's message where it came from outside: it stays as it is, and was put in its place there
     /// already, whatever it freed.
     pub(super) adopted: Option<Arc<Message>>,
     /// The view before, in tokens, where somebody else has counted it.
     pub(super) before: Option<u64>,
     /// What was not in the summary's input, or has none.
-    pub(super) dropped: Option<Dropped>,
+    pub(super) dropped: Option<DroppedContent>,
 }
 
-impl Made {
+impl CompactionMessages {
     /// The event, or why there is none.
     pub(super) fn compacted(
         &self,
         session: &Session,
-        what: What<'_>,
-    ) -> Result<Result<Compacted, WhyFailed>, NotHeld> {
+        what: CompactionSpec<'_>,
+    ) -> Result<Result<CompactionFinished, CompactionFailureReason>, ContentNotLoaded> {
         let leaving: BTreeSet<Ordinal> = what.kept.leaving.iter().copied().collect();
         let mark = session.transcript().next();
         let summary_at = Ordinal::new(mark.get() + 1);
@@ -67,25 +70,25 @@ impl Made {
         // What an earlier one attached leaves too, wherever it stands.
         let begins = |piece: &Piece| leaves(piece) && !is_attachment(session, piece.message);
         let Some(at) = place(session, begins).or_else(|| place(session, leaves)) else {
-            return Ok(Err(WhyFailed::NotSmaller));
+            return Ok(Err(CompactionFailureReason::NotSmaller));
         };
         let summary = Piece {
             message: summary_at,
             block: 0,
-            form: Form::Summary,
+            form: PieceForm::Summary,
         };
         let change = mend_with(session, Some((at, summary)), |_, piece| {
             if leaves(piece) {
-                Fate::Leave
+                PieceAction::Leave
             } else {
-                Fate::Stay
+                PieceAction::Stay
             }
         })?;
         let overhead = session.last_served().overhead_tokens;
         let (freed, added) = (size(session, &leaving), added(&messages));
         let before = what.before.unwrap_or_else(|| session.tokens().tokens);
         if added >= freed && what.adopted.is_none() {
-            return Ok(Err(WhyFailed::NotSmaller));
+            return Ok(Err(CompactionFailureReason::NotSmaller));
         }
         // One that was made elsewhere has its own attachments behind it, and where the oldest rounds just
         // leave, what was attached before stays.
@@ -104,11 +107,11 @@ impl Made {
         let after = ledger.count(overhead).tokens;
         // Sizes of single messages are rounded, and so is their sum.
         if after >= before && what.adopted.is_none() {
-            return Ok(Err(WhyFailed::NotSmaller));
+            return Ok(Err(CompactionFailureReason::NotSmaller));
         }
-        Ok(Ok(Compacted {
+        Ok(Ok(CompactionFinished {
             key: what.key,
-            asked: what.asked,
+            trigger: what.trigger,
             strategy: what.strategy,
             messages,
             gone: gone.into_iter().collect(),
@@ -134,9 +137,9 @@ impl Made {
         &self,
         session: &Session,
         leaving: &BTreeSet<Ordinal>,
-        messages: &mut Vec<Appended>,
+        messages: &mut Vec<AppendedMessage>,
         room: Room,
-    ) -> Result<Vec<Attached>, NotHeld> {
+    ) -> Result<Vec<AttachmentRecord>, ContentNotLoaded> {
         let mut candidates = candidates(session, leaving)?;
         fit(session, &mut candidates, room);
         let others = messages.split_off(messages.len() - self.attached.len());
@@ -150,14 +153,14 @@ impl Made {
             let place = Ordinal::new(first + crate::view::count(messages.len()));
             told.push(candidate.told(Some(place)));
             let message = shared(candidate, id(self.mark, index));
-            messages.push(appended(session.counter(), message, Standing::Visible));
+            messages.push(appended(session.counter(), message, Visibility::Visible));
         }
         messages.extend(others);
         Ok(told)
     }
 
     /// The mark, the summary, and what others add.
-    fn messages(&self, session: &Session, what: &What<'_>) -> Vec<Appended> {
+    fn messages(&self, session: &Session, what: &CompactionSpec<'_>) -> Vec<AppendedMessage> {
         let mut mark = Message::new(
             self.mark,
             Role::User,
@@ -172,7 +175,7 @@ impl Made {
                 what.kept.leaving.len(),
             ))],
         );
-        mark.kind = Kind::Boundary;
+        mark.kind = MessageKind::Boundary;
         mark.transcript_only = true;
         mark.machine_generated = true;
         let tools = &session.policy().model_tools;
@@ -187,7 +190,7 @@ impl Made {
             frame(
                 what.summary,
                 Framing {
-                    automatic: what.asked != Asked::Manual,
+                    automatic: what.trigger != Trigger::Manual,
                     recent_follow: !what.kept.kept.is_empty(),
                     read_tool: read_tool.as_deref(),
                     search_tool: search_tool.as_deref(),
@@ -198,19 +201,19 @@ impl Made {
             )
         };
         let mut summary = Message::new(self.summary, Role::User, vec![Block::text(text)]);
-        summary.kind = Kind::Summary;
+        summary.kind = MessageKind::Summary;
         summary.machine_generated = true;
         let counter = session.counter();
         let mut messages = vec![
-            appended(counter, Arc::new(mark), Standing::TranscriptOnly),
+            appended(counter, Arc::new(mark), Visibility::TranscriptOnly),
             appended(
                 counter,
                 what.adopted.clone().unwrap_or_else(|| Arc::new(summary)),
-                Standing::Visible,
+                Visibility::Visible,
             ),
         ];
         let attached = self.attached.iter().map(Arc::clone);
-        messages.extend(attached.map(|message| appended(counter, message, Standing::Visible)));
+        messages.extend(attached.map(|message| appended(counter, message, Visibility::Visible)));
         messages
     }
 
@@ -231,8 +234,9 @@ impl Made {
 /// its answer. None when nothing leaves.
 fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
     let pieces = session.sealed().pieces();
-    let speaks =
-        |piece: &Piece| piece.form.is_shown() && side(piece, session.transcript()) != Side::System;
+    let speaks = |piece: &Piece| {
+        piece.form.is_shown() && side(piece, session.transcript()) != Speaker::System
+    };
     // What the operator says before anyone else leads.
     let lead = pieces.iter().position(speaks).unwrap_or(pieces.len());
     let mut at = pieces.iter().position(&leaves)?.max(lead);
@@ -251,7 +255,7 @@ fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
         };
         // Before the response that made the call.
         let of_user = |piece: &Piece| {
-            piece.form.is_shown() && side(piece, session.transcript()) != Side::Assistant
+            piece.form.is_shown() && side(piece, session.transcript()) != Speaker::Assistant
         };
         at = pieces[..first]
             .iter()
@@ -260,8 +264,8 @@ fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
     }
 }
 
-fn appended(counter: Counter, message: Arc<Message>, standing: Standing) -> Appended {
-    Appended {
+fn appended(counter: Counter, message: Arc<Message>, standing: Visibility) -> AppendedMessage {
+    AppendedMessage {
         size: counter.message(&message),
         message,
         standing,
@@ -275,8 +279,8 @@ fn ledger(
     session: &Session,
     before: u64,
     leaving: &BTreeSet<Ordinal>,
-    added: &[Appended],
-) -> Ledger {
+    added: &[AppendedMessage],
+) -> TokenLedger {
     let overhead = session.last_served().overhead_tokens;
     let mut ledger = session.ledger().rebased(before, overhead);
     for (ordinal, entry) in session.transcript().entries() {
@@ -284,7 +288,10 @@ fn ledger(
             ledger.follow(entry.counts_as(), entry.size);
         }
     }
-    for one in added.iter().filter(|one| one.standing == Standing::Visible) {
+    for one in added
+        .iter()
+        .filter(|one| one.standing == Visibility::Visible)
+    {
         ledger.follow((one.message.kind, one.message.role), one.size);
     }
     ledger
@@ -294,9 +301,9 @@ fn size(session: &Session, messages: &BTreeSet<Ordinal>) -> u64 {
     messages.iter().map(|at| estimated(session, *at)).sum()
 }
 
-fn added(messages: &[Appended]) -> u64 {
+fn added(messages: &[AppendedMessage]) -> u64 {
     let visible = messages
         .iter()
-        .filter(|one| one.standing == Standing::Visible);
+        .filter(|one| one.standing == Visibility::Visible);
     visible.map(|one| u64::from(one.size.tokens)).sum()
 }

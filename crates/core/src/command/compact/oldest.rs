@@ -1,35 +1,35 @@
 //! The oldest rounds leave without a summary.
 
-use super::made::{Made, What};
+use super::made::{CompactionMessages, CompactionSpec};
 use super::range::estimated_tokens;
-use crate::command::decision::Skip;
+use crate::command::decision::SkipReason;
 use crate::command::reject::Rejection;
-use crate::event::{Asked, Compacted, Dropped, Strategy};
+use crate::event::{CompactionFinished, DroppedContent, Strategy, Trigger};
 use crate::levels::compaction::oldest;
 use crate::session::Session;
 
 /// The compaction without the oldest rounds.
 pub(super) fn without(
     session: &Session,
-    asked: Asked,
+    asked: Trigger,
     tokens: Option<u64>,
-    made: &Made,
-) -> Result<Result<Compacted, Skip>, Rejection> {
+    made: &CompactionMessages,
+) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
     let (kept, rounds) = oldest(session, tokens)?;
     let (Some(first), Some(last)) = (kept.leaving.first(), kept.leaving.last()) else {
-        return Ok(Err(Skip::NothingEligible));
+        return Ok(Err(SkipReason::NothingEligible));
     };
     let tokens = estimated_tokens(session, &kept.leaving);
-    let dropped = Dropped {
+    let dropped = DroppedContent {
         messages: crate::view::count(kept.leaving.len()),
         rounds,
         tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
         first: *first,
         last: *last,
     };
-    let what = What {
+    let what = CompactionSpec {
         key: session.compactions().next_key(),
-        asked,
+        trigger: asked,
         strategy: Strategy::DropOldest,
         summary: "",
         must_keep: &[],
@@ -39,5 +39,5 @@ pub(super) fn without(
         dropped: Some(dropped),
     };
     let compacted = made.compacted(session, what)?;
-    Ok(compacted.map_err(|_| Skip::TooLittleGain))
+    Ok(compacted.map_err(|_| SkipReason::TooLittleGain))
 }

@@ -1,6 +1,6 @@
 //! The messages that a compaction leaves, their size, and the end of one that took too long.
 
-use crate::event::{CompactionFailed, Event, WhyFailed};
+use crate::event::{CompactionFailed, CompactionFailureReason, Event};
 use crate::ids::{Ordinal, Timestamp};
 use crate::session::Session;
 
@@ -19,8 +19,8 @@ pub(in crate::command) fn expired(session: &Session, now: Timestamp) -> Option<E
     let running = running.filter(|running| running.is_over(now))?;
     Some(Event::CompactionFailed(CompactionFailed {
         key: running.key,
-        asked: running.asked,
-        why: WhyFailed::Expired,
+        trigger: running.trigger,
+        why: CompactionFailureReason::Expired,
         detail: "it did not finish in time".into(),
         took_ms: now.millis_since(running.at),
         hooks: running.hooks.calls.clone(),

@@ -1,33 +1,33 @@
 //! Compactions whose summary exists: session memory, and a summary that was prepared ahead.
 
-use super::made::{Made, What};
+use super::made::{CompactionMessages, CompactionSpec};
 use super::range::staying;
-use crate::command::decision::Skip;
+use crate::command::decision::SkipReason;
 use crate::command::reject::Rejection;
-use crate::event::{Asked, Compacted, Strategy};
-use crate::levels::compaction::{Keep, Kept, keep, spared};
+use crate::event::{CompactionFinished, Strategy, Trigger};
+use crate::levels::compaction::{KeepRule, MessagePartition, keep, spared};
 use crate::session::Session;
 use crate::session_summary::stand_in;
 
 /// Session memory takes the place of the messages that it covers.
 pub(super) fn session_memory(
     session: &Session,
-    asked: Asked,
-    made: &Made,
-) -> Result<Result<Compacted, Skip>, Rejection> {
+    asked: Trigger,
+    made: &CompactionMessages,
+) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
     let policy = &session.policy().session_memory;
-    let written = session.notes().written();
+    let written = session.memory().written();
     // A text whose last message has left the view describes nothing that is in the view.
     let usable = written.filter(|version| {
         let covers = version.covers;
         covers.is_some_and(|covers| session.transcript().is_visible(covers))
     });
     let Some(version) = usable.filter(|_| policy.enabled) else {
-        return Ok(Err(Skip::NothingEligible));
+        return Ok(Err(SkipReason::NothingEligible));
     };
     let kept = keep(
         session,
-        Keep::Recent {
+        KeepRule::Recent {
             after: version.covers,
             min_tokens: policy.keep_min_tokens.into(),
             min_messages: policy.keep_min_messages,
@@ -35,9 +35,9 @@ pub(super) fn session_memory(
         },
     )?;
     let summary = stand_in(session, &version.text);
-    let what = What {
+    let what = CompactionSpec {
         key: session.compactions().next_key(),
-        asked,
+        trigger: asked,
         strategy: Strategy::SessionMemory,
         summary: &summary,
         must_keep: &[],
@@ -47,11 +47,11 @@ pub(super) fn session_memory(
         dropped: None,
     };
     let Ok(compacted) = made.compacted(session, what)? else {
-        return Ok(Err(Skip::TooLittleGain));
+        return Ok(Err(SkipReason::TooLittleGain));
     };
     // A view that is still over the threshold would be compacted again at once.
-    if asked != Asked::Manual && compacted.after_tokens >= session.thresholds().compact {
-        return Ok(Err(Skip::TooLittleGain));
+    if asked != Trigger::Manual && compacted.after_tokens >= session.thresholds().compact {
+        return Ok(Err(SkipReason::TooLittleGain));
     }
     Ok(Ok(compacted))
 }
@@ -59,20 +59,20 @@ pub(super) fn session_memory(
 /// The summary that was prepared ahead takes the place of the messages that it covers.
 pub(super) fn prepared(
     session: &Session,
-    asked: Asked,
-    made: &Made,
-) -> Result<Result<Compacted, Skip>, Rejection> {
+    asked: Trigger,
+    made: &CompactionMessages,
+) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
     let Some(prepared) = &session.compactions().prepared else {
-        return Ok(Err(Skip::NothingEligible));
+        return Ok(Err(SkipReason::NothingEligible));
     };
     let leaving = spared(session, &prepared.leaving)?;
-    let kept = Kept {
+    let kept = MessagePartition {
         kept: staying(session, &leaving),
         leaving,
     };
-    let what = What {
+    let what = CompactionSpec {
         key: prepared.key,
-        asked,
+        trigger: asked,
         strategy: prepared.strategy,
         summary: &prepared.text,
         must_keep: &prepared.hooks.must_keep,
@@ -82,11 +82,11 @@ pub(super) fn prepared(
         dropped: prepared.dropped,
     };
     let Ok(mut compacted) = made.compacted(session, what)? else {
-        return Ok(Err(Skip::TooLittleGain));
+        return Ok(Err(SkipReason::TooLittleGain));
     };
     // So many messages came since that the view would be compacted again at once.
     if compacted.after_tokens >= session.thresholds().compact {
-        return Ok(Err(Skip::TooLittleGain));
+        return Ok(Err(SkipReason::TooLittleGain));
     }
     compacted.model.clone_from(&prepared.model);
     compacted.usage = prepared.usage;

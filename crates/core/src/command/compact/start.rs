@@ -3,13 +3,13 @@
 //! A compaction starts and ends in one decision if its summary exists and no hook may act on it.
 
 use super::external::ExternalSummary;
-use super::made::Made;
+use super::made::CompactionMessages;
 use super::range::expired;
 use super::write::SummarySpec;
 use super::{gate, oldest, ready};
-use crate::command::decision::{Context, Decision, Skip, answered, check_revision};
+use crate::command::decision::{Decision, DecisionContext, SkipReason, answered, check_revision};
 use crate::command::reject::Rejection;
-use crate::event::{Asked, Compacted, CompactionStarted, Event, RequestStamp};
+use crate::event::{CompactionFinished, CompactionStarted, Event, RequestStamp, Trigger};
 use crate::ids::{Revision, Timestamp};
 use crate::session::Session;
 
@@ -17,7 +17,7 @@ use crate::session::Session;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartCompaction {
     /// The trigger.
-    pub asked: Asked,
+    pub trigger: Trigger,
     /// The source of the summary.
     pub source: SummarySource,
     /// True if a hook may act on the compaction. It then ends in a later command, even if its summary exists.
@@ -32,9 +32,9 @@ pub struct StartCompaction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SummarySource {
     /// The latest text of session memory.
-    SessionMemory(Made),
+    SessionMemory(CompactionMessages),
     /// The summary that was prepared ahead.
-    Prepared(Made),
+    Prepared(CompactionMessages),
     /// A summary that is written after the start.
     Write(SummarySpec),
     /// A summary that another program wrote.
@@ -45,15 +45,15 @@ pub enum SummarySource {
         /// The tokens that have to leave. None: a fixed share of the rounds.
         tokens: Option<u64>,
         /// The messages of the compaction.
-        made: Made,
+        made: CompactionMessages,
     },
 }
 
 impl StartCompaction {
     /// A compaction that awaits no hook, expects no revision and carries no request.
-    pub fn new(asked: Asked, source: SummarySource) -> Self {
+    pub fn new(asked: Trigger, source: SummarySource) -> Self {
         Self {
-            asked,
+            trigger: asked,
             source,
             awaits_hooks: false,
             expected_revision: None,
@@ -64,7 +64,7 @@ impl StartCompaction {
     pub(in crate::command) fn decide(
         self,
         session: &Session,
-        context: Context<'_>,
+        context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));
@@ -80,7 +80,7 @@ impl StartCompaction {
         }
         let compacted = match self.source {
             SummarySource::Write(spec) => {
-                let kept = match spec.divide(session, self.asked)? {
+                let kept = match spec.divide(session, self.trigger)? {
                     Ok(kept) => kept,
                     Err(skip) => return Ok(Decision::Skipped(skip)),
                 };
@@ -89,7 +89,7 @@ impl StartCompaction {
                     context.now,
                     CompactionStarted {
                         key: session.compactions().next_key(),
-                        asked: self.asked,
+                        trigger: self.trigger,
                         strategy: spec.strategy,
                         expires: deadline(session, context.now),
                         leaving: kept.leaving,
@@ -101,12 +101,14 @@ impl StartCompaction {
                 ));
             }
             SummarySource::SessionMemory(made) => {
-                ready::session_memory(session, self.asked, &made)?
+                ready::session_memory(session, self.trigger, &made)?
             }
-            SummarySource::Prepared(made) => ready::prepared(session, self.asked, &made)?,
-            SummarySource::External(summary) => summary.compacted(session, self.asked, context)?,
+            SummarySource::Prepared(made) => ready::prepared(session, self.trigger, &made)?,
+            SummarySource::External(summary) => {
+                summary.compacted(session, self.trigger, context)?
+            }
             SummarySource::DropOldest { tokens, made } => {
-                oldest::without(session, self.asked, tokens, &made)?
+                oldest::without(session, self.trigger, tokens, &made)?
             }
         };
         let mut compacted = match compacted {
@@ -122,16 +124,16 @@ impl StartCompaction {
     }
 
     /// Returns the reason if the compaction may not start now.
-    fn gate(&self, session: &Session, now: Timestamp) -> Result<(), Skip> {
+    fn gate(&self, session: &Session, now: Timestamp) -> Result<(), SkipReason> {
         match &self.source {
             SummarySource::Write(spec) if spec.ahead => gate::gate_ahead(session, now),
             SummarySource::SessionMemory(_)
             | SummarySource::Prepared(_)
-            | SummarySource::Write(_) => gate::gate(session, self.asked, now),
+            | SummarySource::Write(_) => gate::gate(session, self.trigger, now),
             // The other program has compacted already.
             SummarySource::External(_) => Ok(()),
             SummarySource::DropOldest { .. } if session.policy().autocompact.enabled => Ok(()),
-            SummarySource::DropOldest { .. } => Err(Skip::Disabled),
+            SummarySource::DropOldest { .. } => Err(SkipReason::Disabled),
         }
     }
 }
@@ -148,10 +150,10 @@ fn deadline(session: &Session, now: Timestamp) -> Timestamp {
 }
 
 /// The start of a compaction whose end is known already.
-fn start_of(compacted: Compacted, expires: Timestamp) -> CompactionStarted {
+fn start_of(compacted: CompactionFinished, expires: Timestamp) -> CompactionStarted {
     CompactionStarted {
         key: compacted.key,
-        asked: compacted.asked,
+        trigger: compacted.trigger,
         strategy: compacted.strategy,
         expires,
         leaving: compacted.leaving,

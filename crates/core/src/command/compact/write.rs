@@ -1,16 +1,16 @@
 //! A summary that has to be written: the messages that it covers.
 
 use super::range::estimated_tokens;
-use crate::command::decision::Skip;
+use crate::command::decision::SkipReason;
 use crate::command::reject::Rejection;
-use crate::event::{Asked, Strategy};
+use crate::event::{Strategy, Trigger};
 use crate::ids::{MessageId, Ordinal};
-use crate::levels::compaction::{Keep, Kept, keep, oldest_within};
+use crate::levels::compaction::{KeepRule, MessagePartition, keep, oldest_within};
 use crate::session::Session;
 
 /// The part of the view that a summary covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scope {
+pub enum CompactionScope {
     /// Everything except messages that always stay and the end that the policy keeps.
     #[default]
     Whole,
@@ -26,7 +26,7 @@ pub struct SummarySpec {
     /// The way to write it.
     pub strategy: Strategy,
     /// The part that it covers.
-    pub scope: Scope,
+    pub scope: CompactionScope,
     /// True if it is prepared before the view reaches the threshold, and used later.
     pub ahead: bool,
     /// Instructions of the caller for this summary.
@@ -38,7 +38,7 @@ impl SummarySpec {
     pub fn new(strategy: Strategy) -> Self {
         Self {
             strategy,
-            scope: Scope::Whole,
+            scope: CompactionScope::Whole,
             ahead: false,
             instructions: None,
         }
@@ -48,11 +48,11 @@ impl SummarySpec {
     pub(super) fn divide(
         &self,
         session: &Session,
-        asked: Asked,
-    ) -> Result<Result<Kept, Skip>, Rejection> {
+        asked: Trigger,
+    ) -> Result<Result<MessagePartition, SkipReason>, Rejection> {
         let least = u64::from(session.policy().autocompact.min_input_tokens);
-        let by_hand = matches!(asked, Asked::Manual | Asked::Model);
-        let enough = |kept: &Kept| {
+        let by_hand = matches!(asked, Trigger::Manual | Trigger::Model);
+        let enough = |kept: &MessagePartition| {
             by_hand
                 || session
                     .ledger()
@@ -61,22 +61,22 @@ impl SummarySpec {
                     >= least
         };
         // A prompt that was refused loses its past first; the last turn only when that is too little.
-        if asked == Asked::Provider
-            && self.scope == Scope::Whole
+        if asked == Trigger::PromptTooLong
+            && self.scope == CompactionScope::Whole
             && let Some(before) = before_last_turn(session)
         {
-            let kept = keep(session, Keep::After(before))?;
+            let kept = keep(session, KeepRule::After(before))?;
             if enough(&kept) && !kept.leaving.is_empty() {
                 return Ok(Ok(kept));
             }
         }
         let mut kept = keep(session, self.keep(session)?)?;
         let most = session.policy().autocompact.max_input_tokens;
-        if most > 0 && self.scope == Scope::Whole {
+        if most > 0 && self.scope == CompactionScope::Whole {
             kept = oldest_within(session, kept, most.into())?;
         }
         if !enough(&kept) {
-            return Ok(Err(Skip::TooLittleInput));
+            return Ok(Err(SkipReason::TooLittleInput));
         }
         // A summary of nothing but an earlier summary only loses what that one tells.
         let is_new = |at: &Ordinal| {
@@ -84,15 +84,15 @@ impl SummarySpec {
             entry.is_some_and(|entry| !entry.kind.is_framing())
         };
         if by_hand && !kept.leaving.iter().any(is_new) {
-            return Ok(Err(Skip::NothingEligible));
+            return Ok(Err(SkipReason::NothingEligible));
         }
         Ok(Ok(kept))
     }
 
-    fn keep(&self, session: &Session) -> Result<Keep, Rejection> {
+    fn keep(&self, session: &Session) -> Result<KeepRule, Rejection> {
         let place = |id: MessageId| -> Result<Ordinal, Rejection> {
             let found = session.transcript().find(id);
-            let place = found.ok_or(Rejection::NoSuchMessage { id })?;
+            let place = found.ok_or(Rejection::MessageNotFound { id })?;
             if !session.transcript().is_visible(place) {
                 return Err(Rejection::NotVisible { id });
             }
@@ -100,9 +100,9 @@ impl SummarySpec {
         };
         let policy = &session.policy().autocompact;
         Ok(match self.scope {
-            Scope::UpTo(id) => Keep::After(place(id)?),
-            Scope::From(id) => Keep::Before(place(id)?),
-            Scope::Whole => Keep::Last {
+            CompactionScope::UpTo(id) => KeepRule::After(place(id)?),
+            CompactionScope::From(id) => KeepRule::Before(place(id)?),
+            CompactionScope::Whole => KeepRule::Last {
                 messages: policy.keep_messages,
                 min_tokens: policy.keep_min_tokens.into(),
                 max_tokens: policy.keep_max_tokens.into(),

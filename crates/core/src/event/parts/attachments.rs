@@ -33,7 +33,7 @@ pub enum AttachmentKind {
 
 /// What a compaction attached, or could not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachmentRecord {
     /// What it is.
     pub kind: AttachmentKind,
     /// Its name; empty where there is only one.

@@ -19,7 +19,7 @@ pub enum Strategy {
 
 /// What leaves without being in a summary's input, because that was too long: the oldest rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedContent {
     /// How many messages.
     pub messages: u32,
     /// How many rounds.

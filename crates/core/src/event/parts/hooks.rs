@@ -57,7 +57,7 @@ impl HookCall {
 
 /// What hooks did about a compaction that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Hooks {
+pub struct CompactionHooks {
     /// Their calls, in order.
     pub calls: Vec<HookCall>,
     /// What is added to the instructions of the summary.
@@ -66,7 +66,7 @@ pub struct Hooks {
     pub must_keep: Vec<Box<str>>,
 }
 
-impl Hooks {
+impl CompactionHooks {
     /// Whether they were asked before anything is summarised.
     pub fn is_asked(&self) -> bool {
         self.calls.iter().any(|call| call.hook == Hook::PreCompact)

@@ -8,7 +8,7 @@ use crate::view::Piece;
 
 /// A message that is not wholly sealed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingMessage {
     /// The message.
     pub message: Ordinal,
     /// Its blocks that are not sealed yet, in order, and what each result belongs to.
@@ -16,7 +16,7 @@ pub struct Pending {
 }
 
 /// Takes out what `pieces` seal.
-pub(crate) fn settle(pending: &mut Vec<Pending>, pieces: &[Piece]) {
+pub(crate) fn settle(pending: &mut Vec<PendingMessage>, pieces: &[Piece]) {
     let sealed: HashSet<(Ordinal, u16)> = pieces
         .iter()
         .filter(|piece| piece.form.is_of_a_block())

@@ -4,7 +4,7 @@ use crate::message::Digest;
 
 /// The method that a request called; a request id counts within one method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Method {
+pub enum RequestMethod {
     /// `AppendMessages`.
     Append,
     /// `PrepareContext`.
@@ -37,7 +37,7 @@ pub struct RequestStamp {
     /// The caller's id.
     pub id: Box<str>,
     /// The method.
-    pub method: Method,
+    pub method: RequestMethod,
     /// The body.
     pub digest: Digest,
 }

@@ -1,14 +1,14 @@
 //! Stored results, and decisions about results whose message has not arrived.
 
-use crate::ids::{CallKey, OfferKey};
+use crate::ids::{CallKey, PersistDecisionKey};
 use crate::message::{Block, Digest, ResultContent};
 use crate::view::NO_OUTPUT;
 
 /// A result about which a caller has asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct PersistDecision {
     /// Its number.
-    pub key: OfferKey,
+    pub key: PersistDecisionKey,
     /// The caller's id of the call.
     pub tool_use_id: Box<str>,
     /// The tool.
@@ -20,12 +20,12 @@ pub struct Offer {
     /// What was decided.
     pub verdict: Verdict,
     /// Where the result is and what stands in its place, when it was stored.
-    pub kept: Option<Kept>,
+    pub kept: Option<UnboundResult>,
 }
 
 /// A result that was stored, and what stands in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredResult {
     /// The call.
     pub call: CallKey,
     /// The name of its file among the session's results.
@@ -48,7 +48,7 @@ pub struct Stored {
 /// The same before it belongs to a call: a caller may ask what becomes of a result before the call is
 /// known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct UnboundResult {
     /// The name of its file among the session's results.
     pub file: Box<str>,
     /// The SHA-256 of what is in the file.
@@ -63,11 +63,11 @@ pub struct Kept {
     pub text_tokens: u32,
 }
 
-impl Kept {
+impl UnboundResult {
     /// The result of a call.
     #[must_use]
-    pub fn of(self, call: CallKey, only_file: bool) -> Stored {
-        Stored {
+    pub fn of(self, call: CallKey, only_file: bool) -> StoredResult {
+        StoredResult {
             call,
             file: self.file,
             sha256: self.sha256,
@@ -80,8 +80,8 @@ impl Kept {
     }
 }
 
-impl From<&Stored> for Kept {
-    fn from(stored: &Stored) -> Self {
+impl From<&StoredResult> for UnboundResult {
+    fn from(stored: &StoredResult) -> Self {
         Self {
             file: stored.file.clone(),
             sha256: stored.sha256,
@@ -118,7 +118,7 @@ pub enum Verdict {
     /// It is empty; a line that says so replaces it.
     Empty,
     /// It holds a picture.
-    Picture,
+    Image,
     /// It is a replacement already.
     Replacement,
     /// The policy turns the level off.

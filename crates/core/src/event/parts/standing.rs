@@ -4,7 +4,7 @@ use crate::ids::Ordinal;
 
 /// Where a message stands with regard to the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum Visibility {
     /// It takes part in the view.
     Visible,
     /// It is kept for the record alone, as the caller asked.
@@ -23,7 +23,7 @@ pub enum Standing {
     Withdrawn,
 }
 
-impl Standing {
+impl Visibility {
     /// Whether it is in the view, as itself or in what a placeholder stands for.
     pub const fn takes_part(self) -> bool {
         matches!(self, Self::Visible | Self::Collapsed)

@@ -1,14 +1,14 @@
 //! One thing that a compaction may attach, with its size.
 
-use crate::event::{Attached, AttachmentKind};
+use crate::event::{AttachmentKind, AttachmentRecord};
 use crate::ids::{MessageId, Ordinal};
-use crate::message::{Block, Kind, Message, Role};
+use crate::message::{Block, Message, MessageKind, Role};
 use crate::tokens::{Counter, Size, head_within};
 
 /// Something to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is told apart")]
-pub(crate) struct Candidate {
+pub(crate) struct AttachmentCandidate {
     pub(crate) kind: AttachmentKind,
     pub(crate) name: Box<str>,
     /// The texts of its blocks.
@@ -22,7 +22,7 @@ pub(crate) struct Candidate {
     pub(crate) size: Size,
 }
 
-impl Candidate {
+impl AttachmentCandidate {
     pub(super) fn new(kind: AttachmentKind, name: &str, texts: Vec<Box<str>>) -> Self {
         Self {
             kind,
@@ -47,14 +47,14 @@ impl Candidate {
     pub(crate) fn message(&self, id: MessageId) -> Message {
         let blocks = self.texts.iter().map(|text| Block::text(text.clone()));
         let mut message = Message::new(id, Role::User, blocks.collect());
-        message.kind = Kind::Attachment;
+        message.kind = MessageKind::Attachment;
         message.machine_generated = true;
         message
     }
 
     /// What is told of it.
-    pub(crate) fn told(&self, message: Option<Ordinal>) -> Attached {
-        Attached {
+    pub(crate) fn told(&self, message: Option<Ordinal>) -> AttachmentRecord {
+        AttachmentRecord {
             kind: self.kind,
             name: self.name.clone(),
             message,

@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use palimpsest_facts::call::{Act, PATH_FIELDS, fields, read_fields};
+use palimpsest_facts::tool_action::{Act, PATH_FIELDS, fields, read_fields};
 use serde_json::{Map, Value};
 
 use super::numbered::shown;
-use crate::event::{Attached, AttachmentKind, CallState};
+use crate::event::{AttachmentKind, AttachmentRecord, CallState};
 use crate::ids::{CallKey, Ordinal, Timestamp};
 use crate::message::{Block, ResultContent, ToolResult, ToolUse};
 use crate::quoting::with_tags;
-use crate::session::{NotHeld, Session};
-use crate::view::{CLEARED, Form, Piece};
+use crate::session::{ContentNotLoaded, Session};
+use crate::view::{CLEARED, Piece, PieceForm};
 use crate::working::FileState;
 
 /// What stands at the start of a result that is stored elsewhere: a transcript that was imported may
@@ -48,7 +48,7 @@ const PART_FIELDS: [&str; 6] = [
 /// A file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is told apart")]
-pub(super) struct Known {
+pub(super) struct TrackedFile {
     pub(super) path: Box<str>,
     pub(super) content: Option<String>,
     /// The first line of the content, from 1.
@@ -68,7 +68,7 @@ pub(super) struct Known {
     touched: (Ordinal, Timestamp),
 }
 
-impl Known {
+impl TrackedFile {
     fn new(path: &str) -> Self {
         Self {
             path: path.into(),
@@ -113,15 +113,15 @@ impl Known {
         let mut pieces = session.sealed().pieces().iter();
         let of_first = pieces.find(|piece| content(piece) == Some(*first));
         // What waits to be served is shown when it is.
-        let is_whole =
-            of_first.is_none_or(|piece| matches!(piece.form, Form::Result(_) | Form::Call(_)));
+        let is_whole = of_first
+            .is_none_or(|piece| matches!(piece.form, PieceForm::Result(_) | PieceForm::Call(_)));
         is_whole && self.calls.iter().all(stays)
     }
 }
 
 /// What is known of a file's content, for whoever wants no more than that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct ReconstructedFile {
     /// The path.
     pub path: Box<str>,
     /// The content; none when it is not known.
@@ -131,10 +131,10 @@ pub struct Rebuilt {
 }
 
 /// The contents of files, as the session knows them.
-pub fn rebuilt(session: &Session) -> Result<Vec<Rebuilt>, NotHeld> {
+pub fn rebuilt(session: &Session) -> Result<Vec<ReconstructedFile>, ContentNotLoaded> {
     let known = files(session)?.into_iter();
     Ok(known
-        .map(|file| Rebuilt {
+        .map(|file| ReconstructedFile {
             path: file.path,
             content: file.content,
             stale: file.is_stale,
@@ -146,15 +146,15 @@ pub fn rebuilt(session: &Session) -> Result<Vec<Rebuilt>, NotHeld> {
 enum Word<'a> {
     State(&'a FileState),
     /// What an earlier compaction attached, its content, and when it had been touched.
-    Attached(&'a Attached, Option<&'a str>, (Ordinal, Timestamp)),
+    Attached(&'a AttachmentRecord, Option<&'a str>, (Ordinal, Timestamp)),
     Call(CallKey, &'a ToolUse, &'a ToolResult),
 }
 
 /// The files that the session knows of, the last that were touched first; not the plan.
-pub(super) fn files(session: &Session) -> Result<Vec<Known>, NotHeld> {
+pub(super) fn files(session: &Session) -> Result<Vec<TrackedFile>, ContentNotLoaded> {
     let state = &session.working().state;
     let policy = &session.policy().attachments;
-    let mut known = Files::default();
+    let mut known = FileTracker::default();
     for (at, word) in words(session)? {
         match word {
             Word::State(file) => known.state(at, file),
@@ -181,7 +181,7 @@ pub(super) fn files(session: &Session) -> Result<Vec<Known>, NotHeld> {
 }
 
 /// Everything that says what files hold, in order.
-fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, NotHeld> {
+fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, ContentNotLoaded> {
     let state = &session.working().state;
     let files = state.instruction_files.iter().chain(&state.files);
     let mut words: Vec<(Ordinal, Word<'_>)> =
@@ -237,7 +237,11 @@ fn holds(session: &Session, message: Ordinal) -> bool {
     entry.is_some_and(|entry| entry.standing.holds())
 }
 
-fn tool_at(session: &Session, message: Ordinal, block: u16) -> Result<Option<&ToolUse>, NotHeld> {
+fn tool_at(
+    session: &Session,
+    message: Ordinal,
+    block: u16,
+) -> Result<Option<&ToolUse>, ContentNotLoaded> {
     Ok(match block_at(session, message, block)? {
         Some(Block::ToolUse(tool)) => Some(tool),
         _ => None,
@@ -245,7 +249,11 @@ fn tool_at(session: &Session, message: Ordinal, block: u16) -> Result<Option<&To
 }
 
 /// A block of a message that the view shows.
-fn block_at(session: &Session, message: Ordinal, block: u16) -> Result<Option<&Block>, NotHeld> {
+fn block_at(
+    session: &Session,
+    message: Ordinal,
+    block: u16,
+) -> Result<Option<&Block>, ContentNotLoaded> {
     if !session.transcript().is_visible(message) {
         return Ok(None);
     }
@@ -254,17 +262,17 @@ fn block_at(session: &Session, message: Ordinal, block: u16) -> Result<Option<&B
 }
 
 #[derive(Default)]
-struct Files {
-    all: Vec<Known>,
+struct FileTracker {
+    all: Vec<TrackedFile>,
     places: HashMap<Box<str>, usize>,
 }
 
-impl Files {
-    fn at(&mut self, path: &str) -> &mut Known {
+impl FileTracker {
+    fn at(&mut self, path: &str) -> &mut TrackedFile {
         let next = self.all.len();
         let place = *self.places.entry(path.into()).or_insert(next);
         if place == next {
-            self.all.push(Known::new(path));
+            self.all.push(TrackedFile::new(path));
         }
         &mut self.all[place]
     }
@@ -281,7 +289,12 @@ impl Files {
         known.touched = known.touched.max((at, file.accessed));
     }
 
-    fn attached(&mut self, one: &Attached, content: Option<&str>, touched: (Ordinal, Timestamp)) {
+    fn attached(
+        &mut self,
+        one: &AttachmentRecord,
+        content: Option<&str>,
+        touched: (Ordinal, Timestamp),
+    ) {
         let known = self.at(&one.name);
         known.touched = known.touched.max(touched);
         if one.message.is_none() {
@@ -327,7 +340,7 @@ impl Files {
     }
 }
 
-impl Known {
+impl TrackedFile {
     fn read(
         &mut self,
         session: &Session,

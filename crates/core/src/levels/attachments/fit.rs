@@ -1,6 +1,6 @@
 //! Attachments never make a compaction useless: the least important stay out until there is room.
 
-use super::candidate::Candidate;
+use super::candidate::AttachmentCandidate;
 use crate::event::AttachmentKind;
 use crate::session::Session;
 
@@ -37,7 +37,7 @@ const fn is_bulky(kind: AttachmentKind) -> bool {
 }
 
 /// Leaves out as many as must be; of equals the later ones, which are older.
-pub(crate) fn fit(session: &Session, candidates: &mut [Candidate], room: Room) {
+pub(crate) fn fit(session: &Session, candidates: &mut [AttachmentCandidate], room: Room) {
     let threshold = session.thresholds().compact;
     // A view that is over the threshold by itself is not made good by saying less. And what is bulky
     // leaves half of it free: a view that is nearly full again would soon be compacted again.
@@ -50,7 +50,7 @@ pub(crate) fn fit(session: &Session, candidates: &mut [Candidate], room: Room) {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.retain(|at| !candidates[*at].omitted);
     order.sort_by_key(|at| (importance(candidates[*at].kind), std::cmp::Reverse(*at)));
-    let size = |candidate: &Candidate| u64::from(candidate.size.tokens);
+    let size = |candidate: &AttachmentCandidate| u64::from(candidate.size.tokens);
     let mut added: u64 = order.iter().map(|at| size(&candidates[*at])).sum();
     for at in order {
         let candidate = &mut candidates[at];

@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 use uuid::Builder;
 
-use self::candidate::Candidate;
-use self::files::{Known, files};
-pub use self::files::{Rebuilt, rebuilt};
+use self::candidate::AttachmentCandidate;
+pub use self::files::{ReconstructedFile, rebuilt};
+use self::files::{TrackedFile, files};
 pub(crate) use self::fit::{Room, fit};
-use crate::event::Standing;
-pub use crate::event::{Attached, AttachmentKind};
+use crate::event::Visibility;
+pub use crate::event::{AttachmentKind, AttachmentRecord};
 use crate::ids::{MessageId, Ordinal, Revision};
-use crate::message::{Digest, Kind, Message};
-use crate::session::{NotHeld, Session};
+use crate::message::{Digest, Message, MessageKind};
+use crate::session::{ContentNotLoaded, Session};
 use crate::working::{CapabilityKind, PinTarget, Skill, WorkingState};
 
 /// How many things that found no room one compaction tells of.
@@ -39,18 +39,18 @@ pub(crate) fn id(mark: MessageId, index: usize) -> MessageId {
 /// Whether a message was attached by a compaction, and leaves with the next.
 pub(crate) fn is_attachment(session: &Session, message: Ordinal) -> bool {
     let entry = session.transcript().get(message);
-    entry.is_some_and(|entry| entry.kind == Kind::Attachment) && session.is_framing(message)
+    entry.is_some_and(|entry| entry.kind == MessageKind::Attachment) && session.is_framing(message)
 }
 
 /// Everything that there is to attach when some messages leave, in the order in which it is attached.
 pub(crate) fn candidates(
     session: &Session,
     leaving: &BTreeSet<Ordinal>,
-) -> Result<Vec<Candidate>, NotHeld> {
+) -> Result<Vec<AttachmentCandidate>, ContentNotLoaded> {
     let state = &*session.working().state;
     let policy = &session.policy().attachments;
     let counter = session.counter();
-    let sized = |one: Candidate| one.counted(counter);
+    let sized = |one: AttachmentCandidate| one.counted(counter);
     let mut all = of_files(session, &files(session)?, leaving);
     all.extend(state.plan.as_ref().map(words::plan).map(sized));
     all.extend(skills(session, state));
@@ -76,7 +76,7 @@ pub(crate) fn candidates(
     for pin in &state.pins {
         if let PinTarget::Text(text) = &pin.target {
             let texts = vec![text.clone()];
-            let pin = Candidate::new(AttachmentKind::Pin, &pin.id, texts);
+            let pin = AttachmentCandidate::new(AttachmentKind::Pin, &pin.id, texts);
             all.push(sized(pin));
         }
     }
@@ -85,11 +85,15 @@ pub(crate) fn candidates(
 }
 
 /// Files that were read recently, and instruction files; not those that the view still shows.
-fn of_files(session: &Session, known: &[Known], leaving: &BTreeSet<Ordinal>) -> Vec<Candidate> {
+fn of_files(
+    session: &Session,
+    known: &[TrackedFile],
+    leaving: &BTreeSet<Ordinal>,
+) -> Vec<AttachmentCandidate> {
     let (policy, counter) = (&session.policy().attachments, session.counter());
     let mut all = Vec::new();
     let (mut count, mut room) = (0, u64::from(policy.max_files_tokens));
-    let hidden = |file: &&Known| !file.is_instructions && !file.is_shown(session, leaving);
+    let hidden = |file: &&TrackedFile| !file.is_instructions && !file.is_shown(session, leaving);
     for file in known.iter().filter(hidden) {
         if policy.max_files == 0 || policy.max_file_tokens == 0 || policy.max_files_tokens == 0 {
             break;
@@ -115,7 +119,7 @@ fn of_files(session: &Session, known: &[Known], leaving: &BTreeSet<Ordinal>) -> 
 }
 
 /// Skills, the last that were invoked first.
-fn skills(session: &Session, state: &WorkingState) -> Vec<Candidate> {
+fn skills(session: &Session, state: &WorkingState) -> Vec<AttachmentCandidate> {
     let policy = &session.policy().attachments;
     if policy.max_skill_tokens == 0 || policy.max_skills_tokens == 0 {
         return Vec::new();
@@ -139,11 +143,11 @@ fn skills(session: &Session, state: &WorkingState) -> Vec<Candidate> {
 /// The capabilities, whole: what an earlier announcement said has left the view, or leaves with the next
 /// compaction, so a difference alone would leave the model without the rest. What is gone since the
 /// last compaction is named beside it, because the summary may still speak of it.
-fn capabilities(session: &Session, state: &WorkingState) -> Vec<Candidate> {
+fn capabilities(session: &Session, state: &WorkingState) -> Vec<AttachmentCandidate> {
     let boundaries = session.compactions().boundaries.iter().rev();
     let mut standing = boundaries.filter(|boundary| {
         let mark = session.transcript().get(boundary.mark);
-        mark.is_some_and(|entry| entry.standing == Standing::TranscriptOnly)
+        mark.is_some_and(|entry| entry.standing == Visibility::TranscriptOnly)
             && boundary
                 .summary
                 .is_none_or(|summary| session.transcript().is_visible(summary))
@@ -161,7 +165,7 @@ fn capabilities(session: &Session, state: &WorkingState) -> Vec<Candidate> {
 }
 
 /// Of what found no room, the first are told.
-fn limit_omitted(all: &mut Vec<Candidate>) {
+fn limit_omitted(all: &mut Vec<AttachmentCandidate>) {
     let mut omitted = 0;
     all.retain(|candidate| {
         omitted += usize::from(candidate.omitted);
@@ -170,6 +174,6 @@ fn limit_omitted(all: &mut Vec<Candidate>) {
 }
 
 /// A message to attach, shared.
-pub(crate) fn shared(candidate: &Candidate, id: MessageId) -> Arc<Message> {
+pub(crate) fn shared(candidate: &AttachmentCandidate, id: MessageId) -> Arc<Message> {
     Arc::new(candidate.message(id))
 }

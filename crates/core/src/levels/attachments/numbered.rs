@@ -5,16 +5,16 @@ const REMINDER_END: &str = "</system-reminder>";
 
 /// What a tool showed of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct FileExcerpt {
     pub(super) content: String,
     /// The first line that was shown, from 1.
     pub(super) first_line: usize,
 }
 
 /// The content that a tool's output shows.
-pub(super) fn shown(output: &str) -> Shown {
+pub(super) fn shown(output: &str) -> FileExcerpt {
     let text = without_reminders(output);
-    numbered(text).unwrap_or_else(|| Shown {
+    numbered(text).unwrap_or_else(|| FileExcerpt {
         content: text.to_owned(),
         first_line: 1,
     })
@@ -32,7 +32,7 @@ fn without_reminders(mut text: &str) -> &str {
 }
 
 /// Lines that count up, after at most two that are the tool's own; what follows them is the tool's too.
-fn numbered(text: &str) -> Option<Shown> {
+fn numbered(text: &str) -> Option<FileExcerpt> {
     let lines: Vec<&str> = text.split('\n').collect();
     let start = lines
         .iter()
@@ -48,7 +48,7 @@ fn numbered(text: &str) -> Option<Shown> {
         content.push('\n');
     }
     // A tool that numbers lines says nothing of the last line's end; most files have one.
-    Some(Shown {
+    Some(FileExcerpt {
         content,
         first_line,
     })
@@ -72,7 +72,7 @@ mod tests {
     #[track_caller]
     fn check(output: &str, content: &str, first_line: usize) {
         let content = content.to_owned();
-        let expected = Shown {
+        let expected = FileExcerpt {
             content,
             first_line,
         };

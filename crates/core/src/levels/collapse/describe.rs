@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use palimpsest_facts::{features, span};
 
-use crate::levels::clear::path_in;
+use crate::levels::clearing::path_in;
 use crate::message::{Block, Message};
 
 /// What a span was about.
-pub(super) struct Described {
+pub(super) struct SpanDescription {
     pub(super) summary: String,
     pub(super) paths: BTreeSet<Box<str>>,
     /// The share of its calls that repeat earlier ones, in thousandths.
@@ -17,14 +17,14 @@ pub(super) struct Described {
     pub(super) ends_in_failure: bool,
 }
 
-pub(super) fn describe(messages: &[&Message]) -> Described {
+pub(super) fn describe(messages: &[&Message]) -> SpanDescription {
     let features = features(messages.iter().copied());
     let blocks = messages.iter().flat_map(|message| &message.blocks);
     let last = blocks.rev().find_map(|block| match block {
         Block::ToolResult(result) => Some(result.is_error == Some(true)),
         _ => None,
     });
-    Described {
+    SpanDescription {
         summary: span(messages.iter().copied()),
         paths: messages.iter().flat_map(|message| paths(message)).collect(),
         repeated_milli: features.repetition_milli.into(),

@@ -10,14 +10,14 @@ mod rounds;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use self::describe::{Described, describe, paths};
+use self::describe::{SpanDescription, describe, paths};
 use self::rounds::{Round, runs};
 use crate::event::{Placeholder, Span};
-use crate::ids::{Ordinal, SpanKey, Turn};
+use crate::ids::{Ordinal, SpanKey, TurnNumber};
 use crate::message::Message;
 use crate::policy::{ModelTool, Policy, Risk};
 use crate::quoting::without_tags;
-use crate::session::{NotHeld, Session};
+use crate::session::{ContentNotLoaded, Session};
 
 /// A span has no more rounds than this, so that one answer of a tool can show all of it.
 const MAX_ROUNDS: usize = 12;
@@ -28,7 +28,7 @@ const MAX_STAGED: usize = 256;
 
 /// The spans that may be staged: those within the risk that the policy takes, the best of them when
 /// there are too many, in the order of the transcript.
-pub fn choose(session: &Session) -> Result<Vec<Span>, NotHeld> {
+pub fn choose(session: &Session) -> Result<Vec<Span>, ContentNotLoaded> {
     let Some(current) = session.current_turn() else {
         return Ok(Vec::new());
     };
@@ -180,9 +180,9 @@ fn chunks<'r>(session: &Session, run: &'r [Round]) -> Vec<&'r [Round]> {
 fn span(
     session: &Session,
     rounds: &[Round],
-    current: Turn,
+    current: TurnNumber,
     mentions: &BTreeMap<Box<str>, Ordinal>,
-) -> Result<Option<Span>, NotHeld> {
+) -> Result<Option<Span>, ContentNotLoaded> {
     let messages = messages_of(rounds);
     let (Some(first), Some(last)) = (messages.first(), messages.last()) else {
         return Ok(None);
@@ -215,8 +215,8 @@ fn span(
 fn risk(
     session: &Session,
     (first, last): (Ordinal, Ordinal),
-    described: &Described,
-    current: Turn,
+    described: &SpanDescription,
+    current: TurnNumber,
     mentions: &BTreeMap<Box<str>, Ordinal>,
 ) -> Risk {
     const BASE: u64 = 100;
@@ -226,7 +226,7 @@ fn risk(
     const DECIDED: u64 = 50;
     const MAX_DECIDED: u64 = 150;
     const REPEATED: u64 = 100;
-    let turn = session.turns().of(first).map_or(0, Turn::get);
+    let turn = session.turns().of(first).map_or(0, TurnNumber::get);
     let back = u64::from(current.get().saturating_sub(turn).max(1));
     let later = |path: &str| mentions.get(path).is_some_and(|at| *at > last);
     let referred = described.paths.iter().filter(|path| later(path)).count() as u64;
@@ -241,7 +241,7 @@ fn risk(
 }
 
 /// The last message that names each path in the input of a tool.
-fn last_mentions(session: &Session) -> Result<BTreeMap<Box<str>, Ordinal>, NotHeld> {
+fn last_mentions(session: &Session) -> Result<BTreeMap<Box<str>, Ordinal>, ContentNotLoaded> {
     let mut mentions = BTreeMap::new();
     let mut before = None;
     for (_, call) in session.calls().iter() {

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::ids::Ordinal;
-use crate::message::{Kind, Role};
+use crate::message::{MessageKind, Role};
 use crate::session::Session;
-use crate::view::{Form, Piece, Side, side};
+use crate::view::{Piece, PieceForm, Speaker, side};
 
 /// What the model said at once, and what its tools answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Round {
 
 /// What a piece is to a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum PieceRole {
     /// The model speaks.
     Model,
     /// Its tools answer, or the machine says something.
@@ -69,13 +69,16 @@ pub(super) fn runs(session: &Session) -> Vec<Vec<Round>> {
 /// Where the round ends that begins at a piece; there itself when none does.
 fn round_from(session: &Session, pieces: &[Piece], from: usize, end: Ordinal) -> usize {
     let part = |piece: &Piece| part(session, piece, end);
-    let says = |of: Part| move |piece: &&Piece| part(piece) == of;
-    let spoken = pieces[from..].iter().take_while(says(Part::Model)).count();
+    let says = |of: PieceRole| move |piece: &&Piece| part(piece) == of;
+    let spoken = pieces[from..]
+        .iter()
+        .take_while(says(PieceRole::Model))
+        .count();
     if spoken == 0 {
         return from;
     }
     let answers = pieces[from + spoken..].iter();
-    from + spoken + answers.take_while(says(Part::Answer)).count()
+    from + spoken + answers.take_while(says(PieceRole::Answer)).count()
 }
 
 /// Whether a wire message of the model's begins with a round, and all that answers it is in the round.
@@ -84,36 +87,36 @@ fn stands_alone(session: &Session, pieces: &[Piece], range: Range<usize>) -> boo
     let shown = |piece: &&Piece| piece.form.is_shown();
     let before = pieces[..range.start].iter().rev().find(shown);
     let after = pieces[range.end..].iter().find(shown);
-    before.is_none_or(|piece| side(piece, session.transcript()) != Side::Assistant)
+    before.is_none_or(|piece| side(piece, session.transcript()) != Speaker::Assistant)
         && after.is_none_or(|piece| piece.form.answers().is_none())
 }
 
-fn part(session: &Session, piece: &Piece, end: Ordinal) -> Part {
+fn part(session: &Session, piece: &Piece, end: Ordinal) -> PieceRole {
     // It stands where a result would, whatever came that made it necessary.
-    if matches!(piece.form, Form::Interrupted(_)) {
-        return Part::Answer;
+    if matches!(piece.form, PieceForm::Interrupted(_)) {
+        return PieceRole::Answer;
     }
     let Some(entry) = session.transcript().get(piece.message) else {
-        return Part::Wall;
+        return PieceRole::Wall;
     };
-    let is_of_the_work = entry.kind == Kind::Ordinary
+    let is_of_the_work = entry.kind == MessageKind::Ordinary
         && !entry.role.is_system()
         && piece.message < end
         && session.pins().within(piece.message).is_none()
         && session.turns().beginning_at(piece.message).is_none();
     if !is_of_the_work {
-        return Part::Wall;
+        return PieceRole::Wall;
     }
     match piece.form {
-        Form::Opening
-        | Form::Operator
-        | Form::Input { .. }
-        | Form::Tag(_)
-        | Form::Text(_)
-        | Form::Placeholder(_) => Part::Wall,
-        Form::Gap | Form::Nudge => Part::Answer,
-        _ if entry.role == Role::Assistant => Part::Model,
-        _ => Part::Answer,
+        PieceForm::Opening
+        | PieceForm::Operator
+        | PieceForm::Input { .. }
+        | PieceForm::Tag(_)
+        | PieceForm::Text(_)
+        | PieceForm::Placeholder(_) => PieceRole::Wall,
+        PieceForm::Gap | PieceForm::Nudge => PieceRole::Answer,
+        _ if entry.role == Role::Assistant => PieceRole::Model,
+        _ => PieceRole::Answer,
     }
 }
 

@@ -7,13 +7,13 @@ use crate::event::{CallState, Strategy};
 use crate::ids::Ordinal;
 use crate::levels::attachments::is_attachment;
 use crate::message::{Block, Role};
-use crate::session::{NotHeld, Session};
-use crate::view::Form;
+use crate::session::{ContentNotLoaded, Session};
+use crate::view::PieceForm;
 
 /// What is to be kept beside what always is: the last thing that a person said, rounds with open calls,
 /// what is pinned, and the operator's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub enum KeepRule {
     /// Recent messages: at least so many tokens and so many messages with text, and no more than the
     /// most, which is looked at after each message. What comes after `after` is kept whatever its size.
     Recent {
@@ -51,7 +51,7 @@ pub enum Keep {
 
 /// The messages of a view, parted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Kept {
+pub struct MessagePartition {
     /// Those that stay, in the order of the view.
     pub kept: Vec<Ordinal>,
     /// Those that leave, in order: also those for which placeholders stand that leave.
@@ -59,9 +59,9 @@ pub struct Kept {
 }
 
 /// Parts the messages of a view.
-pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
+pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, ContentNotLoaded> {
     if !session.transcript().is_whole() {
-        return Err(NotHeld);
+        return Err(ContentNotLoaded);
     }
     let order = in_order(session);
     let groups = Groups::of(session, &order);
@@ -71,8 +71,8 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
         .filter(|message| is_always_kept(session, *message))
         .collect();
     match what {
-        Keep::After(last) => kept.extend(spoken(session, &order).filter(|at| *at > last)),
-        Keep::Since { last, framing } => {
+        KeepRule::After(last) => kept.extend(spoken(session, &order).filter(|at| *at > last)),
+        KeepRule::Since { last, framing } => {
             // The note of what was left out before gives way to the next one.
             let notes = session.compactions().boundaries.iter();
             let notes = notes.filter(|boundary| boundary.strategy == Strategy::DropOldest);
@@ -84,7 +84,7 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
             let stays = |at: &&Ordinal| (framing && is_framing(at)) || **at > last;
             kept.extend(order.iter().filter(stays));
         }
-        Keep::Last {
+        KeepRule::Last {
             messages,
             min_tokens,
             max_tokens,
@@ -102,8 +102,8 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
             }
         }
         // An earlier summary precedes it too, though it came later.
-        Keep::Before(first) => kept.extend(order.iter().take_while(|at| **at != first)),
-        Keep::Recent {
+        KeepRule::Before(first) => kept.extend(order.iter().take_while(|at| **at != first)),
+        KeepRule::Recent {
             after,
             min_tokens,
             min_messages,
@@ -124,7 +124,7 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
         }
     }
     // What an earlier compaction attached is attached anew, as things stand now.
-    if !matches!(what, Keep::Since { .. }) {
+    if !matches!(what, KeepRule::Since { .. }) {
         kept.retain(|message| {
             !is_attachment(session, *message) || session.pins().within(*message).is_some()
         });
@@ -134,8 +134,12 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
 
 /// The same parting, with no more leaving than a limit in tokens: the oldest. What belongs together leaves
 /// together, so that one round may exceed the limit by itself.
-pub fn oldest_within(session: &Session, kept: Kept, most: u64) -> Result<Kept, NotHeld> {
-    let sum = |kept: &Kept| {
+pub fn oldest_within(
+    session: &Session,
+    kept: MessagePartition,
+    most: u64,
+) -> Result<MessagePartition, ContentNotLoaded> {
+    let sum = |kept: &MessagePartition| {
         kept.leaving
             .iter()
             .map(|at| size(session, *at))
@@ -182,9 +186,12 @@ pub fn oldest_within(session: &Session, kept: Kept, most: u64) -> Result<Kept, N
 
 /// Parts the messages of a view where it was decided elsewhere which of them leave. What belongs to a
 /// message that stays, stays with it, and so do the operator's words and pins.
-pub fn replace(session: &Session, leaves: impl Fn(Ordinal) -> bool) -> Result<Kept, NotHeld> {
+pub fn replace(
+    session: &Session,
+    leaves: impl Fn(Ordinal) -> bool,
+) -> Result<MessagePartition, ContentNotLoaded> {
     if !session.transcript().is_whole() {
-        return Err(NotHeld);
+        return Err(ContentNotLoaded);
     }
     let order = in_order(session);
     let is_fixed = |message: &Ordinal| {
@@ -198,7 +205,7 @@ pub fn replace(session: &Session, leaves: impl Fn(Ordinal) -> bool) -> Result<Ke
     Ok(parted(session, &order, &kept))
 }
 
-fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Kept {
+fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> MessagePartition {
     let stays: Vec<Ordinal> = order
         .iter()
         .copied()
@@ -216,21 +223,21 @@ fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Kep
         entry.is_some_and(|entry| entry.standing.takes_part())
     };
     leaving.retain(folded);
-    Kept {
+    MessagePartition {
         kept: stays,
         leaving: leaving.into_iter().collect(),
     }
 }
 
 /// Messages that were chosen to leave, less those that were pinned since with all that belongs to them.
-pub fn spared(session: &Session, leaving: &[Ordinal]) -> Result<Vec<Ordinal>, NotHeld> {
+pub fn spared(session: &Session, leaving: &[Ordinal]) -> Result<Vec<Ordinal>, ContentNotLoaded> {
     let is_pinned = |message: &&Ordinal| session.pins().within(**message).is_some();
     let pinned: BTreeSet<Ordinal> = leaving.iter().filter(is_pinned).copied().collect();
     if pinned.is_empty() {
         return Ok(leaving.to_vec());
     }
     if !session.transcript().is_whole() {
-        return Err(NotHeld);
+        return Err(ContentNotLoaded);
     }
     let stay = Groups::of(session, &in_order(session)).widened(&pinned);
     let leaves = |message: &&Ordinal| !stay.contains(message);
@@ -253,8 +260,9 @@ pub(super) fn rounds(session: &Session, messages: &[Ordinal]) -> u32 {
 fn in_order(session: &Session) -> Vec<Ordinal> {
     let mut seen = BTreeSet::new();
     let sealed = session.sealed().pieces().iter();
-    let sealed = sealed
-        .filter(|piece| piece.form.is_of_a_block() || matches!(piece.form, Form::Placeholder(_)));
+    let sealed = sealed.filter(|piece| {
+        piece.form.is_of_a_block() || matches!(piece.form, PieceForm::Placeholder(_))
+    });
     let waiting = session.pending().iter().map(|item| item.message);
     let all = sealed.map(|piece| piece.message).chain(waiting);
     all.filter(|message| seen.insert(*message)).collect()

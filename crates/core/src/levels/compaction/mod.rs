@@ -2,8 +2,8 @@
 
 mod keep;
 mod oldest;
-mod told;
+mod summary_input;
 
-pub use keep::{Keep, Kept, keep, oldest_within, replace, spared};
+pub use keep::{KeepRule, MessagePartition, keep, oldest_within, replace, spared};
 pub use oldest::oldest;
-pub use told::{Told, told};
+pub use summary_input::{SummaryInputMessage, summary_input};

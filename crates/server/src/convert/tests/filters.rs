@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::{Ordinal, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::session::{Session, Standing};
+use palimpsest_core::session::{Session, Visibility};
 use palimpsest_proto::context::v1;
 
 use super::{anthropic, append, read, world};
@@ -66,7 +66,7 @@ fn the_index_alone_tells_most() {
         .get(Ordinal::new(5))
         .unwrap()
         .standing;
-    assert!(matches!(last, Standing::Reemission(_)));
+    assert!(matches!(last, Visibility::Reemission(_)));
     check(|_| {}, &[1, 2, 3, 4, 5, 6]);
     check(|f| f.roles = vec![1], &[2, 4]);
     check(|f| f.roles = vec![1, 3], &[1, 2, 4]);

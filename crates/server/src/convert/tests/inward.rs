@@ -10,7 +10,7 @@ use v1::tool_result_content::Content as C;
 use super::{
     anthropic, block, call, image, opaque, payload, read, result, text, typed, with_extra,
 };
-use crate::convert::Problem;
+use crate::convert::FieldProblem;
 
 fn small() -> Limits {
     Limits {
@@ -86,7 +86,7 @@ fn a_wrong_message_is_named() {
     assert_eq!(error.path, "messages[0].message");
     assert!(matches!(
         error.problem,
-        Problem::TooLarge { limit: 200, .. }
+        FieldProblem::TooLarge { limit: 200, .. }
     ));
 }
 

@@ -8,8 +8,8 @@ mod round_trip;
 mod taken;
 
 use bytes::Bytes;
-use palimpsest_core::command::{Append, Command, Serve};
-use palimpsest_core::histories::World;
+use palimpsest_core::command::{Append, Command, ServeView};
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Policy;
@@ -107,13 +107,13 @@ fn with_extra(mut block: v1::Block, json: &'static str) -> v1::Block {
 }
 
 /// A session with these messages, each in Anthropic's JSON.
-fn world(jsons: &[&str]) -> World {
-    let mut world = World::with_policy(Policy::default());
+fn world(jsons: &[&str]) -> SessionHarness {
+    let mut world = SessionHarness::with_policy(Policy::default());
     append(&mut world, jsons);
     world
 }
 
-fn append(world: &mut World, jsons: &[&str]) {
+fn append(world: &mut SessionHarness, jsons: &[&str]) {
     let already = world.session.transcript().len() as u128;
     let mut next = already;
     let messages = jsons.iter().flat_map(|json| {
@@ -133,10 +133,10 @@ fn append(world: &mut World, jsons: &[&str]) {
     }));
 }
 
-fn serve(world: &mut World, interrupt_open_calls: bool) {
-    world.run(Command::Serve(Serve {
+fn serve(world: &mut SessionHarness, interrupt_open_calls: bool) {
+    world.run(Command::ServeView(ServeView {
         interrupt_open_calls,
-        ..Serve::default()
+        ..ServeView::default()
     }));
 }
 

@@ -14,7 +14,7 @@ use v1::block::Block as B;
 use super::{anthropic, append, payload, read, serve, target, world};
 use crate::convert::transcript::original;
 use crate::convert::{
-    BlockStatuses, Content, append_result, json_messages, not_sendable, open_calls, session,
+    BlockStatuses, ContentForm, append_result, json_messages, not_sendable, open_calls, session,
     session_state, tool_call, transcript_message, view_message, warnings,
 };
 
@@ -87,7 +87,7 @@ fn media_that_the_contract_has_no_words_for_goes_as_json() {
         Block::Media(Media {
             kind: MediaKind::Document,
             source,
-            extra: palimpsest_core::json::Extra::default(),
+            extra: palimpsest_core::json::UnknownFields::default(),
         })
     };
     let broken = media(MediaSource::Base64 {
@@ -312,7 +312,7 @@ fn blocks_that_stand_otherwise_have_a_status() {
         (ordinal, entry),
         message,
         arrived,
-        Content::Omitted,
+        ContentForm::Omitted,
         &statuses,
     );
     assert_eq!(out.block_statuses.len(), 1);

@@ -1,11 +1,11 @@
 //! Repairs, tokens, budgets and events.
 
 use expect_test::expect;
-use palimpsest_core::command::{Command, Rewind, Serve, Update};
-use palimpsest_core::histories::World;
+use palimpsest_core::command::{Command, Rewind, ServeView, Update};
+use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::policy::{Overlay, WindowHint};
-use palimpsest_core::session::Method;
+use palimpsest_core::session::RequestMethod;
 use palimpsest_core::view::{Provider, Target};
 use palimpsest_proto::context::v1;
 use v1::session_event::Event as E;
@@ -30,7 +30,7 @@ fn result(id: &str) -> String {
     )
 }
 
-fn reported(world: &World) -> Vec<v1::Repair> {
+fn reported(world: &SessionHarness) -> Vec<v1::Repair> {
     let view = world.session.view(&Target::default(), None).unwrap();
     repairs(&world.session, &view.repairs)
 }
@@ -154,15 +154,15 @@ fn a_breakdown_is_by_kind_of_content() {
             r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"a","content":"{words}"}}]}}"#
         ),
     ]);
-    world.run(Command::Serve(Serve {
+    world.run(Command::ServeView(ServeView {
         overhead_tokens: Some(1_500),
-        ..Serve::default()
+        ..ServeView::default()
     }));
     let prefix = PrefixTokens {
         system: 500,
         tools: 1_000,
     };
-    let parts = |world: &World| breakdown(&world.session, Some(prefix));
+    let parts = |world: &SessionHarness| breakdown(&world.session, Some(prefix));
     let served = parts(&world);
     assert!((990..1_010).contains(&served.tools_tokens), "{served:?}");
     assert!((1_490..1_510).contains(&served.system_tokens), "{served:?}");
@@ -211,7 +211,7 @@ fn a_budget_counts_to_where_something_happens() {
     .assert_debug_eq(&auto);
     let mut off = Overlay::default();
     off.set(&["autocompact", "enabled"], false.into());
-    world.run(Command::Update(Update {
+    world.run(Command::UpdateSession(Update {
         policy: Some(off),
         ..Update::default()
     }));
@@ -231,7 +231,7 @@ fn a_budget_counts_to_where_something_happens() {
     assert!(full.remaining_percent.abs() < f64::EPSILON);
 }
 
-fn all_events(world: &World) -> Vec<v1::SessionEvent> {
+fn all_events(world: &SessionHarness) -> Vec<v1::SessionEvent> {
     let numbered = world.log.iter().zip(1_u64..);
     numbered
         .flat_map(|(recorded, revision)| {
@@ -244,11 +244,11 @@ fn all_events(world: &World) -> Vec<v1::SessionEvent> {
 fn events_tell_the_story() {
     let mut world = world(&[QUESTION, &call("a"), QUESTION]);
     serve(&mut world, false);
-    world.run(Command::Update(Update {
+    world.run(Command::UpdateSession(Update {
         title: Some("t".into()),
         ..Update::default()
     }));
-    let rewind = |world: &mut World, to: Option<u128>| {
+    let rewind = |world: &mut SessionHarness, to: Option<u128>| {
         world.run(Command::Rewind(Rewind {
             to: to.map(|to| MessageId::new(uuid::Uuid::from_u128(to))),
             ..Rewind::default()
@@ -319,19 +319,19 @@ fn a_request_that_changed_nothing_is_no_event() {
         method,
         digest: palimpsest_core::message::Digest::default(),
     };
-    world.run(Command::Update(Update {
-        request: Some(stamp("u", Method::Update)),
+    world.run(Command::UpdateSession(Update {
+        request: Some(stamp("u", RequestMethod::Update)),
         ..Update::default()
     }));
     world.run(Command::Append(palimpsest_core::command::Append {
-        request: Some(stamp("a", Method::Append)),
+        request: Some(stamp("a", RequestMethod::Append)),
         ..palimpsest_core::command::Append::default()
     }));
     assert_eq!(world.log.len(), 4);
     assert_eq!(all_events(&world).len(), 2);
-    world.run(Command::Update(Update {
+    world.run(Command::UpdateSession(Update {
         title: Some("t".into()),
-        request: Some(stamp("v", Method::Update)),
+        request: Some(stamp("v", RequestMethod::Update)),
         ..Update::default()
     }));
     assert_eq!(all_events(&world).last().unwrap().request_id, "v");

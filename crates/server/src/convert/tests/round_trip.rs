@@ -4,8 +4,8 @@ use bytes::Bytes;
 use std::collections::HashSet;
 
 use palimpsest_core::codec;
-use palimpsest_core::command::{Command, Serve};
-use palimpsest_core::histories::{Operation, World, operation};
+use palimpsest_core::command::{Command, ServeView};
+use palimpsest_core::histories::{Operation, SessionHarness, operation};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Digest, Message};
 use palimpsest_core::view::{Provider, WireBlock};
@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use super::{anthropic, payload, read, target};
 use crate::convert::transcript::original;
 use crate::convert::{
-    BlockStatuses, Content, breakdown, budget, event_kind, events, json_messages, repairs, session,
-    token_report, transcript_message, view_message,
+    BlockStatuses, ContentForm, breakdown, budget, event_kind, events, json_messages, repairs,
+    session, token_report, transcript_message, view_message,
 };
 
 fn input(message: v1::Message) -> v1::MessageInput {
@@ -37,7 +37,7 @@ fn without_keys(mut message: v1::Message) -> v1::Message {
     message
 }
 
-fn originals(world: &World) -> Vec<Message> {
+fn originals(world: &SessionHarness) -> Vec<Message> {
     let events = world.log.iter();
     let appended = events.flat_map(|recorded| recorded.event.messages());
     appended
@@ -46,8 +46,8 @@ fn originals(world: &World) -> Vec<Message> {
 }
 
 /// Everything that a reply may say about a session can be said, and holds together.
-fn check(mut world: World) {
-    world.fill();
+fn check(mut world: SessionHarness) {
+    world.load_content();
     let world = &world;
     let session = &world.session;
     let calls = session.calls();
@@ -69,16 +69,16 @@ fn check(mut world: World) {
         assert_eq!(again, out);
         let arrived = palimpsest_core::ids::Timestamp::from_millis(0);
         for content in [
-            Content::Typed,
-            Content::Json(Provider::Anthropic),
-            Content::Json(Provider::OpenAi),
-            Content::Omitted,
+            ContentForm::Typed,
+            ContentForm::Json(Provider::Anthropic),
+            ContentForm::Json(Provider::OpenAi),
+            ContentForm::Omitted,
         ] {
             let place = (ordinal, entry);
             let out = transcript_message(session, place, message, arrived, content, &statuses);
             assert_eq!(out.ordinal, u64::from(ordinal.get()) + 1);
-            assert_eq!(out.message.is_some(), content == Content::Typed);
-            let is_json = matches!(content, Content::Json(_));
+            assert_eq!(out.message.is_some(), content == ContentForm::Typed);
+            let is_json = matches!(content, ContentForm::Json(_));
             assert_eq!(!out.messages_json.is_empty(), is_json);
             for json in &out.messages_json {
                 assert!(serde_json::from_slice::<serde_json::Value>(json).is_ok());
@@ -126,7 +126,7 @@ fn check(mut world: World) {
 }
 
 /// Every message that a rewind took out of the view is told of; it may have come back and left again.
-fn check_events(world: &World) {
+fn check_events(world: &SessionHarness) {
     let mut left = HashSet::new();
     for (recorded, revision) in world.log.iter().zip(1_u64..) {
         let revision = palimpsest_core::ids::Revision::new(revision);
@@ -140,7 +140,7 @@ fn check_events(world: &World) {
     }
     let entries = world.session.transcript().entries();
     let mut gone = entries
-        .filter(|(_, entry)| entry.standing == palimpsest_core::session::Standing::Rewound)
+        .filter(|(_, entry)| entry.standing == palimpsest_core::session::Visibility::Rewound)
         .map(|(_, entry)| entry.id.to_string());
     assert!(gone.all(|id| left.contains(&id)));
 }
@@ -150,15 +150,15 @@ proptest! {
 
     #[test]
     fn histories_come_back_as_they_went_in(steps in prop::collection::vec(operation(), 1..24)) {
-        let mut world = World::new();
+        let mut world = SessionHarness::new();
         for step in &steps {
             world.step(step);
             if let Operation::Serve { target: which, interrupt } = step {
                 let provider = if which % 2 == 0 { Provider::Anthropic } else { Provider::OpenAi };
-                world.run(Command::Serve(Serve {
+                world.run(Command::ServeView(ServeView {
                     target: target(provider),
                     interrupt_open_calls: *interrupt,
-                    ..Serve::default()
+                    ..ServeView::default()
                 }));
             }
         }

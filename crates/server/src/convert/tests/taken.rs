@@ -4,7 +4,7 @@ use bytes::Bytes;
 use expect_test::{Expect, expect};
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::message::{Kind, Message};
+use palimpsest_core::message::{Message, MessageKind};
 use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
 use v1::block::Block as B;
@@ -51,7 +51,7 @@ fn metadata_holds_for_each_message_and_the_parent_for_the_first() {
         assert_eq!(message.at, Some(Timestamp::from_millis(1_002)));
         assert_eq!(
             (message.kind, message.machine_generated),
-            (Kind::Attachment, true)
+            (MessageKind::Attachment, true)
         );
         let names: Vec<&str> = message.attributes.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, ["a", "b", "c"]);

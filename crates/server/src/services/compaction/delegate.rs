@@ -4,19 +4,19 @@
 use bytes::Bytes;
 use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
 use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
-use palimpsest_core::session::{Dropped, RequestStamp, Running, Session};
+use palimpsest_core::session::{DroppedContent, RequestStamp, RunningCompaction, Session};
 use palimpsest_core::summary::SYSTEM;
-use palimpsest_engine::sessions::{Missing, Transaction};
+use palimpsest_engine::sessions::{MissingSession, Transaction};
 use palimpsest_summarize::{
-    Api, Purpose, Request, Round, Turn, redacted_request, request_body, turns,
+    Api, ChatMessage, Purpose, Request, Round, redacted_request, request_body, turns,
 };
 use tokio::time::Instant;
 
 use super::super::Service;
-use super::question::Question;
-use super::token::{Token, Wish};
-use super::{Job, hooks, lost};
-use crate::convert::Form;
+use super::prompt::SummaryPrompt;
+use super::token::{DelegationToken, Wish};
+use super::{CompactionJob, hooks, lost};
+use crate::convert::MessageForm;
 use crate::errors::ServiceError;
 
 /// A request for the caller's model.
@@ -24,20 +24,20 @@ use crate::errors::ServiceError;
 pub(in crate::services) struct Delegated {
     pub(in crate::services) token: Vec<u8>,
     pub(in crate::services) expires: Timestamp,
-    pub(in crate::services) body: Body,
+    pub(in crate::services) body: DelegatedBody,
     /// Its size, estimated.
     pub(in crate::services) input_tokens: u64,
 }
 
 /// The request itself.
 #[derive(Debug)]
-pub(in crate::services) enum Body {
+pub(in crate::services) enum DelegatedBody {
     /// As a provider's JSON.
     Json(Bytes),
     /// Its parts.
     Typed {
         system: String,
-        turns: Vec<Turn>,
+        turns: Vec<ChatMessage>,
         max_output_tokens: u32,
     },
 }
@@ -58,11 +58,11 @@ pub(in crate::services) async fn request(
     if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
         let refused = hooks::refusal(std::slice::from_ref(&call));
         let end = hooks::stop(running.key, Some(&running), call);
-        let tell = |_: &Session, _: &super::Ended| Ok(());
+        let tell = |_: &Session, _: &super::CompactionOutcome| Ok(());
         Box::pin(super::conclude(service, key, None, end, tell)).await?;
         return Err(refused.unwrap_or_else(lost));
     }
-    let question = Question::of(&job).await.ok_or_else(lost)?;
+    let question = SummaryPrompt::of(&job).await.ok_or_else(lost)?;
     let output = max_output(&job.session, wish);
     let room = question.room(wish.window_tokens, output.into());
     let over = match &running.dropped {
@@ -74,7 +74,7 @@ pub(in crate::services) async fn request(
         Some(dropped) => {
             let stamps = (None, None);
             shorten(service, key, (&running, dropped), stamps).await?;
-            Running {
+            RunningCompaction {
                 attempt: running.attempt + 1,
                 dropped: Some(dropped),
                 ..running
@@ -90,11 +90,14 @@ pub(in crate::services) async fn request(
 }
 
 /// The delegated compaction of this key, when it is under way, and what it summarises.
-pub(super) fn under_way(session: Session, which: CompactionKey) -> Option<(Running, Job)> {
+pub(super) fn under_way(
+    session: Session,
+    which: CompactionKey,
+) -> Option<(RunningCompaction, CompactionJob)> {
     let running = session.compactions().running.as_ref();
     let running = running.filter(|running| running.key == which && running.is_delegated())?;
     let running = running.clone();
-    let job = Job {
+    let job = CompactionJob {
         key: running.key,
         strategy: running.strategy,
         leaving: running.leaving.clone(),
@@ -111,9 +114,9 @@ pub(super) fn under_way(session: Session, which: CompactionKey) -> Option<(Runni
 pub(super) async fn shorten(
     service: &Service,
     key: &SessionKey,
-    (running, dropped): (&Running, Dropped),
+    (running, dropped): (&RunningCompaction, DroppedContent),
     (request, commit): (Option<RequestStamp>, Option<RequestStamp>),
-) -> Result<super::Outcome, ServiceError> {
+) -> Result<super::CommandOutcome, ServiceError> {
     let shorten = |transaction: &mut Transaction<'_>| {
         let shortened = CompactionInput::Shortened(dropped);
         transaction.run(Command::AdvanceCompaction(AdvanceCompaction {
@@ -123,7 +126,7 @@ pub(super) async fn shorten(
             ..AdvanceCompaction::new(running.key, shortened)
         }))
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     let done = sessions.write(key, missing, shorten, |_, outcome| Ok(*outcome));
     Ok(done.await?)
 }
@@ -137,8 +140,8 @@ fn max_output(session: &Session, wish: Wish) -> u32 {
 
 fn write(
     key: &SessionKey,
-    running: &Running,
-    question: &Question,
+    running: &RunningCompaction,
+    question: &SummaryPrompt,
     wish: Wish,
     output: u32,
     redacts: bool,
@@ -160,19 +163,19 @@ fn write(
         request
     };
     let body = match wish.form {
-        Form::Json if wish.provider.is_anthropic() => {
-            Body::Json(request_body(Api::Anthropic, &request))
+        MessageForm::Json if wish.provider.is_anthropic() => {
+            DelegatedBody::Json(request_body(Api::Anthropic, &request))
         }
-        Form::Json => Body::Json(request_body(Api::OpenAi, &request)),
-        Form::Typed => Body::Typed {
-            turns: [request.turns, vec![Turn::user(request.instruction)]].concat(),
+        MessageForm::Json => DelegatedBody::Json(request_body(Api::OpenAi, &request)),
+        MessageForm::Typed => DelegatedBody::Typed {
+            turns: [request.turns, vec![ChatMessage::user(request.instruction)]].concat(),
             system: request.system,
             max_output_tokens: output,
         },
     };
     let tokens: u64 = left.iter().map(|round| round.tokens).sum();
     Delegated {
-        token: Token::of(key, running, wish).write(),
+        token: DelegationToken::of(key, running, wish).write(),
         expires: running.expires,
         body,
         input_tokens: tokens + question.overhead(),

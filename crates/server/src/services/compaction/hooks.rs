@@ -6,26 +6,31 @@
 use palimpsest_core::command::{
     AdvanceCompaction, Command, CompactionInput, StartCompaction, SummarySource,
 };
-use palimpsest_core::event::{Asked, Event, WhyFailed};
+use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{CompactionKey, SessionKey};
-use palimpsest_core::session::{Hook, HookCall, HookResult, Hooks, Running, Session};
-use palimpsest_engine::sessions::{Missing, Transaction};
+use palimpsest_core::session::{
+    CompactionHooks, Hook, HookCall, HookResult, RunningCompaction, Session,
+};
+use palimpsest_engine::sessions::{MissingSession, Transaction};
 use palimpsest_proto::context::v1::{PostCompactRequest, SessionStartRequest, SessionStartSource};
 use palimpsest_summarize::redact;
 
-use super::question::standing;
-use super::{Begun, Ended, Job, Wanted, begun, ended, made, patience, repeat, usual};
+use super::prompt::standing;
+use super::{
+    CompactionJob, CompactionOutcome, CompactionRequest, StartOutcome, begun, compaction_messages,
+    ended, repeat, usual, wait_for_memory,
+};
 use crate::convert;
 use crate::errors::ServiceError;
 use crate::services::Service;
 use crate::services::append::budget;
-use crate::services::hooks::{Answer, are_on, ask};
+use crate::services::hooks::{HookDecision, are_on, ask};
 
 /// Whether hooks are to be asked about a compaction. A dry run asks nobody.
 pub(super) async fn have_a_say(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
+    wanted: &CompactionRequest,
 ) -> Result<bool, ServiceError> {
     if wanted.dry_run {
         return Ok(false);
@@ -38,16 +43,16 @@ pub(super) async fn have_a_say(
 pub(super) async fn begin_ready(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
-) -> Result<Option<Begun>, ServiceError> {
+    wanted: &CompactionRequest,
+) -> Result<Option<StartOutcome>, ServiceError> {
     if wanted.takes_memory() {
-        patience::for_notes(service, key).await?;
+        wait_for_memory::wait_for_memory(service, key).await?;
         let only = wanted.strategy.is_some();
         let policy = |session: &Session| session.policy().autocompact.session_memory_first;
         let first = service.sessions.read(key, policy).await?;
         if first || only {
             match start(service, key, wanted, true).await? {
-                Begun::Ended(ended) if ended.is_of_no_use() && !only => {}
+                StartOutcome::Ended(ended) if ended.is_of_no_use() && !only => {}
                 begun => return Ok(Some(begun)),
             }
         }
@@ -55,11 +60,11 @@ pub(super) async fn begin_ready(
     if !wanted.takes_any() || wanted.strategy.is_some() {
         return Ok(None);
     }
-    if wanted.asked != Asked::Manual {
+    if wanted.trigger != Trigger::Manual {
         repeat::ahead_ends(service, key).await?;
     }
     match start(service, key, wanted, false).await? {
-        Begun::Ended(ended) if ended.is_of_no_use() => Ok(None),
+        StartOutcome::Ended(ended) if ended.is_of_no_use() => Ok(None),
         begun => Ok(Some(begun)),
     }
 }
@@ -67,10 +72,10 @@ pub(super) async fn begin_ready(
 async fn start(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
+    wanted: &CompactionRequest,
     memory: bool,
-) -> Result<Begun, ServiceError> {
-    let made = made(service, key).await?;
+) -> Result<StartOutcome, ServiceError> {
+    let made = compaction_messages(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         let outcome = wanted.run(transaction, |expected| {
             let source = if memory {
@@ -82,13 +87,13 @@ async fn start(
                 awaits_hooks: true,
                 expected_revision: expected,
                 request: wanted.request.clone(),
-                ..StartCompaction::new(wanted.asked, source)
+                ..StartCompaction::new(wanted.trigger, source)
             })
         })?;
         Ok(ended(outcome, transaction))
     };
-    let finish = |session: &Session, ended: &Ended| begun(session, ended, None, true);
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let finish = |session: &Session, ended: &CompactionOutcome| begun(session, ended, None, true);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     Ok(sessions.write(key, missing, decide, finish).await?)
 }
 
@@ -97,7 +102,7 @@ async fn start(
 pub(super) async fn before(
     service: &Service,
     key: &SessionKey,
-    job: &mut Job,
+    job: &mut CompactionJob,
 ) -> Result<Option<HookCall>, ServiceError> {
     let Some(running) = job.session.compactions().running.as_ref() else {
         return Ok(None);
@@ -112,8 +117,8 @@ pub(super) async fn before(
     let question = convert::pre_compact(&job.session, running, budget, instructions.join("\n\n"));
     let read = |answer: palimpsest_proto::context::v1::PreCompactResponse| match answer.veto_reason
     {
-        Some(reason) => Ok(Answer::Veto(reason)),
-        None => convert::wishes(answer).map(Answer::Go),
+        Some(reason) => Ok(HookDecision::Veto(reason)),
+        None => convert::wishes(answer).map(HookDecision::Continue),
     };
     let whom = (key, &policy.hooks);
     let asked = ask(service, whom, running.expires, question, read).await;
@@ -150,7 +155,7 @@ async fn record(
     service: &Service,
     key: &SessionKey,
     answer: AdvanceCompaction,
-) -> Result<Hooks, ServiceError> {
+) -> Result<CompactionHooks, ServiceError> {
     let decide = |transaction: &mut Transaction<'_>| {
         transaction.run(Command::AdvanceCompaction(answer.clone()))?;
         Ok(())
@@ -160,7 +165,7 @@ async fn record(
         let running = running.filter(|running| running.key == answer.key);
         Ok(running.map(|running| running.hooks.clone()))
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     let hooks = sessions.write(key, missing, decide, finish).await?;
     hooks.ok_or(ServiceError::CompactionNotFound { key: answer.key })
 }
@@ -170,7 +175,7 @@ async fn record(
 pub(super) async fn end(
     service: &Service,
     key: &SessionKey,
-    job: &Job,
+    job: &CompactionJob,
     mut finish: AdvanceCompaction,
 ) -> Result<AdvanceCompaction, ServiceError> {
     if matches!(finish.input, CompactionInput::Failed { .. }) {
@@ -191,8 +196,8 @@ pub(super) async fn end(
     let whom = (key, &policy.hooks);
     let read =
         |answer: palimpsest_proto::context::v1::PostCompactResponse| match answer.reject_reason {
-            Some(reason) => Ok(Answer::Veto(reason)),
-            None => Ok(Answer::Go(())),
+            Some(reason) => Ok(HookDecision::Veto(reason)),
+            None => Ok(HookDecision::Continue(())),
         };
     if let Some((call, _)) = ask(service, whom, running.expires, question, read).await {
         let stops = call.result.stops();
@@ -210,7 +215,7 @@ pub(super) async fn end(
     let limits = service.limits().narrowed_by(&policy.limits);
     let read = |answer| {
         let mut next_id = service.next_id();
-        convert::hook_messages(answer, &limits, &mut next_id).map(Answer::Go)
+        convert::hook_messages(answer, &limits, &mut next_id).map(HookDecision::Continue)
     };
     if let Some((mut call, messages)) = ask(service, whom, running.expires, question, read).await {
         let messages = messages.unwrap_or_default();
@@ -242,8 +247,8 @@ async fn foreseen(
         let outcome = transaction.run(Command::AdvanceCompaction(finish.clone()))?;
         Ok(ended(outcome, transaction))
     };
-    let tell = |session: &Session, ended: &Ended| {
-        let Ended::Event(event, _) = ended else {
+    let tell = |session: &Session, ended: &CompactionOutcome| {
+        let CompactionOutcome::Event(event, _) = ended else {
             return Ok(None);
         };
         Ok(
@@ -255,14 +260,14 @@ async fn foreseen(
             }),
         )
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     Ok(sessions.run(key, missing, true, decide, tell).await?)
 }
 
 /// The end of a compaction that a hook stopped.
 fn stopped(mut finish: AdvanceCompaction) -> AdvanceCompaction {
     let (why, detail) = finish.hooks.last().map_or_else(
-        || (WhyFailed::HookFailed, String::new()),
+        || (CompactionFailureReason::HookFailed, String::new()),
         |call| (why(call), detail(call)),
     );
     let detail = detail.into();
@@ -271,7 +276,11 @@ fn stopped(mut finish: AdvanceCompaction) -> AdvanceCompaction {
 }
 
 /// The same before there is a summary.
-pub(super) fn stop(key: CompactionKey, running: Option<&Running>, call: HookCall) -> Command {
+pub(super) fn stop(
+    key: CompactionKey,
+    running: Option<&RunningCompaction>,
+    call: HookCall,
+) -> Command {
     let failed = CompactionInput::Failed {
         why: why(&call),
         detail: detail(&call).into(),
@@ -284,11 +293,11 @@ pub(super) fn stop(key: CompactionKey, running: Option<&Running>, call: HookCall
     })
 }
 
-fn why(call: &HookCall) -> WhyFailed {
+fn why(call: &HookCall) -> CompactionFailureReason {
     if call.result == HookResult::Vetoed {
-        WhyFailed::HookVetoed
+        CompactionFailureReason::HookVetoed
     } else {
-        WhyFailed::HookFailed
+        CompactionFailureReason::HookFailed
     }
 }
 

@@ -1,11 +1,11 @@
 //! What a summary tells beside what leaves: what the user said since the session began.
 
 use palimpsest_core::ids::{Ordinal, SessionKey};
-use palimpsest_core::session::{Entry, Session};
+use palimpsest_core::session::{Session, TranscriptEntry};
 use palimpsest_facts::{Redact, redacted, user_words};
 
 use super::super::Service;
-use super::super::originals::{Original, contents};
+use super::super::originals::{OriginalMessage, contents};
 use crate::errors::ServiceError;
 
 /// No more inputs than these are told again, the latest of all.
@@ -24,10 +24,10 @@ pub(super) async fn inputs(
         let entry = session.transcript().get(*at)?;
         entry.standing.holds().then(|| (*at, entry.clone()))
     });
-    let mut entries: Vec<(Ordinal, Entry)> = held.rev().take(MAX_INPUTS).collect();
+    let mut entries: Vec<(Ordinal, TranscriptEntry)> = held.rev().take(MAX_INPUTS).collect();
     entries.reverse();
     let originals = contents(service, key, entries).await?;
-    let words = move |original: &Original| match redact {
+    let words = move |original: &OriginalMessage| match redact {
         Some(redact) => user_words(&redacted(&original.message, redact)),
         None => user_words(&original.message),
     };

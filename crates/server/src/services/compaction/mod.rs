@@ -2,38 +2,40 @@
 //! structure or from the caller's own model, and put in the place of what it covers. Nothing holds the
 //! session while a summary is made.
 
-mod commit;
 mod delegate;
+mod delegate_result;
 mod hooks;
 mod input;
 mod model;
-mod patience;
-mod question;
+mod prompt;
 mod repeat;
 mod rounds;
 mod series;
 mod smallest;
 mod summarise;
 mod token;
+mod wait_for_memory;
 
 use palimpsest_core::command::{
-    AdvanceCompaction, Command, CompactionInput, Made, Rejection, Scope, Serve, Skip,
-    StartCompaction, SummarySource, SummarySpec, WrittenSummary,
+    AdvanceCompaction, Command, CompactionInput, CompactionMessages, CompactionScope, Rejection,
+    ServeView, SkipReason, StartCompaction, SummarySource, SummarySpec, WrittenSummary,
 };
-use palimpsest_core::event::{Asked, Event, WhyFailed};
+use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{CompactionKey, Ordinal, Revision, SessionKey};
 use palimpsest_core::message::Usage;
-use palimpsest_core::session::{Hooks, NotHeld, RequestStamp, Session, Strategy};
+use palimpsest_core::session::{
+    CompactionHooks, ContentNotLoaded, RequestStamp, Session, Strategy,
+};
 use palimpsest_proto::context::v1;
 use palimpsest_store::crash_point;
 
-pub(super) use self::commit::{Answer, Brought, commit};
-pub(super) use self::delegate::{Body, Delegated, request};
+pub(super) use self::delegate::{Delegated, DelegatedBody, request};
+pub(super) use self::delegate_result::{Brought, DelegateAnswer, commit};
 pub(super) use self::hooks::refusal;
 pub(super) use self::repeat::outcome;
 pub(super) use self::series::{in_rounds, rest};
 pub(super) use self::token::Wish;
-use palimpsest_engine::sessions::{Missing, Outcome, Transaction};
+use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 
 use super::Service;
 use super::append::expected;
@@ -43,11 +45,11 @@ use crate::errors::ServiceError;
 
 /// What somebody wants summarised, and how.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
-    pub(super) asked: Asked,
+pub(super) struct CompactionRequest {
+    pub(super) trigger: Trigger,
     /// None leaves it to the policy.
     pub(super) strategy: Option<Strategy>,
-    pub(super) scope: Scope,
+    pub(super) scope: CompactionScope,
     /// The model that is to write it; none leaves it to the policy.
     pub(super) model: Option<String>,
     /// For this summary alone; the running one was written without them.
@@ -55,7 +57,7 @@ pub(super) struct Wanted {
     pub(super) expected_revision: Option<Revision>,
     pub(super) request: Option<RequestStamp>,
     pub(super) dry_run: bool,
-    pub(super) when: When,
+    pub(super) when: WaitMode,
     /// The view that a call of its own acts on; none where the view was served just before.
     pub(super) view: Option<OwnView>,
     /// True if the running summary is so far behind that another one leaves a smaller view.
@@ -68,21 +70,21 @@ pub(super) struct Wanted {
 pub(super) struct OwnView(pub(super) Option<v1::Target>);
 
 impl OwnView {
-    pub(super) fn serve(&self, session: &Session) -> Serve {
+    pub(super) fn serve(&self, session: &Session) -> ServeView {
         let last = session.last_served();
         let (target, window) = convert::target(self.0.clone(), last)
             .unwrap_or_else(|_| (last.target.clone(), last.window));
-        Serve {
+        ServeView {
             target,
             window,
-            ..Serve::default()
+            ..ServeView::default()
         }
     }
 }
 
 /// Whether somebody waits for a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum WaitMode {
     /// Its outcome is the answer.
     Waited,
     /// Its outcome is an event.
@@ -91,19 +93,19 @@ pub(super) enum When {
     Ahead,
 }
 
-impl Wanted {
+impl CompactionRequest {
     /// What `PrepareContext` wants when the view has grown too large.
-    pub(super) fn automatic(asked: Asked) -> Self {
+    pub(super) fn automatic(asked: Trigger) -> Self {
         Self {
-            asked,
+            trigger: asked,
             strategy: None,
-            scope: Scope::Whole,
+            scope: CompactionScope::Whole,
             model: None,
             instructions: None,
             expected_revision: None,
             request: None,
             dry_run: false,
-            when: When::Waited,
+            when: WaitMode::Waited,
             view: None,
             skips_memory: false,
         }
@@ -113,15 +115,15 @@ impl Wanted {
     fn ahead() -> Self {
         Self {
             strategy: Some(Strategy::Model),
-            when: When::Ahead,
-            ..Self::automatic(Asked::Auto)
+            when: WaitMode::Ahead,
+            ..Self::automatic(Trigger::Auto)
         }
     }
 
     /// Whether a summary will do that was written without knowing of this call.
     fn takes_any(&self) -> bool {
         let as_is = self.instructions.is_none() && self.model.is_none();
-        as_is && self.scope == Scope::Whole && self.when != When::Ahead
+        as_is && self.scope == CompactionScope::Whole && self.when != WaitMode::Ahead
     }
 
     /// Whether the running summary may stand in.
@@ -135,7 +137,7 @@ impl Wanted {
         Command::StartCompaction(StartCompaction {
             expected_revision,
             request: self.request.clone(),
-            ..StartCompaction::new(self.asked, source)
+            ..StartCompaction::new(self.trigger, source)
         })
     }
 
@@ -144,7 +146,7 @@ impl Wanted {
         &self,
         transaction: &mut Transaction<'_>,
         command: impl FnOnce(Option<Revision>) -> Command,
-    ) -> Result<Outcome, Rejection> {
+    ) -> Result<CommandOutcome, Rejection> {
         let expected = expected(self.expected_revision, transaction)?;
         let view = self.view.as_ref();
         let serve = view.zip(transaction.session());
@@ -157,18 +159,18 @@ impl Wanted {
 
 /// What came of it: the event that ended it, or why there was none.
 #[derive(Debug, Clone)]
-pub(super) enum Ended {
+pub(super) enum CompactionOutcome {
     /// By this event, which has this revision.
     Event(Box<Event>, Revision),
     /// There was nothing to do.
-    Skipped(Skip),
+    Skipped(SkipReason),
     /// The request was answered before, by the event with this revision.
     Before(Revision),
     /// It goes on.
     Running(CompactionKey),
 }
 
-impl Ended {
+impl CompactionOutcome {
     /// The event, and its revision.
     pub(super) fn event(&self) -> Option<(Revision, &Event)> {
         match self {
@@ -181,7 +183,7 @@ impl Ended {
     fn is_of_no_use(&self) -> bool {
         matches!(
             self,
-            Self::Skipped(Skip::NothingEligible | Skip::TooLittleGain)
+            Self::Skipped(SkipReason::NothingEligible | SkipReason::TooLittleGain)
         )
     }
 }
@@ -190,11 +192,11 @@ impl Ended {
 pub(super) async fn compact<T>(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
-    tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+    wanted: &CompactionRequest,
+    tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, ServiceError> {
     if !wanted.dry_run {
-        Box::pin(repeat::bury(service, key)).await?;
+        Box::pin(repeat::expire_orphaned(service, key)).await?;
     }
     let wanted = &Box::pin(smallest::choose(service, key, wanted)).await?;
     let ready = if hooks::have_a_say(service, key, wanted).await? {
@@ -209,11 +211,11 @@ pub(super) async fn compact<T>(
         None => Box::pin(begin(service, key, wanted)).await?,
     };
     let mut job = match begun {
-        Begun::Ended(ended) => return Box::pin(tell_now(service, key, &ended, tell)).await,
-        Begun::Job(job) => job,
+        StartOutcome::Ended(ended) => return Box::pin(tell_now(service, key, &ended, tell)).await,
+        StartOutcome::Job(job) => job,
     };
     if !wanted.dry_run {
-        let running = Ended::Running(job.key);
+        let running = CompactionOutcome::Running(job.key);
         if job.strategy == Strategy::Delegated {
             if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
                 let end = hooks::stop(job.key, None, call);
@@ -221,7 +223,7 @@ pub(super) async fn compact<T>(
             }
             return Box::pin(tell_now(service, key, &running, tell)).await;
         }
-        if wanted.when == When::Background {
+        if wanted.when == WaitMode::Background {
             let (inner, name, wanted) = (service.clone(), key.clone(), wanted.clone());
             service.mutations.in_background(async move {
                 let done = Box::pin(run(&inner, &name, &wanted, job, |_, _| Ok(()))).await;
@@ -237,9 +239,9 @@ pub(super) async fn compact<T>(
 async fn run<T>(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
-    mut job: Box<Job>,
-    tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+    wanted: &CompactionRequest,
+    mut job: Box<CompactionJob>,
+    tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, ServiceError> {
     crash_point("compaction.begun");
     let begun_at = service.sessions.clock().now();
@@ -262,15 +264,15 @@ async fn run<T>(
 pub(super) async fn tell_now<T>(
     service: &Service,
     key: &SessionKey,
-    ended: &Ended,
-    tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+    ended: &CompactionOutcome,
+    tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, ServiceError> {
     let look = |session: &Session| tell(session, ended);
     if let Ok(told) = service.sessions.read(key, look).await? {
         return Ok(told);
     }
     let told = service.sessions.read_whole(key, look).await?;
-    told.map_err(|NotHeld| ServiceError::Internal {
+    told.map_err(|ContentNotLoaded| ServiceError::Internal {
         doing: "read a session whole",
         source: None,
     })
@@ -280,8 +282,8 @@ pub(super) async fn tell_now<T>(
 async fn at_once<T>(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
-    tell: &impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+    wanted: &CompactionRequest,
+    tell: &impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<Option<T>, ServiceError> {
     if let Some(told) = with_memory(service, key, wanted, tell).await? {
         return Ok(Some(told));
@@ -289,25 +291,25 @@ async fn at_once<T>(
     if !wanted.takes_any() || wanted.strategy.is_some() {
         return Ok(None);
     }
-    if wanted.asked != Asked::Manual && !wanted.dry_run {
+    if wanted.trigger != Trigger::Manual && !wanted.dry_run {
         repeat::ahead_ends(service, key).await?;
     }
     with_prepared(service, key, wanted, tell).await
 }
 
 /// Compacts a session while nobody waits for it; its outcome is an event.
-pub(super) fn begin_in_background(service: &Service, key: &SessionKey, wanted: Wanted) {
+pub(super) fn begin_in_background(service: &Service, key: &SessionKey, wanted: CompactionRequest) {
     in_background(service, key, wanted);
 }
 
 /// Has a summary written ahead of its time, where a model is there to do so.
 pub(super) fn prepare_ahead(service: &Service, key: &SessionKey) {
     if service.models.is_some() {
-        in_background(service, key, Wanted::ahead());
+        in_background(service, key, CompactionRequest::ahead());
     }
 }
 
-fn in_background(service: &Service, key: &SessionKey, wanted: Wanted) {
+fn in_background(service: &Service, key: &SessionKey, wanted: CompactionRequest) {
     let (inner, key) = (service.clone(), key.clone());
     service.mutations.in_background(async move {
         let done = Box::pin(in_rounds(&inner, &key, &wanted)).await;
@@ -327,16 +329,16 @@ pub(super) fn report(key: &SessionKey, done: Result<(), ServiceError>) {
 async fn with_memory<T>(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
-    tell: &impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+    wanted: &CompactionRequest,
+    tell: &impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<Option<T>, ServiceError> {
     if !wanted.takes_memory() {
         return Ok(None);
     }
     if !wanted.dry_run {
-        patience::for_notes(service, key).await?;
+        wait_for_memory::wait_for_memory(service, key).await?;
     }
-    let made = made(service, key).await?;
+    let made = compaction_messages(service, key).await?;
     let only = wanted.strategy.is_some();
     let decide = |transaction: &mut Transaction<'_>| {
         let first = transaction
@@ -350,13 +352,13 @@ async fn with_memory<T>(
         })?;
         Ok(Some(ended(outcome, transaction)))
     };
-    let finish = |session: &Session, ended: &Option<Ended>| match ended {
+    let finish = |session: &Session, ended: &Option<CompactionOutcome>| match ended {
         // Another strategy may help where the running summary cannot.
         None => Ok(None),
         Some(ended) if ended.is_of_no_use() && !only => Ok(None),
         Some(ended) => tell(session, ended).map(Some),
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     let told = sessions.run(key, missing, wanted.dry_run, decide, finish);
     Ok(told.await?)
 }
@@ -365,29 +367,29 @@ async fn with_memory<T>(
 async fn with_prepared<T>(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
-    tell: &impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+    wanted: &CompactionRequest,
+    tell: &impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<Option<T>, ServiceError> {
-    let made = made(service, key).await?;
+    let made = compaction_messages(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         let outcome = wanted.run(transaction, |expected| {
             wanted.start(SummarySource::Prepared(made.clone()), expected)
         })?;
         Ok(ended(outcome, transaction))
     };
-    let finish = |session: &Session, ended: &Ended| match ended {
+    let finish = |session: &Session, ended: &CompactionOutcome| match ended {
         // There is none, or it is of no more use.
         ended if ended.is_of_no_use() => Ok(None),
         ended => tell(session, ended).map(Some),
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     let told = sessions.run(key, missing, wanted.dry_run, decide, finish);
     Ok(told.await?)
 }
 
 /// A compaction that has begun, and what its summary is to be made of.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct CompactionJob {
     pub(super) key: CompactionKey,
     /// How the summary is to be made.
     pub(super) strategy: Strategy,
@@ -395,7 +397,7 @@ pub(super) struct Job {
     /// What whoever asked wants of the summary.
     pub(super) instructions: Option<Box<str>>,
     /// What hooks did about it and want of it.
-    hooks: Hooks,
+    hooks: CompactionHooks,
     /// The session as it was then.
     pub(super) session: Session,
     /// What a dry run began, to be begun again upon a copy.
@@ -404,7 +406,7 @@ pub(super) struct Job {
     ready: Option<WrittenSummary>,
 }
 
-impl Job {
+impl CompactionJob {
     /// Whether a model is to write the summary.
     fn asks_model(&self) -> bool {
         self.strategy == Strategy::Model
@@ -433,35 +435,35 @@ impl Start {
     }
 }
 
-enum Begun {
-    Job(Box<Job>),
-    Ended(Ended),
+enum StartOutcome {
+    Job(Box<CompactionJob>),
+    Ended(CompactionOutcome),
 }
 
 async fn begin(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
-) -> Result<Begun, ServiceError> {
+    wanted: &CompactionRequest,
+) -> Result<StartOutcome, ServiceError> {
     let spec = SummarySpec {
         strategy: wanted.strategy.unwrap_or_else(|| usual(service)),
         scope: wanted.scope,
-        ahead: wanted.when == When::Ahead,
+        ahead: wanted.when == WaitMode::Ahead,
         instructions: wanted.instructions.as_deref().map(Box::from),
     };
     let start = Start(StartCompaction {
         request: wanted.request.clone(),
-        ..StartCompaction::new(wanted.asked, SummarySource::Write(spec))
+        ..StartCompaction::new(wanted.trigger, SummarySource::Write(spec))
     });
     let decide = |transaction: &mut Transaction<'_>| {
         let outcome = wanted.run(transaction, |expected| start.at(expected))?;
         Ok(ended(outcome, transaction))
     };
-    let finish = |session: &Session, ended: &Ended| {
+    let finish = |session: &Session, ended: &CompactionOutcome| {
         let start = wanted.dry_run.then(|| start.clone());
         begun(session, ended, start, false)
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     let begun = sessions.run(key, missing, wanted.dry_run, decide, finish);
     Ok(begun.await?)
 }
@@ -469,20 +471,22 @@ async fn begin(
 /// What has begun, with the summary when one is there already.
 fn begun(
     session: &Session,
-    ended: &Ended,
+    ended: &CompactionOutcome,
     start: Option<Start>,
     ready: bool,
-) -> Result<Begun, NotHeld> {
+) -> Result<StartOutcome, ContentNotLoaded> {
     if !session.transcript().is_whole() {
-        return Err(NotHeld);
+        return Err(ContentNotLoaded);
     }
-    let Ended::Event(_, _) = ended else {
-        return Ok(Begun::Ended(ended.clone()));
+    let CompactionOutcome::Event(_, _) = ended else {
+        return Ok(StartOutcome::Ended(ended.clone()));
     };
     let Some(running) = &session.compactions().running else {
-        return Ok(Begun::Ended(Ended::Skipped(Skip::NothingEligible)));
+        return Ok(StartOutcome::Ended(CompactionOutcome::Skipped(
+            SkipReason::NothingEligible,
+        )));
     };
-    Ok(Begun::Job(Box::new(Job {
+    Ok(StartOutcome::Job(Box::new(CompactionJob {
         key: running.key,
         strategy: running.strategy,
         leaving: running.leaving.clone(),
@@ -497,12 +501,12 @@ fn begun(
 async fn finish<T>(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
-    (job, took_ms): (&Job, u64),
-    summarised: Result<WrittenSummary, (WhyFailed, String)>,
-    tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+    wanted: &CompactionRequest,
+    (job, took_ms): (&CompactionJob, u64),
+    summarised: Result<WrittenSummary, (CompactionFailureReason, String)>,
+    tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, ServiceError> {
-    let made = made(service, key).await?;
+    let made = compaction_messages(service, key).await?;
     let end = match summarised {
         Ok(summary) => CompactionInput::Summary { summary, made },
         Err((why, detail)) => CompactionInput::Failed {
@@ -526,9 +530,9 @@ async fn finish<T>(
 async fn conclude<T>(
     service: &Service,
     key: &SessionKey,
-    rehearsed: Option<(&Wanted, &Start)>,
+    rehearsed: Option<(&CompactionRequest, &Start)>,
     end: Command,
-    tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+    tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, ServiceError> {
     let decide = |transaction: &mut Transaction<'_>| {
         if let Some((wanted, start)) = rehearsed {
@@ -537,25 +541,28 @@ async fn conclude<T>(
         let outcome = transaction.run(end.clone())?;
         Ok(ended(outcome, transaction))
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     let told = sessions.run(key, missing, rehearsed.is_some(), decide, tell);
     Ok(told.await?)
 }
 
-fn ended(outcome: Outcome, transaction: &Transaction<'_>) -> Ended {
+fn ended(outcome: CommandOutcome, transaction: &Transaction<'_>) -> CompactionOutcome {
     match outcome {
-        Outcome::Answered(revision) => Ended::Before(revision),
-        Outcome::Skipped(skip) => Ended::Skipped(skip),
-        Outcome::Done(None) => Ended::Skipped(Skip::NothingEligible),
-        Outcome::Done(Some(revision)) => match transaction.events().last() {
-            Some(recorded) => Ended::Event(Box::new(recorded.event.clone()), revision),
-            None => Ended::Skipped(Skip::NothingEligible),
+        CommandOutcome::Answered(revision) => CompactionOutcome::Before(revision),
+        CommandOutcome::Skipped(skip) => CompactionOutcome::Skipped(skip),
+        CommandOutcome::Done(None) => CompactionOutcome::Skipped(SkipReason::NothingEligible),
+        CommandOutcome::Done(Some(revision)) => match transaction.events().last() {
+            Some(recorded) => CompactionOutcome::Event(Box::new(recorded.event.clone()), revision),
+            None => CompactionOutcome::Skipped(SkipReason::NothingEligible),
         },
     }
 }
 
 /// What a compaction is made of beside its summary.
-pub(super) async fn made(service: &Service, key: &SessionKey) -> Result<Made, ServiceError> {
+pub(super) async fn compaction_messages(
+    service: &Service,
+    key: &SessionKey,
+) -> Result<CompactionMessages, ServiceError> {
     let request = |session: &Session| {
         let at = session.request_out_of_view()?;
         Some((at, session.transcript().get(at)?.clone()))
@@ -563,7 +570,7 @@ pub(super) async fn made(service: &Service, key: &SessionKey) -> Result<Made, Se
     let entry = service.sessions.read(key, request).await?;
     let request = contents(service, key, entry.into_iter().collect()).await?;
     let mut id = service.next_id();
-    Ok(Made {
+    Ok(CompactionMessages {
         mark: id(),
         summary: id(),
         request: request.into_iter().next().map(|one| one.message),

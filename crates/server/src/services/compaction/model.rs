@@ -4,44 +4,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::command::WrittenSummary;
-use palimpsest_core::event::WhyFailed;
+use palimpsest_core::event::CompactionFailureReason;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::policy::SummaryPolicy;
 use palimpsest_core::session::Strategy;
-use palimpsest_core::summary::{Document, Refused, SYSTEM, accept};
-use palimpsest_engine::call::{Deadline, Turn};
-use palimpsest_engine::models::{Attempt, Models};
+use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection, accept};
+use palimpsest_engine::call::{CurrentCall, Deadline};
+use palimpsest_engine::models::{ModelAttempt, Models};
 use palimpsest_summarize::{
-    self as summarize, ChunkSettings, Error, Place, Purpose, Redacting, Reply, Request,
-    ShortenSettings, Stop, Summarizer, redact, summarize_in_chunks, summarize_with_retries,
+    self as summarize, ChunkPosition, ChunkSettings, Error, Purpose, RedactingSummarizer, Request,
+    ShortenSettings, Stop, Summarizer, SummaryReply, redact, summarize_in_chunks,
+    summarize_with_retries,
 };
 use tokio::time::Instant;
 
 use super::super::Service;
-use super::question::Question;
-use super::{Job, NO_USAGE, Wanted};
+use super::prompt::SummaryPrompt;
+use super::{CompactionJob, CompactionRequest, NO_USAGE};
 
 /// So much of the time that a compaction has is kept for what follows the last answer, at most.
 const TO_FINISH: Duration = Duration::from_secs(5);
 
 /// Why there is no summary, and the same for a person.
-type Failure = (WhyFailed, String);
+type SummaryFailure = (CompactionFailureReason, String);
 
 /// Asks the models one after the other until a summary is taken. What they cost is told together.
 pub(super) async fn ask(
     service: &Service,
     models: &Models,
-    (key, job): (&SessionKey, &Job),
-    wanted: &Wanted,
-    extracted: &Document,
-) -> Result<WrittenSummary, Failure> {
-    let Some(question) = Question::of(job).await else {
+    (key, job): (&SessionKey, &CompactionJob),
+    wanted: &CompactionRequest,
+    extracted: &SummaryDocument,
+) -> Result<WrittenSummary, SummaryFailure> {
+    let Some(question) = SummaryPrompt::of(job).await else {
         let detail = "the messages could not be read; compact again";
-        return Err((WhyFailed::ModelUnavailable, detail.to_owned()));
+        return Err((CompactionFailureReason::ModelUnavailable, detail.to_owned()));
     };
     let policy = &job.session.policy().summary;
-    let asking = Asking {
+    let asking = SummaryQuery {
         policy,
         redacts: service.redacts(&job.session),
         question: &question,
@@ -52,7 +53,7 @@ pub(super) async fn ask(
     let attempts = models.attempts(model, policy.fallback_model.as_deref());
     let mut usage = NO_USAGE;
     let mut outcome = Err((
-        WhyFailed::ModelUnavailable,
+        CompactionFailureReason::ModelUnavailable,
         "there is no time left; compact again, with a longer autocompact.timeout".to_owned(),
     ));
     let count = attempts.len();
@@ -79,7 +80,7 @@ pub(super) async fn ask(
 }
 
 /// How long the models have: the compaction's time, less what its end takes.
-fn time_left(service: &Service, job: &Job) -> Duration {
+fn time_left(service: &Service, job: &CompactionJob) -> Duration {
     let Some(running) = &job.session.compactions().running else {
         return Duration::ZERO;
     };
@@ -93,26 +94,26 @@ fn time_left(service: &Service, job: &Job) -> Duration {
 }
 
 /// Who is asked what.
-struct Asking<'a> {
+struct SummaryQuery<'a> {
     policy: &'a SummaryPolicy,
     redacts: bool,
-    question: &'a Question,
+    question: &'a SummaryPrompt,
     window: u64,
     /// What a model can write at most.
     most: u32,
 }
 
-impl Asking<'_> {
+impl SummaryQuery<'_> {
     /// Asks one model, and reads its answer. What it cost is added to the usage.
     async fn put(
         &self,
-        attempt: Attempt,
+        attempt: ModelAttempt,
         deadline: Instant,
-        extracted: &Document,
+        extracted: &SummaryDocument,
         usage: &mut Usage,
-    ) -> Result<WrittenSummary, Failure> {
+    ) -> Result<WrittenSummary, SummaryFailure> {
         let summarizer: Arc<dyn Summarizer> = if self.redacts {
-            Arc::new(Redacting(attempt.summarizer))
+            Arc::new(RedactingSummarizer(attempt.summarizer))
         } else {
             attempt.summarizer
         };
@@ -132,11 +133,14 @@ impl Asking<'_> {
                 .max(1),
             deadline,
         };
-        let sent = Turn::wait(self.send(summarizer.as_ref(), &request)).await;
+        let sent = CurrentCall::wait(self.send(summarizer.as_ref(), &request)).await;
         let (reply, dropped) = sent.map_err(|error| (why(&error, deadline), error.to_string()))?;
         add(usage, reply.usage);
         if reply.stop == Stop::Refused {
-            return Err((WhyFailed::Refused, Refused::Refusal.to_string()));
+            return Err((
+                CompactionFailureReason::Refused,
+                SummaryRejection::Refusal.to_string(),
+            ));
         }
         let truncated = reply.stop == Stop::CutAtCap;
         let accepted = accept(&reply.text, truncated, extracted);
@@ -162,7 +166,7 @@ impl Asking<'_> {
         &self,
         summarizer: &dyn Summarizer,
         request: &Request,
-    ) -> Result<(Reply, usize), Error> {
+    ) -> Result<(SummaryReply, usize), Error> {
         let output = u64::from(request.max_output_tokens);
         let rounds = &self.question.rounds.all;
         let all: u64 = rounds.iter().map(|round| round.tokens).sum();
@@ -177,9 +181,9 @@ impl Asking<'_> {
             return Ok((asked.reply, asked.dropped_rounds));
         }
         let settings = ChunkSettings::for_window(self.window, output, self.question.overhead());
-        let instruct = |place: Place| match place {
-            Place::Only | Place::Last => self.question.instruction.clone(),
-            Place::First | Place::Next => format!(
+        let instruct = |place: ChunkPosition| match place {
+            ChunkPosition::Only | ChunkPosition::Last => self.question.instruction.clone(),
+            ChunkPosition::First | ChunkPosition::Next => format!(
                 "More of the conversation follows in later parts; your summary of it so far is \
                  handed on with the next one.\n\n{}",
                 self.question.instruction
@@ -190,25 +194,25 @@ impl Asking<'_> {
     }
 }
 
-fn why(error: &Error, deadline: Instant) -> WhyFailed {
+fn why(error: &Error, deadline: Instant) -> CompactionFailureReason {
     match error {
-        Error::PromptTooLong(_) => WhyFailed::PromptTooLong,
-        Error::Refused { .. } => WhyFailed::Refused,
-        Error::Empty => WhyFailed::Empty,
-        Error::Timeout { .. } if Instant::now() >= deadline => WhyFailed::Expired,
+        Error::PromptTooLong(_) => CompactionFailureReason::PromptTooLong,
+        Error::Refused { .. } => CompactionFailureReason::Refused,
+        Error::Empty => CompactionFailureReason::Empty,
+        Error::Timeout { .. } if Instant::now() >= deadline => CompactionFailureReason::Expired,
         Error::Unavailable { .. }
         | Error::Auth { .. }
         | Error::BadRequest { .. }
-        | Error::Timeout { .. } => WhyFailed::ModelUnavailable,
+        | Error::Timeout { .. } => CompactionFailureReason::ModelUnavailable,
     }
 }
 
-pub(super) const fn not_taken(refused: Refused) -> WhyFailed {
+pub(super) const fn not_taken(refused: SummaryRejection) -> CompactionFailureReason {
     match refused {
-        Refused::Empty => WhyFailed::Empty,
-        Refused::Refusal => WhyFailed::Refused,
-        Refused::Truncated => WhyFailed::Truncated,
-        Refused::Incomplete => WhyFailed::Incomplete,
+        SummaryRejection::Empty => CompactionFailureReason::Empty,
+        SummaryRejection::Refusal => CompactionFailureReason::Refused,
+        SummaryRejection::Truncated => CompactionFailureReason::Truncated,
+        SummaryRejection::Incomplete => CompactionFailureReason::Incomplete,
     }
 }
 

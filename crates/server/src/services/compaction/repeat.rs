@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
-use palimpsest_core::event::{Event, WhyFailed};
+use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::{CompactionKey, Revision, SessionKey};
-use palimpsest_core::session::{Running, Session};
-use palimpsest_engine::sessions::{Missing, Transaction};
+use palimpsest_core::session::{RunningCompaction, Session};
+use palimpsest_engine::sessions::{MissingSession, Transaction};
 
 use super::super::Service;
-use super::{Ended, Wanted, When, lost};
+use super::{CompactionOutcome, CompactionRequest, WaitMode, lost};
 use crate::errors::ServiceError;
 
 /// How often is looked whether another replica has ended it.
@@ -19,26 +19,28 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(in crate::services) async fn outcome(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
+    wanted: &CompactionRequest,
     mut revision: Revision,
-) -> Result<Ended, ServiceError> {
+) -> Result<CompactionOutcome, ServiceError> {
     loop {
         let recorded = service.sessions.event(key, revision).await?;
         let event = recorded.map(|recorded| recorded.event);
         let started = match event {
             Some(Event::CompactionStarted(started)) => started.key,
-            Some(event) => return Ok(Ended::Event(Box::new(event), revision)),
+            Some(event) => return Ok(CompactionOutcome::Event(Box::new(event), revision)),
             None => return Err(lost()),
         };
         let running = running(service, key, started).await?;
-        let delegated = running.as_ref().is_some_and(Running::is_delegated);
+        let delegated = running
+            .as_ref()
+            .is_some_and(RunningCompaction::is_delegated);
         let now = service.sessions.clock().now();
         let over = running.is_none_or(|running| running.is_over(now));
         // A delegated one ends when the caller brings its summary. One that has ended, or whose time is over, has an
         // outcome for every caller: nobody has to wait for it.
-        let waits = over || (wanted.when == When::Waited && !delegated);
+        let waits = over || (wanted.when == WaitMode::Waited && !delegated);
         if !waits || !ends(service, key, started).await? {
-            return Ok(Ended::Running(started));
+            return Ok(CompactionOutcome::Running(started));
         }
         // Its end answers the request from now on.
         let now = service.sessions.clock().now();
@@ -66,11 +68,14 @@ pub(super) async fn ahead_ends(service: &Service, key: &SessionKey) -> Result<()
 
 /// Ends the compaction that a process was at that is gone. Where other processes may be at work upon the
 /// same log, only its time tells that it is.
-pub(super) async fn bury(service: &Service, key: &SessionKey) -> Result<(), ServiceError> {
+pub(super) async fn expire_orphaned(
+    service: &Service,
+    key: &SessionKey,
+) -> Result<(), ServiceError> {
     if !service.sessions.log().is_exclusive() {
         return Ok(());
     }
-    let born = service.born;
+    let born = service.started_at;
     let dead = |session: &Session| {
         let running = session.compactions().running.as_ref();
         // The caller of a delegated one is not gone.
@@ -87,7 +92,7 @@ async fn running(
     service: &Service,
     key: &SessionKey,
     which: CompactionKey,
-) -> Result<Option<Running>, ServiceError> {
+) -> Result<Option<RunningCompaction>, ServiceError> {
     let look = |session: &Session| {
         let running = session.compactions().running.as_ref();
         running.filter(|running| running.key == which).cloned()
@@ -125,13 +130,13 @@ async fn ends(
 async fn close(
     service: &Service,
     key: &SessionKey,
-    running: &Running,
+    running: &RunningCompaction,
     why: &str,
 ) -> Result<(), ServiceError> {
     let now = service.sessions.clock().now();
     let close = |transaction: &mut Transaction<'_>| {
         let failed = CompactionInput::Failed {
-            why: WhyFailed::Expired,
+            why: CompactionFailureReason::Expired,
             detail: why.into(),
         };
         transaction.run(Command::AdvanceCompaction(AdvanceCompaction {
@@ -141,6 +146,6 @@ async fn close(
         }))?;
         Ok(())
     };
-    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
     Ok(sessions.write(key, missing, close, |_, ()| Ok(())).await?)
 }

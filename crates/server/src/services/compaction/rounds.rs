@@ -1,26 +1,26 @@
 //! What a model reads of a conversation, in rounds, with the messages that each comes from.
 
 use palimpsest_core::ids::Ordinal;
-use palimpsest_core::levels::compaction::Told;
+use palimpsest_core::levels::compaction::SummaryInputMessage;
 use palimpsest_core::message::Role;
-use palimpsest_core::session::Dropped;
-use palimpsest_summarize::{Round, Turn};
+use palimpsest_core::session::DroppedContent;
+use palimpsest_summarize::{ChatMessage, Round};
 
 /// Rounds that are kept whole or dropped whole: what the model says, with the results that answer it.
 #[derive(Debug, Default)]
-pub(super) struct Rounds {
+pub(super) struct InputRounds {
     pub(super) all: Vec<Round>,
     /// The messages of each.
     sources: Vec<Vec<Ordinal>>,
 }
 
-impl Rounds {
-    pub(super) fn of(told: Vec<Told>) -> Self {
+impl InputRounds {
+    pub(super) fn of(told: Vec<SummaryInputMessage>) -> Self {
         let mut rounds = Self::default();
         for one in told {
             let turn = match one.role {
-                Role::Assistant => Turn::assistant(one.text),
-                _ => Turn::user(one.text),
+                Role::Assistant => ChatMessage::assistant(one.text),
+                _ => ChatMessage::user(one.text),
             };
             let tokens = u64::from(one.tokens);
             let last = rounds.all.last_mut().zip(rounds.sources.last_mut());
@@ -38,10 +38,10 @@ impl Rounds {
     }
 
     /// What so many of the oldest are; none when there is nothing in them.
-    pub(super) fn dropped(&self, rounds: usize) -> Option<Dropped> {
+    pub(super) fn dropped(&self, rounds: usize) -> Option<DroppedContent> {
         let messages = || self.sources.iter().take(rounds).flatten();
         let tokens: u64 = self.all.iter().take(rounds).map(|round| round.tokens).sum();
-        Some(Dropped {
+        Some(DroppedContent {
             messages: u32::try_from(messages().count()).unwrap_or(u32::MAX),
             rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
             tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
@@ -66,13 +66,13 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use palimpsest_core::ids::Ordinal;
-    use palimpsest_core::levels::compaction::Told;
+    use palimpsest_core::levels::compaction::SummaryInputMessage;
     use palimpsest_core::message::Role;
 
-    use super::Rounds;
+    use super::InputRounds;
 
-    fn told() -> Vec<Told> {
-        let one = |role, text: &str, answers, at| Told {
+    fn told() -> Vec<SummaryInputMessage> {
+        let one = |role, text: &str, answers, at| SummaryInputMessage {
             role,
             text: text.to_owned(),
             answers,
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_result_stays_with_its_call() {
-        let rounds = Rounds::of(told());
+        let rounds = InputRounds::of(told());
         let sizes = rounds.all.iter();
         let sizes: Vec<_> = sizes
             .map(|round| (round.turns.len(), round.tokens))
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_dropped_is_told_by_its_messages() {
-        let rounds = Rounds::of(told());
+        let rounds = InputRounds::of(told());
         assert_eq!(rounds.dropped(0), None);
         let dropped = rounds.dropped(2).unwrap();
         assert_eq!(
@@ -115,10 +115,10 @@ mod tests {
 
     #[test]
     fn the_oldest_go_and_the_last_stays() {
-        let rounds = Rounds::of(told());
+        let rounds = InputRounds::of(told());
         for (tokens, over) in [(50, 0), (49, 1), (40, 1), (39, 2), (20, 2), (10, 3), (0, 3)] {
             assert_eq!(rounds.over(tokens), over, "{tokens}");
         }
-        assert_eq!(Rounds::default().over(0), 0);
+        assert_eq!(InputRounds::default().over(0), 0);
     }
 }

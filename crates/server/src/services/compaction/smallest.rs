@@ -1,12 +1,12 @@
 //! The running summary stands in for another one as long as it is up to date. Whoever compacts by hand wants
 //! room: a running summary that is behind keeps all that came since word for word.
 
-use palimpsest_core::command::Scope;
-use palimpsest_core::event::{Asked, Event};
+use palimpsest_core::command::CompactionScope;
+use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{Session, Strategy};
 
-use super::{Ended, Wanted, compact, patience};
+use super::{CompactionOutcome, CompactionRequest, compact, wait_for_memory};
 use crate::errors::ServiceError;
 use crate::services::Service;
 
@@ -16,24 +16,24 @@ use crate::services::Service;
 pub(super) async fn choose(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
-) -> Result<Wanted, ServiceError> {
+    wanted: &CompactionRequest,
+) -> Result<CompactionRequest, ServiceError> {
     let mut chosen = wanted.clone();
-    let has_choice = wanted.asked == Asked::Manual && wanted.strategy.is_none();
+    let has_choice = wanted.trigger == Trigger::Manual && wanted.strategy.is_none();
     if !has_choice || !wanted.takes_memory() {
         return Ok(chosen);
     }
     let look = |session: &Session| {
         let word_for_word = u64::from(session.policy().session_memory.keep_max_tokens);
         let first = session.policy().autocompact.session_memory_first;
-        let is_there = first && session.notes().written().is_some();
+        let is_there = first && session.memory().written().is_some();
         is_there.then_some(word_for_word)
     };
     let Some(word_for_word) = service.sessions.read(key, look).await? else {
         return Ok(chosen);
     };
     if !wanted.dry_run {
-        patience::for_notes(service, key).await?;
+        wait_for_memory::wait_for_memory(service, key).await?;
     }
     let memory = foreseen(service, key, wanted, Strategy::SessionMemory).await?;
     let structure = foreseen(service, key, wanted, Strategy::Extractive).await?;
@@ -48,20 +48,20 @@ pub(super) async fn choose(
 async fn foreseen(
     service: &Service,
     key: &SessionKey,
-    wanted: &Wanted,
+    wanted: &CompactionRequest,
     strategy: Strategy,
 ) -> Result<Option<u64>, ServiceError> {
-    let rehearsal = Wanted {
+    let rehearsal = CompactionRequest {
         strategy: Some(strategy),
-        scope: Scope::Whole,
+        scope: CompactionScope::Whole,
         request: None,
         expected_revision: None,
         dry_run: true,
         ..wanted.clone()
     };
-    let tell = |_: &Session, ended: &Ended| {
+    let tell = |_: &Session, ended: &CompactionOutcome| {
         Ok(match ended {
-            Ended::Event(event, _) => match &**event {
+            CompactionOutcome::Event(event, _) => match &**event {
                 Event::Compacted(compacted) => Some(compacted.after_tokens),
                 _ => None,
             },

@@ -2,26 +2,26 @@
 //! the structure of the messages.
 
 use palimpsest_core::command::WrittenSummary;
-use palimpsest_core::event::WhyFailed;
+use palimpsest_core::event::CompactionFailureReason;
 use palimpsest_core::ids::SessionKey;
-use palimpsest_core::session::{Running, Session, Strategy};
+use palimpsest_core::session::{RunningCompaction, Session, Strategy};
 use palimpsest_core::session_summary::{stand_in, summary_of};
-use palimpsest_core::summary::Document;
+use palimpsest_core::summary::SummaryDocument;
 use palimpsest_facts::Redact;
 use palimpsest_summarize::redact;
 
 use super::super::Service;
 use super::input::inputs;
-use super::{Job, NO_USAGE, Wanted, model};
+use super::{CompactionJob, CompactionRequest, NO_USAGE, model};
 use crate::errors::ServiceError;
 
 /// Makes the summary of what leaves.
 pub(super) async fn summarise(
     service: &Service,
     key: &SessionKey,
-    job: &Job,
-    wanted: &Wanted,
-) -> Result<WrittenSummary, (WhyFailed, String)> {
+    job: &CompactionJob,
+    wanted: &CompactionRequest,
+) -> Result<WrittenSummary, (CompactionFailureReason, String)> {
     let extracted = match extract(service, key, job).await {
         Ok(extracted) => extracted,
         Err(error) => {
@@ -29,7 +29,7 @@ pub(super) async fn summarise(
             let error = error.message();
             tracing::warn!(session = %key, error, "failed to read what a summary is made of");
             return Err((
-                WhyFailed::ModelUnavailable,
+                CompactionFailureReason::ModelUnavailable,
                 "the messages could not be read: see the server's log".into(),
             ));
         }
@@ -57,7 +57,7 @@ pub(super) async fn summarise(
 }
 
 /// The summary that is there already: the running one, or the one that was written ahead.
-pub(super) fn ready(session: &Session, running: &Running) -> Option<WrittenSummary> {
+pub(super) fn ready(session: &Session, running: &RunningCompaction) -> Option<WrittenSummary> {
     let prepared = session.compactions().prepared.as_ref();
     if let Some(prepared) = prepared.filter(|prepared| prepared.key == running.key) {
         return Some(WrittenSummary {
@@ -69,7 +69,7 @@ pub(super) fn ready(session: &Session, running: &Running) -> Option<WrittenSumma
         });
     }
     Some(WrittenSummary {
-        text: stand_in(session, &session.notes().written()?.text).into(),
+        text: stand_in(session, &session.memory().written()?.text).into(),
         strategy: Strategy::SessionMemory,
         model: "".into(),
         usage: NO_USAGE,
@@ -80,12 +80,15 @@ pub(super) fn ready(session: &Session, running: &Running) -> Option<WrittenSumma
 /// The summary without a model.
 fn from_structure(
     service: &Service,
-    job: &Job,
-    extracted: &Document,
-) -> Result<WrittenSummary, (WhyFailed, String)> {
+    job: &CompactionJob,
+    extracted: &SummaryDocument,
+) -> Result<WrittenSummary, (CompactionFailureReason, String)> {
     let text = extracted.render();
     if text.trim().is_empty() {
-        return Err((WhyFailed::Empty, "there is nothing to tell".into()));
+        return Err((
+            CompactionFailureReason::Empty,
+            "there is nothing to tell".into(),
+        ));
     }
     // What was apart before may be a secret together.
     let text = match redactor(service, &job.session) {
@@ -112,8 +115,8 @@ pub(super) fn redactor(service: &Service, session: &Session) -> Option<Redact> {
 pub(super) async fn extract(
     service: &Service,
     key: &SessionKey,
-    job: &Job,
-) -> Result<Document, ServiceError> {
+    job: &CompactionJob,
+) -> Result<SummaryDocument, ServiceError> {
     let redact = redactor(service, &job.session);
     let words = inputs(service, key, &job.session, redact).await?;
     let (session, leaving) = (job.session.clone(), job.leaving.clone());

@@ -4,10 +4,10 @@
 
 use palimpsest_core::ids::{CompactionKey, SessionKey};
 use palimpsest_core::message::Digest;
-use palimpsest_core::session::Running;
+use palimpsest_core::session::RunningCompaction;
 use palimpsest_core::view::Provider;
 
-use crate::convert::Form;
+use crate::convert::MessageForm;
 
 /// The first byte: another layout has another one.
 const VERSION: u8 = 1;
@@ -17,7 +17,7 @@ const BYTES: usize = 1 + 1 + 1 + 4 + 4 + 8 + 4 + 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::services) struct Wish {
     /// Its form.
-    pub(in crate::services) form: Form,
+    pub(in crate::services) form: MessageForm,
     /// The provider whose JSON it is.
     pub(in crate::services) provider: Provider,
     /// What fits into a request and its answer.
@@ -28,7 +28,7 @@ pub(in crate::services) struct Wish {
 
 /// What a token says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token {
+pub(super) struct DelegationToken {
     /// The compaction.
     pub(super) key: CompactionKey,
     /// How often its request had been made shorter.
@@ -38,9 +38,9 @@ pub(super) struct Token {
     digest: [u8; 16],
 }
 
-impl Token {
+impl DelegationToken {
     /// Of a compaction that is under way.
-    pub(super) fn of(session: &SessionKey, running: &Running, wish: Wish) -> Self {
+    pub(super) fn of(session: &SessionKey, running: &RunningCompaction, wish: Wish) -> Self {
         let mut token = Self {
             key: running.key,
             attempt: running.attempt,
@@ -54,7 +54,7 @@ impl Token {
     }
 
     /// Whether it is the token of a compaction as it is now.
-    pub(super) fn names(&self, session: &SessionKey, running: &Running) -> bool {
+    pub(super) fn names(&self, session: &SessionKey, running: &RunningCompaction) -> bool {
         *self == Self::of(session, running, self.wish)
     }
 
@@ -67,8 +67,8 @@ impl Token {
         let mut out = Vec::with_capacity(BYTES);
         out.push(VERSION);
         out.push(match self.wish.form {
-            Form::Json => 0,
-            Form::Typed => 1,
+            MessageForm::Json => 0,
+            MessageForm::Typed => 1,
         });
         out.push(match self.wish.provider {
             Provider::Anthropic => 0,
@@ -98,8 +98,8 @@ impl Token {
             attempt: u32::from_be_bytes(*attempt),
             wish: Wish {
                 form: match form {
-                    0 => Form::Json,
-                    1 => Form::Typed,
+                    0 => MessageForm::Json,
+                    1 => MessageForm::Typed,
                     _ => return None,
                 },
                 provider: match provider {
@@ -118,21 +118,21 @@ impl Token {
 
 #[cfg(test)]
 mod tests {
-    use palimpsest_core::event::Asked;
+    use palimpsest_core::event::Trigger;
     use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
-    use palimpsest_core::session::{Running, Strategy};
+    use palimpsest_core::session::{RunningCompaction, Strategy};
     use palimpsest_core::view::Provider;
 
-    use super::{Token, Wish};
-    use crate::convert::Form;
+    use super::{DelegationToken, Wish};
+    use crate::convert::MessageForm;
 
     #[test]
     fn a_token_is_of_one_session_one_compaction_and_one_request() {
         let session = SessionKey::parse("projects/p/sessions/s").unwrap();
         let other = SessionKey::parse("projects/p/sessions/t").unwrap();
-        let running = Running {
+        let running = RunningCompaction {
             key: CompactionKey::new(7),
-            asked: Asked::Manual,
+            trigger: Trigger::Manual,
             strategy: Strategy::Delegated,
             at: Timestamp::from_millis(5),
             expires: Timestamp::from_millis(50),
@@ -143,24 +143,24 @@ mod tests {
             instructions: None,
             attempt: 1,
             dropped: None,
-            hooks: palimpsest_core::session::Hooks::default(),
+            hooks: palimpsest_core::session::CompactionHooks::default(),
             request: None,
         };
         let wish = Wish {
-            form: Form::Typed,
+            form: MessageForm::Typed,
             provider: Provider::OpenAi,
             window_tokens: 128_000,
             max_output_tokens: 4_000,
         };
-        let token = Token::of(&session, &running, wish);
+        let token = DelegationToken::of(&session, &running, wish);
         let written = token.write();
-        assert_eq!(Token::read(&written), Some(token));
+        assert_eq!(DelegationToken::read(&written), Some(token));
         assert!(token.names(&session, &running) && !token.names(&other, &running));
-        let again = Running {
+        let again = RunningCompaction {
             attempt: 2,
             ..running.clone()
         };
-        let later = Running {
+        let later = RunningCompaction {
             at: Timestamp::from_millis(6),
             ..running.clone()
         };
@@ -168,9 +168,10 @@ mod tests {
         for at in 0..written.len() {
             let mut bent = written.clone();
             bent[at] ^= 0x41;
-            let is_taken = Token::read(&bent).is_some_and(|bent| bent.names(&session, &running));
+            let is_taken =
+                DelegationToken::read(&bent).is_some_and(|bent| bent.names(&session, &running));
             assert!(!is_taken, "byte {at}");
-            assert_eq!(Token::read(&written[..at]), None);
+            assert_eq!(DelegationToken::read(&written[..at]), None);
         }
     }
 }

@@ -3,15 +3,15 @@
 //! What these files have no field for is left out.
 
 use palimpsest_core::ids::{MessageId, SessionId, Timestamp};
-use palimpsest_core::message::{Message, Origin, Role, Usage};
-use palimpsest_core::session::Standing;
+use palimpsest_core::message::{Message, MessageOrigin, Role, Usage};
+use palimpsest_core::session::Visibility;
 use serde_json::{Map, Value, json};
 
 use crate::convert;
 
 /// The lines of one session, which know what came before them.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct ClaudeCodeWriter {
     session: String,
     /// The message of the line before.
     last: Option<MessageId>,
@@ -19,7 +19,7 @@ pub(super) struct Lines {
     kept: Option<MessageId>,
 }
 
-impl Lines {
+impl ClaudeCodeWriter {
     pub(super) fn new(session: &SessionId) -> Self {
         Self {
             session: session.to_string(),
@@ -28,8 +28,8 @@ impl Lines {
         }
     }
 
-    pub(super) fn line(&mut self, message: &Message, standing: Standing) -> Vec<u8> {
-        let is_rewound = standing == Standing::Rewound;
+    pub(super) fn line(&mut self, message: &Message, standing: Visibility) -> Vec<u8> {
+        let is_rewound = standing == Visibility::Rewound;
         // Two inputs with one parent are how these files tell that the first was abandoned.
         let before = if is_rewound { self.last } else { self.kept };
         let mut head = json!({
@@ -93,7 +93,7 @@ fn timestamp(at: Timestamp) -> String {
 /// The message in Anthropic's words. Another provider's unknown fields are left out: who reads the
 /// file would send them to Anthropic, which refuses them.
 fn payload(message: &Message) -> Vec<u8> {
-    let extra = (message.origin != Origin::OpenAi)
+    let extra = (message.origin != MessageOrigin::OpenAi)
         .then(|| message.extra.to_object())
         .flatten();
     let mut head = json!({"role": role(message.role)});

@@ -1,28 +1,28 @@
 //! The format of exports that loses nothing: one object a line, between one that says what the file is and
 //! one that proves that nothing is missing. `palimpsest_transcripts::import::palimpsest` reads it.
 
-use palimpsest_core::message::{Message, Origin, Role};
+use palimpsest_core::message::{Message, MessageOrigin, Role};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::WireBlock;
-use palimpsest_store::place::hex;
+use palimpsest_store::archive::hex;
 use palimpsest_transcripts::import::palimpsest::{VERSION, WHAT};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::super::originals::Original;
-use super::super::results::Loss;
+use super::super::originals::OriginalMessage;
+use super::super::results::BlobLoss;
 use crate::convert;
 
 /// A file that is written line by line.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct CompleteWriter {
     head: Value,
     messages: u64,
     pending_results: u64,
     digest: Sha256,
 }
 
-impl Lines {
+impl CompleteWriter {
     /// A file about a session; `partial` says that not all of its messages come, or not as they were.
     pub(super) fn of(session: &Session, partial: bool) -> Self {
         let about = session.about();
@@ -53,7 +53,7 @@ impl Lines {
     }
 
     /// A message's line.
-    pub(super) fn line(&mut self, original: &Original) -> Vec<u8> {
+    pub(super) fn line(&mut self, original: &OriginalMessage) -> Vec<u8> {
         self.messages += 1;
         self.written(line(original))
     }
@@ -62,8 +62,8 @@ impl Lines {
     /// that there is none any more.
     pub(super) fn pending(
         &mut self,
-        result: &super::Pending,
-        text: Result<(String, bool), Loss>,
+        result: &super::PendingResult,
+        text: Result<(String, bool), BlobLoss>,
     ) -> Vec<u8> {
         self.pending_results += 1;
         let mut line = json!({
@@ -114,7 +114,7 @@ fn leave_out_what_says_nothing(object: &mut Value) {
 }
 
 /// Everything that is known of a message; its content as Anthropic's blocks, which lose nothing.
-fn line(original: &Original) -> Vec<u8> {
+fn line(original: &OriginalMessage) -> Vec<u8> {
     let (entry, message) = (&original.entry, &original.message);
     let usage = message.usage.map(|usage| {
         json!({
@@ -148,7 +148,7 @@ fn line(original: &Original) -> Vec<u8> {
 }
 
 /// The stored results that are lost for good, in whose blocks their replacements are.
-fn unreadable(original: &Original) -> Option<Value> {
+fn unreadable(original: &OriginalMessage) -> Option<Value> {
     let lost = original
         .unreadable
         .iter()
@@ -158,11 +158,11 @@ fn unreadable(original: &Original) -> Option<Value> {
 }
 
 /// In whose words the unknown fields are written.
-const fn origin(origin: Origin) -> Option<&'static str> {
+const fn origin(origin: MessageOrigin) -> Option<&'static str> {
     match origin {
-        Origin::Typed => None,
-        Origin::Anthropic => Some("ANTHROPIC_MESSAGES"),
-        Origin::OpenAi => Some("OPENAI_CHAT"),
+        MessageOrigin::Typed => None,
+        MessageOrigin::Anthropic => Some("ANTHROPIC_MESSAGES"),
+        MessageOrigin::OpenAi => Some("OPENAI_CHAT"),
     }
 }
 
@@ -189,10 +189,10 @@ mod tests {
 
     use palimpsest_core::codec;
     use palimpsest_core::event::Event;
-    use palimpsest_core::histories::{World, operation};
+    use palimpsest_core::histories::{SessionHarness, operation};
     use palimpsest_core::ids::{MessageId, Ordinal, Revision};
     use palimpsest_core::message::Digest;
-    use palimpsest_core::session::{Entry, Standing};
+    use palimpsest_core::session::{TranscriptEntry, Visibility};
     use palimpsest_core::view::Provider;
     use proptest::prelude::*;
     use serde_json::Value;
@@ -208,18 +208,18 @@ mod tests {
     }
 
     fn write(message: &Message) -> String {
-        let entry = Entry {
+        let entry = TranscriptEntry {
             id: message.id,
             revision: Revision::new(2),
             digest: Digest::of_message(message),
             role: message.role,
             kind: message.kind,
-            standing: Standing::Visible,
+            standing: Visibility::Visible,
             size: palimpsest_core::tokens::Size::default(),
             counted_by: palimpsest_core::policy::TokenEstimator::Bytes,
             content: None,
         };
-        let original = Original {
+        let original = OriginalMessage {
             ordinal: Ordinal::new(0),
             entry,
             message: Arc::new(message.clone()),
@@ -287,9 +287,9 @@ mod tests {
         };
         let mut message = read(Provider::OpenAi, json);
         assert_eq!(origin(&message), "OPENAI_CHAT");
-        message.origin = Origin::Anthropic;
+        message.origin = MessageOrigin::Anthropic;
         assert_eq!(origin(&message), "ANTHROPIC_MESSAGES");
-        message.origin = Origin::Typed;
+        message.origin = MessageOrigin::Typed;
         assert_eq!(origin(&message), Value::Null);
     }
 
@@ -298,7 +298,7 @@ mod tests {
         fn any_history_comes_out_as_it_came_in(
             operations in prop::collection::vec(operation(), 1..12),
         ) {
-            let mut world = World::new();
+            let mut world = SessionHarness::new();
             for operation in &operations {
                 world.step(operation);
             }

@@ -1,37 +1,39 @@
 //! What came of a call, as its reply tells it.
 
-use palimpsest_core::command::Skip;
-use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::command::SkipReason;
+use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1;
 
-use super::super::append::Appended;
-use super::super::compaction::Ended;
+use super::super::append::AppendStatus;
+use super::super::compaction::CompactionOutcome;
 use crate::convert;
 
 /// What came of a call.
 #[derive(Clone)]
-pub(super) struct Done {
-    pub(super) appended: Appended,
+pub(super) struct PrepareOutcome {
+    pub(super) appended: AppendStatus,
     /// What levels did.
     pub(super) levels: Vec<(Revision, Event)>,
     /// What did nothing, and why.
-    pub(super) skipped: Vec<(v1::Level, Skip)>,
+    pub(super) skipped: Vec<(v1::Level, SkipReason)>,
     /// What came of a compaction that was due.
-    pub(super) compacted: Option<Ended>,
+    pub(super) compacted: Option<CompactionOutcome>,
     /// The oldest rounds left, because nothing else was enough.
     pub(super) dropped: Option<(Revision, Event)>,
     /// What the view had before this call, in tokens.
     pub(super) before_tokens: u64,
 }
 
-impl Done {
+impl PrepareOutcome {
     /// What changed the view, in order.
     pub(super) fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
         let compacted = self.compacted.iter().filter_map(|ended| match ended {
-            Ended::Event(event, revision) => Some((*revision, &**event)),
-            Ended::Skipped(_) | Ended::Before(_) | Ended::Running(_) => None,
+            CompactionOutcome::Event(event, revision) => Some((*revision, &**event)),
+            CompactionOutcome::Skipped(_)
+            | CompactionOutcome::Before(_)
+            | CompactionOutcome::Running(_) => None,
         });
         let levels = self.levels.iter().map(told);
         levels.chain(compacted).chain(self.dropped.iter().map(told))
@@ -43,9 +45,11 @@ impl Done {
         let skipped = self.skipped.iter();
         let skipped = skipped.map(|(level, skip)| convert::skipped(*level, *skip));
         let compacted = self.compacted.as_ref().and_then(|ended| match ended {
-            Ended::Event(event, _) => convert::stage(event, session, dry_run),
-            Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Compaction, *skip)),
-            Ended::Before(_) | Ended::Running(_) => None,
+            CompactionOutcome::Event(event, _) => convert::stage(event, session, dry_run),
+            CompactionOutcome::Skipped(skip) => {
+                Some(convert::skipped(v1::Level::Compaction, *skip))
+            }
+            CompactionOutcome::Before(_) | CompactionOutcome::Running(_) => None,
         });
         let dropped = self.dropped.iter();
         let dropped = dropped.filter_map(|(_, event)| convert::stage(event, session, dry_run));
@@ -70,6 +74,6 @@ pub(super) const fn is_of_a_level(event: &Event) -> bool {
     )
 }
 
-pub(super) const fn folds(recorded: &Recorded) -> bool {
+pub(super) const fn folds(recorded: &RecordedEvent) -> bool {
     matches!(recorded.event, Event::SpansCollapsed(_))
 }

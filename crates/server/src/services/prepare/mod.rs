@@ -1,51 +1,51 @@
 //! `PrepareContext`: append, serve, and say what the caller's array becomes.
 
+mod compact_inline;
 mod done;
 mod render;
-mod room;
 
 use palimpsest_core::command::{
-    Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip, is_compaction_due,
-    prepares_ahead,
+    Clear, Clearing, Collapse, Collapsing, Command, Rejection, ServeView, SkipReason,
+    is_compaction_due, prepares_ahead,
 };
-use palimpsest_core::event::{Asked, Event};
+use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
-use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
-use palimpsest_core::view::{Etag, Provider, Target, Wanted, breakpoints};
+use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestMethod, Session, View};
+use palimpsest_core::view::{BreakpointRequest, Etag, Provider, Target, breakpoints};
 use palimpsest_proto::context::v1::{
     self, CompactionMode, PrepareContextRequest, PrepareContextResponse,
 };
 
-use self::done::{Done, folds, is_of_a_level};
+use self::done::{PrepareOutcome, folds, is_of_a_level};
 use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
 use palimpsest_engine::call::{Deadline, SPANS};
-use palimpsest_engine::sessions::{Missing, Outcome, Transaction};
+use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 
-use super::append::{Appended, Incoming, budget, tokens};
-use super::commit::gap_tokens;
-use super::compaction::{self, Ended};
+use super::append::{AppendInput, AppendStatus, budget, tokens};
+use super::commit_summary::gap_tokens;
+use super::compaction::{self, CompactionOutcome};
 use super::overflow::{Overflow, is_to_be_truncated};
 use super::overrides::Overrides;
 use super::recovery::removed;
-use super::{Service, etag, ledger, staging};
-use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens, PromptPrefix};
+use super::{Service, cache_ledger, etag, staging};
+use crate::convert::{self, BreakpointOptions, MessageForm, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
 
 /// A request, read; what depends on the session is still to be filled in.
-struct Call {
-    incoming: Incoming,
+struct PrepareCall {
+    incoming: AppendInput,
     target: Option<v1::Target>,
-    known: Option<etag::Named>,
-    form: Form,
+    known: Option<etag::ViewName>,
+    form: MessageForm,
     prefix: Option<PromptPrefix>,
     interrupt_open_calls: bool,
     cache_edits: bool,
     mode: CompactionMode,
     overrides: Overrides,
-    breakpoints: Option<AskedBreakpoints>,
+    breakpoints: Option<BreakpointOptions>,
     /// The provider refused the last view as too long.
     overflow: Option<Overflow>,
     dry_run: bool,
@@ -61,10 +61,11 @@ pub(super) async fn prepare(
     let form = convert::form(request.form, "form")?;
     let (request_id, dry_run) = (request.request_id.clone(), request.dry_run);
     let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, Method::Prepare, body, service.limits())?;
+    let stamp =
+        convert::request_stamp(&request_id, RequestMethod::Prepare, body, service.limits())?;
     let (expected, mode) = (request.expected_revision, request.compaction_mode());
     let converting = tracing::debug_span!(target: SPANS, "convert");
-    let read = || Incoming::read(service, request.messages, expected, stamp);
+    let read = || AppendInput::read(service, request.messages, expected, stamp);
     let incoming = converting.in_scope(read)?;
     // Wrong targets are refused before anything happens.
     convert::target(request.target.clone(), &LastServed::default())?;
@@ -72,7 +73,7 @@ pub(super) async fn prepare(
     let breakpoints = convert::asked_breakpoints(asked, request.prompt_prefix.as_ref())?;
     let overrides = request.compaction_overrides.as_ref();
     let overrides = Overrides::read(service, "compaction_overrides", overrides)?;
-    let call = Call {
+    let call = PrepareCall {
         incoming,
         overrides,
         target: request.target,
@@ -91,13 +92,15 @@ pub(super) async fn prepare(
     };
     let missing = service.create_if_missing(&key.project);
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction);
-    let finish = |session: &Session, done: &Done| {
+    let finish = |session: &Session, done: &PrepareOutcome| {
         let mut response = call.answer(session, done)?;
         let (target, _) = call.target(session);
-        response.cache_ledger = Some(ledger::prepared(service, session, &target, &response)?);
+        response.cache_ledger = Some(cache_ledger::prepared(
+            service, session, &target, &response,
+        )?);
         let before = match &done.appended {
-            Appended::Before(revision) => Some(*revision),
-            Appended::Now { .. } => None,
+            AppendStatus::Before(revision) => Some(*revision),
+            AppendStatus::Now { .. } => None,
         };
         let asked = call.compacts(session, &done.appended).filter(|_| !dry_run);
         let follows = Follows {
@@ -116,7 +119,7 @@ pub(super) async fn prepare(
     if let Some((asked, done)) = follows.compacts {
         match call.mode {
             CompactionMode::Never => {
-                let mut stage = convert::skipped(v1::Level::Compaction, Skip::Disabled);
+                let mut stage = convert::skipped(v1::Level::Compaction, SkipReason::Disabled);
                 stage.set_skip_reason(v1::SkipReason::DisabledByCaller);
                 response.level_reports.push(stage);
             }
@@ -125,19 +128,22 @@ pub(super) async fn prepare(
                 response.level_reports.push(started());
             }
             CompactionMode::Wait | CompactionMode::Unspecified => {
-                let wanted = room::Wanted {
+                let wanted = compact_inline::ViewRequest {
                     compaction: call.wanted(asked),
                     overflow: call.overflow,
                     done,
                 };
-                let room = Box::pin(room::make(service, &key, wanted, deadline)).await;
+                let room = Box::pin(compact_inline::compact_inline(
+                    service, &key, wanted, deadline,
+                ))
+                .await;
                 match room.map_err(|error| error.with_request_id(&request_id))? {
                     Some(done) => {
                         let serve = |transaction: &mut Transaction<'_>| {
                             call.serve(transaction)?;
                             Ok(done.clone())
                         };
-                        let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+                        let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
                         let again = sessions.run(&key, missing, false, serve, finish);
                         let again = Box::pin(again).await.map_err(ServiceError::from);
                         (before, response, _) =
@@ -183,34 +189,34 @@ struct Follows {
     /// A summary is to be written ahead.
     ahead: bool,
     /// A compaction is due: who asks for it, and what had come of the call.
-    compacts: Option<(Asked, Done)>,
+    compacts: Option<(Trigger, PrepareOutcome)>,
 }
 
-impl Call {
+impl PrepareCall {
     /// Who asks for a compaction now; nobody when the view is not that large.
-    fn compacts(&self, session: &Session, appended: &Appended) -> Option<Asked> {
-        if matches!(appended, Appended::Now { .. }) && self.overflow.is_some() {
-            return Some(Asked::Provider);
+    fn compacts(&self, session: &Session, appended: &AppendStatus) -> Option<Trigger> {
+        if matches!(appended, AppendStatus::Now { .. }) && self.overflow.is_some() {
+            return Some(Trigger::PromptTooLong);
         }
         let is_due = is_compaction_due(session) || is_to_be_truncated(session);
-        is_due.then_some(Asked::Auto)
+        is_due.then_some(Trigger::Auto)
     }
 
     /// The compaction that this call starts.
-    fn wanted(&self, asked: Asked) -> compaction::Wanted {
-        compaction::Wanted {
+    fn wanted(&self, asked: Trigger) -> compaction::CompactionRequest {
+        compaction::CompactionRequest {
             model: self.overrides.model.clone(),
             instructions: self.overrides.instructions.clone(),
-            ..compaction::Wanted::automatic(asked)
+            ..compaction::CompactionRequest::automatic(asked)
         }
     }
 
-    fn decide(&self, transaction: &mut Transaction<'_>) -> Result<Done, Rejection> {
+    fn decide(&self, transaction: &mut Transaction<'_>) -> Result<PrepareOutcome, Rejection> {
         let before_tokens = transaction
             .session()
             .map_or(0, |session| session.tokens().tokens);
         let appended = if self.incoming.is_empty() {
-            Appended::Now {
+            AppendStatus::Now {
                 event: None,
                 persisted: None,
                 created: false,
@@ -218,7 +224,7 @@ impl Call {
         } else {
             self.incoming.run(transaction)?
         };
-        let mut done = Done {
+        let mut done = PrepareOutcome {
             appended,
             levels: Vec::new(),
             skipped: Vec::new(),
@@ -242,7 +248,7 @@ impl Call {
             expected_revision: None,
             request: None,
         };
-        if let Outcome::Skipped(skip) = transaction.run(Command::Clear(clear))? {
+        if let CommandOutcome::Skipped(skip) = transaction.run(Command::ClearResults(clear))? {
             done.skipped.push((v1::Level::Microcompact, skip));
         }
         let collapse = Collapse {
@@ -250,14 +256,14 @@ impl Call {
             expected_revision: None,
             request: None,
         };
-        match transaction.run(Command::Collapse(collapse))? {
-            Outcome::Skipped(skip) => done.skipped.push((v1::Level::Collapse, skip)),
+        match transaction.run(Command::CollapseSpans(collapse))? {
+            CommandOutcome::Skipped(skip) => done.skipped.push((v1::Level::Collapse, skip)),
             // All that it did was to look for spans.
-            Outcome::Done(_) if !transaction.events().last().is_some_and(folds) => {
+            CommandOutcome::Done(_) if !transaction.events().last().is_some_and(folds) => {
                 done.skipped
-                    .push((v1::Level::Collapse, Skip::NothingEligible));
+                    .push((v1::Level::Collapse, SkipReason::NothingEligible));
             }
-            Outcome::Done(_) | Outcome::Answered(_) => {}
+            CommandOutcome::Done(_) | CommandOutcome::Answered(_) => {}
         }
         let revisions = transaction.revision_before().get() + 1..;
         let events = revisions.zip(transaction.events());
@@ -274,7 +280,7 @@ impl Call {
             return Ok(());
         };
         let (target, window) = self.target(session);
-        transaction.run(Command::Serve(Serve {
+        transaction.run(Command::ServeView(ServeView {
             target,
             window,
             overhead_tokens: self.prefix_tokens(session).map(PrefixTokens::total),
@@ -290,9 +296,9 @@ impl Call {
     }
 
     /// A refused prompt is acted upon once, and not when the call is repeated.
-    fn collapsing(&self, appended: &Appended) -> Collapsing {
+    fn collapsing(&self, appended: &AppendStatus) -> Collapsing {
         match appended {
-            Appended::Now { .. } if self.overflow.is_some() => Collapsing::Overflow,
+            AppendStatus::Now { .. } if self.overflow.is_some() => Collapsing::Overflow,
             _ => Collapsing::Auto,
         }
     }
@@ -312,7 +318,11 @@ impl Call {
         Some(known.etag)
     }
 
-    fn answer(&self, session: &Session, done: &Done) -> Result<PrepareContextResponse, NotHeld> {
+    fn answer(
+        &self,
+        session: &Session,
+        done: &PrepareOutcome,
+    ) -> Result<PrepareContextResponse, ContentNotLoaded> {
         let appended = &done.appended;
         let (target, _) = self.target(session);
         let view = session.view(&target, self.known_etag())?;
@@ -345,13 +355,18 @@ impl Call {
     }
 
     /// The warnings for the caller of a valid view.
-    fn warnings(&self, session: &Session, done: &Done, view: &View<'_>) -> Vec<v1::Warning> {
+    fn warnings(
+        &self,
+        session: &Session,
+        done: &PrepareOutcome,
+        view: &View<'_>,
+    ) -> Vec<v1::Warning> {
         let mut warnings = convert::warnings(&done.appended.warnings(session));
         warnings.extend(convert::repair_warnings(session, &view.repairs));
         let (_, window) = self.target(session);
         let outcome = match &done.compacted {
-            Some(Ended::Event(event, _)) => convert::CompactionResult::of(event),
-            Some(Ended::Skipped(skip)) => convert::CompactionResult::of_skip(*skip),
+            Some(CompactionOutcome::Event(event, _)) => convert::CompactionResult::of(event),
+            Some(CompactionOutcome::Skipped(skip)) => convert::CompactionResult::of_skip(*skip),
             _ => convert::CompactionResult::None,
         };
         warnings.extend(convert::budget_warnings(session, window, outcome));
@@ -365,7 +380,7 @@ impl Call {
         target: &Target,
         length: u32,
         events: &[(Revision, Event)],
-    ) -> Result<Option<v1::CacheEdits>, NotHeld> {
+    ) -> Result<Option<v1::CacheEdits>, ContentNotLoaded> {
         let pins = session.cache_edits().pins();
         if !self.cache_edits || pins.is_empty() || !takes_edits(target) {
             return Ok(None);
@@ -397,11 +412,11 @@ impl Call {
         session: &Session,
         target: &Target,
         length: u32,
-    ) -> Result<Vec<v1::CacheBreakpoint>, NotHeld> {
+    ) -> Result<Vec<v1::CacheBreakpoint>, ContentNotLoaded> {
         let Some(asked) = &self.breakpoints else {
             return Ok(Vec::new());
         };
-        let wanted = Wanted {
+        let wanted = BreakpointRequest {
             length,
             most: asked.most,
             own_system: asked.own_system.as_deref(),

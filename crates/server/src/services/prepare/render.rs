@@ -2,23 +2,23 @@
 
 use bytes::Bytes;
 use palimpsest_core::codec;
-use palimpsest_core::session::{NotHeld, Session, View};
+use palimpsest_core::session::{ContentNotLoaded, Session, View};
 use palimpsest_core::view::{Target, WireMessage};
 use palimpsest_proto::context::v1::{self, PrepareContextResponse};
 use serde_json::json;
 
-use crate::convert::{self, Form};
+use crate::convert::{self, MessageForm};
 
 /// Puts the new messages of a view into a reply, unless they have more bytes than one may have.
 pub(super) fn put_messages(
     response: &mut PrepareContextResponse,
     session: &Session,
     target: &Target,
-    (view, form, max_reply_bytes): (&View<'_>, Form, usize),
-) -> Result<(), NotHeld> {
+    (view, form, max_reply_bytes): (&View<'_>, MessageForm, usize),
+) -> Result<(), ContentNotLoaded> {
     let bytes;
     match form {
-        Form::Typed => {
+        MessageForm::Typed => {
             bytes = size(target, &view.messages);
             response.messages = typed(session, target, &view.messages);
             let system = typed(session, target, &session.system(target)?);
@@ -27,7 +27,7 @@ pub(super) fn put_messages(
                 .flat_map(|message| message.blocks)
                 .collect();
         }
-        Form::Json => {
+        MessageForm::Json => {
             response.messages_json = messages_json(target, &view.messages);
             bytes = response.messages_json.iter().map(Bytes::len).sum();
             response.system_json = system_json(target, session)?;
@@ -78,7 +78,7 @@ fn size(target: &Target, messages: &[WireMessage<'_>]) -> usize {
 
 /// The operator's words that a provider takes apart from the array: always all of them, because they
 /// have no place in it that could be kept.
-fn system_json(target: &Target, session: &Session) -> Result<Bytes, NotHeld> {
+fn system_json(target: &Target, session: &Session) -> Result<Bytes, ContentNotLoaded> {
     let system = session.system(target)?;
     if system.is_empty() {
         return Ok(Bytes::new());

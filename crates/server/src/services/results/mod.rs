@@ -8,28 +8,28 @@ use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
 use palimpsest_core::levels::results::{file_content, file_of, is_json, is_json_file};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, ToolResult};
-use palimpsest_core::session::{Entry, Offer, Session};
+use palimpsest_core::session::{PersistDecision, Session, TranscriptEntry};
 use palimpsest_proto::context::v1::read_tool_result_request::{Result as Whose, Selection as Part};
 use palimpsest_proto::context::v1::{
     CallRef, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
 };
 use palimpsest_store::blobs::BlobError;
-use palimpsest_store::told;
+use palimpsest_store::error_chain;
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
 use self::select::newlines;
-pub(super) use self::select::{Selection, line_of, range, search};
+pub(super) use self::select::{ResultSelection, line_of, range, search};
 use super::Service;
-use super::context::Replies;
+use super::context::ReplyStream;
 use super::failure::SOON;
 use super::messages::number;
 use super::originals::contents;
-use super::searching::{Ended, Work};
-use crate::convert::{self, Cursor};
+use super::search_threads::{SearchBudget, SearchEnd};
+use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
-use crate::grpc::Ticket;
+use crate::grpc::CallContext;
 
 const DEFAULT_MAX_BYTES: u32 = 1024 * 1024;
 const MAX_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 * 1024 * 1024;
@@ -39,7 +39,7 @@ const MAX_CONTEXT_LINES: u32 = 100;
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// The original of a result.
-pub(super) struct Original {
+pub(super) struct OriginalResult {
     pub(super) info: ToolResultInfo,
     pub(super) text: String,
 }
@@ -47,7 +47,7 @@ pub(super) struct Original {
 pub(super) async fn read(
     service: &Service,
     request: ReadToolResultRequest,
-) -> Result<Replies<ReadToolResultResponse>, ServiceError> {
+) -> Result<ReplyStream<ReadToolResultResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let digest = convert::body_digest(&request);
     let from = number(convert::page_token(&request.page_token, digest)?.as_ref())?;
@@ -63,19 +63,20 @@ pub(super) async fn read(
     };
     let limits = service.limits_of(&key).await?;
     let selection = selection(&limits, request.selection)?;
-    let searches = matches!(selection, Selection::Search { .. });
+    let searches = matches!(selection, ResultSelection::Search { .. });
     let whose = request
         .result
         .ok_or_else(|| ServiceError::invalid("call", "is required, or reference"))?;
     let original = original(service, &key, &whose).await?;
-    let cut =
-        move |work: &mut Work| answers(original, &selection, (from, max_bytes as usize), work);
+    let cut = move |work: &mut SearchBudget| {
+        answers(original, &selection, (from, max_bytes as usize), work)
+    };
     // A search takes its time, and a copy does not.
     let cut = if searches {
-        let work = Work::of_call();
+        let work = SearchBudget::of_call();
         service.searches.run(&key.project, work, cut).await?.0
     } else {
-        spawn_blocking(move || cut(&mut Work::default()))
+        spawn_blocking(move || cut(&mut SearchBudget::default()))
             .await
             .map_err(|error| ServiceError::internal("cut a tool result", error))?
     };
@@ -83,17 +84,17 @@ pub(super) async fn read(
     if let Some(last) = answers.last_mut() {
         last.last = true;
         last.next_page_token = next
-            .map(|next| convert::page_token_text(&Cursor::Number(next), digest))
+            .map(|next| convert::page_token_text(&PageCursor::Number(next), digest))
             .unwrap_or_default();
     }
     let answers = answers.into_iter().map(Ok::<_, Status>);
     Ok(Box::pin(stream::iter(answers)))
 }
 
-fn selection(limits: &Limits, part: Option<Part>) -> Result<Selection, ServiceError> {
+fn selection(limits: &Limits, part: Option<Part>) -> Result<ResultSelection, ServiceError> {
     Ok(match part {
-        None => Selection::All,
-        Some(Part::ByteRange(bytes)) => Selection::Bytes {
+        None => ResultSelection::All,
+        Some(Part::ByteRange(bytes)) => ResultSelection::Bytes {
             offset: bytes.offset_bytes,
             length: bytes.length_bytes,
         },
@@ -103,21 +104,21 @@ fn selection(limits: &Limits, part: Option<Part>) -> Result<Selection, ServiceEr
                 "must be at least 1",
             ));
         }
-        Some(Part::LineRange(lines)) => Selection::Lines {
+        Some(Part::LineRange(lines)) => ResultSelection::Lines {
             first: lines.first_line,
             lines: lines.lines,
         },
-        Some(Part::HeadLines(lines)) => Selection::Lines {
+        Some(Part::HeadLines(lines)) => ResultSelection::Lines {
             first: 1,
             lines: Some(lines.into()),
         },
-        Some(Part::TailLines(lines)) => Selection::Tail(lines.into()),
+        Some(Part::TailLines(lines)) => ResultSelection::Tail(lines.into()),
         Some(Part::Search(search)) => {
             if search.context_lines > MAX_CONTEXT_LINES {
                 let what = format!("must be at most {MAX_CONTEXT_LINES}");
                 return Err(ServiceError::invalid("search.context_lines", what));
             }
-            Selection::Search {
+            ResultSelection::Search {
                 pattern: convert::text_pattern(search.pattern, limits, "search.pattern")?,
                 context: search.context_lines as usize,
             }
@@ -127,14 +128,14 @@ fn selection(limits: &Limits, part: Option<Part>) -> Result<Selection, ServiceEr
 
 /// The chunks of an answer, and where a later one goes on.
 fn answers(
-    original: Original,
-    selection: &Selection,
+    original: OriginalResult,
+    selection: &ResultSelection,
     (from, max_bytes): (Option<u64>, usize),
-    work: &mut Work,
-) -> Result<(Vec<ReadToolResultResponse>, Option<u64>), Ended> {
-    let Original { info, text } = original;
+    work: &mut SearchBudget,
+) -> Result<(Vec<ReadToolResultResponse>, Option<u64>), SearchEnd> {
+    let OriginalResult { info, text } = original;
     let mut answers = Vec::new();
-    let next = if let Selection::Search { pattern, context } = selection {
+    let next = if let ResultSelection::Search { pattern, context } = selection {
         let page = (from.unwrap_or(1), max_bytes);
         let (found, next) = search(&text, pattern, *context, page, work)?;
         let matches = found.into_iter().map(|found| LineMatch {
@@ -181,10 +182,10 @@ fn answers(
 }
 
 /// The refusal of a search that ended without anything to show.
-pub(super) fn ended(ended: Ended) -> ServiceError {
+pub(super) fn ended(ended: SearchEnd) -> ServiceError {
     match ended {
-        Ended::Cancelled | Ended::Late => ServiceError::DeadlineExceeded,
-        Ended::TooMuch => ServiceError::invalid(
+        SearchEnd::Cancelled | SearchEnd::Late => ServiceError::DeadlineExceeded,
+        SearchEnd::TooMuch => ServiceError::invalid(
             "search.pattern",
             "takes more work than one call may do on this result: read it by lines",
         ),
@@ -192,21 +193,24 @@ pub(super) fn ended(ended: Ended) -> ServiceError {
 }
 
 /// Where the original of a result is.
-enum Place {
+enum ResultLocation {
     /// In a message of the transcript.
-    Message { entry: (Ordinal, Entry), block: u16 },
+    Message {
+        entry: (Ordinal, TranscriptEntry),
+        block: u16,
+    },
     /// In a file: the message that brings it has not come, or says what stands in its place.
     File { file: Box<str>, sha256: [u8; 32] },
 }
 
 /// A result that was found.
-struct Found {
+struct LocatedResult {
     call: CallRef,
     tool_name: String,
     reference: String,
     /// The approximate size of the original.
     bytes: u64,
-    place: Place,
+    place: ResultLocation,
 }
 
 /// The original of a result.
@@ -214,7 +218,7 @@ pub(super) async fn original(
     service: &Service,
     key: &SessionKey,
     whose: &Whose,
-) -> Result<Original, ServiceError> {
+) -> Result<OriginalResult, ServiceError> {
     let find = |session: &Session| match whose {
         Whose::Call(call) => by_call(session, call),
         Whose::Reference(reference) => by_reference(session, reference),
@@ -225,12 +229,12 @@ pub(super) async fn original(
     // expected size is taken before the original is read: many calls at once must not read first and be refused then.
     let expected = usize::try_from(found.bytes).unwrap_or(usize::MAX);
     let expected = expected.saturating_mul(2);
-    Ticket::hold_reply(expected)?;
+    CallContext::hold_reply(expected)?;
     let (text, is_json) = match found.place {
-        Place::Message { entry, block } => in_message(service, key, entry, block).await?,
-        Place::File { file, sha256 } => in_file(service, key, &file, &sha256).await?,
+        ResultLocation::Message { entry, block } => in_message(service, key, entry, block).await?,
+        ResultLocation::File { file, sha256 } => in_file(service, key, &file, &sha256).await?,
     };
-    Ticket::hold_reply(text.len().saturating_mul(2).saturating_sub(expected))?;
+    CallContext::hold_reply(text.len().saturating_mul(2).saturating_sub(expected))?;
     let make = move || {
         let info = ToolResultInfo {
             call: Some(call),
@@ -245,7 +249,7 @@ pub(super) async fn original(
             total_lines: text.lines().count() as u64,
             sha256: Sha256::digest(text.as_bytes()).to_vec().into(),
         };
-        Original { info, text }
+        OriginalResult { info, text }
     };
     let outcome = spawn_blocking(make).await;
     outcome.map_err(|error| ServiceError::internal("read a tool result", error))
@@ -255,7 +259,7 @@ pub(super) async fn original(
 async fn in_message(
     service: &Service,
     key: &SessionKey,
-    entry: (Ordinal, Entry),
+    entry: (Ordinal, TranscriptEntry),
     block: u16,
 ) -> Result<(String, bool), ServiceError> {
     let found = contents(service, key, vec![entry]).await?;
@@ -276,14 +280,14 @@ async fn in_message(
 
 /// The reason that a stored result is lost for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Loss {
+pub(crate) enum BlobLoss {
     /// Its file is not there.
     Missing,
     /// Its file holds other bytes than the log says.
     Damaged,
 }
 
-impl Loss {
+impl BlobLoss {
     /// The reason as exports and logs have it.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -314,7 +318,7 @@ pub(in crate::services) async fn stored_text(
     key: &SessionKey,
     file: &str,
     sha256: &[u8; 32],
-) -> Result<Result<(String, bool), Loss>, ServiceError> {
+) -> Result<Result<(String, bool), BlobLoss>, ServiceError> {
     let bytes = match service.blobs.get_result(key, file, sha256).await {
         Ok(bytes) => bytes,
         Err(error @ (BlobError::NotFound(_) | BlobError::Damaged(_))) => {
@@ -322,14 +326,14 @@ pub(in crate::services) async fn stored_text(
             tracing::debug!(session = %key, file, %error, "a stored result is lost");
             let is_missing = matches!(error, BlobError::NotFound(_));
             return Ok(Err(if is_missing {
-                Loss::Missing
+                BlobLoss::Missing
             } else {
-                Loss::Damaged
+                BlobLoss::Damaged
             }));
         }
         // The bucket may be there again soon.
         Err(error @ (BlobError::Store(_) | BlobError::Folder(_))) => {
-            tracing::warn!(session = %key, file, error = %told(&error), "failed to read a stored result");
+            tracing::warn!(session = %key, file, error = %error_chain(&error), "failed to read a stored result");
             return Err(ServiceError::StoreUnavailable { retry_after: SOON });
         }
         Err(error) => return Err(ServiceError::internal("read a stored result", error)),
@@ -346,14 +350,14 @@ fn result_in(message: &Message, block: u16) -> Option<&ToolResult> {
     }
 }
 
-fn by_call(session: &Session, named: &CallRef) -> Result<Found, ServiceError> {
-    let offers = session.offers();
+fn by_call(session: &Session, named: &CallRef) -> Result<LocatedResult, ServiceError> {
+    let offers = session.persist_decisions();
     let call = match find_call(session, named, "call") {
         // No message has the id yet, but its result may have been stored.
         Err(missing @ ServiceError::ResultNotFound { .. }) => {
             let offer = offers.unbound(&named.tool_use_id);
             let offer = offer.filter(|_| named.call_key.is_empty());
-            let found = offer.and_then(|offer| offered(session, offer));
+            let found = offer.and_then(|offer| locate_pending(session, offer));
             return found.ok_or(missing);
         }
         call => call?,
@@ -365,18 +369,18 @@ fn by_call(session: &Session, named: &CallRef) -> Result<Found, ServiceError> {
     // Its result, else the one that was stored for it, else the one that a rewind took away.
     let came = |place: Option<(Ordinal, u16)>| in_place(session, call, place?);
     came(known.result())
-        .or_else(|| offered(session, offers.of_call(call)?))
+        .or_else(|| locate_pending(session, offers.of_call(call)?))
         .or_else(|| came(known.original))
         .ok_or_else(missing)
 }
 
-fn by_reference(session: &Session, reference: &str) -> Result<Found, ServiceError> {
+fn by_reference(session: &Session, reference: &str) -> Result<LocatedResult, ServiceError> {
     let template = &session.policy().tool_results.reference_template;
     let stored = session.stored();
     let found = file_of(template, session.key(), reference).and_then(|file| {
         match stored.place_of(file).zip(stored.in_file(file)) {
             Some((place, stored)) => in_place(session, stored.call, place),
-            None => offered(session, session.offers().in_file(file)?),
+            None => locate_pending(session, session.persist_decisions().in_file(file)?),
         }
     });
     found.ok_or_else(|| ServiceError::ResultNotFound {
@@ -385,12 +389,12 @@ fn by_reference(session: &Session, reference: &str) -> Result<Found, ServiceErro
 }
 
 /// The result that a block of the transcript brought.
-fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<Found> {
+fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<LocatedResult> {
     let (message, block) = place;
     let entry = session.transcript().get(message)?;
     let stored = session.stored().at(message, block);
     let name = session.calls().get(call).map(|call| call.name.to_string());
-    Some(Found {
+    Some(LocatedResult {
         call: convert::call_ref(session, call),
         tool_name: name.unwrap_or_default(),
         reference: stored
@@ -401,11 +405,11 @@ fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<F
             |stored| stored.bytes,
         ),
         place: match stored {
-            Some(stored) if stored.only_file => Place::File {
+            Some(stored) if stored.only_file => ResultLocation::File {
                 file: stored.file.clone(),
                 sha256: stored.sha256,
             },
-            _ => Place::Message {
+            _ => ResultLocation::Message {
                 entry: (message, entry.clone()),
                 block,
             },
@@ -414,14 +418,14 @@ fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<F
 }
 
 /// A result that was stored before its message came.
-fn offered(session: &Session, offer: &Offer) -> Option<Found> {
+fn locate_pending(session: &Session, offer: &PersistDecision) -> Option<LocatedResult> {
     let kept = offer.kept.as_ref()?;
-    Some(Found {
-        call: convert::offered_call(session, offer),
+    Some(LocatedResult {
+        call: convert::call_ref_of(session, offer),
         tool_name: offer.tool.to_string(),
         reference: convert::reference_to(session, &kept.file),
         bytes: kept.bytes,
-        place: Place::File {
+        place: ResultLocation::File {
             file: kept.file.clone(),
             sha256: kept.sha256,
         },

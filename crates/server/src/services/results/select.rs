@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use regex::Regex;
 
-use super::super::searching::{Ended, Work};
+use super::super::search_threads::{SearchBudget, SearchEnd};
 
 /// Which part.
 #[derive(Debug, Clone)]
-pub(in crate::services) enum Selection {
+pub(in crate::services) enum ResultSelection {
     /// All of it.
     All,
     /// A range of bytes; to the end when it has no length.
@@ -33,21 +33,21 @@ pub(in crate::services) struct Stretch {
 }
 
 /// The bytes that a selection means, of every kind but a search. What lies past the end is empty.
-pub(in crate::services) fn range(text: &str, selection: &Selection) -> Range<usize> {
+pub(in crate::services) fn range(text: &str, selection: &ResultSelection) -> Range<usize> {
     let len = text.len();
     let at = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).min(len);
     match selection {
-        Selection::All | Selection::Search { .. } => 0..len,
-        Selection::Bytes { offset, length } => {
+        ResultSelection::All | ResultSelection::Search { .. } => 0..len,
+        ResultSelection::Bytes { offset, length } => {
             let end = length.map_or(len, |length| at(offset.saturating_add(length)));
             at(*offset)..end.max(at(*offset))
         }
-        Selection::Lines { first, lines } => {
+        ResultSelection::Lines { first, lines } => {
             let start = line_start(text, first.saturating_sub(1));
             let end = lines.map_or(len, |lines| start + line_start(&text[start..], lines));
             start..end
         }
-        Selection::Tail(lines) => {
+        ResultSelection::Tail(lines) => {
             let all = text.lines().count() as u64;
             line_start(text, all.saturating_sub(*lines))..len
         }
@@ -84,8 +84,8 @@ pub(in crate::services) fn search(
     pattern: &Regex,
     context: usize,
     (from_line, max_bytes): (u64, usize),
-    work: &mut Work,
-) -> Result<(Vec<Stretch>, Option<u64>), Ended> {
+    work: &mut SearchBudget,
+) -> Result<(Vec<Stretch>, Option<u64>), SearchEnd> {
     let mut lines = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -100,7 +100,7 @@ pub(in crate::services) fn search(
         match work.is_match(pattern, words) {
             Ok(true) => {}
             Ok(false) => continue,
-            Err(Ended::TooMuch) if index > skip => return Ok((found, Some(index as u64 + 1))),
+            Err(SearchEnd::TooMuch) if index > skip => return Ok((found, Some(index as u64 + 1))),
             Err(ended) => return Err(ended),
         }
         // What an earlier answer has shown is not shown again.
@@ -139,25 +139,25 @@ mod tests {
 
     const TEXT: &str = "one\ntwo\nthree\nfour\nfive";
 
-    fn part(selection: &Selection) -> &'static str {
+    fn part(selection: &ResultSelection) -> &'static str {
         &TEXT[range(TEXT, selection)]
     }
 
     #[test]
     fn parts_are_cut_where_they_should_be_and_never_past_the_end() {
-        let lines = |first, lines| Selection::Lines { first, lines };
+        let lines = |first, lines| ResultSelection::Lines { first, lines };
         assert_eq!(part(&lines(2, Some(2))), "two\nthree\n");
         assert_eq!(part(&lines(5, None)), "five");
         assert_eq!(part(&lines(9, Some(2))), "");
         assert_eq!(part(&lines(1, Some(0))), "");
-        assert_eq!(part(&Selection::Tail(2)), "four\nfive");
-        assert_eq!(part(&Selection::Tail(99)), TEXT);
-        let bytes = |offset, length| Selection::Bytes { offset, length };
+        assert_eq!(part(&ResultSelection::Tail(2)), "four\nfive");
+        assert_eq!(part(&ResultSelection::Tail(99)), TEXT);
+        let bytes = |offset, length| ResultSelection::Bytes { offset, length };
         assert_eq!(part(&bytes(4, Some(3))), "two");
         assert_eq!(part(&bytes(99, Some(3))), "");
         assert_eq!(part(&bytes(u64::MAX, Some(u64::MAX))), "");
         assert_eq!(part(&bytes(19, None)), "five");
-        assert_eq!(part(&Selection::All), TEXT);
+        assert_eq!(part(&ResultSelection::All), TEXT);
         assert_eq!(
             (line_of(TEXT, 0), line_of(TEXT, 8), line_of(TEXT, 999)),
             (1, 3, 5)
@@ -168,7 +168,14 @@ mod tests {
     fn matches_come_with_their_neighbours_and_go_on_where_they_were_cut() {
         let pattern = Regex::new("^t|five").unwrap();
         let found_in = |text, pattern: &Regex, context, from, max| {
-            search(text, pattern, context, (from, max), &mut Work::default()).unwrap()
+            search(
+                text,
+                pattern,
+                context,
+                (from, max),
+                &mut SearchBudget::default(),
+            )
+            .unwrap()
         };
         let (found, next) = found_in(TEXT, &pattern, 0, 1, 1_000);
         let lines: Vec<_> = found

@@ -9,17 +9,17 @@ use serde_json::value::RawValue;
 use crate::errors::ServiceError;
 
 /// A call.
-pub(super) struct Call {
+pub(super) struct ModelToolCall {
     pub(super) id: String,
     pub(super) name: String,
     /// The input, as text: what is wrong with it is told to the model.
     pub(super) input: String,
-    pub(super) shape: Shape,
+    pub(super) shape: CallFormat,
 }
 
 /// How it came, and so how its result goes back.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Shape {
+pub(super) enum CallFormat {
     Typed,
     Anthropic,
     OpenAi,
@@ -45,7 +45,7 @@ struct Function {
     arguments: Value,
 }
 
-impl Call {
+impl ModelToolCall {
     pub(super) fn read(given: Option<Given>) -> Result<Self, ServiceError> {
         match given {
             None => Err(ServiceError::invalid("tool_use", "is required, or payload")),
@@ -53,7 +53,7 @@ impl Call {
                 id: call.tool_use_id,
                 name: call.tool_name,
                 input: String::from_utf8_lossy(&call.input_json).into_owned(),
-                shape: Shape::Typed,
+                shape: CallFormat::Typed,
             }),
             Some(Given::Payload(payload)) => {
                 let wrong = |what: &str| ServiceError::invalid("payload.json", what);
@@ -67,7 +67,7 @@ impl Call {
                             id: call.id,
                             name: call.name,
                             input: call.input.get().to_owned(),
-                            shape: Shape::Anthropic,
+                            shape: CallFormat::Anthropic,
                         })
                     }
                     Ok(Format::OpenaiChat) => {
@@ -83,7 +83,7 @@ impl Call {
                             id: call.id,
                             name: call.function.name,
                             input,
-                            shape: Shape::OpenAi,
+                            shape: CallFormat::OpenAi,
                         })
                     }
                     _ => Err(ServiceError::invalid(

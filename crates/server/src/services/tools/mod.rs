@@ -15,12 +15,12 @@ use palimpsest_proto::context::v1::{
 };
 use serde_json::json;
 
-use self::call::{Call, Shape};
+use self::call::{CallFormat, ModelToolCall};
 use super::Service;
 use crate::access::Right;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::grpc::Ticket;
+use crate::grpc::CallContext;
 
 pub(super) async fn list(
     service: &Service,
@@ -61,11 +61,11 @@ pub(super) async fn list(
 pub(super) async fn call(
     service: &Service,
     request: CallToolRequest,
-    ticket: Option<&Ticket>,
+    ticket: Option<&CallContext>,
 ) -> Result<CallToolResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let body = convert::body_digest(&request);
-    let call = Call::read(request.call)?;
+    let call = ModelToolCall::read(request.call)?;
     let policy = |session: &Session| session.policy().clone();
     let policy = service.sessions.read(&key, policy).await?;
     let Some(tool) = definitions::by_name(&policy, &call.name) else {
@@ -77,7 +77,7 @@ pub(super) async fn call(
     if tool == ModelTool::Snip {
         service.authorize_also(ticket, Right::Compact, &key)?;
     }
-    let asked = run::Asked {
+    let asked = run::ToolContext {
         service,
         key: &key,
         policy: &policy,
@@ -95,7 +95,7 @@ pub(super) async fn call(
     };
     let (text, is_error) = (outcome.text, outcome.is_error);
     match call.shape {
-        Shape::Typed => {
+        CallFormat::Typed => {
             response.tool_result = Some(ToolResultBlock {
                 tool_use_id: call.id,
                 content: Some(ToolResultContent {
@@ -105,14 +105,14 @@ pub(super) async fn call(
                 call_key: String::new(),
             });
         }
-        Shape::Anthropic => {
+        CallFormat::Anthropic => {
             let mut block = json!({"type": "tool_result", "tool_use_id": call.id, "content": text});
             if is_error {
                 block["is_error"] = json!(true);
             }
             response.tool_result_json = block.to_string().into();
         }
-        Shape::OpenAi => {
+        CallFormat::OpenAi => {
             let message = json!({"role": "tool", "tool_call_id": call.id, "content": text});
             response.tool_result_json = message.to_string().into();
         }

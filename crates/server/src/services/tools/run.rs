@@ -8,7 +8,7 @@ use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::reading;
-use palimpsest_core::session::{Entry, Method, Session};
+use palimpsest_core::session::{RequestMethod, Session, TranscriptEntry};
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
 use palimpsest_proto::context::v1::{self, CallRef, SearchMessagesRequest, TextPattern};
 use serde::Deserialize;
@@ -16,9 +16,9 @@ use serde::de::DeserializeOwned;
 use tonic::{Code, Status};
 
 use super::super::originals::{contents, put_back};
-use super::super::results::{Selection, ended, original, range, search as search_lines};
+use super::super::results::{ResultSelection, ended, original, range, search as search_lines};
 use super::super::search::search_from;
-use super::super::searching::Work;
+use super::super::search_threads::SearchBudget;
 use super::super::{Service, snip};
 use crate::convert;
 use crate::errors::ServiceError;
@@ -32,13 +32,13 @@ const NOTE_BYTES: usize = 200;
 const MAX_MESSAGES: u32 = 200;
 
 /// A tool's answer.
-pub(super) struct Outcome {
+pub(super) struct ToolOutcome {
     pub(super) text: String,
     pub(super) is_error: bool,
     pub(super) snipped: Option<Box<v1::ContentSnipped>>,
 }
 
-impl Outcome {
+impl ToolOutcome {
     fn said(text: String) -> Self {
         Self {
             text,
@@ -57,7 +57,7 @@ impl Outcome {
 }
 
 /// Who asks, and for which session.
-pub(super) struct Asked<'a> {
+pub(super) struct ToolContext<'a> {
     pub(super) service: &'a Service,
     pub(super) key: &'a SessionKey,
     pub(super) policy: &'a Policy,
@@ -99,7 +99,7 @@ struct ReadTranscriptInput {
 
 /// The messages that are to be read.
 struct Picked {
-    entries: Vec<(Ordinal, Entry)>,
+    entries: Vec<(Ordinal, TranscriptEntry)>,
     /// There is one alone, and it is read as a whole.
     whole: bool,
 }
@@ -171,18 +171,22 @@ struct SearchInput {
     first: Option<u64>,
 }
 
-fn parse<T: DeserializeOwned>(input: &str) -> Result<T, Outcome> {
+fn parse<T: DeserializeOwned>(input: &str) -> Result<T, ToolOutcome> {
     // An empty input is what some models write for no input.
     let input = if input.trim().is_empty() { "{}" } else { input };
     serde_json::from_str(input).map_err(|error| {
-        Outcome::failed(format!(
+        ToolOutcome::failed(format!(
             "The input does not fit the tool's schema: {error}."
         ))
     })
 }
 
-impl Asked<'_> {
-    pub(super) async fn run(&self, tool: ModelTool, input: &str) -> Result<Outcome, ServiceError> {
+impl ToolContext<'_> {
+    pub(super) async fn run(
+        &self,
+        tool: ModelTool,
+        input: &str,
+    ) -> Result<ToolOutcome, ServiceError> {
         let outcome = match tool {
             ModelTool::Snip => self.snip(input).await,
             ModelTool::ReadToolResult => self.read_result(input).await,
@@ -200,7 +204,7 @@ impl Asked<'_> {
         Ok(outcome)
     }
 
-    async fn snip(&self, input: &str) -> Result<Outcome, ServiceError> {
+    async fn snip(&self, input: &str) -> Result<ToolOutcome, ServiceError> {
         let input: SnipInput = match parse(input) {
             Ok(input) => input,
             Err(outcome) => return Ok(outcome),
@@ -216,9 +220,9 @@ impl Asked<'_> {
             messages: Vec::new(),
             blocks: Vec::new(),
             reason: input.reason.chars().take(1_000).collect::<String>().into(),
-            asked: event::Asked::Model,
+            trigger: event::Trigger::Model,
             expected_revision: None,
-            request: convert::request_stamp(self.request_id, Method::Snip, body, limits)?,
+            request: convert::request_stamp(self.request_id, RequestMethod::Snip, body, limits)?,
         };
         let reply = snip::run(self.service, self.key, snip, None, false).await?;
         let snipped = reply.snipped.unwrap_or_default();
@@ -228,14 +232,14 @@ impl Asked<'_> {
             snipped.turn_ids.len(),
             snipped.message_ids.len(),
         );
-        Ok(Outcome {
+        Ok(ToolOutcome {
             text,
             is_error: false,
             snipped: Some(Box::new(snipped)),
         })
     }
 
-    async fn read_result(&self, input: &str) -> Result<Outcome, ServiceError> {
+    async fn read_result(&self, input: &str) -> Result<ToolOutcome, ServiceError> {
         let input: ReadResultInput = match parse(input) {
             Ok(input) => input,
             Err(outcome) => return Ok(outcome),
@@ -247,7 +251,7 @@ impl Asked<'_> {
                 ..CallRef::default()
             }),
             (None, None) => {
-                return Ok(Outcome::failed(
+                return Ok(ToolOutcome::failed(
                     "Give a reference, or the tool_use_id of the call.",
                 ));
             }
@@ -258,11 +262,11 @@ impl Asked<'_> {
             let pattern = self.pattern(pattern, true, false)?;
             let context = input.context_lines.min(MAX_CONTEXT_LINES);
             let from = input.first_line.unwrap_or(1);
-            let part = move |work: &mut Work| {
+            let part = move |work: &mut SearchBudget| {
                 let found = search_lines(&original.text, &pattern, context, (from, max), work);
                 found.map(|(found, next)| (found, next, original))
             };
-            let (searches, work) = (&self.service.searches, Work::of_call());
+            let (searches, work) = (&self.service.searches, SearchBudget::of_call());
             let (found, _) = searches.run(&self.key.project, work, part).await?;
             let (found, next, original) = found.map_err(ended)?;
             if found.is_empty() {
@@ -270,7 +274,7 @@ impl Asked<'_> {
                     format!(" up to line {}: ask again with first_line {next}", next - 1)
                 });
                 let text = format!("No line matches{}.", more.unwrap_or_default());
-                return Ok(Outcome::said(text));
+                return Ok(ToolOutcome::said(text));
             }
             let mut out = String::new();
             for stretch in found {
@@ -283,12 +287,12 @@ impl Asked<'_> {
             if let Some(next) = next {
                 let _ = write!(out, "[more matches: ask again with first_line {next}]");
             }
-            return Ok(Outcome::said(out));
+            return Ok(ToolOutcome::said(out));
         }
         let selection = match (input.last_lines, input.first_line, input.lines) {
-            (Some(lines), ..) => Selection::Tail(lines),
-            (None, None, None) => Selection::All,
-            (None, first, lines) => Selection::Lines {
+            (Some(lines), ..) => ResultSelection::Tail(lines),
+            (None, None, None) => ResultSelection::All,
+            (None, first, lines) => ResultSelection::Lines {
                 first: first.unwrap_or(1).max(1),
                 lines,
             },
@@ -296,7 +300,7 @@ impl Asked<'_> {
         let part = range(&original.text, &selection);
         let wanted = &original.text[part.clone()];
         if wanted.len() <= max {
-            return Ok(Outcome::said(wanted.to_owned()));
+            return Ok(ToolOutcome::said(wanted.to_owned()));
         }
         // The note at the end has its place within the limit.
         let mut end = max.saturating_sub(NOTE_BYTES);
@@ -307,10 +311,10 @@ impl Asked<'_> {
         let next = super::super::results::line_of(&original.text, part.start + end);
         let lines = original.info.total_lines;
         let more = format!("\n[cut: {lines} lines in all; ask again with first_line {next}]");
-        Ok(Outcome::said(format!("{}{more}", &wanted[..end])))
+        Ok(ToolOutcome::said(format!("{}{more}", &wanted[..end])))
     }
 
-    async fn read_transcript(&self, input: &str) -> Result<Outcome, ServiceError> {
+    async fn read_transcript(&self, input: &str) -> Result<ToolOutcome, ServiceError> {
         let input: ReadTranscriptInput = match parse(input) {
             Ok(input) => input,
             Err(outcome) => return Ok(outcome),
@@ -321,9 +325,9 @@ impl Asked<'_> {
             .read(self.key, |session| input.pick(session));
         let Picked { entries, whole } = match picked.await? {
             Ok(picked) if !picked.entries.is_empty() => picked,
-            Ok(_) => return Ok(Outcome::failed("There is no such message.")),
+            Ok(_) => return Ok(ToolOutcome::failed("There is no such message.")),
             Err(error) => {
-                return Ok(Outcome::failed(format!(
+                return Ok(ToolOutcome::failed(format!(
                     "{}.",
                     Status::from(error).message()
                 )));
@@ -358,12 +362,12 @@ impl Asked<'_> {
                 }
             }
         };
-        Ok(Outcome::said(
+        Ok(ToolOutcome::said(
             self.service.sessions.read(self.key, show).await?,
         ))
     }
 
-    async fn search(&self, input: &str) -> Result<Outcome, ServiceError> {
+    async fn search(&self, input: &str) -> Result<ToolOutcome, ServiceError> {
         let input: SearchInput = match parse(input) {
             Ok(input) => input,
             Err(outcome) => return Ok(outcome),
@@ -392,7 +396,7 @@ impl Asked<'_> {
                 ),
                 None => "Nothing matches.".to_owned(),
             };
-            return Ok(Outcome::said(text));
+            return Ok(ToolOutcome::said(text));
         }
         // The note at the end has its place within the limit.
         let max = self.policy.model_tools.max_answer_bytes as usize;
@@ -427,7 +431,7 @@ impl Asked<'_> {
             );
         }
         out.push_str("[read any of them with ReadTranscript by its number]");
-        Ok(Outcome::said(out))
+        Ok(ToolOutcome::said(out))
     }
 
     fn pattern(
@@ -451,7 +455,7 @@ impl Asked<'_> {
 }
 
 /// What the model did wrong is told to the model; anything else fails the call.
-fn forgiven(error: ServiceError) -> Result<Outcome, ServiceError> {
+fn forgiven(error: ServiceError) -> Result<ToolOutcome, ServiceError> {
     let is_its_own = matches!(
         error,
         ServiceError::Invalid { .. }
@@ -468,7 +472,7 @@ fn forgiven(error: ServiceError) -> Result<Outcome, ServiceError> {
     }
     let status = Status::from(error);
     debug_assert_ne!(status.code(), Code::Internal);
-    Ok(Outcome::failed(format!("{}.", status.message())))
+    Ok(ToolOutcome::failed(format!("{}.", status.message())))
 }
 
 /// Cuts an answer to its limit.

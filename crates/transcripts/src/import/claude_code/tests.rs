@@ -20,17 +20,19 @@ fn outline(text: &str) -> String {
     let steps = imported.sessions.iter().flat_map(|session| &session.steps);
     let mut lines: Vec<String> = steps
         .map(|step| match step {
-            Step::Message(message) if message.machine_generated => format!("{} meta", message.line),
-            Step::Message(message) => message.line.to_string(),
-            Step::Rewind(to) => format!("rewind {to:?}"),
-            Step::Compacted(it) => {
+            ImportStep::Message(message) if message.machine_generated => {
+                format!("{} meta", message.line)
+            }
+            ImportStep::Message(message) => message.line.to_string(),
+            ImportStep::Rewind(to) => format!("rewind {to:?}"),
+            ImportStep::Compacted(it) => {
                 let span = it.first.map_or(String::new(), |_| " of a span".to_owned());
                 let tokens = it.before_tokens.unwrap_or(0);
                 let how = if it.manual { "manual" } else { "auto" };
                 let (line, kept) = (it.summary.line, it.kept.len());
                 format!("compacted{span} by {line}, {kept} kept, {how}, {tokens}")
             }
-            Step::Removed { line, messages } => format!("{line} removes {}", messages.len()),
+            ImportStep::Removed { line, messages } => format!("{line} removes {}", messages.len()),
         })
         .collect();
     lines.extend(imported.defects.iter().map(ToString::to_string));

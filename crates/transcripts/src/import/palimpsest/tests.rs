@@ -41,14 +41,14 @@ fn outline(text: &str) -> String {
     let steps = imported.sessions.iter().flat_map(|session| &session.steps);
     let mut words: Vec<String> = steps
         .map(|step| match step {
-            Step::Message(message) => number(&message.id.unwrap()).to_string(),
-            Step::Rewind(to) => format!("rewind to {:?}", to.as_ref().map(number)),
-            Step::Compacted(it) => format!(
+            ImportStep::Message(message) => number(&message.id.unwrap()).to_string(),
+            ImportStep::Rewind(to) => format!("rewind to {:?}", to.as_ref().map(number)),
+            ImportStep::Compacted(it) => format!(
                 "{} for all but {:?}",
                 number(&it.summary.id.unwrap()),
                 it.kept.iter().map(number).collect::<Vec<_>>()
             ),
-            Step::Removed { messages, .. } => {
+            ImportStep::Removed { messages, .. } => {
                 format!(
                     "without {:?}",
                     messages.iter().map(number).collect::<Vec<_>>()

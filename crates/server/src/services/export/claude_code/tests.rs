@@ -2,10 +2,10 @@
 
 use palimpsest_core::codec;
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::{World, operation};
+use palimpsest_core::histories::{SessionHarness, operation};
 use palimpsest_core::message::Digest;
 use palimpsest_core::view::Provider;
-use palimpsest_transcripts::import::{self, ImportFormat, ImportedMessage, Step};
+use palimpsest_transcripts::import::{self, ImportFormat, ImportStep, ImportedMessage};
 use proptest::prelude::*;
 use serde_json::Value;
 use uuid::Uuid;
@@ -26,8 +26,8 @@ fn read(provider: Provider, json: &str) -> Vec<Message> {
     codec::read(provider, json.as_bytes(), &mut next_id).unwrap()
 }
 
-fn write<'a>(messages: impl IntoIterator<Item = (&'a Message, Standing)>) -> String {
-    let mut lines = Lines::new(&SessionId::new("s").unwrap());
+fn write<'a>(messages: impl IntoIterator<Item = (&'a Message, Visibility)>) -> String {
+    let mut lines = ClaudeCodeWriter::new(&SessionId::new("s").unwrap());
     let written = messages
         .into_iter()
         .flat_map(|(message, standing)| lines.line(message, standing));
@@ -35,7 +35,11 @@ fn write<'a>(messages: impl IntoIterator<Item = (&'a Message, Standing)>) -> Str
 }
 
 fn visible(messages: &[Message]) -> String {
-    write(messages.iter().map(|message| (message, Standing::Visible)))
+    write(
+        messages
+            .iter()
+            .map(|message| (message, Visibility::Visible)),
+    )
 }
 
 /// What an importer makes of a file without defects: its messages, and where it rewinds to.
@@ -45,10 +49,10 @@ fn imported(file: &str) -> (Vec<Message>, Vec<Option<MessageId>>) {
     let (mut messages, mut rewinds) = (Vec::new(), Vec::new());
     for step in imported.sessions.iter().flat_map(|session| &session.steps) {
         match step {
-            Step::Message(message) => messages.push(decode(message)),
-            Step::Rewind(to) => rewinds.push(*to),
-            Step::Compacted(compaction) => messages.push(decode(&compaction.summary)),
-            Step::Removed { line, .. } => panic!("line {line} removes messages"),
+            ImportStep::Message(message) => messages.push(decode(message)),
+            ImportStep::Rewind(to) => rewinds.push(*to),
+            ImportStep::Compacted(compaction) => messages.push(decode(&compaction.summary)),
+            ImportStep::Removed { line, .. } => panic!("line {line} removes messages"),
         }
     }
     (messages, rewinds)
@@ -168,12 +172,12 @@ fn a_message_without_a_parent_follows_the_line_before_or_where_a_rewind_led() {
     let mut messages = read(Provider::Anthropic, json);
     messages[5].parent = Some(id(1));
     let standings = [
-        Standing::Visible,
-        Standing::Visible,
-        Standing::Rewound,
-        Standing::Rewound,
-        Standing::Visible,
-        Standing::Visible,
+        Visibility::Visible,
+        Visibility::Visible,
+        Visibility::Rewound,
+        Visibility::Rewound,
+        Visibility::Visible,
+        Visibility::Visible,
     ];
     let file = write(messages.iter().zip(standings));
     let parents: Vec<Value> = file
@@ -217,7 +221,7 @@ fn unknown_fields_of_another_provider_are_left_out() {
 proptest! {
     #[test]
     fn any_history_comes_back(operations in prop::collection::vec(operation(), 1..12)) {
-        let mut world = World::new();
+        let mut world = SessionHarness::new();
         for operation in &operations {
             world.step(operation);
         }

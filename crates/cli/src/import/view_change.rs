@@ -1,0 +1,140 @@
+//! What another program did to its model's view, done here as well: a summary in the place of messages,
+//! and messages that were removed.
+
+use palimpsest_core::ids::MessageId;
+use palimpsest_proto::context::v1::{
+    AdoptedCompaction, AppendMessagesRequest, AppendOutcome, MessageInput, SnipRequest, Trigger,
+};
+use palimpsest_transcripts::import::ImportedCompaction;
+use tonic::{Code, Status};
+
+use super::report::SessionReport;
+use super::upload::is_refusal;
+use crate::client::{Clients, said};
+
+/// How many messages a call removes; the rest go with the next.
+const MAX_REMOVED: usize = 100;
+
+/// A change of the view.
+pub(super) enum ViewChangeUpload {
+    Compacted {
+        line: usize,
+        summary: Box<MessageInput>,
+        compaction: AdoptedCompaction,
+    },
+    Removed {
+        line: usize,
+        messages: Vec<MessageId>,
+    },
+}
+
+impl ViewChangeUpload {
+    pub(super) fn compacted(compaction: &ImportedCompaction<'_>, summary: MessageInput) -> Self {
+        let name = |id: Option<MessageId>| id.map(|id| id.to_string()).unwrap_or_default();
+        let trigger = if compaction.manual {
+            Trigger::Manual
+        } else {
+            Trigger::Auto
+        };
+        Self::Compacted {
+            line: compaction.summary.line,
+            summary: Box::new(summary),
+            compaction: AdoptedCompaction {
+                first_message_id: name(compaction.first),
+                last_message_id: name(compaction.last),
+                kept_message_ids: compaction.kept.iter().map(ToString::to_string).collect(),
+                trigger: trigger.into(),
+                before_tokens: compaction.before_tokens.unwrap_or(0),
+            },
+        }
+    }
+
+    pub(super) fn removed(line: usize, messages: &[MessageId]) -> Self {
+        let messages = messages.to_vec();
+        Self::Removed { line, messages }
+    }
+
+    /// Makes it; says what the server refused.
+    pub(super) async fn run(
+        self,
+        clients: &mut Clients,
+        report: &mut SessionReport,
+    ) -> Result<Option<String>, Status> {
+        match self {
+            Self::Compacted {
+                line,
+                summary,
+                compaction,
+            } => compact(clients, report, line, (*summary, compaction)).await,
+            Self::Removed { line, messages } => remove(clients, report, line, &messages).await,
+        }
+    }
+}
+
+async fn compact(
+    clients: &mut Clients,
+    report: &mut SessionReport,
+    line: usize,
+    (summary, compaction): (MessageInput, AdoptedCompaction),
+) -> Result<Option<String>, Status> {
+    let request = AppendMessagesRequest {
+        session: report.name.clone(),
+        messages: vec![summary.clone()],
+        adopted_compaction: Some(compaction),
+        ..AppendMessagesRequest::default()
+    };
+    match clients.context.append_messages(request).await {
+        Ok(response) => {
+            let result = response.into_inner().append.unwrap_or_default();
+            let mut new = result.messages.iter();
+            let is_new = new.any(|one| one.outcome() != AppendOutcome::Duplicate);
+            report.compactions += usize::from(is_new);
+            report.count(&result);
+            return Ok(None);
+        }
+        Err(status) if is_refusal(&status) => {}
+        Err(status) => return Err(status),
+    }
+    // It comes in as a message like others, beside what it was to replace.
+    let request = AppendMessagesRequest {
+        session: report.name.clone(),
+        messages: vec![summary],
+        ..AppendMessagesRequest::default()
+    };
+    match clients.context.append_messages(request).await {
+        Ok(response) => {
+            report.count(&response.into_inner().append.unwrap_or_default());
+            let what =
+                "its summary cannot take the place of what it stands for, which stays in the view";
+            Ok(Some(format!("line {line}: {what}")))
+        }
+        Err(status) if is_refusal(&status) => Ok(Some(format!("line {line}: {}", said(&status)))),
+        Err(status) => Err(status),
+    }
+}
+
+async fn remove(
+    clients: &mut Clients,
+    report: &mut SessionReport,
+    line: usize,
+    messages: &[MessageId],
+) -> Result<Option<String>, Status> {
+    for (part, messages) in messages.chunks(MAX_REMOVED).enumerate() {
+        let request = SnipRequest {
+            session: report.name.clone(),
+            // A second import must not remove what has been restored since.
+            request_id: format!("import-removal-{line}-{part}"),
+            message_ids: messages.iter().map(ToString::to_string).collect(),
+            reason: "removed in the transcript".into(),
+            ..SnipRequest::default()
+        };
+        match clients.context.snip(request).await {
+            Ok(_) => report.removals += 1,
+            Err(status) if is_refusal(&status) || status.code() == Code::FailedPrecondition => {
+                return Ok(Some(format!("line {line}: {}", said(&status))));
+            }
+            Err(status) => return Err(status),
+        }
+    }
+    Ok(None)
+}

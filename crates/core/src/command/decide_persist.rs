@@ -1,0 +1,351 @@
+//! Level 1 before a message comes: a caller asks what becomes of a tool's result, and is told exactly
+//! what to give to the model. What is decided here holds when the message comes (`persist`).
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::decision::{Decision, DecisionContext, answered, check_revision};
+use super::reject::{Conflict, Rejection};
+use crate::event::{
+    CallState, Event, PersistDecided, PersistDecision, RequestStamp, StoredResult, UnboundResult,
+    Verdict, only_text,
+};
+use crate::ids::{CallKey, Revision};
+use crate::levels::results::{
+    ExemptReason, FileNamer, exemption, file_content, is_json, is_json_file, keep, verdict,
+};
+use crate::message::{Block, Digest, ToolResult};
+use crate::policy::ToolResultRule;
+use crate::session::{Call, MAX_OFFERS, Session};
+
+/// How a caller names a call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CallRef {
+    /// The call's key.
+    pub key: Option<CallKey>,
+    /// The caller's own id; empty when it gives none.
+    pub id: Box<str>,
+}
+
+/// Say what becomes of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offering {
+    /// The call.
+    pub call: CallRef,
+    /// The tool; empty for that of the call.
+    pub tool: Box<str>,
+    /// What it returned. Shared, because a decision may be taken more than once.
+    pub result: Arc<ToolResult>,
+    /// The same in short: results are large, and this is worked out once.
+    pub content: Digest,
+    /// How much may stay inline, when that is not the policy's to say.
+    pub rule: Option<ToolResultRule>,
+    /// The revision that the caller decided upon.
+    pub expected_revision: Option<Revision>,
+    /// So that a retry is recognised.
+    pub request: Option<RequestStamp>,
+}
+
+/// What a caller is told about a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PersistOutcome {
+    /// The call, when its message is there.
+    pub call: Option<CallKey>,
+    /// What was decided.
+    pub verdict: Verdict,
+    /// Where the result is and what stands in its place, when it was stored.
+    pub kept: Option<UnboundResult>,
+}
+
+impl From<&PersistDecision> for PersistOutcome {
+    fn from(offer: &PersistDecision) -> Self {
+        Self {
+            call: offer.call,
+            verdict: offer.verdict,
+            kept: offer.kept.clone(),
+        }
+    }
+}
+
+/// What is known about the call of an offering.
+enum CallLookup<'s> {
+    /// Nothing has been decided yet.
+    New(Option<CallKey>),
+    /// It has been offered before.
+    Offered(&'s PersistDecision),
+    /// Its message came.
+    Answered(CallKey, &'s Call),
+}
+
+impl CallRef {
+    /// The call; none when no message has the id. Of several with one id the only open one is meant.
+    fn find(&self, session: &Session) -> Result<Option<CallKey>, Rejection> {
+        let calls = session.calls();
+        let mapped = calls.mapped(&self.id);
+        if let Some(key) = self.key {
+            let call = calls.get(key).ok_or(Rejection::CallNotFound(key))?;
+            let agrees = self.id.is_empty() || call.id == self.id || mapped == Some(key);
+            let id = self.id.clone();
+            return agrees
+                .then_some(Some(key))
+                .ok_or(Rejection::CallMismatch { call: key, id });
+        }
+        if self.id.is_empty() {
+            return Err(Rejection::invalid(
+                "call.tool_use_id",
+                "is required, or call_key",
+            ));
+        }
+        // The model may have seen the call under an id of the service's own.
+        if mapped.is_some() {
+            return Ok(mapped);
+        }
+        let with_id = calls.with_id(&self.id).iter().copied();
+        let live = with_id.filter(|call| calls.state(*call) != CallState::Gone);
+        let live: Vec<CallKey> = live.collect();
+        let open = live.iter().copied();
+        let open: Vec<CallKey> = open
+            .filter(|call| calls.state(*call) == CallState::Open)
+            .collect();
+        match if open.is_empty() { live } else { open }.as_slice() {
+            [] => Ok(None),
+            [call] => Ok(Some(*call)),
+            several => Err(Rejection::AmbiguousCall(several.to_vec())),
+        }
+    }
+}
+
+impl Offering {
+    /// An offering by one name, and nothing else said about it.
+    pub fn new(call: CallRef, result: ToolResult) -> Self {
+        Self {
+            call,
+            tool: "".into(),
+            content: Digest::of_result(&result.content),
+            result: Arc::new(result),
+            rule: None,
+            expected_revision: None,
+            request: None,
+        }
+    }
+
+    pub(super) fn decide(
+        self,
+        session: &Session,
+        context: DecisionContext<'_>,
+    ) -> Result<Decision, Rejection> {
+        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
+            return Ok(Decision::Answered(revision));
+        }
+        check_revision(session, self.expected_revision)?;
+        self.check(context)?;
+        let nothing = Ok(Decision::Events(Vec::new()));
+        let call = match self.find(session)? {
+            CallLookup::New(call) => call,
+            // What is given in place of a result says nothing new about it.
+            _ if self.is_replacement(session) => return nothing,
+            CallLookup::Offered(offer) => return self.check_offer(offer).and(nothing),
+            CallLookup::Answered(key, call) => {
+                return self.check_result(session, key, call).and(nothing);
+            }
+        };
+        let verdict = self.verdict(session, call);
+        let is_decided = match verdict {
+            Verdict::Replacement => false,
+            // A failure is no decision: a retry may do better.
+            Verdict::Persist => context.can_store,
+            _ => true,
+        };
+        if !is_decided {
+            return nothing;
+        }
+        let forgotten = match (session.persist_decisions().room(session.calls()), verdict) {
+            (Ok(forgotten), _) => forgotten,
+            // A reference that was given out must lead somewhere, so none is given up for another.
+            (Err(_), Verdict::Persist) => return Err(Rejection::TooManyPendingResults(MAX_OFFERS)),
+            (Err(_), _) => return nothing,
+        };
+        Ok(Decision::Events(vec![Event::PersistDecided(
+            PersistDecided {
+                offer: self.offer(session, context.names(session), call, verdict),
+                forgotten,
+                request: self.request,
+            },
+        )]))
+    }
+
+    fn check(&self, context: DecisionContext<'_>) -> Result<(), Rejection> {
+        let limits = context.limits;
+        let parts = [
+            ("call.tool_use_id", self.call.id.len(), limits.max_id_bytes),
+            ("tool_name", self.tool.len(), limits.max_id_bytes),
+            (
+                "content",
+                Block::result_bytes(&self.result),
+                limits.max_message_bytes,
+            ),
+        ];
+        match parts.into_iter().find(|(_, actual, limit)| actual > limit) {
+            None => Ok(()),
+            Some((field, actual, limit)) => Err(Rejection::TooLarge {
+                field: field.into(),
+                limit,
+                actual,
+            }),
+        }
+    }
+
+    fn find<'s>(&self, session: &'s Session) -> Result<CallLookup<'s>, Rejection> {
+        let offers = session.persist_decisions();
+        let Some(key) = self.call.find(session)? else {
+            let unbound = offers.unbound(&self.call.id);
+            return Ok(unbound.map_or(CallLookup::New(None), CallLookup::Offered));
+        };
+        let answered = session.calls().get(key).filter(|c| c.result().is_some());
+        Ok(match (answered, offers.of_call(key)) {
+            (Some(call), _) => CallLookup::Answered(key, call),
+            (None, Some(offer)) => CallLookup::Offered(offer),
+            (None, None) => CallLookup::New(Some(key)),
+        })
+    }
+
+    fn is_replacement(&self, session: &Session) -> bool {
+        let is_known = |text: &str| session.is_replacement(text);
+        exemption(&self.result, is_known) == Some(ExemptReason::Replacement)
+    }
+
+    fn tool<'t>(&'t self, session: &'t Session, call: Option<CallKey>) -> &'t str {
+        let call = call.and_then(|call| session.calls().get(call));
+        match call {
+            Some(call) if self.tool.is_empty() => &call.name,
+            _ => &self.tool,
+        }
+    }
+
+    fn verdict(&self, session: &Session, call: Option<CallKey>) -> Verdict {
+        let tool = self.tool(session, call);
+        let policy = &session.policy().tool_results;
+        let is_known = |text: &str| session.is_replacement(text);
+        verdict(policy, tool, self.rule, &self.result, is_known)
+    }
+
+    fn offer(
+        &self,
+        session: &Session,
+        names: FileNamer<'_>,
+        call: Option<CallKey>,
+        verdict: Verdict,
+    ) -> PersistDecision {
+        let key = session.persist_decisions().next_key();
+        let policy = session.policy();
+        let result = &self.result;
+        let kept = (verdict == Verdict::Persist).then(|| match call {
+            Some(call) => keep(names, policy, call, result),
+            None => keep(names, policy, key, result),
+        });
+        let id = call.and_then(|call| session.calls().get(call));
+        PersistDecision {
+            key,
+            tool_use_id: id.map_or_else(|| self.call.id.clone(), |call| call.id.clone()),
+            tool: self.tool(session, call).into(),
+            call,
+            content: self.content,
+            verdict,
+            kept,
+        }
+    }
+
+    /// The same call with other content is a mistake that must not go unseen.
+    fn check_offer(&self, offer: &PersistDecision) -> Result<(), Rejection> {
+        if offer.content == self.content {
+            return Ok(());
+        }
+        let [recorded, given] = [offer.content, self.content].map(|digest| digest.to_string());
+        Err(conflict(offer.call, recorded, given))
+    }
+
+    fn check_result(&self, session: &Session, key: CallKey, call: &Call) -> Result<(), Rejection> {
+        if let Some(stored) = stored(session, call) {
+            // The transcript may not have the original, and its file's digest is known.
+            let given: [u8; 32] = Sha256::digest(file_content(&self.result).as_bytes()).into();
+            let is_of_a_kind = is_json(&self.result) == is_json_file(&stored.file);
+            if given == stored.sha256 && is_of_a_kind {
+                return Ok(());
+            }
+            return Err(conflict(Some(key), hex(&stored.sha256), hex(&given)));
+        }
+        let result = session.result(key)?;
+        let recorded = Digest::of_result(&result.content);
+        // A caller that was given the line for an empty result appended that.
+        let line = is_empty(&self.result).then(|| Verdict::Empty.line());
+        let is_line = line.is_some_and(|line| line == only_text(&result.content));
+        if recorded == self.content || is_line || (is_empty(&self.result) && is_empty(result)) {
+            return Ok(());
+        }
+        let [recorded, given] = [recorded, self.content].map(|digest| digest.to_string());
+        Err(conflict(Some(key), recorded, given))
+    }
+}
+
+/// What a caller is told when nothing had to be written: it was decided before, or nothing is to be
+/// remembered of it.
+pub fn told(session: &Session, offering: &Offering) -> Result<PersistOutcome, Rejection> {
+    let found = offering.find(session)?;
+    let call = match &found {
+        CallLookup::New(call) => *call,
+        CallLookup::Offered(offer) => offer.call,
+        CallLookup::Answered(key, _) => Some(*key),
+    };
+    if offering.is_replacement(session) {
+        return Ok(PersistOutcome {
+            call,
+            verdict: Verdict::Replacement,
+            kept: None,
+        });
+    }
+    let kept = match found {
+        CallLookup::Offered(offer) => return Ok(offer.into()),
+        CallLookup::Answered(_, call) => stored(session, call).map(UnboundResult::from),
+        CallLookup::New(_) => None,
+    };
+    let verdict = match (offering.verdict(session, call), &kept, found) {
+        (_, Some(_), _) => Verdict::Persist,
+        // It was over no limit when it came, and stays where it is.
+        (Verdict::Persist, None, CallLookup::Answered(..)) => Verdict::UnderLimit,
+        (Verdict::Persist, None, _) => Verdict::StoreFailed,
+        (verdict, None, _) => verdict,
+    };
+    Ok(PersistOutcome {
+        call,
+        verdict,
+        kept,
+    })
+}
+
+/// What was stored of a call's result.
+fn stored<'s>(session: &'s Session, call: &Call) -> Option<&'s StoredResult> {
+    let (message, block) = call.result()?;
+    session.stored().at(message, block)
+}
+
+fn is_empty(result: &ToolResult) -> bool {
+    exemption(result, |_| false) == Some(ExemptReason::Empty)
+}
+
+fn conflict(call: Option<CallKey>, recorded: String, given: String) -> Rejection {
+    Rejection::Conflict(Conflict::Result {
+        call,
+        recorded: recorded.into(),
+        given: given.into(),
+    })
+}
+
+fn hex(digest: &[u8; 32]) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(64);
+    for byte in digest {
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}

@@ -1,0 +1,154 @@
+//! What a summariser is told: the messages that leave, as plain words, round by round. Nothing in it is
+//! a call that somebody might run, and what tools said is marked as theirs.
+
+use std::collections::BTreeSet;
+
+use crate::ids::Ordinal;
+use crate::message::Role;
+use crate::session::{ContentNotLoaded, Session};
+use crate::tokens::Counter;
+use crate::view::{Piece, PieceForm, Target, WireBlock, WireMessage, WireResult, WireRole, wire};
+
+/// One message in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummaryInputMessage {
+    /// Who speaks: the user, with the tools, or the model.
+    pub role: Role,
+    /// What is said.
+    pub text: String,
+    /// Whether it has what tools returned to the message before it.
+    pub answers: bool,
+    /// Its estimated tokens.
+    pub tokens: u32,
+    /// The messages that it comes from.
+    pub messages: Vec<Ordinal>,
+}
+
+/// The messages of some that the view shows, in its order and as it shows them.
+pub fn summary_input(
+    session: &Session,
+    messages: &[Ordinal],
+) -> Result<Vec<SummaryInputMessage>, ContentNotLoaded> {
+    let asked: BTreeSet<Ordinal> = messages.iter().copied().collect();
+    let target = Target {
+        // All calls and results are told, and no reasoning.
+        thinking: false,
+        ..session.last_served().target.clone()
+    };
+    let is_attachment = |piece: &Piece| {
+        let entry = session.transcript().get(piece.message);
+        entry.is_some_and(|entry| entry.kind.is_framing()) && piece.form != PieceForm::Summary
+    };
+    let pieces: Vec<Piece> = session
+        .sealed()
+        .pieces()
+        .iter()
+        .filter(|piece| asked.contains(&piece.message) && !is_attachment(piece))
+        .filter_map(bare)
+        .collect();
+    let messages = wire(session, &pieces, &target)?;
+    let sources = sources(&pieces, &messages);
+    let told = messages.iter().zip(sources);
+    Ok(told
+        .filter_map(|(message, from)| in_words(session.counter(), message, from))
+        .collect())
+}
+
+/// Names of turns and reminders are for the model that answers them, and so is the dress of words that
+/// came while it was at work: a summary that repeats them names what is gone.
+fn bare(piece: &Piece) -> Option<Piece> {
+    let form = match piece.form {
+        PieceForm::Tag(_) | PieceForm::Nudge => return None,
+        PieceForm::Input { .. } => PieceForm::Input {
+            turn: None,
+            interjected: false,
+        },
+        form => form,
+    };
+    Some(Piece { form, ..*piece })
+}
+
+/// The messages that each wire message comes from: those up to the first one of the next.
+fn sources(pieces: &[Piece], messages: &[WireMessage<'_>]) -> Vec<Vec<Ordinal>> {
+    let mut sources: Vec<Vec<Ordinal>> = vec![Vec::new(); messages.len()];
+    let (mut at, mut seen) = (0, BTreeSet::new());
+    for piece in pieces {
+        let begins = |next: &WireMessage<'_>| next.first == piece.message;
+        if messages.get(at + 1).is_some_and(begins) {
+            at += 1;
+        }
+        if let Some(source) = sources.get_mut(at)
+            && seen.insert(piece.message)
+        {
+            source.push(piece.message);
+        }
+    }
+    sources
+}
+
+fn in_words(
+    counter: Counter,
+    message: &WireMessage<'_>,
+    messages: Vec<Ordinal>,
+) -> Option<SummaryInputMessage> {
+    let role = match message.role {
+        WireRole::Assistant => Role::Assistant,
+        _ => Role::User,
+    };
+    let mut text = String::new();
+    for block in &message.blocks {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        block_in_words(block, &mut text);
+    }
+    let text = text.trim().to_owned();
+    (!text.is_empty()).then(|| SummaryInputMessage {
+        role,
+        answers: message
+            .blocks
+            .iter()
+            .any(|block| matches!(block, WireBlock::Result { .. })),
+        tokens: counter.text(&text),
+        text,
+        messages,
+    })
+}
+
+fn block_in_words(block: &WireBlock<'_>, out: &mut String) {
+    match block {
+        WireBlock::Text { text, .. } => out.push_str(text),
+        WireBlock::Media { media, .. } => out.push_str(match media.kind {
+            crate::message::MediaKind::Image => "[image]",
+            crate::message::MediaKind::Document => "[document]",
+        }),
+        WireBlock::Call { name, input, .. } => {
+            out.push_str("[called ");
+            out.push_str(name);
+            out.push_str(" with ");
+            out.push_str(input.as_str());
+            out.push(']');
+        }
+        WireBlock::Result {
+            content, is_error, ..
+        } => {
+            out.push_str(if *is_error == Some(true) {
+                "[the tool failed] "
+            } else {
+                "[the tool returned] "
+            });
+            match content {
+                WireResult::None => {}
+                WireResult::Text(text) => out.push_str(text),
+                WireResult::Blocks(blocks) => {
+                    for block in blocks {
+                        block_in_words(block, out);
+                        out.push('\n');
+                    }
+                }
+            }
+        }
+        WireBlock::Thinking { .. } => {}
+        WireBlock::Opaque(json) => out.push_str(json.as_str()),
+    }
+}

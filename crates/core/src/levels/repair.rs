@@ -1,0 +1,153 @@
+//! Pieces leave a view, and what is left stays such that a provider takes it: the user begins, calls
+//! keep their results, nothing ends with reasoning, and two responses do not become one.
+
+use crate::message::Block;
+use crate::session::{ContentNotLoaded, Session};
+use crate::view::{DropReason, LayoutChange, Piece, PieceForm, Rewriter, Speaker, side};
+
+/// What becomes of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PieceAction {
+    /// It stays as it is.
+    Stay,
+    /// It leaves.
+    Leave,
+    /// It leaves, and another stands in its place.
+    Yield(Piece),
+    /// It takes another form.
+    Become(PieceForm),
+}
+
+/// The change that gives each piece of a session's view its fate. Everything in the view must be held.
+pub fn repair_layout(
+    session: &Session,
+    fate: impl Fn(usize, &Piece) -> PieceAction,
+) -> Result<LayoutChange, ContentNotLoaded> {
+    mend_with(session, None, fate)
+}
+
+/// The same, and another piece comes before the one at a place.
+pub fn mend_with(
+    session: &Session,
+    new: Option<(usize, Piece)>,
+    fate: impl Fn(usize, &Piece) -> PieceAction,
+) -> Result<LayoutChange, ContentNotLoaded> {
+    let change = mend_pieces(session, session.sealed().pieces(), new, fate)?;
+    Ok(measured(change, session))
+}
+
+/// The same for pieces that are not the session's yet. What a prompt cache can still use is not known of them.
+pub fn mend_pieces(
+    session: &Session,
+    before: &[Piece],
+    new: Option<(usize, Piece)>,
+    fate: impl Fn(usize, &Piece) -> PieceAction,
+) -> Result<LayoutChange, ContentNotLoaded> {
+    if !session.transcript().is_whole() {
+        return Err(ContentNotLoaded);
+    }
+    let mut after: Vec<Option<Piece>> = before
+        .iter()
+        .enumerate()
+        .map(|(index, piece)| match fate(index, piece) {
+            PieceAction::Stay => Some(*piece),
+            PieceAction::Leave => None,
+            PieceAction::Yield(other) => Some(other),
+            PieceAction::Become(form) => Some(Piece { form, ..*piece }),
+        })
+        .collect();
+    drop_trailing_thinking(before, &mut after, session);
+    let mut rewriter = Rewriter::default();
+    let mut last = None;
+    let mut user_left = false;
+    for (index, (old, kept)) in before.iter().zip(after).enumerate() {
+        if let Some((_, new)) = new.filter(|(at, _)| *at == index) {
+            rewriter.insert(new);
+            (last, user_left) = (Some(of(session, &new)), false);
+        }
+        let new = kept;
+        let stays = new.is_some_and(|new| new.form.is_shown());
+        user_left |= !stays && old.form.is_shown() && of(session, old) == Speaker::User;
+        let Some(mut new) = new else {
+            rewriter.remove();
+            continue;
+        };
+        new.form = placed(session, &new, last.is_none());
+        if new.form.is_shown() {
+            let side = of(session, &new);
+            let synthetic = |form| Piece {
+                message: new.message,
+                block: 0,
+                form,
+            };
+            match (last, side) {
+                (None, Speaker::Assistant) => rewriter.insert(synthetic(PieceForm::Opening)),
+                (Some(Speaker::Assistant), Speaker::Assistant) if user_left => {
+                    rewriter.insert(synthetic(PieceForm::Gap));
+                }
+                _ => {}
+            }
+            if side != Speaker::System {
+                last = Some(side);
+            }
+            user_left = false;
+        }
+        if new == *old {
+            rewriter.keep();
+        } else {
+            rewriter.replace(new);
+        }
+    }
+    if let Some((_, new)) = new.filter(|(at, _)| *at == before.len()) {
+        rewriter.insert(new);
+    }
+    Ok(rewriter.finish())
+}
+
+/// A change with what a prompt cache can still use after it.
+pub fn measured(mut change: LayoutChange, session: &Session) -> LayoutChange {
+    let first = change.first().unwrap_or(usize::MAX);
+    change.kept_tokens = session.tokens_of(|index, _| index < first);
+    change
+}
+
+fn of(session: &Session, piece: &Piece) -> Speaker {
+    side(piece, session.transcript())
+}
+
+/// The form of a piece where it stands now: the operator's words lead as long as nobody else has spoken.
+fn placed(session: &Session, piece: &Piece, leads: bool) -> PieceForm {
+    match piece.form {
+        PieceForm::Operator if leads => PieceForm::Block,
+        PieceForm::Block if !leads && of(session, piece) == Speaker::System => {
+            let words = session.transcript().block(piece.message, piece.block);
+            match words {
+                Some(Block::Text { .. }) => PieceForm::Operator,
+                _ => PieceForm::Dropped(DropReason::WrongRole),
+            }
+        }
+        form => form,
+    }
+}
+
+/// Thinking that stood before what left may now end its message, which providers refuse.
+fn drop_trailing_thinking(before: &[Piece], after: &mut [Option<Piece>], session: &Session) {
+    let transcript = session.transcript();
+    let mut ends = true;
+    for (old, new) in before.iter().zip(after).rev() {
+        let Some(piece) = new.as_mut().filter(|piece| piece.form.is_shown()) else {
+            // Where the user's words left, others will stand if need be.
+            ends |= old.form.is_shown() && of(session, old) == Speaker::User;
+            continue;
+        };
+        let thinks = piece.form == PieceForm::Block
+            && transcript
+                .block(piece.message, piece.block)
+                .is_some_and(Block::is_thinking);
+        if thinks && ends {
+            piece.form = PieceForm::Dropped(DropReason::TrailingThinking);
+        } else {
+            ends = side(piece, transcript) != Speaker::Assistant;
+        }
+    }
+}

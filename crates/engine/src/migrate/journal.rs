@@ -1,0 +1,193 @@
+//! The record of what was moved, beside the embedded store: which sessions were once the same in both stores.
+//!
+//! A session that is recorded and in one store alone was deleted in the other since. Without the record it would look
+//! like one that has not been moved yet, and the next run would bring it back. A line is added when a session has
+//! been compared, so a run that is cut off has recorded what it did. The last line of a session counts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use palimpsest_core::ids::{Revision, SessionKey};
+use serde::{Deserialize, Serialize};
+use tokio::fs::{File, OpenOptions};
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::Mutex;
+
+use super::MigrateError;
+
+/// The name of the file, in the data folder.
+const FILE: &str = "migrated.jsonl";
+
+/// A session that was the same in both stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MigratedSession {
+    /// The incarnation in the store that is moved from.
+    pub(super) source: u64,
+    /// The incarnation in the store that is moved into.
+    pub(super) target: u64,
+    /// The revision up to which both were the same.
+    pub(super) revision: Revision,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct JournalEntry {
+    session: String,
+    embedded: u64,
+    database: u64,
+    revision: u64,
+}
+
+/// The record of a data folder.
+#[derive(Debug)]
+pub struct MigrationJournal {
+    path: PathBuf,
+    from_embedded: bool,
+    known: BTreeMap<SessionKey, MigratedSession>,
+    file: Mutex<File>,
+}
+
+impl MigrationJournal {
+    /// Opens the record of a data folder, for a move out of its embedded store or into it.
+    pub async fn open(data_dir: &Path, from_embedded: bool) -> Result<Self, MigrateError> {
+        let path = data_dir.join(FILE);
+        let failed = |error| failed(&path, error);
+        let text = match tokio::fs::read(&path).await {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut known = BTreeMap::new();
+        let mut lines = text.split_inclusive(|byte| *byte == b'\n').peekable();
+        let mut whole = 0;
+        while let Some(line) = lines.next() {
+            let read = serde_json::from_slice::<JournalEntry>(line).ok();
+            let read = read.filter(|_| line.ends_with(b"\n"));
+            let read = read.and_then(|line| Some((SessionKey::parse(&line.session).ok()?, line)));
+            let Some((key, line_read)) = read else {
+                // The last one may have been cut off.
+                if lines.peek().is_none() {
+                    break;
+                }
+                let what = "a line of it is no record of a session";
+                return Err(failed(io::Error::new(io::ErrorKind::InvalidData, what)));
+            };
+            whole += line.len() as u64;
+            let (embedded, database) = (line_read.embedded, line_read.database);
+            let (source, target) = if from_embedded {
+                (embedded, database)
+            } else {
+                (database, embedded)
+            };
+            let revision = Revision::new(line_read.revision);
+            known.insert(
+                key,
+                MigratedSession {
+                    source,
+                    target,
+                    revision,
+                },
+            );
+        }
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).open(&path).await;
+        let file = file.map_err(failed)?;
+        file.set_len(whole).await.map_err(failed)?;
+        Ok(Self {
+            path,
+            from_embedded,
+            known,
+            file: Mutex::new(file),
+        })
+    }
+
+    /// The sessions that were the same in both stores.
+    pub(super) fn known(&self) -> impl Iterator<Item = (&SessionKey, MigratedSession)> {
+        self.known.iter().map(|(key, known)| (key, *known))
+    }
+
+    /// Records that a session is the same in both stores.
+    pub(super) async fn add(
+        &self,
+        key: &SessionKey,
+        known: MigratedSession,
+    ) -> Result<(), MigrateError> {
+        if self.known.get(key) == Some(&known) {
+            return Ok(());
+        }
+        let (embedded, database) = if self.from_embedded {
+            (known.source, known.target)
+        } else {
+            (known.target, known.source)
+        };
+        let line = JournalEntry {
+            session: key.to_string(),
+            embedded,
+            database,
+            revision: known.revision.get(),
+        };
+        // Numbers and names always have a JSON.
+        let mut line = serde_json::to_vec(&line).unwrap_or_default();
+        line.push(b'\n');
+        let mut file = self.file.lock().await;
+        file.write_all(&line)
+            .await
+            .map_err(|error| failed(&self.path, error))?;
+        let flushed = file.flush().await;
+        flushed.map_err(|error| failed(&self.path, error))
+    }
+
+    /// Makes what was recorded durable.
+    pub(super) async fn sync(&self) -> Result<(), MigrateError> {
+        let synced = self.file.lock().await.sync_all().await;
+        synced.map_err(|error| failed(&self.path, error))
+    }
+}
+
+fn failed(path: &Path, error: io::Error) -> MigrateError {
+    MigrateError::Record(path.display().to_string(), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> SessionKey {
+        SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
+    }
+
+    const KNOWN: MigratedSession = MigratedSession {
+        source: 1,
+        target: 2,
+        revision: Revision::new(3),
+    };
+
+    #[tokio::test]
+    async fn a_record_is_read_in_both_directions_and_without_a_line_that_was_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = MigrationJournal::open(folder.path(), true).await.unwrap();
+        there.add(&key("a"), KNOWN).await.unwrap();
+        there.add(&key("b"), KNOWN).await.unwrap();
+        there.sync().await.unwrap();
+        let path = folder.path().join(FILE);
+        let mut text = std::fs::read(&path).unwrap();
+        text.extend_from_slice(b"{\"session\":\"projects/p/ses");
+        std::fs::write(&path, &text).unwrap();
+        let back = MigrationJournal::open(folder.path(), false).await.unwrap();
+        let turned = MigratedSession {
+            source: 2,
+            target: 1,
+            ..KNOWN
+        };
+        let known: Vec<_> = back.known().collect();
+        assert_eq!(known, [(&key("a"), turned), (&key("b"), turned)]);
+        back.add(&key("c"), turned).await.unwrap();
+        let there = MigrationJournal::open(folder.path(), true).await.unwrap();
+        assert_eq!(there.known().last(), Some((&key("c"), KNOWN)));
+        // What was changed by hand is not guessed at.
+        std::fs::write(&path, b"what?\n{}\n").unwrap();
+        MigrationJournal::open(folder.path(), true)
+            .await
+            .unwrap_err();
+    }
+}

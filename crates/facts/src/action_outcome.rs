@@ -1,0 +1,449 @@
+//! What came of a call, told from its result: whether it failed, and the line that says so.
+
+use palimpsest_types::message::{Block, ResultContent, ToolResult};
+
+use super::shell;
+use super::symbols::titles_in;
+use super::text::{clip, count, one_line};
+use super::tool_action::Act;
+
+/// What came of a call. Its words are the tool's, and nobody else's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ActionOutcome {
+    /// No result has come.
+    Open,
+    /// It did what it should; the line that says what, when there is one.
+    Passed(Box<str>),
+    /// It did not; the line that says why.
+    Failed(Box<str>),
+}
+
+/// A result is looked at from its beginning and from its end, as far as this.
+const HEAD_BYTES: usize = 6 * 1024;
+const TAIL_BYTES: usize = 8 * 1024;
+const MAX_LINE: usize = 200;
+/// What a person answers through a tool is worth more.
+const MAX_ANSWER: usize = 500;
+
+/// What the first text of a result says.
+pub(super) fn text_of(result: &ToolResult) -> &str {
+    match &result.content {
+        ResultContent::None => "",
+        ResultContent::Text(text) => text,
+        ResultContent::Blocks(blocks) => {
+            let texts = blocks.iter().filter_map(|block| match block {
+                Block::Text { text, .. } => Some(&**text),
+                _ => None,
+            });
+            texts.into_iter().next().unwrap_or_default()
+        }
+    }
+}
+
+/// What came of a call.
+pub(super) fn read(act: Act, target: &str, text: &str, is_error: Option<bool>) -> ActionOutcome {
+    let (head, tail) = ends(text);
+    let failed = match (is_error, act) {
+        (Some(true), _) => true,
+        (flag, Act::Run) => run_failed(head, tail, flag, target),
+        // Files are shown and written by commands too.
+        (_, Act::Read | Act::Edit | Act::Write) if head.starts_with("<returncode>") => {
+            exit_code(head) != Some(0)
+        }
+        (flag, _) => flag.is_none() && begins_with_error(head),
+    };
+    if failed {
+        return ActionOutcome::Failed(reason(head, tail).into());
+    }
+    ActionOutcome::Passed(
+        match act {
+            Act::Search => matches(text),
+            Act::Run => verdict(head, tail).unwrap_or_default(),
+            Act::Read if is_document(target) => titles_in(text, 6).join("; "),
+            Act::Fetch | Act::Delegate => clip(&one_line(first_line(head)), MAX_LINE),
+            Act::Other => clip(&one_line(first_line(head)), MAX_ANSWER),
+            _ => String::new(),
+        }
+        .into(),
+    )
+}
+
+/// Whether a write says that the file was not there before.
+pub(super) fn says_created(text: &str) -> bool {
+    let (head, _) = ends(text);
+    head.contains("created successfully") || head.contains("File created")
+}
+
+fn ends(text: &str) -> (&str, &str) {
+    let mut head = text.len().min(HEAD_BYTES);
+    while !text.is_char_boundary(head) {
+        head -= 1;
+    }
+    let mut tail = text.len().saturating_sub(TAIL_BYTES).max(head);
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
+    (&text[..head], &text[tail..])
+}
+
+fn is_document(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let ending = name
+        .rsplit_once('.')
+        .map(|(_, ending)| ending.to_ascii_lowercase());
+    ending.is_some_and(|ending| matches!(&*ending, "md" | "mdx" | "markdown"))
+}
+
+fn run_failed(head: &str, tail: &str, flag: Option<bool>, command: &str) -> bool {
+    if let Some(code) = exit_code(head).or_else(|| exit_code(tail)) {
+        return code != 0;
+    }
+    // What a command that only looks prints is content: it may well talk about errors.
+    if shell::is_looking(command) {
+        return flag.is_none() && head.trim_end().ends_with("command not found");
+    }
+    // What sums up stands last.
+    let mut last = tail
+        .lines()
+        .rev()
+        .chain(head.lines().rev())
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    if let Some(failed) = last.by_ref().take(30).find_map(verdict_of) {
+        return failed;
+    }
+    // A flag tells of the last command of a pipe alone.
+    let is_sure = flag == Some(false) && !command.contains('|') && !command.contains(';');
+    !is_sure
+        && (head.lines().chain(tail.lines()).any(is_failing)
+            || flag.is_none() && begins_with_error(head))
+}
+
+/// Whether a line sums up that something failed, or that all went well.
+fn verdict_of(line: &str) -> Option<bool> {
+    if matches!(line, "FAILED" | "FAIL")
+        || line.starts_with("test result: FAILED")
+        || line.starts_with("BUILD FAILED")
+    {
+        return Some(true);
+    }
+    failures_in(line).map(|failures| failures > 0)
+}
+
+/// `Exit code 1`, `exit code: 1`, `exited with code 1`, `<returncode>1</returncode>`.
+fn exit_code(text: &str) -> Option<i32> {
+    let marks = [
+        "Exit code ",
+        "exit code: ",
+        "Exit code: ",
+        "exited with code ",
+        "<returncode>",
+        "exit status ",
+    ];
+    let (at, mark) = marks
+        .iter()
+        .filter_map(|mark| Some((text.find(mark)?, mark)))
+        .min()?;
+    // A line deep within the output is content.
+    let line_start = text[..at].rfind('\n').map_or(0, |at| at + 1);
+    if text[line_start..at].len() > 24 {
+        return None;
+    }
+    let digits = &text[at + mark.len()..];
+    let end = digits
+        .find(|c: char| !(c.is_ascii_digit() || c == '-'))
+        .unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+fn begins_with_error(head: &str) -> bool {
+    let head = head.trim_start();
+    let begin = head.as_bytes();
+    let begin = &begin[..begin.len().min(20)];
+    let is =
+        |word: &[u8]| begin.len() >= word.len() && begin[..word.len()].eq_ignore_ascii_case(word);
+    is(b"error:")
+        || is(b"error ")
+        || is(b"<tool_use_error>")
+        || is(b"fatal:")
+        || is(b"traceback (most")
+}
+
+/// Lines with which programs say that they have failed, at their beginning.
+const FAILING: [&str; 19] = [
+    "test result: FAILED",
+    "Traceback (most recent call last)",
+    "error[E",
+    "error: ",
+    "Error: ",
+    "ERROR: ",
+    "fatal: ",
+    "FAILED ",
+    "--- FAIL",
+    "FAIL\t",
+    "FAIL ",
+    "npm ERR!",
+    "npm error",
+    "panic: ",
+    "thread '",
+    "TypeError: ",
+    "SyntaxError: ",
+    "AssertionError",
+    "BUILD FAILED",
+];
+
+fn is_failing(line: &str) -> bool {
+    let line = line.trim();
+    if line.ends_with(": command not found") || verdict_of(line) == Some(true) {
+        return true;
+    }
+    let begin = FAILING.iter().find(|begin| line.starts_with(**begin));
+    begin.is_some_and(|begin| *begin != "thread '" || line.contains("panicked at"))
+}
+
+/// The number in `3 failed`, `2 errors`, `0 fail`, as programs sum up; none where a line tells a story.
+fn failures_in(line: &str) -> Option<u64> {
+    const MAX_WORDS: usize = 24;
+    if line.len() > MAX_LINE {
+        return None;
+    }
+    let words: Vec<&str> = line
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    if words.len() > MAX_WORDS || line.starts_with('[') {
+        return None;
+    }
+    let mut found: Option<u64> = None;
+    for pair in words.windows(2) {
+        if let Ok(number) = pair[0].parse::<u64>()
+            && matches!(
+                pair[1],
+                "failed" | "failures" | "failing" | "fail" | "errors" | "error"
+            )
+        {
+            found = Some(found.unwrap_or(0).saturating_add(number));
+        }
+    }
+    let passed = || {
+        words
+            .windows(2)
+            .any(|pair| pair[0].parse::<u64>().is_ok() && matches!(pair[1], "passed" | "passing"))
+    };
+    found.or_else(|| passed().then_some(0))
+}
+
+/// What a failure begins with when a person did not let a tool run.
+pub(crate) const DECLINED: &str = "declined";
+
+/// The line that says why something failed.
+fn reason(head: &str, tail: &str) -> String {
+    if head.trim_start().starts_with("The user doesn't want to") {
+        let marks = ["the user said:", "reason for the rejection:"];
+        let why = marks
+            .iter()
+            .find_map(|mark| head.split_once(mark))
+            .map(|(_, why)| one_line(why));
+        return why.map_or_else(
+            || DECLINED.into(),
+            |why| clip(&format!("{DECLINED}: {why}"), MAX_LINE),
+        );
+    }
+    let head = head.trim_start().trim_start_matches("<tool_use_error>");
+    let lines = || {
+        head.lines()
+            .chain(tail.lines())
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+    };
+    let is_code = |line: &str| {
+        line.starts_with("Exit code")
+            || line.starts_with("<returncode>")
+            || matches!(line, "<output>" | "</output>")
+            || line.contains("] $ ")
+            || line.starts_with("# ")
+            || line.starts_with("$ ")
+    };
+    let named = lines().find(|line| is_failing(line) && !line.starts_with("Traceback"));
+    // A summing-up says less than the line that names a place in a file.
+    let named = match named {
+        Some(line) if line.starts_with("FAIL") || !line.contains(": ") => {
+            lines().find(|line| names_a_place(line)).or(named)
+        }
+        named => named,
+    };
+    // Python says at the end what was wrong.
+    let last = || {
+        let traced = head.contains("Traceback (most") || tail.contains("Traceback (most");
+        lines()
+            .rfind(|line| line.contains("Error") && !line.starts_with("File "))
+            .filter(|_| traced)
+    };
+    let line = last()
+        .or(named)
+        .or_else(|| lines().find(|line| !is_code(line)))
+        .or_else(|| lines().next_back());
+    let line = line
+        .unwrap_or("it said nothing")
+        .replace("</tool_use_error>", "");
+    clip(&one_line(&line), MAX_LINE)
+}
+
+/// `src/a.go:141:21: undefined: x`.
+fn names_a_place(line: &str) -> bool {
+    let mut parts = line.split(':');
+    let file = parts.next().unwrap_or_default();
+    let is_file = file
+        .rsplit_once('.')
+        .is_some_and(|(name, ending)| !name.is_empty() && (1..=5).contains(&ending.len()));
+    is_file
+        && !file.contains(' ')
+        && parts
+            .next()
+            .is_some_and(|number| number.parse::<u32>().is_ok())
+        && line.contains(": ")
+}
+
+/// The line in which a program sums up what it did.
+fn verdict(head: &str, tail: &str) -> Option<String> {
+    let sums_up = |line: &&str| {
+        let lower = line.to_ascii_lowercase();
+        let has_number = line.bytes().any(|byte| byte.is_ascii_digit());
+        line.len() <= MAX_LINE
+            && (has_number
+                && ["passed", " pass", "tests ", "warnings", "0 errors"]
+                    .iter()
+                    .any(|word| lower.contains(word))
+                || [
+                    "test result: ok",
+                    "build succeeded",
+                    "all checks passed",
+                    "no issues",
+                    "compiled successfully",
+                    "finished `",
+                ]
+                .iter()
+                .any(|word| lower.contains(word)))
+    };
+    let line = tail.lines().rev().map(str::trim).find(sums_up);
+    let line = line.or_else(|| head.lines().rev().map(str::trim).find(sums_up))?;
+    Some(clip(&one_line(line.trim_matches(['=', ' ', '-'])), 120))
+}
+
+/// How much a search found.
+fn matches(text: &str) -> String {
+    let first = first_line(text);
+    let lower = first.to_ascii_lowercase();
+    if text.trim().is_empty() || lower.starts_with("no ") && lower.len() < 60 {
+        return "none".into();
+    }
+    if lower.starts_with("found ")
+        && let Some(number) = first
+            .split_whitespace()
+            .nth(1)
+            .and_then(|n| n.parse::<usize>().ok())
+    {
+        return count(
+            number,
+            if lower.contains("file") {
+                "file"
+            } else {
+                "match"
+            },
+        );
+    }
+    count(
+        text.lines().filter(|line| !line.trim().is_empty()).count(),
+        "match",
+    )
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &str, text: &str, flag: Option<bool>, expected: &str) {
+        let said = match read(Act::Run, command, text, flag) {
+            ActionOutcome::Open => "open".into(),
+            ActionOutcome::Passed(said) => format!("+{said}"),
+            ActionOutcome::Failed(said) => format!("-{said}"),
+        };
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn programs_say_in_many_ways_how_it_went() {
+        check(
+            "cargo test",
+            "running\ntest result: ok. 12 passed; 0 failed; 0 ignored",
+            Some(false),
+            "+test result: ok. 12 passed; 0 failed; 0 ignored",
+        );
+        check(
+            "cargo test",
+            "test result: FAILED. 1 passed; 2 failed",
+            Some(false),
+            "-test result: FAILED. 1 passed; 2 failed",
+        );
+        check(
+            "cargo build",
+            "error[E0308]: mismatched types\n more",
+            None,
+            "-error[E0308]: mismatched types",
+        );
+        check(
+            "bun lint",
+            "Exit code 1\n$ biome check",
+            Some(true),
+            "-$ biome check",
+        );
+        check(
+            "x",
+            "<returncode>2</returncode>\n<output>\ngone\n</output>",
+            None,
+            "-gone",
+        );
+        check(
+            "python a.py",
+            "Traceback (most recent call last):\n  File \"a\"\nValueError: no",
+            None,
+            "-ValueError: no",
+        );
+        check(
+            "grep error a",
+            "error: this is content\n3 failed",
+            Some(false),
+            "+",
+        );
+        check("rm a", "", Some(true), "-it said nothing");
+        check(
+            "pytest",
+            "===== 3 failed, 2 passed in 1s =====",
+            None,
+            "-===== 3 failed, 2 passed in 1s =====",
+        );
+        check("pytest", "== 5 passed in 1s ==", None, "+5 passed in 1s");
+    }
+
+    #[test]
+    fn searches_say_how_much_they_found() {
+        for (text, expected) in [
+            ("No matches found", "none"),
+            ("Found 12 files\na\nb", "12 files"),
+            ("a:1:x\nb:2:x\n", "2 matches"),
+        ] {
+            assert_eq!(
+                read(Act::Search, "x", text, None),
+                ActionOutcome::Passed(expected.into())
+            );
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! What a call of a tool does, told from the tool's name and the fields of its input.
+
+use palimpsest_types::message::{ToolInput, ToolUse};
+use serde_json::{Map, Value};
+
+use super::shell;
+use super::symbols::defined_in;
+use super::text::{clip, one_line};
+
+/// The fields in which tools that read files name them.
+pub const PATH_FIELDS: [&str; 5] = ["file_path", "filePath", "path", "notebook_path", "filename"];
+/// The fields in which tools name the command that they run.
+pub const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
+const PATTERN_FIELDS: [&str; 5] = ["pattern", "query", "regex", "search_term", "q"];
+const PLACE_FIELDS: [&str; 6] = [
+    "path",
+    "glob",
+    "include",
+    "directory",
+    "dir",
+    "target_directory",
+];
+const SUBJECT_FIELDS: [&str; 8] = [
+    "description",
+    "subject",
+    "skill",
+    "plan",
+    "prompt",
+    "name",
+    "question",
+    "id",
+];
+const CONTENT_FIELDS: [&str; 7] = [
+    "new_string",
+    "new_str",
+    "newText",
+    "content",
+    "file_text",
+    "new_source",
+    "insert_text",
+];
+const MAX_TARGET: usize = 400;
+const MAX_SYMBOLS: usize = 8;
+/// More files in one patch, or work items in one list, than notes can name.
+const MAX_PARTS: usize = 40;
+
+/// What a call does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Act {
+    /// Shows a file.
+    Read,
+    /// Changes a file.
+    Edit,
+    /// Writes the whole of a file.
+    Write,
+    /// Looks for something.
+    Search,
+    /// Runs a command.
+    Run,
+    /// Reads what is not on this machine.
+    Fetch,
+    /// Hands a piece of work on.
+    Delegate,
+    /// Keeps the list of work items.
+    Plan,
+    /// Anything else.
+    Other,
+}
+
+/// A change of the list of work items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PlanChange {
+    /// This is the list.
+    All(Vec<WorkItem>),
+    /// One more. Its number comes with the tool's answer.
+    Add(WorkItem),
+    /// One has another state.
+    Mark(Box<str>, WorkItemState),
+}
+
+/// A work item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WorkItem {
+    pub(crate) number: Option<Box<str>>,
+    pub(crate) text: Box<str>,
+    pub(crate) state: WorkItemState,
+}
+
+/// How far a work item is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkItemState {
+    Open,
+    Doing,
+    Done,
+}
+
+/// A call, before its outcome is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolAction {
+    /// The kind of the action.
+    pub act: Act,
+    /// The tool.
+    pub(crate) tool: Box<str>,
+    /// The path, the command, the pattern, the address, or what else names it best.
+    pub target: Box<str>,
+    /// Where a search looks.
+    pub(crate) place: Box<str>,
+    /// What an edit defines.
+    pub(crate) symbols: Vec<Box<str>>,
+    pub(crate) plan: Option<PlanChange>,
+}
+
+/// What a call does; a patch of several files is as many calls.
+pub(crate) fn read(tool: &ToolUse) -> Vec<ToolAction> {
+    read_fields(tool, &fields(tool))
+}
+
+/// The fields of a call's input.
+pub fn fields(tool: &ToolUse) -> Map<String, Value> {
+    match &tool.input {
+        ToolInput::Object(json) => serde_json::from_str(json.as_str()).unwrap_or_default(),
+        ToolInput::Text(_) => Map::new(),
+    }
+}
+
+/// What a call with these fields does.
+pub fn read_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolAction> {
+    if let Some(patch) = patch(tool, fields) {
+        return patched(&tool.name, patch);
+    }
+    // The servers of one protocol put their name before the tool's.
+    let name = tool.name.rsplit("__").next().unwrap_or_default();
+    let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = name.to_ascii_lowercase();
+    let plan = plan_change(&name, fields);
+    let (act, target) = if plan.is_some() {
+        (Act::Plan, String::new())
+    } else {
+        act(&name, fields, &tool.input)
+    };
+    let mut symbols = Vec::new();
+    if matches!(act, Act::Edit | Act::Write) {
+        // In a here-document, the command is the content.
+        if let Some(command) = command(fields) {
+            defined_in(&command, MAX_SYMBOLS, &mut symbols);
+        }
+        contents(fields, &mut |code| {
+            defined_in(code, MAX_SYMBOLS, &mut symbols);
+        });
+    }
+    let place = match act {
+        Act::Search => first(fields, &PLACE_FIELDS).unwrap_or_default(),
+        _ => "",
+    };
+    vec![ToolAction {
+        act,
+        tool: clip(&tool.name, 80).into(),
+        target: clip(&target, MAX_TARGET).into(),
+        place: clip(place, MAX_TARGET).into(),
+        symbols,
+        plan,
+    }]
+}
+
+fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, String) {
+    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    let path = first(fields, &PATH_FIELDS);
+    let command = command(fields);
+    let subject = || {
+        let text =
+            first(fields, &SUBJECT_FIELDS).or_else(|| fields.values().find_map(Value::as_str));
+        one_line(text.unwrap_or_default())
+    };
+    // One tool of several commands says in `command` which of them it is.
+    if let (Some(path), Some(verb)) = (path, command.as_deref()) {
+        match verb {
+            "view" => return (Act::Read, path.into()),
+            "create" => return (Act::Write, path.into()),
+            "str_replace" | "insert" | "undo_edit" => return (Act::Edit, path.into()),
+            _ => {}
+        }
+    }
+    if let Some(command) = command {
+        return of_command(command);
+    }
+    if let ToolInput::Text(text) = input {
+        return (Act::Other, one_line(&clip(text, MAX_TARGET)));
+    }
+    if let Some(url) = first(fields, &["url", "uri"]) {
+        return (Act::Fetch, url.into());
+    }
+    if has(&["todo"]) || matches!(name, "tasklist" | "taskget" | "taskupdate") {
+        return (Act::Plan, String::new());
+    }
+    let pattern = first(fields, &PATTERN_FIELDS);
+    if let Some(pattern) = pattern {
+        let act = if has(&["web"]) {
+            Act::Fetch
+        } else {
+            Act::Search
+        };
+        return (act, one_line(pattern));
+    }
+    if let Some(path) = path {
+        let act = if has(&["write", "create", "save"]) {
+            Act::Write
+        } else if has(&["edit", "replace", "patch", "update", "insert", "append"]) {
+            Act::Edit
+        } else if has(&["grep", "search", "glob", "find", "list"]) || name == "ls" {
+            return (Act::Search, String::new());
+        } else if has(&["read", "view", "open", "cat", "get", "show"]) {
+            Act::Read
+        } else {
+            Act::Other
+        };
+        return (act, path.into());
+    }
+    if matches!(name, "task" | "agent") || has(&["delegate", "subagent"]) {
+        return (Act::Delegate, subject());
+    }
+    (Act::Other, subject())
+}
+
+/// A command that does nothing but show or write one file is told as that.
+pub(super) fn of_command(command: String) -> (Act, String) {
+    if let Some(path) = shell::shows(&command) {
+        (Act::Read, path.to_owned())
+    } else if let Some((path, whole)) = shell::changes(&command) {
+        (if whole { Act::Write } else { Act::Edit }, path.to_owned())
+    } else {
+        (Act::Run, command)
+    }
+}
+
+fn first<'a>(fields: &'a Map<String, Value>, names: &[&str]) -> Option<&'a str> {
+    let mut texts = names.iter().filter_map(|name| fields.get(*name)?.as_str());
+    texts.find(|text| !text.trim().is_empty())
+}
+
+/// A command, or the last word of `["bash", "-lc", "…"]`.
+fn command(fields: &Map<String, Value>) -> Option<String> {
+    COMMAND_FIELDS
+        .iter()
+        .find_map(|name| match fields.get(*name)? {
+            Value::String(command) => Some(command.clone()),
+            Value::Array(words) => {
+                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+                let is_shell =
+                    words.len() == 3 && words[1].starts_with('-') && words[1].contains('c');
+                Some(if is_shell {
+                    words[2].into()
+                } else {
+                    words.join(" ")
+                })
+            }
+            _ => None,
+        })
+}
+
+/// Every text that an edit puts into a file.
+fn contents(fields: &Map<String, Value>, take: &mut impl FnMut(&str)) {
+    for name in CONTENT_FIELDS {
+        if let Some(code) = fields.get(name).and_then(Value::as_str) {
+            take(code);
+        }
+    }
+    if let Some(Value::Array(edits)) = fields.get("edits") {
+        for edit in edits.iter().take(MAX_PARTS).filter_map(Value::as_object) {
+            for name in CONTENT_FIELDS {
+                if let Some(code) = edit.get(name).and_then(Value::as_str) {
+                    take(code);
+                }
+            }
+        }
+    }
+}
+
+const PATCH: &str = "*** Begin Patch";
+
+fn patch<'a>(tool: &'a ToolUse, fields: &'a Map<String, Value>) -> Option<&'a str> {
+    let text = match &tool.input {
+        ToolInput::Text(text) => Some(&**text),
+        ToolInput::Object(_) => {
+            let texts = ["input", "patch", "command"]
+                .iter()
+                .filter_map(|name| fields.get(*name)?.as_str());
+            texts.into_iter().next()
+        }
+    };
+    text?.find(PATCH).map(|at| &text.unwrap_or_default()[at..])
+}
+
+/// One call for each file of a patch, with what its added lines define.
+fn patched(tool: &str, patch: &str) -> Vec<ToolAction> {
+    let mut calls: Vec<ToolAction> = Vec::new();
+    let mut added = String::new();
+    let close = |calls: &mut Vec<ToolAction>, added: &mut String| {
+        if let Some(call) = calls.last_mut() {
+            defined_in(added, MAX_SYMBOLS, &mut call.symbols);
+        }
+        added.clear();
+    };
+    for line in patch.lines() {
+        let file = line
+            .strip_prefix("*** ")
+            .and_then(|rest| rest.split_once(" File: "));
+        if let Some((verb, path)) = file {
+            close(&mut calls, &mut added);
+            if calls.len() == MAX_PARTS {
+                return calls;
+            }
+            calls.push(ToolAction {
+                act: if verb == "Add" { Act::Write } else { Act::Edit },
+                tool: tool.into(),
+                target: clip(path, MAX_TARGET).into(),
+                place: Box::default(),
+                symbols: Vec::new(),
+                plan: None,
+            });
+        } else if let Some(line) = line.strip_prefix('+') {
+            added.push_str(line);
+            added.push('\n');
+        }
+    }
+    close(&mut calls, &mut added);
+    calls
+}
+
+fn plan_change(name: &str, fields: &Map<String, Value>) -> Option<PlanChange> {
+    let state = |value: &Map<String, Value>| match value.get("status").and_then(Value::as_str) {
+        Some("completed" | "done" | "deleted" | "cancelled") => WorkItemState::Done,
+        Some("in_progress" | "in-progress" | "active") => WorkItemState::Doing,
+        _ => WorkItemState::Open,
+    };
+    let text = |value: &Map<String, Value>| {
+        let text = first(
+            value,
+            &["content", "step", "subject", "text", "title", "description"],
+        );
+        Box::from(clip(&one_line(text.unwrap_or_default()), 160))
+    };
+    let list = ["todos", "plan"]
+        .iter()
+        .find_map(|name| fields.get(*name)?.as_array());
+    if let Some(list) = list.filter(|_| name.contains("todo") || name.contains("plan")) {
+        let items = list
+            .iter()
+            .filter_map(Value::as_object)
+            .take(MAX_PARTS)
+            .map(|item| WorkItem {
+                number: None,
+                text: text(item),
+                state: state(item),
+            });
+        return Some(PlanChange::All(items.collect()));
+    }
+    match name {
+        "taskcreate" => Some(PlanChange::Add(WorkItem {
+            number: None,
+            text: text(fields),
+            state: WorkItemState::Open,
+        })),
+        "taskupdate" if fields.contains_key("status") => {
+            let number = first(fields, &["taskId", "task_id", "id"])?;
+            Some(PlanChange::Mark(clip(number, 40).into(), state(fields)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palimpsest_types::json::UnknownFields;
+
+    #[track_caller]
+    fn check(name: &str, input: &str, act: Act, target: &str) {
+        let calls = read(&ToolUse {
+            id: "x".into(),
+            name: name.into(),
+            input: ToolInput::parse(input),
+            extra: UnknownFields::default(),
+        });
+        assert_eq!(
+            (calls[0].act, &*calls[0].target),
+            (act, target),
+            "{name} {input}"
+        );
+    }
+
+    #[test]
+    fn tools_of_several_programs_are_understood() {
+        check("Read", r#"{"file_path":"/a"}"#, Act::Read, "/a");
+        check("mcp__files__read_file", r#"{"path":"/a"}"#, Act::Read, "/a");
+        check(
+            "Edit",
+            r#"{"file_path":"/a","new_string":"x"}"#,
+            Act::Edit,
+            "/a",
+        );
+        check(
+            "write",
+            r#"{"filePath":"/a","content":"x"}"#,
+            Act::Write,
+            "/a",
+        );
+        check(
+            "str_replace_based_edit_tool",
+            r#"{"command":"view","path":"/a"}"#,
+            Act::Read,
+            "/a",
+        );
+        check("Bash", r#"{"command":"ls"}"#, Act::Run, "ls");
+        check(
+            "shell",
+            r#"{"command":["bash","-lc","ls -l"]}"#,
+            Act::Run,
+            "ls -l",
+        );
+        check(
+            "Grep",
+            r#"{"pattern":"x y","path":"/a"}"#,
+            Act::Search,
+            "x y",
+        );
+        check("WebSearch", r#"{"query":"rust"}"#, Act::Fetch, "rust");
+        check(
+            "WebFetch",
+            r#"{"url":"https://a.b","prompt":"x"}"#,
+            Act::Fetch,
+            "https://a.b",
+        );
+        check(
+            "Task",
+            r#"{"description":"look","prompt":"long"}"#,
+            Act::Delegate,
+            "look",
+        );
+        check("LS", r#"{"path":"/a"}"#, Act::Search, "");
+        check("book_flight", r#"{"n":1,"id":"f7"}"#, Act::Other, "f7");
+        check("TodoWrite", r#"{"todos":[]}"#, Act::Plan, "");
+    }
+
+    #[test]
+    fn a_patch_is_a_call_for_each_file() {
+        let patch = "*** Begin Patch\n*** Update File: a.rs\n+fn one() {}\n*** Add File: b.rs\n+struct Two;\n*** End Patch";
+        let calls = read(&ToolUse {
+            id: "x".into(),
+            name: "apply_patch".into(),
+            input: ToolInput::Text(patch.into()),
+            extra: UnknownFields::default(),
+        });
+        let outline: Vec<_> = calls
+            .iter()
+            .map(|c| (c.act, &*c.target, &*c.symbols[0]))
+            .collect();
+        assert_eq!(
+            outline,
+            [(Act::Edit, "a.rs", "one"), (Act::Write, "b.rs", "Two")]
+        );
+    }
+}

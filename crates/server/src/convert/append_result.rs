@@ -1,0 +1,146 @@
+//! What became of messages that came in, and where calls stand.
+
+use palimpsest_core::command::{self, Receipt, receipts};
+use palimpsest_core::event::MessagesAppended;
+use palimpsest_core::ids::{CallKey, Ordinal};
+use palimpsest_core::session::{CallState, NotSendableReason, Session, Visibility};
+use palimpsest_proto::context::v1;
+
+/// What became of the messages of one call. `input_indices` has, for each message in order, the
+/// entry of the request that it came from.
+pub fn append_result(
+    session: &Session,
+    event: &MessagesAppended,
+    input_indices: &[u32],
+    session_created: bool,
+) -> v1::AppendResult {
+    let messages = receipts(session, event)
+        .iter()
+        .zip(input_indices)
+        .map(|(receipt, index)| appended(session, receipt, *index))
+        .collect();
+    v1::AppendResult {
+        messages,
+        session_created,
+    }
+}
+
+fn appended(session: &Session, receipt: &Receipt, input_index: u32) -> v1::AppendedMessage {
+    let (outcome, original) = match receipt.standing {
+        _ if receipt.known => (v1::AppendOutcome::Duplicate, None),
+        Visibility::Reemission(of) => (v1::AppendOutcome::ReEmission, Some(of)),
+        _ => (v1::AppendOutcome::Appended, None),
+    };
+    let original = original.and_then(|of| session.transcript().get(of));
+    v1::AppendedMessage {
+        input_index,
+        message_id: receipt.id.to_string(),
+        ordinal: u64::from(receipt.ordinal.get()) + 1,
+        outcome: outcome.into(),
+        original_message_id: original
+            .map(|entry| entry.id.to_string())
+            .unwrap_or_default(),
+        tokens: receipt.tokens,
+        turn_id: turn_id(session, receipt.ordinal),
+        calls: calls_of(session, receipt),
+    }
+}
+
+/// The name of the turn that a message begins; empty when it begins none.
+pub(super) fn turn_id(session: &Session, message: Ordinal) -> String {
+    let turns = session.turns();
+    let turn = turns.beginning_at(message);
+    turn.map(|turn| turns.name(turn)).unwrap_or_default()
+}
+
+fn calls_of(session: &Session, receipt: &Receipt) -> Vec<v1::ToolCall> {
+    let calls = session.calls().of(receipt.ordinal);
+    calls.map(|(key, _)| tool_call(session, key)).collect()
+}
+
+/// A call and where it stands.
+pub fn tool_call(session: &Session, key: CallKey) -> v1::ToolCall {
+    let call = session.calls().get(key);
+    let message = call.and_then(|call| session.transcript().get(call.message));
+    v1::ToolCall {
+        call: Some(call_ref(session, key)),
+        tool_name: call.map(|call| call.name.to_string()).unwrap_or_default(),
+        block: call.zip(message).map(|(call, entry)| v1::BlockRef {
+            message_id: entry.id.to_string(),
+            block_index: call.block.into(),
+        }),
+        state: call_state(session.calls().state(key)).into(),
+    }
+}
+
+/// A call of which no more is known than its key.
+pub fn keyed_call(key: CallKey) -> v1::ToolCall {
+    v1::ToolCall {
+        call: Some(v1::CallRef {
+            call_key: key.to_string(),
+            tool_use_id: String::new(),
+        }),
+        ..v1::ToolCall::default()
+    }
+}
+
+const fn call_state(state: CallState) -> v1::CallState {
+    match state {
+        CallState::Open => v1::CallState::Open,
+        CallState::Answered { .. } | CallState::Late { .. } => v1::CallState::Answered,
+        // The contract has no word for a call that a rewind took away; no result will come.
+        CallState::Interrupted | CallState::Gone => v1::CallState::Interrupted,
+    }
+}
+
+/// The names of a call.
+pub fn call_ref(session: &Session, key: CallKey) -> v1::CallRef {
+    let id = session.calls().get(key).map(|call| call.id.to_string());
+    v1::CallRef {
+        call_key: key.to_string(),
+        tool_use_id: id.unwrap_or_default(),
+    }
+}
+
+/// Why a view must not be sent yet.
+pub const fn not_sendable(unsendable: Option<&NotSendableReason>) -> v1::NotSendableReason {
+    match unsendable {
+        None => v1::NotSendableReason::Unspecified,
+        Some(NotSendableReason::Empty) => v1::NotSendableReason::Empty,
+        Some(NotSendableReason::OpenCalls(_)) => v1::NotSendableReason::OpenCalls,
+        Some(NotSendableReason::EndsWithAssistant) => v1::NotSendableReason::EndsWithAssistant,
+    }
+}
+
+/// The calls of the view that wait for their results.
+pub fn open_calls(session: &Session, unsendable: Option<&NotSendableReason>) -> Vec<v1::ToolCall> {
+    match unsendable {
+        Some(NotSendableReason::OpenCalls(calls)) => {
+            calls.iter().map(|key| tool_call(session, *key)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What the caller of an append should know. That a message repeats another is its outcome already.
+pub fn warnings(warnings: &[command::Warning]) -> Vec<v1::Warning> {
+    warnings
+        .iter()
+        .filter_map(|warning| match warning {
+            command::Warning::UsageOverWindow {
+                message,
+                tokens,
+                window,
+            } => Some(v1::Warning {
+                code: v1::WarningCode::UsageIgnored.into(),
+                detail: format!(
+                    "The reported usage of {tokens} tokens is larger than the window of {window} \
+                     and was not used."
+                ),
+                message_id: message.to_string(),
+                call: None,
+            }),
+            command::Warning::Reemission { .. } => None,
+        })
+        .collect()
+}

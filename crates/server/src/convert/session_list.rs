@@ -1,0 +1,112 @@
+//! Lists of sessions: which ones are meant, and what their rows say.
+
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::session::About;
+use palimpsest_proto::context::v1;
+
+use super::filter::known;
+use super::scalars::{optional_timestamp, session_key};
+use super::{FieldError, SessionListEntry, at_most, session_state, short};
+
+/// Which sessions a list shows.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFilter {
+    parent: Option<SessionKey>,
+    main_only: bool,
+    states: Vec<v1::SessionState>,
+    project_path: String,
+    branch: String,
+    from: Option<Timestamp>,
+    before: Option<Timestamp>,
+    text: String,
+    attributes: Vec<(String, String)>,
+}
+
+/// Reads a filter.
+pub fn session_filter(
+    filter: Option<v1::SessionFilter>,
+    limits: &Limits,
+) -> Result<SessionFilter, FieldError> {
+    let filter = filter.unwrap_or_default();
+    let texts = [
+        (&filter.project_path, "filter.project_path"),
+        (&filter.branch, "filter.branch"),
+        (&filter.text, "filter.text"),
+    ];
+    for (text, field) in texts {
+        short(text, limits.max_title_bytes, field)?;
+    }
+    at_most(
+        filter.attributes.len(),
+        limits.max_attributes,
+        "filter.attributes",
+    )?;
+    let attributes = filter.attributes.iter();
+    let longest = attributes
+        .map(|(name, value)| name.len() + value.len())
+        .max();
+    if longest.is_some_and(|bytes| bytes > limits.max_attribute_bytes) {
+        let what = format!(
+            "has an attribute of more than {} bytes",
+            limits.max_attribute_bytes
+        );
+        return Err(FieldError::invalid("filter.attributes", what));
+    }
+    let states = known(&filter.states, "filter.states")?;
+    let parent = match filter.parent_session.as_str() {
+        "" => None,
+        name => Some(session_key(name, "filter.parent_session")?),
+    };
+    Ok(SessionFilter {
+        parent,
+        states,
+        main_only: filter.main_only,
+        project_path: filter.project_path,
+        branch: filter.branch,
+        from: optional_timestamp(filter.updated_from_time, "filter.updated_from_time")?,
+        before: optional_timestamp(filter.updated_before_time, "filter.updated_before_time")?,
+        text: filter.text.to_lowercase(),
+        attributes: filter.attributes.into_iter().collect(),
+    })
+}
+
+impl SessionFilter {
+    /// Whether a session is meant.
+    pub fn matches(&self, about: &About) -> bool {
+        let same = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
+        let holds = |text: &str| text.to_lowercase().contains(&self.text);
+        (self.parent.is_none() || self.parent == about.parent)
+            && (self.states.is_empty() || self.states.contains(&session_state(about)))
+            && !(self.main_only && about.parent.is_some())
+            && same(&self.project_path, &about.project_path)
+            && same(&self.branch, &about.branch)
+            && self.from.is_none_or(|from| about.modified >= from)
+            && self.before.is_none_or(|before| about.modified < before)
+            && (self.text.is_empty() || holds(&about.title) || holds(&about.first_prompt))
+            && self.attributes.iter().all(|(name, value)| {
+                let mut named = about.attributes.iter();
+                named.any(|(has, is)| **has == **name && **is == **value)
+            })
+    }
+}
+
+impl<'a> SessionListEntry<'a> {
+    /// What a row knows of a session: of its counts those of messages and of reported tokens.
+    pub fn of(key: &'a SessionKey, revision: Revision, about: &'a About) -> Self {
+        let messages = about.user_messages.saturating_add(about.assistant_messages);
+        Self {
+            key,
+            about,
+            revision,
+            epoch: about.epoch,
+            counts: v1::SessionCounts {
+                messages: messages.into(),
+                reported_tokens: about.reported_tokens,
+                ..v1::SessionCounts::default()
+            },
+            state: session_state(about),
+            last_model: &about.last_model,
+        }
+    }
+}

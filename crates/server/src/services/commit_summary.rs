@@ -1,0 +1,182 @@
+//! `CommitSummary`: the caller's own model wrote the summary of a delegated compaction, or could not.
+
+use palimpsest_core::event::{CompactionFailureReason, Event};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::message::{Digest, Usage};
+use palimpsest_core::session::{ContentNotLoaded, RequestMethod, Session};
+use palimpsest_proto::context::v1::{
+    self, CommitSummaryRequest, CommitSummaryResponse, PromptTooLong, commit_summary_request,
+};
+
+use super::Service;
+use super::append::{budget, tokens};
+use super::cache_ledger::ledger;
+use super::compaction::{
+    self, Brought, CompactionOutcome, DelegateAnswer, Delegated, DelegatedBody,
+};
+use crate::convert;
+use crate::errors::ServiceError;
+
+/// The most bytes of a model's name.
+const MAX_MODEL_BYTES: usize = 256;
+/// The most characters of a reason that is written down.
+const MAX_DETAIL_CHARS: usize = 500;
+
+pub(super) async fn commit(
+    service: &Service,
+    request: CommitSummaryRequest,
+) -> Result<CommitSummaryResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let brought = brought(service, request)?;
+    let (ended, wish) = Box::pin(compaction::commit(service, &key, brought)).await?;
+    let ended = refuse(service, &key, ended).await?;
+    let delegated = match &ended {
+        CompactionOutcome::Running(which) => {
+            let again = Box::pin(compaction::request(service, &key, *which, wish)).await?;
+            let gone = ServiceError::DelegationNotFound { key: Some(*which) };
+            Some(again.ok_or(gone)?)
+        }
+        _ => None,
+    };
+    let tell = |session: &Session, ended: &CompactionOutcome| told(service, session, ended);
+    let response = Box::pin(compaction::tell_now(service, &key, &ended, tell)).await?;
+    Ok(CommitSummaryResponse {
+        delegated_request: delegated.map(export),
+        ..response
+    })
+}
+
+/// Reads a request.
+fn brought(service: &Service, request: CommitSummaryRequest) -> Result<Brought, ServiceError> {
+    if request.delegation_token.is_empty() {
+        return Err(ServiceError::invalid(
+            "delegation_token",
+            "must be set: it is in the request that Compact returned",
+        ));
+    }
+    if request.model.len() > MAX_MODEL_BYTES {
+        let what = format!("must have at most {MAX_MODEL_BYTES} bytes");
+        return Err(ServiceError::invalid("model", what));
+    }
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(
+        &request.request_id,
+        RequestMethod::Commit,
+        body,
+        service.limits(),
+    )?;
+    let Some(outcome) = request.outcome else {
+        let what = "must have a summary, prompt_too_long or failure_detail";
+        return Err(ServiceError::invalid("outcome", what));
+    };
+    let (outcome, digest) = answer(outcome, request.truncated);
+    Ok(Brought {
+        token: request.delegation_token.into(),
+        outcome,
+        digest,
+        model: request.model,
+        usage: request.usage.map_or_else(Usage::default, convert::usage),
+        request: stamp,
+    })
+}
+
+/// What the model did, and a digest of it.
+fn answer(outcome: commit_summary_request::Outcome, truncated: bool) -> (DelegateAnswer, Digest) {
+    use commit_summary_request::Outcome;
+    match outcome {
+        Outcome::Summary(text) => {
+            let digest = Digest::of_bytes(text.as_bytes()).chain(&[1, truncated.into()]);
+            (DelegateAnswer::Summary { text, truncated }, digest)
+        }
+        Outcome::PromptTooLong(told) => {
+            let gap_tokens = gap_tokens(&told);
+            (
+                DelegateAnswer::TooLong { gap_tokens },
+                Digest::of_bytes(&[2]),
+            )
+        }
+        Outcome::FailureDetail(detail) => {
+            let detail = detail.chars().take(MAX_DETAIL_CHARS).collect();
+            (DelegateAnswer::Failed { detail }, Digest::of_bytes(&[3]))
+        }
+    }
+}
+
+/// By how many tokens a prompt is too long, where that is known.
+pub(super) fn gap_tokens(told: &PromptTooLong) -> Option<u64> {
+    let numbers = told.actual_tokens.zip(told.limit_tokens);
+    let gap = numbers.and_then(|(actual, limit)| actual.checked_sub(limit));
+    let gap = gap.filter(|gap| *gap > 0).map(u64::from);
+    gap.or_else(|| palimpsest_summarize::prompt_too_long(None, &told.error_text)?.gap_tokens)
+}
+
+/// The failures that refuse the call.
+async fn refuse(
+    service: &Service,
+    key: &SessionKey,
+    ended: CompactionOutcome,
+) -> Result<CompactionOutcome, ServiceError> {
+    let CompactionOutcome::Event(event, _) = &ended else {
+        return Ok(ended);
+    };
+    let Event::CompactionFailed(failed) = &**event else {
+        return Ok(ended);
+    };
+    match failed.why {
+        CompactionFailureReason::RangeChanged => Err(ServiceError::RangeChanged {
+            key: failed.key,
+            current: service.sessions.read(key, Session::revision).await?,
+        }),
+        CompactionFailureReason::Expired => Err(ServiceError::DelegationNotFound {
+            key: Some(failed.key),
+        }),
+        CompactionFailureReason::HookVetoed | CompactionFailureReason::HookFailed => {
+            compaction::refusal(&failed.hooks).map_or(Ok(ended.clone()), Err)
+        }
+        _ => Ok(ended),
+    }
+}
+
+fn told(
+    service: &Service,
+    session: &Session,
+    ended: &CompactionOutcome,
+) -> Result<CommitSummaryResponse, ContentNotLoaded> {
+    let compaction = match ended {
+        CompactionOutcome::Event(event, _) => convert::compaction(event, session),
+        CompactionOutcome::Running(_) => convert::running_compaction(session),
+        CompactionOutcome::Skipped(_) | CompactionOutcome::Before(_) => None,
+    };
+    Ok(CommitSummaryResponse {
+        compaction,
+        revision: session.revision().get(),
+        epoch: session.sealed().epoch().get().into(),
+        tokens: Some(tokens(session, None)),
+        budget: Some(budget(session, None)),
+        cache_ledger: Some(ledger(service, session, None)?),
+        ..CommitSummaryResponse::default()
+    })
+}
+
+/// The request for the caller's model.
+pub(super) fn export(delegated: Delegated) -> v1::DelegatedRequest {
+    let mut out = v1::DelegatedRequest {
+        delegation_token: delegated.token.into(),
+        expire_time: Some(convert::export_timestamp(delegated.expires)),
+        input_tokens: u32::try_from(delegated.input_tokens).unwrap_or(u32::MAX),
+        ..v1::DelegatedRequest::default()
+    };
+    match delegated.body {
+        DelegatedBody::Json(body) => out.request_json = body,
+        DelegatedBody::Typed {
+            system,
+            turns,
+            max_output_tokens,
+        } => {
+            out.system_prompt = system;
+            out.messages = convert::turns(&turns);
+            out.max_output_tokens = max_output_tokens;
+        }
+    }
+    out
+}

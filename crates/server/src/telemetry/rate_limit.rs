@@ -1,0 +1,185 @@
+//! Bounds how often one line of code may warn: who makes a server warn can make it do so thousands of times a second.
+//!
+//! By hand: limiting layers that exist keep a timer and a map by message, which is what a caller chooses.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::callsite::Identifier;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+/// Lines of one place in the code within `TIME`.
+const LINES: u32 = 20;
+const TIME: Duration = Duration::from_secs(10);
+
+/// Lets at most so many warnings and errors of one place in the code through.
+#[derive(Debug, Default)]
+pub(super) struct LogRateLimit(Mutex<HashMap<Identifier, CallsiteState>>);
+
+/// What one place in the code has logged of late.
+#[derive(Debug)]
+struct CallsiteState {
+    since: Instant,
+    lines: u32,
+    left_out: u64,
+    of: &'static Metadata<'static>,
+}
+
+/// Lines that were left out, and the place of the code that made them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    pub(super) file: &'static str,
+    pub(super) line: u32,
+    pub(super) count: u64,
+}
+
+impl LogRateLimit {
+    fn takes(&self, meta: &'static Metadata<'static>, now: Instant) -> bool {
+        if *meta.level() > Level::WARN {
+            return true;
+        }
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // There are as many as there are lines of code that warn.
+        let place = places.entry(meta.callsite()).or_insert(CallsiteState {
+            since: now,
+            lines: 0,
+            left_out: 0,
+            of: meta,
+        });
+        if now.saturating_duration_since(place.since) >= TIME {
+            place.since = now;
+            place.lines = 0;
+        }
+        place.lines = place.lines.saturating_add(1);
+        if place.lines > LINES {
+            place.left_out += 1;
+            return false;
+        }
+        true
+    }
+
+    /// The lines that were left out since this was asked last.
+    pub(super) fn left_out(&self) -> Vec<LeftOut> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = places.values_mut().filter(|place| place.left_out > 0);
+        counted
+            .map(|place| LeftOut {
+                file: place.of.file().unwrap_or_default(),
+                line: place.of.line().unwrap_or_default(),
+                count: std::mem::take(&mut place.left_out),
+            })
+            .collect()
+    }
+}
+
+/// A layer that is told of no more warnings than a flood lets through. It is no filter of its own: one that decides by
+/// event, and not by place in the code, confuses those that decide by place.
+pub(super) struct RateLimitedLayer<S> {
+    inner: Box<dyn Layer<S> + Send + Sync>,
+    flood: &'static LogRateLimit,
+}
+
+impl<S> RateLimitedLayer<S> {
+    pub(super) fn new(
+        inner: Box<dyn Layer<S> + Send + Sync>,
+        flood: &'static LogRateLimit,
+    ) -> Self {
+        Self { inner, flood }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for RateLimitedLayer<S> {
+    fn on_layer(&mut self, subscriber: &mut S) {
+        self.inner.on_layer(subscriber);
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        self.inner.on_new_span(attributes, id, context);
+    }
+
+    fn on_record(&self, span: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        self.inner.on_record(span, values, context);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "bounds the log, decides nothing")]
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        if self.flood.takes(event.metadata(), Instant::now()) {
+            self.inner.on_event(event, context);
+        }
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        self.inner.on_enter(id, context);
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        self.inner.on_exit(id, context);
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        self.inner.on_close(id, context);
+    }
+}
+
+/// Reports now and then what was left out, for as long as the process lives.
+pub(super) fn report(flood: &'static LogRateLimit) {
+    let reports = move || loop {
+        std::thread::sleep(TIME);
+        for LeftOut { file, line, count } in flood.left_out() {
+            tracing::info!(
+                file,
+                line,
+                count,
+                "warnings like earlier ones were left out"
+            );
+        }
+    };
+    let thread = std::thread::Builder::new().name("log-flood".into());
+    if let Err(error) = thread.spawn(reports) {
+        tracing::debug!(%error, "nobody reports which warnings are left out");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tracing_subscriber::Registry;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Count(Arc<AtomicU32>);
+
+    impl<S: Subscriber> Layer<S> for Count {
+        fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_flood_of_warnings_is_a_few_lines_and_a_number() {
+        let flood: &'static LogRateLimit = Box::leak(Box::default());
+        let count = Count::default();
+        let bounded = RateLimitedLayer::new(count.clone().boxed(), flood);
+        let subscriber = Registry::default().with(bounded);
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..1_000 {
+                tracing::warn!("a stream was reset");
+                tracing::info!("other lines are not bounded");
+            }
+            tracing::warn!("another place");
+        });
+        assert_eq!(count.0.load(Ordering::Relaxed), LINES + 1_000 + 1);
+        let left_out = flood.left_out();
+        assert_eq!(left_out.len(), 1, "{left_out:?}");
+        assert_eq!(left_out[0].count, u64::from(1_000 - LINES));
+        assert_eq!(flood.left_out(), []);
+    }
+}

@@ -1,0 +1,187 @@
+//! What one of the processes on a store does for all of them: who does it is said in the store, for a time, and again
+//! while it is done.
+
+use std::time::Duration;
+
+use palimpsest_engine::sessions::Sessions;
+use palimpsest_store::error_chain;
+use tokio::time::timeout;
+
+use super::MaintenanceStats;
+
+/// What is done for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaderTask {
+    /// Sessions whose time is over are deleted.
+    Retention,
+    /// Files that no event names are removed.
+    Sweep,
+}
+
+impl LeaderTask {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Retention, Self::Sweep];
+
+    /// Its name, in the store and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Retention => "retention",
+            Self::Sweep => "sweep",
+        }
+    }
+}
+
+/// Does a pass if this process is the one that does: it is until the next one is due, and for as long as the pass
+/// takes. Where it ends before that, another one takes over; and where another one has taken over, the pass ends.
+pub(super) async fn pass(
+    sessions: &Sessions,
+    stats: &MaintenanceStats,
+    (duty, every): (LeaderTask, Duration),
+    mut pass: impl Future<Output = ()> + Unpin,
+) {
+    if claim(sessions, stats, (duty, every)).await != Some(true) {
+        return;
+    }
+    stats.begun(duty);
+    while timeout(every / 2, &mut pass).await.is_err() {
+        if claim(sessions, stats, (duty, every)).await == Some(false) {
+            tracing::warn!(duty = duty.name(), "another process does this now");
+            return;
+        }
+    }
+}
+
+/// Whether a duty is this process's, if that can be said.
+async fn claim(
+    sessions: &Sessions,
+    stats: &MaintenanceStats,
+    (duty, every): (LeaderTask, Duration),
+) -> Option<bool> {
+    let claimed = sessions.claim_leader_task(duty.name(), every).await;
+    if let Err(error) = &claimed {
+        stats.failed();
+        tracing::warn!(duty = duty.name(), error = %error_chain(error), "failed to ask whose duty it is; it is tried again");
+    }
+    claimed.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use palimpsest_core::ids::Timestamp;
+    use palimpsest_core::limits::Limits;
+    use palimpsest_engine::clock::Clock;
+    use palimpsest_engine::sessions::DefaultPolicies;
+    use palimpsest_store::memory::MemoryLog;
+    use palimpsest_store::{Lease, SessionLog};
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const EVERY: Duration = Duration::from_secs(10);
+
+    /// Shows the time that the test's runtime shows.
+    #[derive(Debug)]
+    struct OfRuntime(Instant);
+
+    impl Clock for OfRuntime {
+        fn now(&self) -> Timestamp {
+            let millis = i64::try_from(self.monotonic().as_millis()).unwrap();
+            Timestamp::from_millis(millis)
+        }
+
+        fn monotonic(&self) -> Duration {
+            self.0.elapsed()
+        }
+    }
+
+    struct Process {
+        sessions: Sessions,
+        stats: MaintenanceStats,
+    }
+
+    impl Process {
+        fn on(log: &Arc<MemoryLog>, clock: &Arc<OfRuntime>, name: &str) -> Self {
+            let sessions = Sessions::new(
+                Arc::clone(log) as Arc<dyn SessionLog>,
+                Arc::clone(clock) as Arc<dyn Clock>,
+                Arc::new(Limits::default()),
+                DefaultPolicies::default(),
+                1 << 20,
+            );
+            Self {
+                sessions: sessions.with_process(name.into()),
+                stats: MaintenanceStats::default(),
+            }
+        }
+
+        /// A pass that takes so long. Whether it came to its end.
+        async fn sweeps_for(&self, time: Duration) -> bool {
+            let mut is_done = false;
+            let work = async {
+                sleep(time).await;
+                is_done = true;
+            };
+            pass(
+                &self.sessions,
+                &self.stats,
+                (LeaderTask::Sweep, EVERY),
+                Box::pin(work),
+            )
+            .await;
+            is_done
+        }
+    }
+
+    fn two() -> (Arc<MemoryLog>, Process, Process) {
+        let log = Arc::new(MemoryLog::default());
+        let clock = Arc::new(OfRuntime(Instant::now()));
+        let process = |name| Process::on(&log, &clock, name);
+        let (one, other) = (process("one"), process("other"));
+        (log, one, other)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_that_takes_long_stays_with_who_began_it() {
+        let (_, one, other) = two();
+        let long = one.sweeps_for(EVERY * 5);
+        let asks = async {
+            for _ in 0..40 {
+                sleep(EVERY / 10).await;
+                assert!(!other.sweeps_for(Duration::ZERO).await);
+            }
+        };
+        let (is_done, ()) = tokio::join!(long, asks);
+        assert!(is_done);
+        assert_eq!(one.stats.passes(LeaderTask::Sweep), 1);
+        assert_eq!(other.stats.passes(LeaderTask::Sweep), 0);
+        // It is over, and who began it has ended since.
+        sleep(EVERY).await;
+        assert!(other.sweeps_for(Duration::ZERO).await);
+        assert!(!one.sweeps_for(Duration::ZERO).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_ends_where_another_process_has_begun_its_own() {
+        let (log, one, _) = two();
+        let taken = async {
+            sleep(EVERY / 4).await;
+            // By another one's clock the time of the first is over.
+            let lease = Lease {
+                owner: "other".into(),
+                until: Timestamp::from_millis(20_000),
+            };
+            let later = Timestamp::from_millis(12_000);
+            let claimed = log
+                .claim_leader_task(LeaderTask::Sweep.name(), lease, later)
+                .await;
+            assert!(claimed.unwrap());
+        };
+        let began = Instant::now();
+        let (is_done, ()) = tokio::join!(one.sweeps_for(EVERY * 5), taken);
+        assert!(!is_done);
+        assert!(began.elapsed() < EVERY);
+        assert_eq!(one.stats.failures(), 0);
+    }
+}

@@ -1,0 +1,168 @@
+//! A folder or a bucket that whole files are streamed to and from: backups and exports.
+//!
+//! A file is there when it is whole, or not at all. Not here: what the files hold.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
+use sha2::{Digest, Sha256};
+
+use crate::blobs::{BlobError, PART_BYTES, PARTS, lost};
+
+pub use crate::blobs::hex;
+
+/// A place for files.
+#[derive(Debug, Clone)]
+pub struct Archive {
+    store: Arc<dyn ObjectStore>,
+    root: Path,
+}
+
+/// What was written, or read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sum {
+    /// The SHA-256 of all of it, in hex.
+    pub sha256: String,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+impl Archive {
+    /// Opens a folder (a path, or `file://`) or a bucket (`s3://bucket/prefix`, with credentials from
+    /// the environment).
+    pub fn open(location: &str) -> Result<Self, BlobError> {
+        let (store, root) = crate::blobs::open_location(location)?;
+        Ok(Self { store, root })
+    }
+
+    /// Begins a file. It is there after [`ArchiveWriter::finish`].
+    pub fn writer(&self, path: &str) -> Result<ArchiveWriter, BlobError> {
+        Ok(ArchiveWriter {
+            store: Arc::clone(&self.store),
+            path: self.path(path)?,
+            held: BytesMut::new(),
+            parts: None,
+            digest: Sha256::new(),
+            bytes: 0,
+        })
+    }
+
+    /// A file's bytes, in parts.
+    pub async fn read(
+        &self,
+        path: &str,
+    ) -> Result<BoxStream<'static, Result<Bytes, BlobError>>, BlobError> {
+        let found = self.store.get(&self.path(path)?).await;
+        let found = found.map_err(|error| lost(error, path))?;
+        Ok(found.into_stream().map_err(BlobError::Store).boxed())
+    }
+
+    /// Reads a file to its end, and says what it holds.
+    pub async fn sum(&self, path: &str) -> Result<Sum, BlobError> {
+        let mut parts = self.read(path).await?;
+        let (mut digest, mut bytes) = (Sha256::new(), 0);
+        while let Some(part) = parts.try_next().await? {
+            digest.update(&part);
+            bytes += part.len() as u64;
+        }
+        Ok(Sum {
+            sha256: hex(&digest.finalize()),
+            bytes,
+        })
+    }
+
+    /// The paths of all files below a folder, in no order.
+    pub fn list(
+        &self,
+        folder: &str,
+    ) -> Result<BoxStream<'_, Result<String, BlobError>>, BlobError> {
+        let within = self.path(folder)?;
+        let root = self.root.clone();
+        let listed = self.store.list(Some(&within)).map(move |meta| {
+            let meta = meta.map_err(BlobError::Store)?;
+            let full = meta.location.as_ref();
+            let path = full.strip_prefix(root.as_ref()).unwrap_or(full);
+            Ok(path.trim_start_matches('/').to_owned())
+        });
+        Ok(listed.boxed())
+    }
+
+    /// Removes a file; that there is none is no failure.
+    pub async fn remove(&self, path: &str) -> Result<(), BlobError> {
+        match self.store.delete(&self.path(path)?).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(BlobError::Store(error)),
+        }
+    }
+
+    fn path(&self, path: &str) -> Result<Path, BlobError> {
+        let full = format!("{}/{path}", self.root);
+        Path::parse(full.trim_matches('/')).map_err(|_| BlobError::Name(path.to_owned()))
+    }
+}
+
+/// A file that is being written.
+pub struct ArchiveWriter {
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    held: BytesMut,
+    parts: Option<WriteMultipart>,
+    digest: Sha256,
+    bytes: u64,
+}
+
+impl std::fmt::Debug for ArchiveWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ArchiveWriter {
+    /// Adds bytes; waits when the place is slower than who writes.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
+        self.digest.update(bytes);
+        self.bytes += bytes.len() as u64;
+        if self.parts.is_none() && self.held.len() + bytes.len() > PART_BYTES {
+            let upload = self.store.put_multipart(&self.path).await;
+            let upload = upload.map_err(BlobError::Store)?;
+            let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+            parts.write(&std::mem::take(&mut self.held));
+            self.parts = Some(parts);
+        }
+        match &mut self.parts {
+            None => self.held.extend_from_slice(bytes),
+            Some(parts) => {
+                let room = parts.wait_for_capacity(PARTS).await;
+                room.map_err(BlobError::Store)?;
+                parts.write(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was written so far.
+    pub fn sum(&self) -> Sum {
+        Sum {
+            sha256: hex(&self.digest.clone().finalize()),
+            bytes: self.bytes,
+        }
+    }
+
+    /// Makes the file: durably, where the place is a local folder.
+    pub async fn finish(self) -> Result<Sum, BlobError> {
+        let sum = self.sum();
+        let put = if let Some(parts) = self.parts {
+            parts.finish().await
+        } else {
+            self.store.put(&self.path, self.held.freeze().into()).await
+        };
+        put.map_err(BlobError::Store)?;
+        Ok(sum)
+    }
+}

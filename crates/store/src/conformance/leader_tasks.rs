@@ -1,0 +1,47 @@
+//! What one process does for all.
+
+use futures::future::join_all;
+
+use super::harness::{Harness, Log, lease, time};
+
+pub(super) async fn run(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    one_has_it_at_a_time(&log).await;
+    claims_race(&log).await;
+}
+
+async fn claim(log: &Log, duty: &'static str, (owner, until): (&str, i64), now: i64) -> bool {
+    let claimed = log
+        .claim_leader_task(duty, lease(owner, until), time(now))
+        .await;
+    claimed.expect("claims")
+}
+
+async fn one_has_it_at_a_time(log: &Log) {
+    assert!(claim(log, "sweep", ("one", 10), 0).await);
+    assert!(!claim(log, "sweep", ("other", 15), 9).await, "it is taken");
+    assert!(claim(log, "retain", ("other", 10), 0).await, "another duty");
+    assert!(claim(log, "sweep", ("one", 20), 9).await, "renewed");
+    assert!(!claim(log, "sweep", ("other", 30), 19).await, "renewed");
+    assert!(claim(log, "sweep", ("other", 30), 20).await, "it lapsed");
+    assert!(!claim(log, "sweep", ("one", 40), 21).await, "another's");
+    assert!(claim(log, "sweep", ("astray", 9_000), 30).await);
+    assert!(!claim(log, "sweep", ("one", 5_000), 40).await, "another's");
+    assert!(claim(log, "sweep", ("one", 50), 40).await, "a wrong clock");
+}
+
+async fn claims_race(log: &Log) {
+    for round in 0..20_i64 {
+        let now = round * 100;
+        let tasks = (0..12).map(|process| {
+            let log = log.clone();
+            tokio::spawn(async move {
+                let owner = format!("{round}-{process}");
+                claim(&log, "race", (&owner, now + 100), now).await
+            })
+        });
+        let won = join_all(tasks).await.into_iter();
+        let won = won.filter(|won| *won.as_ref().expect("a process ends"));
+        assert_eq!(won.count(), 1, "one of them wins");
+    }
+}

@@ -1,0 +1,271 @@
+//! A session's head and the rules by which it changes, shared by the engines that have no SQL to say
+//! them in. Pure: an engine loads a record, changes it here, and stores it.
+
+use bytes::Bytes;
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+
+use crate::log::{holds, is_due};
+use crate::{
+    Batch, DueChange, Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_OWNER_BYTES,
+    MAX_SUMMARY_BYTES, Position, SessionHead, SnapshotMark, StoreError, Tombstone,
+};
+
+/// A session's head as the engines keep it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HeadRecord {
+    pub(crate) incarnation: u64,
+    pub(crate) revision: u64,
+    pub(crate) log_bytes: u64,
+    pub(crate) blob_bytes: u64,
+    pub(crate) tail_bytes: u64,
+    pub(crate) snapshot: Option<SnapshotRecord>,
+    pub(crate) due: Option<i64>,
+    /// Counts the appends that set or cleared `due`, so that a release can tell whether one did since
+    /// the claim.
+    pub(crate) due_changes: u64,
+    pub(crate) lease: Option<LeaseRecord>,
+    pub(crate) summary: Bytes,
+}
+
+/// The current snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SnapshotRecord {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    /// Names the stored bytes, so that a new snapshot never overwrites the one being read.
+    pub(crate) version: u64,
+}
+
+/// A lease, and what it was taken on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeaseRecord {
+    pub(crate) owner: String,
+    pub(crate) until: i64,
+    pub(crate) due_changes: u64,
+}
+
+impl HeadRecord {
+    pub(crate) fn new(incarnation: u64) -> Self {
+        Self {
+            incarnation,
+            revision: 0,
+            log_bytes: 0,
+            blob_bytes: 0,
+            tail_bytes: 0,
+            snapshot: None,
+            due: None,
+            due_changes: 0,
+            lease: None,
+            summary: Bytes::new(),
+        }
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            incarnation: self.incarnation,
+            revision: Revision::new(self.revision),
+            token: 0,
+        }
+    }
+
+    pub(crate) fn append(&mut self, batch: &Batch) {
+        let bytes = batch.frame.len() as u64;
+        self.revision += u64::from(batch.events.get());
+        self.log_bytes += bytes;
+        self.blob_bytes += batch.blob_bytes;
+        self.tail_bytes += bytes;
+        self.summary = batch.summary.clone();
+        match batch.due {
+            DueChange::Keep => return,
+            DueChange::At(at) => self.due = Some(self.due_with(at.as_millis())),
+            DueChange::Clear => self.due = None,
+        }
+        self.due_changes += 1;
+    }
+
+    /// When it is due, where an append says so: since before that where it waits already.
+    fn due_with(&self, at: i64) -> i64 {
+        let waits = self.due.filter(|_| self.lease.is_none());
+        waits.map_or(at, |due| due.min(at))
+    }
+
+    /// Whether a snapshot at `at` would replace the current one.
+    pub(crate) fn accepts_snapshot(&self, at: Revision) -> Result<bool, StoreError> {
+        if at.get() > self.revision {
+            return Err(StoreError::SnapshotAhead {
+                at,
+                head: Revision::new(self.revision),
+            });
+        }
+        Ok(self.snapshot.is_none_or(|mark| mark.at <= at.get()))
+    }
+
+    /// Makes the snapshot the current one; `tail_bytes` are those of the frames after it.
+    pub(crate) fn set_snapshot(&mut self, at: Revision, bytes: u64, tail_bytes: u64) {
+        let version = self.next_snapshot_version();
+        self.snapshot = Some(SnapshotRecord {
+            at: at.get(),
+            bytes,
+            version,
+        });
+        self.tail_bytes = tail_bytes;
+    }
+
+    pub(crate) fn next_snapshot_version(&self) -> u64 {
+        self.snapshot.map_or(0, |mark| mark.version + 1)
+    }
+
+    pub(crate) fn claim(&mut self, lease: &Lease, now: Timestamp) -> bool {
+        let now = now.as_millis();
+        match &mut self.lease {
+            Some(held) if held.owner == lease.owner && held.until > now => {
+                held.until = lease.until.as_millis();
+                return true;
+            }
+            Some(held) if holds(held.until, now) => return false,
+            _ => {}
+        }
+        if !self.due.is_some_and(|due| is_due(due, now)) {
+            return false;
+        }
+        self.lease = Some(LeaseRecord {
+            owner: lease.owner.clone(),
+            until: lease.until.as_millis(),
+            due_changes: self.due_changes,
+        });
+        true
+    }
+
+    pub(crate) fn release(&mut self, owner: &str, next: DueChange) -> bool {
+        let Some(held) = self.lease.take_if(|held| held.owner == owner) else {
+            return false;
+        };
+        if held.due_changes == self.due_changes {
+            match next {
+                DueChange::Keep => {}
+                DueChange::At(at) => self.due = Some(at.as_millis()),
+                DueChange::Clear => self.due = None,
+            }
+        }
+        true
+    }
+
+    /// What stays of it when it is deleted.
+    pub(crate) fn tombstone(&self, key: &SessionKey, at: Timestamp) -> Tombstone {
+        Tombstone {
+            key: key.clone(),
+            incarnation: self.incarnation,
+            at,
+            lease: self.head().lease,
+        }
+    }
+
+    /// When the session is ready for a worker: its place in the queue.
+    pub(crate) fn ready(&self) -> Option<i64> {
+        let lease_end = self.lease.as_ref().map_or(i64::MIN, |held| held.until);
+        self.due.map(|due| due.max(lease_end))
+    }
+
+    /// Returns true if a worker may take the session at a time.
+    pub(crate) fn is_ready(&self, now: i64) -> bool {
+        let is_held = |held: &LeaseRecord| holds(held.until, now);
+        self.due.is_some_and(|due| is_due(due, now)) && !self.lease.as_ref().is_some_and(is_held)
+    }
+
+    /// What it counts for in what its project holds.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        let snapshot = self.snapshot.map_or(0, |mark| mark.bytes);
+        self.log_bytes
+            .saturating_add(snapshot)
+            .saturating_add(self.blob_bytes)
+    }
+
+    pub(crate) fn head(&self) -> SessionHead {
+        SessionHead {
+            revision: Revision::new(self.revision),
+            incarnation: self.incarnation,
+            token: 0,
+            summary: self.summary.clone(),
+            snapshot: self.snapshot.map(|mark| SnapshotMark {
+                at: Revision::new(mark.at),
+                bytes: mark.bytes,
+            }),
+            log_bytes: self.log_bytes,
+            blob_bytes: self.blob_bytes,
+            tail_bytes: self.tail_bytes,
+            due: self.due.map(Timestamp::from_millis),
+            lease: self.lease.as_ref().map(|held| Lease {
+                owner: held.owner.clone(),
+                until: Timestamp::from_millis(held.until),
+            }),
+        }
+    }
+}
+
+impl Tombstone {
+    /// See [`crate::SessionLog::claim_removal`].
+    pub(crate) fn claim(&mut self, incarnation: u64, lease: Lease, now: Timestamp) -> bool {
+        let is_held = |held: &Lease| held.owner != lease.owner && held.holds(now);
+        if self.incarnation != incarnation || self.lease.as_ref().is_some_and(is_held) {
+            return false;
+        }
+        self.lease = Some(lease);
+        true
+    }
+
+    /// Whether its removal is not another's.
+    pub(crate) fn may_be_forgotten_by(&self, owner: &str) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.owner == owner)
+    }
+}
+
+fn within(what: &'static str, len: usize, max: usize) -> Result<(), StoreError> {
+    if len > max {
+        return Err(StoreError::TooLarge { what, len, max });
+    }
+    Ok(())
+}
+
+/// Refuses what was decided upon another state than the one that is there.
+pub(crate) fn check_position(
+    current: Option<&HeadRecord>,
+    expected: Position,
+) -> Result<(), StoreError> {
+    let current = current.map_or(Position::START, HeadRecord::position);
+    if (current.incarnation, current.revision) == (expected.incarnation, expected.revision) {
+        return Ok(());
+    }
+    Err(StoreError::Conflict {
+        current: current.revision,
+    })
+}
+
+/// Refuses a batch that no engine could keep its promises on.
+pub(crate) fn check_batch(batch: &Batch) -> Result<(), StoreError> {
+    within("an append", batch.frame.len(), MAX_FRAME_BYTES)?;
+    within("a summary", batch.summary.len(), MAX_SUMMARY_BYTES)?;
+    check_files(&batch.settles)
+}
+
+/// As [`check_batch`], for the files of an intent or an append.
+pub(crate) fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
+    within("a list of files", files.len(), MAX_FILES)?;
+    let mut longest = files.iter().map(|file| file.len());
+    let longest = longest.try_fold(0, |most, len| (len > 0).then_some(most.max(len)));
+    // An empty name is as little a file as one that is too long.
+    within(
+        "a file's name",
+        longest.unwrap_or(usize::MAX),
+        MAX_FILE_BYTES,
+    )
+}
+
+/// As [`check_batch`], for a snapshot.
+pub(crate) fn check_snapshot(bytes: &Bytes) -> Result<(), StoreError> {
+    within("a snapshot", bytes.len(), MAX_FRAME_BYTES)
+}
+
+/// As [`check_batch`], for a lease.
+pub(crate) fn check_lease(lease: &Lease) -> Result<(), StoreError> {
+    within("a lease owner", lease.owner.len(), MAX_OWNER_BYTES)
+}

@@ -1,0 +1,28 @@
+//! Who has which duty, where all who could are in this process.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use palimpsest_core::ids::Timestamp;
+
+use crate::Lease;
+
+/// The duties that somebody has.
+#[derive(Debug, Default)]
+pub(crate) struct LeaderTasks(Mutex<BTreeMap<&'static str, Lease>>);
+
+impl LeaderTasks {
+    /// See [`crate::SessionLog::claim_leader_task`].
+    pub(crate) fn claim(&self, duty: &'static str, lease: Lease, now: Timestamp) -> bool {
+        let mut duties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = duties.get(duty);
+        let wrong = 2 * lease.until.as_millis() - now.as_millis();
+        let is_mine = has.is_none_or(|it| {
+            it.owner == lease.owner || it.until <= now || it.until.as_millis() > wrong
+        });
+        if is_mine {
+            duties.insert(duty, lease);
+        }
+        is_mine
+    }
+}

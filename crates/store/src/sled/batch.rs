@@ -1,0 +1,188 @@
+//! Which changes become one group, and so share a sync.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{self, error::TryRecvError};
+
+use super::queued::QueuedJob;
+
+/// The most changes in a group, and so the most that a failure leaves in doubt.
+const MAX_GROUP: usize = 1024;
+
+/// The bytes after which a group takes no more: the first in it should not wait for all the others.
+const MAX_GROUP_BYTES: usize = 4 << 20;
+
+/// How often it is waited for more changes, and for how long at most.
+const LOOKS: u32 = 4;
+const LOOK: Duration = Duration::from_micros(500);
+
+/// How many changes are being made or wait to be durable, where somebody counts them.
+#[derive(Debug, Clone, Default)]
+pub struct PendingWrites(Option<Arc<AtomicUsize>>);
+
+impl PendingWrites {
+    /// As many as that number is at any time.
+    pub fn counted_by(number: Arc<AtomicUsize>) -> Self {
+        Self(Some(number))
+    }
+
+    /// Whether there are more than these; none when nobody knows.
+    fn are_more_than(&self, waiting: usize) -> Option<bool> {
+        let number = self.0.as_ref()?;
+        Some(number.load(Ordering::Relaxed) > waiting)
+    }
+}
+
+/// The changes of the next group.
+#[derive(Default)]
+pub(super) struct NextGroup {
+    pub(super) queued: Vec<QueuedJob>,
+    bytes: usize,
+}
+
+impl NextGroup {
+    pub(super) fn push(&mut self, queued: QueuedJob) {
+        self.bytes += queued.job.bytes();
+        self.queued.push(queued);
+    }
+
+    /// Takes what is there and fits; false when nobody is left who could send any.
+    pub(super) fn drain(&mut self, queue: &mut mpsc::Receiver<QueuedJob>) -> bool {
+        while self.has_room() {
+            match queue.try_recv() {
+                Ok(queued) => self.push(queued),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+        true
+    }
+
+    fn has_room(&self) -> bool {
+        self.queued.len() < MAX_GROUP && self.bytes < MAX_GROUP_BYTES
+    }
+}
+
+/// What is known of the groups before.
+#[derive(Debug, Default)]
+pub(super) struct Batcher {
+    /// How many changes the last one had.
+    last: usize,
+    /// What a sync takes of late.
+    sync: Duration,
+    in_hand: PendingWrites,
+}
+
+impl Batcher {
+    pub(super) fn new(in_hand: PendingWrites) -> Self {
+        Self {
+            in_hand,
+            ..Self::default()
+        }
+    }
+
+    /// Waits for more, as long as more are coming; a look takes no longer than a sync.
+    ///
+    /// A sync costs the processor as much for one change as for many. Where cores are busy, it takes that from those
+    /// whose changes could be in the same one. When all that are in hand are here, nobody is kept waiting.
+    pub(super) fn collect(
+        &mut self,
+        waiting: &mut NextGroup,
+        queue: &mut mpsc::Receiver<QueuedJob>,
+    ) {
+        self.collect_with(waiting, queue, thread::sleep);
+    }
+
+    fn collect_with(
+        &mut self,
+        waiting: &mut NextGroup,
+        queue: &mut mpsc::Receiver<QueuedJob>,
+        mut sleep: impl FnMut(Duration),
+    ) {
+        let look = self.sync.min(LOOK);
+        let mut came = self.last > 1 || waiting.queued.len() > 1;
+        for _ in 0..LOOKS {
+            let before = waiting.queued.len();
+            let more_come = came && self.in_hand.are_more_than(before).unwrap_or(true);
+            if before == 0 || !more_come || !waiting.has_room() {
+                break;
+            }
+            sleep(look);
+            if !waiting.drain(queue) {
+                break;
+            }
+            came = waiting.queued.len() > before;
+        }
+        self.last = waiting.queued.len();
+    }
+
+    /// Learns what a sync took.
+    pub(super) fn synced(&mut self, took: Duration) {
+        self.sync = (3 * self.sync + took) / 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::sled::job::WriteJob;
+
+    fn change() -> QueuedJob {
+        QueuedJob::new(WriteJob::Check(oneshot::channel().0))
+    }
+
+    /// How many are in a group of which so many are there at first, while others come one in each look; and how
+    /// often it was looked.
+    fn gathered(gathering: &mut Batcher, first: usize, others: usize) -> (usize, u32) {
+        let (sender, mut queue) = mpsc::channel(100);
+        let mut waiting = NextGroup::default();
+        for _ in 0..first {
+            waiting.push(change());
+        }
+        let (mut looks, mut left) = (0, others);
+        gathering.collect_with(&mut waiting, &mut queue, |time| {
+            assert!(time <= LOOK);
+            looks += 1;
+            if left > 0 {
+                left -= 1;
+                sender.try_send(change()).unwrap();
+            }
+        });
+        (waiting.queued.len(), looks)
+    }
+
+    fn with(in_hand: usize) -> Batcher {
+        Batcher::new(PendingWrites::counted_by(Arc::new(AtomicUsize::new(
+            in_hand,
+        ))))
+    }
+
+    #[test]
+    fn who_is_alone_does_not_wait() {
+        assert_eq!(gathered(&mut with(1), 1, 5), (1, 0));
+        assert_eq!(gathered(&mut Batcher::default(), 1, 5), (1, 0));
+        assert_eq!(gathered(&mut with(3), 3, 5), (3, 0), "all are here");
+        assert_eq!(gathered(&mut with(3), 0, 5), (0, 0), "nobody is");
+    }
+
+    #[test]
+    fn a_sync_waits_for_those_in_hand_while_they_come() {
+        assert_eq!(gathered(&mut with(5), 2, 9), (5, 3));
+        assert_eq!(gathered(&mut with(5), 2, 0), (2, 1), "none comes");
+        let most = 2 + LOOKS as usize;
+        assert_eq!(gathered(&mut with(99), 2, 99), (most, LOOKS));
+    }
+
+    #[test]
+    fn where_nobody_counts_the_last_group_says_whether_to_wait() {
+        let mut gathering = Batcher::default();
+        assert_eq!(gathered(&mut gathering, 2, 1), (3, 2));
+        assert_eq!(gathered(&mut gathering, 1, 0), (1, 1));
+        assert_eq!(gathered(&mut gathering, 1, 1), (1, 0));
+    }
+}

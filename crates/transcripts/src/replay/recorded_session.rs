@@ -1,0 +1,115 @@
+//! A session of a transcript, decoded once for as many replays as there are.
+
+use std::sync::Arc;
+
+use palimpsest_core::event::Trigger;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::message::Message;
+
+use crate::import::{ImportDefect, ImportStep, ImportedCompaction, ImportedSession};
+
+/// What happened in a session, in order.
+#[derive(Debug)]
+pub struct RecordedSession {
+    pub(super) steps: Vec<RecordedStep>,
+    /// The first model that spoke.
+    pub(super) model: Box<str>,
+    pub(super) subagent: bool,
+    /// Messages that could not be decoded.
+    pub(super) defects: Vec<ImportDefect>,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(super) enum RecordedStep {
+    /// A message came.
+    Message { line: usize, message: Arc<Message> },
+    /// What came after this message was abandoned; everything, when there is none.
+    Rewind(Option<MessageId>),
+    /// The program that wrote the transcript put a summary in the place of messages.
+    Compacted(Box<RecordedCompaction>),
+    /// It took messages out of its model's view.
+    Removed {
+        line: usize,
+        messages: Vec<MessageId>,
+    },
+}
+
+/// A compaction of the program that wrote the transcript.
+#[derive(Debug)]
+pub(super) struct RecordedCompaction {
+    pub(super) line: usize,
+    pub(super) summary: Arc<Message>,
+    pub(super) first: Option<MessageId>,
+    pub(super) last: Option<MessageId>,
+    pub(super) kept: Vec<MessageId>,
+    pub(super) asked: Trigger,
+    pub(super) before_tokens: Option<u64>,
+}
+
+impl RecordedSession {
+    /// Decodes a session.
+    pub fn new(imported: &ImportedSession<'_>) -> Self {
+        let mut tape = Self {
+            steps: Vec::with_capacity(imported.steps.len()),
+            model: Box::default(),
+            subagent: imported.subagent,
+            defects: Vec::new(),
+        };
+        for (number, step) in (1_u128..).zip(&imported.steps) {
+            let message = match step {
+                ImportStep::Rewind(to) => {
+                    tape.steps.push(RecordedStep::Rewind(*to));
+                    continue;
+                }
+                ImportStep::Removed { line, messages } => {
+                    let (line, messages) = (*line, messages.clone());
+                    tape.steps.push(RecordedStep::Removed { line, messages });
+                    continue;
+                }
+                ImportStep::Compacted(compaction) => &compaction.summary,
+                ImportStep::Message(message) => message,
+            };
+            let line = message.line;
+            match message.decode(MessageId::new(uuid::Uuid::from_u128(number))) {
+                Ok(message) => match step {
+                    ImportStep::Compacted(compaction) => tape.compacted(compaction, message),
+                    _ => tape.push(line, message),
+                },
+                Err(error) => tape.defects.push(ImportDefect {
+                    line,
+                    what: error.to_string(),
+                }),
+            }
+        }
+        tape
+    }
+
+    fn compacted(&mut self, compaction: &ImportedCompaction<'_>, summary: Message) {
+        let asked = if compaction.manual {
+            Trigger::Manual
+        } else {
+            Trigger::Auto
+        };
+        let compacted = Box::new(RecordedCompaction {
+            line: compaction.summary.line,
+            summary: Arc::new(summary),
+            first: compaction.first,
+            last: compaction.last,
+            kept: compaction.kept.clone(),
+            asked,
+            before_tokens: compaction.before_tokens.map(Into::into),
+        });
+        self.steps.push(RecordedStep::Compacted(compacted));
+    }
+
+    fn push(&mut self, line: usize, message: Message) {
+        if self.model.is_empty() {
+            self.model = message.model.clone().unwrap_or_default();
+        }
+        self.steps.push(RecordedStep::Message {
+            line,
+            message: Arc::new(message),
+        });
+    }
+}

@@ -1,0 +1,148 @@
+//! The last line of `summary.md`: it says which version the file is, and proves that nobody has edited it since.
+//!
+//! The log knows the texts of its own versions. It does not know those of a history that was lost, by a failover or
+//! because a backup was restored: without the mark their text would be taken for a person's. The mark is an HTML
+//! comment, which no reader of Markdown shows, and it is no part of the text in the log.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::session::text_digest;
+
+const BEGIN: &str = "<!-- palimpsest: version ";
+const END: &str = " -->";
+
+/// A file as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MarkedFile {
+    /// The text without the mark.
+    pub(crate) text: Bytes,
+    /// The version that the service wrote into the file, when nothing of it was changed since.
+    pub(crate) version: Option<u64>,
+}
+
+/// The file of a version.
+pub(crate) fn mark(session: &SessionKey, version: u64, source: Revision, text: &str) -> Bytes {
+    let mut file = text.to_owned();
+    if !file.ends_with('\n') {
+        file.push('\n');
+    }
+    let digest = digest(session, version, source, file.as_bytes());
+    let _ = writeln!(file, "{BEGIN}{version}, revision {source}, {digest}{END}");
+    file.into()
+}
+
+/// Takes the mark off a file. One that a person has edited may have it anywhere, or not at all.
+pub(crate) fn read(session: &SessionKey, file: &Bytes) -> MarkedFile {
+    let text = String::from_utf8_lossy(file);
+    if let Some((body, version, source, digest)) = last_mark(&text)
+        && digest == self::digest(session, version, source, body.as_bytes())
+    {
+        return MarkedFile {
+            text: file.slice(..body.len()),
+            version: Some(version),
+        };
+    }
+    MarkedFile {
+        text: if text.contains(BEGIN) {
+            Bytes::from(without_marks(&text))
+        } else {
+            file.clone()
+        },
+        version: None,
+    }
+}
+
+/// What a mark at the end of a text says, and the text before it.
+fn last_mark(text: &str) -> Option<(&str, u64, Revision, &str)> {
+    let line = text.trim_ascii_end();
+    let at = line.rfind('\n').map_or(0, |before| before + 1);
+    let (version, rest) = said(&line[at..])?.split_once(", revision ")?;
+    let (source, digest) = rest.split_once(", ")?;
+    let source = Revision::new(source.parse().ok()?);
+    Some((&text[..at], version.parse().ok()?, source, digest))
+}
+
+fn said(line: &str) -> Option<&str> {
+    line.trim().strip_prefix(BEGIN)?.strip_suffix(END)
+}
+
+fn without_marks(text: &str) -> String {
+    let lines = text.split_inclusive('\n');
+    lines.filter(|line| said(line).is_none()).collect()
+}
+
+/// The session is part of it: a file that a person has copied from another one is their edit.
+fn digest(session: &SessionKey, version: u64, source: Revision, body: &[u8]) -> String {
+    let mut whole = format!("{session}\n{version}\n{source}\n").into_bytes();
+    whole.extend_from_slice(body);
+    let mut out = String::new();
+    for byte in text_digest(&whole) {
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> SessionKey {
+        SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
+    }
+
+    fn file(text: &str) -> String {
+        let file = mark(&key("s"), 7, Revision::new(90), text);
+        String::from_utf8(file.to_vec()).unwrap()
+    }
+
+    /// What a file says after somebody had it, and whether it still is the service's.
+    #[track_caller]
+    fn check(file: &str, text: &str, version: Option<u64>) {
+        let read = read(&key("s"), &Bytes::from(file.to_owned()));
+        assert_eq!((&*read.text, read.version), (text.as_bytes(), version));
+    }
+
+    #[test]
+    fn a_file_that_the_service_wrote_is_known_whatever_the_log_holds() {
+        for text in ["# Task\nMend it.\n", "no break at its end", "", "\n\n"] {
+            let ended = if text.ends_with('\n') {
+                text.to_owned()
+            } else {
+                format!("{text}\n")
+            };
+            check(&file(text), &ended, Some(7));
+            // Some editors put a line break at the end of what they only showed.
+            check(&format!("{}\n", file(text)), &ended, Some(7));
+        }
+    }
+
+    #[test]
+    fn a_file_that_a_person_edited_is_theirs_without_the_mark() {
+        let file = file("# Task\nMend it.\n");
+        check(&file.replace("Mend", "Leave"), "# Task\nLeave it.\n", None);
+        check(
+            &format!("{file}And this.\n"),
+            "# Task\nMend it.\nAnd this.\n",
+            None,
+        );
+        check(
+            &file.replace("version 7", "version 8"),
+            "# Task\nMend it.\n",
+            None,
+        );
+        check("# Task\nMend it.\n", "# Task\nMend it.\n", None);
+        check("<!-- a note -->\n", "<!-- a note -->\n", None);
+        check("", "", None);
+    }
+
+    #[test]
+    fn a_file_of_another_session_is_a_persons() {
+        let read = read(&key("other"), &Bytes::from(file("# Task\nMend it.\n")));
+        assert_eq!(
+            (&*read.text, read.version),
+            (&b"# Task\nMend it.\n"[..], None)
+        );
+    }
+}
