@@ -12,7 +12,7 @@ pub(super) fn message(message: &WireMessage<'_>, out: &mut Vec<u8>) {
         WireRole::User | WireRole::Tool => b"{\"role\":\"user\",\"content\":",
     });
     list(out, &message.blocks, |b, out| {
-        block(b, Audience::Model, out)
+        block(b, Audience::Model, out);
     });
     out.push(b'}');
 }

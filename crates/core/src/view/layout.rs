@@ -167,7 +167,7 @@ impl Sorted {
                     self.words((at, block, PieceForm::Text(TextReason::Late(*call))));
                 }
                 Some(Pairing::Orphan) => {
-                    self.words((at, block, PieceForm::Text(TextReason::Orphan)))
+                    self.words((at, block, PieceForm::Text(TextReason::Orphan)));
                 }
                 None => match &message.blocks[usize::from(block)] {
                     Block::ToolUse(_) | Block::Thinking(_) => {

@@ -7,6 +7,7 @@
 
 mod breakpoints;
 mod cache_places;
+mod digest_text;
 mod dress;
 mod etag;
 mod flatten;

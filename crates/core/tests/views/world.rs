@@ -142,7 +142,7 @@ impl Play {
         }
         match &view.unsendable {
             Some(NotSendableReason::OpenCalls(calls)) => {
-                out.push_str(&format!("open: {calls:?}\n"))
+                out.push_str(&format!("open: {calls:?}\n"));
             }
             Some(reason) => out.push_str(&format!("unsendable: {reason:?}\n")),
             None => {

@@ -12,6 +12,7 @@ use palimpsest_core::session::LastServed;
 
 use super::appended::{read_message, write_message};
 use super::error::{DecodeError, sixteens};
+use super::persist_decisions::{read_decided, read_settled};
 use super::stamp::{read_stamp, write_stamp};
 use super::{
     compaction, hooks, levels, message, persist_decisions, session_memory, spans, state, v1, view,
@@ -192,12 +193,8 @@ pub(super) fn read(stored: v1::Recorded) -> Result<RecordedEvent, DecodeError> {
         Some(Stored::PolicyChanged(event)) => Event::PolicyChanged(PolicyChanged {
             policy: Arc::new(read_policy(event.policy)?),
         }),
-        Some(Stored::ResultOffered(event)) => {
-            Event::PersistDecided(persist_decisions::read_decided(event)?)
-        }
-        Some(Stored::OffersSettled(event)) => {
-            Event::PersistDecisionsConsumed(persist_decisions::read_settled(event))
-        }
+        Some(Stored::ResultOffered(event)) => Event::PersistDecided(read_decided(event)?),
+        Some(Stored::OffersSettled(event)) => Event::PersistDecisionsConsumed(read_settled(event)),
         None => {
             return Err(DecodeError::Damaged(
                 "an event of a kind that this version does not know",
