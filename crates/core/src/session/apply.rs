@@ -1,4 +1,4 @@
-//! How each event changes a session.
+//! Applies each kind of event to the state of a session, and replays logs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,26 +28,27 @@ use crate::tokens::{Calibration, Size, TokenLedger};
 use crate::view::{LayoutChange, PieceForm, Sealed};
 use crate::working::Pins;
 
-/// How many calls are looked at for the one that the last message answers.
+/// Maximum number of recent calls that are searched for the call that the last message answers.
 const RECENT_CALLS: usize = 256;
 
-/// Why a log is not a session's.
+/// Reasons why a log cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// There is no event.
+    /// The log contains no event.
     #[error("the log is empty")]
     Empty,
-    /// It does not begin with the session's creation.
+    /// The first event is not `SessionCreated`.
     #[error("the log does not begin with the session's creation")]
     NoCreation,
-    /// A session cannot begin twice.
+    /// A later event is `SessionCreated` again.
     #[error("the log creates the session twice (revision {0})")]
     CreatedTwice(Revision),
 }
 
 impl Session {
-    /// The session after its first event.
+    /// Creates the session from its first event, at revision 1.
     pub fn create(key: SessionKey, at: Timestamp, event: &SessionCreated) -> Self {
+        // All other state accumulates from later events, so a replay and a live session run the same code.
         let turns = Turns::new(&key, Vec::new());
         let mut session = Self {
             key,
@@ -93,7 +94,11 @@ impl Session {
         session
     }
 
-    /// Folds a whole log.
+    /// Rebuilds a session from its complete log.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the log is empty, does not begin with `SessionCreated`, or contains it twice.
     pub fn replay(
         key: SessionKey,
         log: impl IntoIterator<Item = RecordedEvent>,
@@ -110,10 +115,16 @@ impl Session {
         Ok(session)
     }
 
-    /// Folds one event in.
+    /// Applies one event and increments the revision by 1.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the event is `SessionCreated`, which can only be the first event of a log.
     pub fn apply(&mut self, recorded: &RecordedEvent) -> Result<(), ReplayError> {
         self.revision = self.revision.plus(1);
         self.about.modified = recorded.at;
+        // The prompt-cache ledger compares the layout before and after a view-changing event, so the old layout is
+        // captured before the event is applied.
         let change = recorded.event.change_kind();
         let change = change.map(|kind| (kind, self.before_change()));
         match &recorded.event {
@@ -176,6 +187,7 @@ impl Session {
             }
             Event::PersistDecisionsConsumed(event) => self.persist_decisions.settle(&event.offers),
         }
+        // These fields are derived from several parts of the state, so they are recomputed after every event.
         self.about.epoch = self.sealed.epoch();
         self.about.waits_for = self.waits_for();
         self.settle_memory_mark();
@@ -183,6 +195,7 @@ impl Session {
             self.after_change(&recorded.event, kind, &before);
             self.compactions
                 .view_changed(recorded.event.layout_change());
+            // A running or prepared summary must not bring back a message that this event removed from the view.
             let transcript = &self.transcript;
             self.compactions.forget_what_left(|message| {
                 let entry = transcript.get(message);
@@ -191,12 +204,14 @@ impl Session {
             let live = |call| self.sealed.shows_result(call);
             let stands = |message| self.transcript.is_visible(message);
             self.cache_edits.retain(live, stands);
-            // The settings alone move nothing.
+            // A policy change has no layout change. The messages keep their positions, so the positions of cache edits
+            // stay valid.
             if recorded.event.layout_change().is_some() {
                 self.cache_edits.displace();
             }
             self.spans.shrunk(self.tokens().tokens);
         }
+        // A retry of one of these requests is answered from this event's revision.
         let stamps = [recorded.event.request(), recorded.event.commit()];
         for request in stamps.into_iter().flatten() {
             self.remember(request, recorded.at);
@@ -213,7 +228,7 @@ impl Session {
         self.requests.record(request.method, &request.id, answered);
     }
 
-    /// Whoever asked for a compaction is answered by its outcome.
+    /// Records the request that started a compaction as answered by the compaction's outcome.
     fn compaction_ends(&mut self, key: CompactionKey, at: Timestamp) {
         if let Some(request) = self.compactions.request_of(key) {
             self.remember(&request, at);
@@ -245,6 +260,8 @@ impl Session {
     }
 
     fn append(&mut self, appended: &AppendedMessage) {
+        // Content stays in memory only for visible messages. All other content can be read back from the log by
+        // revision.
         let message = &appended.message;
         let visible = appended.standing == Visibility::Visible;
         let entry = TranscriptEntry {
@@ -259,6 +276,8 @@ impl Session {
             content: visible.then(|| Arc::clone(message)),
         };
         let at = message.at.unwrap_or(self.about.modified);
+        // The response is handled before its own message is added: the prompt cache holds the view that was sent,
+        // which does not contain the response.
         if visible && message.role == Role::Assistant {
             self.answered_at(at);
             self.last_response = Some(at);
@@ -277,6 +296,7 @@ impl Session {
             self.since_snip.tokens += u64::from(appended.size.tokens);
         }
         if visible && message.is_real_user_input() {
+            // New user input allows automatic compaction again after an undo or a veto.
             (self.compactions.held, self.compactions.vetoed) = (false, false);
             self.turns.begin(ordinal);
         }
@@ -288,17 +308,20 @@ impl Session {
                 .ledger
                 .add(message, ordinal, appended.size, epoch, window);
             self.about.reported_tokens = self.about.reported_tokens.saturating_add(reported);
+            // The ledger learns from reported usage. With `tokens.calibrate` off, the earlier factor is restored.
             if !self.policy.tokens.calibrate {
                 self.ledger.calibration = calibration;
             }
         }
     }
 
-    /// Registers a message's calls, pairs its results, and puts its blocks up for the view.
+    /// Registers the calls of a message, pairs its results with earlier calls, and adds its blocks to the pending ones.
     fn pair(&mut self, ordinal: Ordinal, sizes: &[ResultSize], message: &Message) {
         for (block, content) in (0_u16..).zip(&message.blocks) {
             if let (Role::Assistant, Block::ToolUse(call)) = (message.role, content) {
                 let key = self.calls.push(ordinal, block, call);
+                // A caller may have asked about a result before its call was appended. The call key is known from
+                // here on.
                 self.persist_decisions.bind(&call.id, key);
             }
         }
@@ -315,7 +338,8 @@ impl Session {
         }
     }
 
-    /// Pairs a message's results, and puts its blocks up for the view. Its calls are registered.
+    /// Pairs the results of a message with calls and adds its blocks to the pending ones. The message's own calls
+    /// must be registered already.
     pub(super) fn answer(&mut self, ordinal: Ordinal, message: &Message) {
         let mut blocks = Vec::with_capacity(message.blocks.len());
         for (block, content) in (0_u16..).zip(&message.blocks) {
@@ -346,7 +370,8 @@ impl Session {
         }
     }
 
-    /// Whom the session waits for, by its last visible message that is not the operator's.
+    /// Returns the party that the session waits for, derived from the last visible message of the conversation.
+    /// Operator messages and framing messages are ignored.
     fn waits_for(&self) -> WaitsFor {
         let mut latest = self.transcript.entries().rev().filter(|(_, entry)| {
             entry.standing == Visibility::Visible
@@ -365,7 +390,7 @@ impl Session {
             };
         };
         if entry.role == Role::Assistant {
-            // The model may have said several things in a row.
+            // One response may consist of several consecutive assistant messages.
             let said = latest.take_while(|(_, entry)| entry.role == Role::Assistant);
             let mut said = std::iter::once(last).chain(said.map(|(ordinal, _)| ordinal));
             return if said.any(is_open) {
@@ -374,7 +399,8 @@ impl Session {
                 WaitsFor::User
             };
         }
-        // A result answers a call; its response may have others. A person's words do not wait.
+        // A result answers a call, and the same response may have further open calls. A user input that begins a
+        // turn goes to the model even if calls are open.
         let answers = |call: &Call| call.result().is_some_and(|(message, _)| message == last);
         let recent = self.calls.iter().rev().take(RECENT_CALLS);
         let waits = recent
@@ -399,6 +425,7 @@ impl Session {
         {
             self.about.first_prompt = first_words(text);
         }
+        // Attributes that Claude Code writes on its messages. An explicit project path is never overwritten.
         for (name, value) in &message.attributes {
             match &**name {
                 "cwd" if self.about.project_path.is_empty() => {
@@ -411,6 +438,7 @@ impl Session {
     }
 
     fn served(&mut self, event: &ViewServed) {
+        // The first serving starts the cache statistics. An interruption becomes final once it was served.
         self.prompt_cache.since.get_or_insert(self.about.modified);
         for piece in &event.pieces {
             if let PieceForm::Interrupted(call) = piece.form {
@@ -442,7 +470,7 @@ impl Session {
         }
     }
 
-    /// Messages that stay have other sizes as they are shown now.
+    /// Sets the new sizes of messages that stay in the view with changed content.
     fn resize(&mut self, sizes: &[(Ordinal, Size)]) {
         for (ordinal, size) in sizes {
             let Some(entry) = self.transcript.get(*ordinal) else {
@@ -458,6 +486,7 @@ impl Session {
         self.since_snip = SnipGrowth::default();
         self.resize(&event.sizes);
         self.sealed.change(&event.change, &self.transcript);
+        // A snipped message frees all its tokens, but its transcript entry keeps the original size.
         for ordinal in &event.messages {
             let Some(entry) = self.transcript.get(*ordinal) else {
                 continue;
@@ -477,6 +506,8 @@ impl Session {
 
     fn collapsed(&mut self, event: &SpansCollapsed) {
         self.sealed.change(&event.change, &self.transcript);
+        // The first message of a span carries the placeholder's size, the other messages carry size 0. The tokens
+        // count as a summary, not under the role of the replaced message.
         let mut sizes: HashMap<Ordinal, Size> = HashMap::new();
         for placeholder in &event.placeholders {
             sizes.insert(placeholder.span.first(), placeholder.size());
@@ -502,6 +533,7 @@ impl Session {
     fn compacted(&mut self, event: &CompactionFinished) {
         let reported = event.usage.total_tokens();
         self.about.reported_tokens = self.about.reported_tokens.saturating_add(reported);
+        // The boundary message is the first that this event appends, so its ordinal is the next free one.
         let mark = self.transcript.next();
         let mut summary = None;
         for appended in &event.messages {
@@ -520,6 +552,8 @@ impl Session {
             };
             let ordinal = self.transcript.push(entry, message);
             if message.kind == MessageKind::Summary {
+                // The summary's piece is already part of `event.change`. The other visible messages are served as
+                // pending messages.
                 summary = Some(ordinal);
             } else if visible {
                 self.answer(ordinal, message);
@@ -534,6 +568,7 @@ impl Session {
         let stays = |item: &PendingMessage| event.leaving.binary_search(&item.message).is_err();
         self.pending.retain(stays);
         self.sealed.change(&event.change, &self.transcript);
+        // The ledger was computed at decision time and is stored in the event, so that a replay counts nothing again.
         self.ledger = event.ledger.clone();
         self.since_snip = SnipGrowth::default();
         self.last_reemitted = None;
@@ -559,6 +594,8 @@ impl Session {
 
     fn restored(&mut self, event: &ContextRestored) {
         self.compactions.restored();
+        // The decision computed the complete restored state. Nothing is recomputed here, so a newer version of the
+        // rules replays an old undo unchanged.
         for (ordinal, standing) in &event.standings {
             self.transcript.stand(*ordinal, *standing);
         }
@@ -575,10 +612,11 @@ impl Session {
     fn policy_changed(&mut self, event: &PolicyChanged) {
         let (before, now) = (&self.policy.tokens, &event.policy.tokens);
         if before.estimator != now.estimator || !now.calibrate {
-            // What usage taught about one estimator says nothing about another.
+            // A calibration factor is valid only for the estimator that it was learned with.
             self.ledger.calibration = Calibration::default();
         }
         self.policy = Arc::clone(&event.policy);
+        // An empty layout change begins a new epoch without moving a piece.
         self.sealed
             .change(&LayoutChange::default(), &self.transcript);
     }
@@ -588,6 +626,7 @@ impl Session {
         for left in &event.left {
             self.transcript.stand(*left, Visibility::Rewound);
         }
+        // The interruption texts that remain in the layout were served. Their calls must stay interrupted.
         let interrupted: Vec<CallKey> = self
             .sealed
             .pieces()
@@ -604,7 +643,7 @@ impl Session {
         self.ledger = event.ledger.clone();
     }
 
-    /// What is pinned is not left out by edits of the provider's cache any more.
+    /// Removes cache edits of results that are pinned now.
     fn keep_pinned_in_cache(&mut self) {
         if self.pins.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The effect of responses and of view-changing events on the prompt cache.
+//! The effect of responses and of view-changing events on the session's record of the prompt cache.
 
 use super::Session;
 use super::prompt_cache::{CacheReport, CachedRequest, Drift, PromptCache, ViewChange};
@@ -6,28 +6,28 @@ use crate::event::{ChangeKind, Event};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::view::{LayoutChange, Piece, PieceForm, Target, count, shown_tokens};
 
-/// What a change of the view finds.
+/// The state before a view-changing event.
 pub(super) struct CacheBaseline {
-    /// The pieces that the cache holds.
+    /// The pieces that the provider's cache holds.
     held: Vec<Piece>,
-    /// The estimated tokens of everything visible.
+    /// Estimated tokens of all visible messages.
     tokens: u64,
 }
 
 impl Session {
-    /// What the prompt cache holds, and what has become of it.
+    /// Returns the state of the provider's prompt cache and its statistics.
     pub fn prompt_cache(&self) -> &PromptCache {
         &self.prompt_cache
     }
 
-    /// What became of the prompt cache for a target.
+    /// Reports how much of the view a provider can read from its prompt cache, for one target.
     ///
-    /// A cold cache holds nothing, so nothing can be read from it and nothing in it is lost: a change
-    /// then costs nothing and saves all the same. It counts as cold when the last response is as old
-    /// as `microcompact.time.idle`: where clearing by time acts because the cache is cold, the ledger
-    /// says so too.
+    /// The cache counts as cold once the last response is at least `microcompact.time.idle` old. A cold cache holds
+    /// nothing, so a change of the view invalidates nothing and still saves tokens. The same setting controls
+    /// time-based clearing, so the report and that clearing agree.
     pub fn cache_report(&self, target: &Target, now: Timestamp) -> CacheReport {
         let cache = &self.prompt_cache;
+        // Providers keep one cache per target. Only the cache of the last served target is tracked.
         let cold = self.is_cold(now);
         let known = cache.held.target == *target && cache.held.pieces > 0;
         let calibrated = |tokens| self.ledger.calibration.apply(tokens);
@@ -39,6 +39,7 @@ impl Session {
                 (at, drift.back.kept_tokens, drift.rewritten)
             }
         };
+        // The prompt prefix precedes all messages, so it is reused whenever the cache is warm.
         let warm = known && !cold;
         let cause = cache.drift.as_ref().filter(|_| known);
         CacheReport {
@@ -59,14 +60,14 @@ impl Session {
         }
     }
 
-    /// How many pieces the last request that was answered had, when the view still begins with them.
+    /// Returns the number of pieces in the last answered request, if the view still begins with all of them.
     pub(crate) fn sent_pieces(&self, target: &Target) -> Option<usize> {
         let PromptCache { held, drift, .. } = &self.prompt_cache;
         let known = held.target == *target && held.pieces > 0 && drift.is_none();
         known.then_some(held.pieces as usize)
     }
 
-    /// The view-changing event with a revision.
+    /// Returns the view-changing event at a revision.
     pub fn view_change(&self, revision: Revision) -> Option<ViewChange> {
         let changes = &self.view_changes;
         let found = changes.binary_search_by_key(&revision, |change| change.revision);
@@ -79,15 +80,17 @@ impl Session {
             .is_some_and(|last| now.millis_since(last) >= idle)
     }
 
-    /// The model has answered at this time: what is sealed was sent, if it could be.
+    /// Records that the model answered: everything sealed was sent to the provider, if the view was sendable.
     pub(super) fn answered_at(&mut self, at: Timestamp) {
-        // Who answers something else was not sent this view. The first question is the cheaper one.
+        // With pending messages or an unsendable view, the response answers a different array. `pending` is checked
+        // first because that check is cheaper.
         if !self.pending.is_empty() || self.unsendable().is_some() {
             return;
         }
         let report = self.cache_report(&self.last_served.target, at);
         let calibration = self.ledger.calibration;
         let cache = &mut self.prompt_cache;
+        // Totals are added here and not at each change, because only a request that was sent costs or saves tokens.
         cache.total_invalidated += report.invalidated;
         cache.total_saved += calibration.apply(cache.saving);
         cache.drift = None;
@@ -99,7 +102,7 @@ impl Session {
         };
     }
 
-    /// What a view-changing event finds; it is to be asked before the event is applied.
+    /// Captures the state before a view-changing event. Must be called before the event is applied.
     pub(super) fn before_change(&self) -> CacheBaseline {
         CacheBaseline {
             held: self.prompt_cache.pieces(self.sealed.pieces()),
@@ -107,12 +110,14 @@ impl Session {
         }
     }
 
-    /// A view-changing event was applied.
+    /// Updates the savings and the drift after a view-changing event was applied.
     pub(super) fn after_change(&mut self, event: &Event, kind: ChangeKind, before: &CacheBaseline) {
         let cache = &mut self.prompt_cache;
         cache.saving = match event {
+            // Rewound messages are usually replaced by others, so a rewind counts as no saving.
             Event::PolicyChanged(_) | Event::SessionRewound(_) => cache.saving,
             Event::ContextRestored(event) => {
+                // An undo returns to the savings of the restored revision.
                 let earlier = |change: &&ViewChange| change.revision <= event.to;
                 let last = self.view_changes.iter().rfind(earlier);
                 last.map_or(0, |change| change.saving)
@@ -130,7 +135,7 @@ impl Session {
         self.drift_from(&before.held);
     }
 
-    /// Notes how the view differs now from what is held.
+    /// Records how the view differs from the pieces that the cache holds.
     fn drift_from(&mut self, held: &[Piece]) {
         let pieces = self.sealed.pieces();
         if pieces.starts_with(held) {
@@ -138,11 +143,11 @@ impl Session {
             return;
         }
         let mut sent: Vec<Ordinal> = held.iter().map(|piece| piece.message).collect();
-        // Nearly all of them are in order.
+        // The pieces are almost sorted already, so the stable sort is close to linear.
         sent.sort();
         sent.dedup();
         let was_sent = |piece: &Piece| sent.binary_search(&piece.message).is_ok();
-        // What came since follows; it is no part of the difference.
+        // Pieces after the last sent message are new to the provider. They are not part of the difference.
         let end = pieces.iter().rposition(was_sent).map_or(0, |last| last + 1);
         let mut back = LayoutChange::between(&pieces[..end], held);
         let first = back.first().unwrap_or(end);
@@ -154,6 +159,7 @@ impl Session {
             }
         });
         back.kept_tokens = kept;
+        // The cause stays with the earliest event as long as the first difference stays at the same position.
         let earlier = self.prompt_cache.drift.as_ref();
         let same = earlier.filter(|drift| drift.back.first() == Some(first));
         self.prompt_cache.drift = Some(Drift {
@@ -164,21 +170,21 @@ impl Session {
         });
     }
 
-    /// The estimated tokens of some sealed pieces.
+    /// Returns the estimated tokens of the sealed pieces that satisfy `is_asked`.
     pub(crate) fn tokens_of(&self, is_asked: impl Fn(usize, &Piece) -> bool) -> u64 {
         let [tokens] = self.tokens_in(|index, piece| is_asked(index, piece).then_some(0));
         tokens
     }
 
-    /// The estimated tokens of sealed pieces, in parts. Contents are not needed: a result's size is known by itself,
-    /// and what else a message has is shared out among its other pieces.
+    /// Returns the estimated tokens of sealed pieces, split into `N` parts. Message contents are not required: a
+    /// result's size is recorded, and the rest of a message is divided evenly among its other pieces.
     fn tokens_in<const N: usize>(
         &self,
         part_of: impl Fn(usize, &Piece) -> Option<usize>,
     ) -> [u64; N] {
         let mut shares: Vec<(Ordinal, PieceShare)> = Vec::new();
         for (index, piece) in self.sealed.pieces().iter().enumerate() {
-            // A placeholder has what its messages have left.
+            // The first message of a collapsed span carries the size of the placeholder.
             let folds = matches!(piece.form, PieceForm::Placeholder(_));
             if (piece.form.is_of_a_block() || folds) && piece.form.is_shown() {
                 shares.push((
@@ -190,7 +196,7 @@ impl Session {
                 ));
             }
         }
-        // The pieces of a message need not stand together, but nearly all do.
+        // The pieces of a message are usually adjacent, but not always, so they are sorted before grouping.
         shares.sort_by_key(|(message, _)| *message);
         let mut tokens = [0; N];
         for pieces in shares.chunk_by(|(one, _), (next, _)| one == next) {
@@ -202,7 +208,7 @@ impl Session {
         tokens
     }
 
-    /// The estimated tokens of a piece that stands for a result.
+    /// Returns the estimated tokens of a piece that represents a tool result.
     fn result_tokens_of(&self, piece: &Piece) -> Option<u64> {
         let call = piece.form.answers()?;
         let tokens = shown_tokens(&self.calls, piece.form, call);
@@ -210,16 +216,16 @@ impl Session {
     }
 }
 
-/// A piece's share of its message.
+/// The part that a piece belongs to, and its own size if it is a result.
 #[derive(Clone, Copy)]
 struct PieceShare {
-    /// The part that it counts for.
+    /// Index of the part. `None` for pieces that count for no part.
     part: Option<usize>,
-    /// Its tokens, when it stands for a result.
+    /// Estimated tokens of the result. `None` if the piece is no result.
     result: Option<u64>,
 }
 
-/// Shares the tokens of a message out among the parts that its pieces count for.
+/// Distributes the tokens of one message over the parts of its pieces.
 fn share_out<const N: usize>(
     pieces: &[(Ordinal, PieceShare)],
     message_tokens: u64,

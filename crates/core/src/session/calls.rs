@@ -1,4 +1,4 @@
-//! Every tool call of a session, and what became of it.
+//! The tool calls of a session and their states.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,36 +6,36 @@ use crate::event::{CallState, Pairing};
 use crate::ids::{CallKey, Ordinal};
 use crate::message::ToolUse;
 
-/// What our own wire ids begin with; a caller's id that begins so is mapped like an illegal one.
+/// Prefix of the service's own wire ids. A caller's id with this prefix is mapped like an illegal id.
 const MAPPED_PREFIX: &str = "palimpsest_";
-/// What both providers take as the id of a call.
+/// Maximum length of a call id that both providers accept, in bytes.
 const MAX_ID_LEN: usize = 64;
 
-/// One call.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The message that it stands in.
+    /// The message that contains the call.
     pub message: Ordinal,
-    /// The block within the message.
+    /// The index of the call's block within the message.
     pub block: u16,
-    /// The caller's id.
+    /// The caller's `tool_use_id`.
     pub id: Box<str>,
-    /// The tool.
+    /// The name of the tool.
     pub name: Box<str>,
-    /// Whether the caller's id cannot stand on the wire.
+    /// True if the caller's id cannot be used on the wire: it is illegal or not unique.
     pub mapped: bool,
-    /// What became of it.
+    /// The state of the call.
     pub state: CallState,
-    /// Where its result stands in the transcript, whether or not it is in the view.
+    /// The message and block of the latest result in the transcript, visible or not.
     pub original: Option<(Ordinal, u16)>,
-    /// How many characters its result has, as it came.
+    /// Size of the result as appended, in characters.
     pub result_chars: u64,
-    /// The estimated size of its result, as it came.
+    /// Estimated tokens of the result as appended.
     pub result_tokens: u32,
 }
 
 impl Call {
-    /// The message and the block that hold its result, as long as the call has one in the view.
+    /// Returns the message and block of the result, if the call has a result in the view.
     pub const fn result(&self) -> Option<(Ordinal, u16)> {
         match self.state {
             CallState::Answered { message, block } | CallState::Late { message, block } => {
@@ -46,7 +46,7 @@ impl Call {
     }
 }
 
-/// All calls of a session.
+/// All calls of a session, ordered by position. The index of a call is its key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calls {
     calls: Vec<Call>,
@@ -54,12 +54,12 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// One call.
+    /// Returns a call by its key.
     pub fn get(&self, key: CallKey) -> Option<&Call> {
         self.calls.get(key.get() as usize)
     }
 
-    /// All of them, in order.
+    /// Iterates over all calls in the order of the transcript.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (CallKey, &Call)> + ExactSizeIterator {
         self.calls
             .iter()
@@ -67,12 +67,12 @@ impl Calls {
             .map(|(index, call)| (CallKey::new(crate::view::count(index)), call))
     }
 
-    /// The calls that share a caller's id, oldest first.
+    /// Returns the calls with the same caller's id, oldest first.
     pub fn with_id(&self, id: &str) -> &[CallKey] {
         self.by_id.get(id).map_or(&[], Vec::as_slice)
     }
 
-    /// The call that stands in a block.
+    /// Returns the call in a block.
     pub fn at(&self, message: Ordinal, block: u16) -> Option<CallKey> {
         self.calls
             .binary_search_by_key(&(message, block), |call| (call.message, call.block))
@@ -80,7 +80,7 @@ impl Calls {
             .map(|index| CallKey::new(crate::view::count(index)))
     }
 
-    /// The calls of a message, in order.
+    /// Returns the calls of a message, in order.
     pub fn of(&self, message: Ordinal) -> impl DoubleEndedIterator<Item = (CallKey, &Call)> {
         let from = self.calls.partition_point(|call| call.message < message);
         let to = self.calls.partition_point(|call| call.message <= message);
@@ -88,13 +88,14 @@ impl Calls {
         keys.zip(&self.calls[from..to])
     }
 
-    /// The calls of some messages, in order.
+    /// Returns the calls of several messages, in order.
     pub(crate) fn of_all(&self, messages: &BTreeSet<Ordinal>) -> impl Iterator<Item = CallKey> {
         let calls = messages.iter().flat_map(|message| self.of(*message));
         calls.map(|(call, _)| call)
     }
 
-    /// The id that a call has on the wire.
+    /// Returns the id of a call on the wire: the caller's id if it is legal, unique and at most `max_len` bytes.
+    /// Otherwise returns the service's own id.
     pub fn wire_id(&self, key: CallKey, max_len: usize) -> std::borrow::Cow<'_, str> {
         match self.get(key) {
             Some(call) if !call.mapped && call.id.len() <= max_len => (&*call.id).into(),
@@ -102,18 +103,18 @@ impl Calls {
         }
     }
 
-    /// The service's own wire id of a call, which leads to no other.
+    /// Returns the service's own wire id of a call. This id is unique within the session.
     pub fn own_id(&self, key: CallKey) -> String {
         format!("{MAPPED_PREFIX}{key}")
     }
 
-    /// The call that a service's own wire id stands for.
+    /// Returns the call that one of the service's own wire ids names.
     pub fn mapped(&self, wire_id: &str) -> Option<CallKey> {
         let key = CallKey::parse(wire_id.strip_prefix(MAPPED_PREFIX)?)?;
         self.get(key).map(|_| key)
     }
 
-    /// Registers a call; calls come in the order of the transcript.
+    /// Registers a call. Calls must be registered in the order of the transcript, because lookups use binary search.
     pub(crate) fn push(&mut self, message: Ordinal, block: u16, tool: &ToolUse) -> CallKey {
         let id = &*tool.id;
         let key = CallKey::new(crate::view::count(self.calls.len()));
@@ -134,8 +135,7 @@ impl Calls {
         key
     }
 
-    /// Finds the call that a result answers: among the open calls with its id, the first of the
-    /// latest message that has one.
+    /// Finds the call that a result answers: the first open call with this id in the latest message that has one.
     pub fn pair(&self, id: &str) -> Pairing {
         let same = self.with_id(id);
         let open = |key: &&CallKey| self.state(**key) == CallState::Open;
@@ -147,6 +147,7 @@ impl Calls {
                 .find(|key| self.calls[key.get() as usize].message == message);
             return Pairing::Answer(*first.unwrap_or(latest));
         }
+        // No open call has the id. An interrupted call accepts a late result, an answered one makes this a duplicate.
         same.iter()
             .rev()
             .find_map(|key| match self.state(*key) {
@@ -159,8 +160,8 @@ impl Calls {
             .unwrap_or(Pairing::Orphan)
     }
 
-    /// The call with this id whose result stands in a block of the transcript, in the view or not. Where
-    /// an undo gave a result to another call, the one that it answers now.
+    /// Returns the call with this id whose result is in the given block, visible or not. After an undo moved the
+    /// result to another call, returns the call that the result answers now.
     pub fn answered_by(&self, id: &str, message: Ordinal, block: u16) -> Option<CallKey> {
         let place = Some((message, block));
         let of = |known: fn(&Call) -> Option<(Ordinal, u16)>| {
@@ -170,7 +171,7 @@ impl Calls {
         of(Call::result).or_else(|| of(|call| call.original))
     }
 
-    /// What became of a call.
+    /// Returns the state of a call. Unknown calls count as gone.
     pub fn state(&self, key: CallKey) -> CallState {
         self.get(key).map_or(CallState::Gone, |call| call.state)
     }
@@ -182,22 +183,21 @@ impl Calls {
         }
     }
 
-    /// Registers a call again that another state of the session knows.
+    /// Registers a copy of a call from another state of the same session.
     pub(crate) fn restore_call(&mut self, call: Call) {
         let key = CallKey::new(crate::view::count(self.calls.len()));
         self.by_id.entry(call.id.clone()).or_default().push(key);
         self.calls.push(call);
     }
 
-    /// Says how large a call's result is.
+    /// Sets the size of a call's result.
     pub(crate) fn measure(&mut self, key: CallKey, chars: u64, tokens: u32) {
         if let Some(call) = self.calls.get_mut(key.get() as usize) {
             (call.result_chars, call.result_tokens) = (chars, tokens);
         }
     }
 
-    /// Sets what became of some calls. A result that answers another call than the one that it came for
-    /// is as large as it was.
+    /// Sets the states of several calls. A result that moves to another call keeps its measured size.
     pub(crate) fn settle(&mut self, states: impl IntoIterator<Item = (CallKey, CallState)>) {
         let sizes = self.result_sizes();
         for (key, state) in states {
@@ -206,7 +206,7 @@ impl Calls {
         }
     }
 
-    /// How large the results in blocks of the transcript are.
+    /// Returns the sizes of all results, by message and block, in characters and tokens.
     pub(super) fn result_sizes(&self) -> HashMap<(Ordinal, u16), (u64, u32)> {
         let size = |call: &Call| Some((call.original?, (call.result_chars, call.result_tokens)));
         self.calls.iter().filter_map(size).collect()
@@ -219,11 +219,14 @@ impl Calls {
         }
     }
 
-    /// Takes back what came after `last`. `interrupted` are the interruptions that stay.
+    /// Rewinds the states of all calls to the message `last`. `interrupted` names the calls whose interruption
+    /// remains in the view.
     pub(crate) fn rewind(&mut self, last: Option<Ordinal>, interrupted: &[CallKey]) {
         let left = |message: Ordinal| last.is_none_or(|last| message > last);
         for (index, call) in self.calls.iter_mut().enumerate() {
             let key = CallKey::new(crate::view::count(index));
+            // A late result before `last` stays. A later one leaves its call interrupted again, because the
+            // interruption was served.
             call.state = match call.state {
                 _ if left(call.message) => CallState::Gone,
                 CallState::Late { message, .. } if interrupted.contains(&key) && !left(message) => {
@@ -237,7 +240,7 @@ impl Calls {
         }
     }
 
-    /// Puts them together again from what a snapshot holds.
+    /// Rebuilds the calls from a snapshot.
     pub fn restore(calls: Vec<Call>) -> Self {
         let mut by_id: HashMap<Box<str>, Vec<CallKey>> = HashMap::new();
         for (index, call) in calls.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The compactions of a session: the one that is under way, those that left a summary, and whether more
-//! may start by themselves.
+//! The compactions of a session: the running one, the finished ones, a prepared summary, and the conditions
+//! that hold back automatic compaction.
 
 use crate::event::{
     AttachmentRecord, CompactionFailed, CompactionFailureReason, CompactionHooks,
@@ -10,141 +10,141 @@ use crate::ids::{CompactionKey, Ordinal, Revision, Timestamp};
 use crate::message::Usage;
 use crate::view::LayoutChange;
 
-/// A compaction that is under way.
+/// A compaction that has started and has no outcome yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningCompaction {
-    /// Which.
+    /// The compaction's key.
     pub key: CompactionKey,
-    /// Who asked for it.
+    /// The cause of the compaction.
     pub trigger: Trigger,
-    /// How the summary is to be made.
+    /// The source of the summary.
     pub strategy: Strategy,
-    /// When it began.
+    /// Start time.
     pub at: Timestamp,
-    /// When it counts as failed.
+    /// The deadline. After it the compaction counts as failed.
     pub expires: Timestamp,
-    /// The messages that it summarises, in order.
+    /// The messages that the summary replaces, in order.
     pub leaving: Vec<Ordinal>,
-    /// How many pieces the view had then.
+    /// Number of sealed pieces at the start.
     pub pieces: u32,
-    /// Whether one of them has changed since: a summary must not bring back what left meanwhile.
+    /// True if one of these pieces or messages changed since. The summary could otherwise restore removed content.
     pub touched: bool,
-    /// Whether its summary is written ahead of its time.
+    /// True if the summary is prepared before the compaction threshold is reached.
     pub ahead: bool,
-    /// What whoever asked wants of the summary.
+    /// The caller's additional instructions for the summary.
     pub instructions: Option<Box<str>>,
-    /// How often its input was made shorter.
+    /// Number of times that the input was shortened.
     pub attempt: u32,
-    /// What its input does not have any more.
+    /// The content that was removed from the input.
     pub dropped: Option<DroppedContent>,
-    /// What hooks did about it and want of it.
+    /// The hook calls so far and their requests for the summary.
     pub hooks: CompactionHooks,
-    /// The request that asked for it; its outcome will answer that.
+    /// The stamp of the request that started the compaction. The outcome answers this request.
     pub request: Option<RequestStamp>,
 }
 
 impl RunningCompaction {
-    /// Whether the caller's own model writes the summary.
+    /// Returns true if the caller's model writes the summary.
     pub fn is_delegated(&self) -> bool {
         self.strategy == Strategy::Delegated
     }
 
-    /// Returns true if the deadline has passed. A deadline more than twice as far ahead as the compaction may take counts as
-    /// passed: the clock that set it was ahead, and nothing waits until that time is reached.
+    /// Returns true if the deadline has passed. A deadline that is further ahead than twice the compaction's time
+    /// limit also counts as passed. Such a deadline comes from a clock that was ahead.
     pub fn is_over(&self, now: Timestamp) -> bool {
         let takes = self.expires.millis_since(self.at);
         self.expires <= now || self.expires.millis_since(now) > takes.saturating_mul(2)
     }
 }
 
-/// A summary that was written ahead of its time.
+/// A summary that was written before the compaction threshold was reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PreparedSummary {
-    /// The compaction that it is for.
+    /// The key of the compaction that produced it.
     pub key: CompactionKey,
-    /// The messages that it summarises, in order.
+    /// The messages that the summary replaces, in order.
     pub leaving: Vec<Ordinal>,
-    /// How many pieces the view had when it was begun. When one of them changes, it is of no more use.
+    /// Number of sealed pieces at the start. A change to one of them discards the summary.
     pub pieces: u32,
-    /// The summary.
+    /// The text of the summary.
     pub text: Box<str>,
-    /// How it was made.
+    /// The source of the summary.
     pub strategy: Strategy,
-    /// The model that wrote it.
+    /// The model that wrote the summary.
     pub model: Box<str>,
-    /// What that model reported.
+    /// The usage that the model reported.
     pub usage: Usage,
-    /// What was not in its input.
+    /// The content that was removed from the input.
     pub dropped: Option<DroppedContent>,
-    /// How long it took, in milliseconds.
+    /// Duration, in milliseconds.
     pub took_ms: u64,
-    /// What hooks did about it and want of it.
+    /// The hook calls so far and their requests for the summary.
     pub hooks: CompactionHooks,
 }
 
-/// What a compaction left.
+/// The record of a finished compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boundary {
-    /// The event that made it.
+    /// The revision of the `Compacted` event.
     pub revision: Revision,
-    /// The compaction.
+    /// The compaction's key.
     pub key: CompactionKey,
-    /// Who asked for it.
+    /// The cause of the compaction.
     pub trigger: Trigger,
-    /// How the summary was made.
+    /// The source of the summary.
     pub strategy: Strategy,
-    /// When.
+    /// Completion time.
     pub at: Timestamp,
-    /// The message that marks it.
+    /// The boundary message in the transcript.
     pub mark: Ordinal,
-    /// The message that holds the summary; none where there is none.
+    /// The message that contains the summary. `None` if the compaction only dropped messages.
     pub summary: Option<Ordinal>,
-    /// The messages that stayed word for word, in the order of the view.
+    /// The messages that stayed verbatim, in the order of the view.
     pub kept: Vec<Ordinal>,
-    /// How many messages left.
+    /// Number of messages that left the view.
     pub left: u32,
-    /// The last of them.
+    /// The last message that left the view.
     pub last_left: Option<Ordinal>,
-    /// The view before, in tokens.
+    /// Tokens of the view before.
     pub before_tokens: u64,
-    /// The view after.
+    /// Tokens of the view after.
     pub after_tokens: u64,
-    /// What was attached, or found no room.
+    /// The attachments, including those that exceeded the budget.
     pub attached: Vec<AttachmentRecord>,
-    /// The tools that the model had found until then.
+    /// The tools that the model had discovered before the compaction.
     pub discovered: Vec<Box<str>>,
 }
 
 /// The compactions of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Compactions {
-    /// The one that is under way.
+    /// The running compaction.
     pub running: Option<RunningCompaction>,
-    /// Those that took effect, oldest first.
+    /// The finished compactions, oldest first.
     pub boundaries: Vec<Boundary>,
-    /// Automatic attempts that failed in a row.
+    /// Number of consecutive failed attempts that were not manual.
     pub failures: u32,
-    /// Whether an undo holds automatic ones back until a person speaks.
+    /// True if an undo suspends automatic compaction until the next user input.
     pub held: bool,
-    /// What the view had after one that could not bring it under its threshold.
+    /// Tokens of the view after the last compaction, if they were still at or above the threshold.
     pub floor: Option<u64>,
-    /// The number of the next.
+    /// The number of the next compaction.
     pub next: u32,
-    /// A summary that waits for its time.
+    /// The prepared summary.
     pub prepared: Option<PreparedSummary>,
-    /// Whether one could not be written ahead; none is tried again before the next compaction.
+    /// True if preparing a summary failed. No further attempt is made before the next compaction.
     pub ahead_failed: bool,
-    /// Whether a hook's veto holds automatic ones back until a person speaks.
+    /// True if a veto by a hook suspends automatic compaction until the next user input.
     pub vetoed: bool,
 }
 
 impl Compactions {
-    /// The key that the next will have.
+    /// Returns the key of the next compaction.
     pub fn next_key(&self) -> CompactionKey {
         CompactionKey::new(self.next)
     }
 
-    /// The compaction that an event made.
+    /// Returns the compaction that finished at a revision.
     pub fn made_by(&self, revision: Revision) -> Option<&Boundary> {
         let found = self
             .boundaries
@@ -154,7 +154,7 @@ impl Compactions {
 
     pub(super) fn started(&mut self, at: Timestamp, event: &CompactionStarted, pieces: u32) {
         self.next = self.next.max(event.key.get() + 1);
-        // Of a summary that was written ahead the hooks were asked then.
+        // A compaction that uses a prepared summary has its key. The hooks were called when that summary was prepared.
         let prepared = self.prepared.as_ref();
         let asked = prepared.filter(|prepared| prepared.key == event.key);
         let hooks = asked.map(|prepared| prepared.hooks.clone());
@@ -182,14 +182,15 @@ impl Compactions {
         self.vetoed |= vetoed && event.trigger == Trigger::Auto;
         self.prepared.take_if(|prepared| prepared.key == event.key);
         if ahead {
-            // Nobody waits for it, and it may still be made when its time has come.
+            // No caller waits for a prepared summary, so its failure is not counted as a failed attempt. A
+            // veto or a changed range does not block a later attempt either.
             self.ahead_failed |= event.why != CompactionFailureReason::RangeChanged && !vetoed;
         } else if event.trigger != Trigger::Manual && !vetoed {
             self.failures = self.failures.saturating_add(1);
         }
     }
 
-    /// A hook was called about the one that is under way.
+    /// Records a hook call of the running compaction.
     pub(super) fn hook_called(&mut self, event: &HookCalled) {
         let running = self.running.as_mut();
         if let Some(running) = running.filter(|running| running.key == event.key) {
@@ -202,7 +203,7 @@ impl Compactions {
         }
     }
 
-    /// The input of the one that is under way was made shorter.
+    /// Records that the input of the running compaction was shortened.
     pub(super) fn shortened(&mut self, event: &CompactionShortened) {
         if let Some(running) = &mut self.running
             && running.key == event.key
@@ -211,7 +212,7 @@ impl Compactions {
         }
     }
 
-    /// The one that is under way has its summary, ahead of its time.
+    /// Ends the running compaction with a prepared summary.
     pub(super) fn prepared(&mut self, event: &SummaryPrepared) {
         if let Some(ended) = self.end(event.key) {
             self.prepared = Some(PreparedSummary {
@@ -229,18 +230,18 @@ impl Compactions {
         }
     }
 
-    /// The request that asked for a compaction that is under way.
+    /// Returns the stamp of the request that started the running compaction.
     pub(super) fn request_of(&self, key: CompactionKey) -> Option<RequestStamp> {
         let running = self.running.as_ref().filter(|running| running.key == key)?;
         running.request.clone()
     }
 
-    /// One took effect.
+    /// Records a finished compaction and resets the conditions that held automatic compaction back.
     pub(super) fn finished(&mut self, boundary: Boundary, threshold: u64) {
         self.next = self.next.max(boundary.key.get() + 1);
         self.end(boundary.key);
         (self.prepared, self.ahead_failed) = (None, false);
-        // What was only dropped was not summarised: that may fail again.
+        // Dropping messages is a fallback without a summary, so the count of failures stays.
         if boundary.strategy != Strategy::DropOldest {
             (self.failures, self.held, self.vetoed) = (0, false, false);
         }
@@ -252,7 +253,7 @@ impl Compactions {
         self.running.take_if(|running| running.key == key)
     }
 
-    /// The view changed in another way.
+    /// Invalidates the running compaction and the prepared summary if a change touches their pieces.
     pub(super) fn view_changed(&mut self, change: Option<&LayoutChange>) {
         let Some(first) = change.and_then(LayoutChange::first).map(crate::view::count) else {
             return;
@@ -263,8 +264,8 @@ impl Compactions {
         self.prepared.take_if(|prepared| first < prepared.pieces);
     }
 
-    /// Messages have left, and some of them may have shown nothing in the view: what tells of them is of no
-    /// more use either.
+    /// Invalidates the running compaction and the prepared summary if one of their messages left the view. This
+    /// covers messages that have no piece to change.
     pub(super) fn forget_what_left(&mut self, has_left: impl Fn(Ordinal) -> bool) {
         let tells = |leaving: &[Ordinal]| leaving.iter().any(|at| has_left(*at));
         if let Some(running) = &mut self.running {
@@ -273,7 +274,7 @@ impl Compactions {
         self.prepared.take_if(|prepared| tells(&prepared.leaving));
     }
 
-    /// Changes were taken back: automatic compaction waits until a person speaks.
+    /// Suspends automatic compaction until the next user input, because an undo restored the view.
     pub(super) fn restored(&mut self) {
         (self.failures, self.held, self.floor) = (0, true, None);
     }

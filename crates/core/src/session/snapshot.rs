@@ -1,7 +1,7 @@
-//! A session without its contents, so that loading one need not replay its log from the start.
+//! Snapshots: the state of a session without message contents, so that loading does not replay the whole log.
 //!
-//! A snapshot is an index: what each message is, not what it says. What a session needs to go on is
-//! read back from the log ([`Snapshot::needed`]); the rest follows when somebody asks for it.
+//! The contents that a session needs first ([`Snapshot::needed`]) are read from the log. The other contents are
+//! read on demand.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -27,85 +27,85 @@ use crate::tokens::{Size, TokenLedger};
 use crate::view::Sealed;
 use crate::working::Pins;
 
-/// A session without its contents.
+/// The state of a session without message contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its name.
+    /// The session's key.
     pub key: SessionKey,
-    /// How many events it covers.
+    /// The revision that the snapshot covers.
     pub revision: Revision,
-    /// The rules by which its decisions are taken.
+    /// The version of the rules by which commands are decided.
     pub rules: u32,
-    /// What it may do.
+    /// The resolved policy.
     pub policy: Arc<Policy>,
-    /// What a list shows of it.
+    /// The summary fields that lists show.
     pub about: About,
-    /// Its messages.
+    /// The index of all messages.
     pub entries: Vec<SnapshotEntry>,
-    /// The messages with which user turns begin.
+    /// The first message of each user turn.
     pub turns: Vec<Ordinal>,
-    /// How many pictures a block of a message holds, where it holds any.
+    /// Blocks with images, as message, block and number of images.
     pub pictures: Vec<(Ordinal, u16, u16)>,
-    /// Its tool calls.
+    /// The tool calls.
     pub calls: Vec<Call>,
-    /// The results that were stored.
+    /// The stored results.
     pub stored: Vec<PositionedResult>,
-    /// The results about which a caller has asked.
+    /// The persist decisions about results that were not appended yet.
     pub persist_decisions: Vec<PersistDecision>,
-    /// The number of the next of them.
+    /// The number of the next persist decision.
     pub next_persist_decision: u32,
-    /// Its spans.
+    /// The staged and collapsed spans.
     pub spans: Spans,
-    /// Its running summary.
+    /// The state of the session memory.
     pub memory: SessionMemory,
-    /// Its compactions.
+    /// The state of all compactions.
     pub compactions: Compactions,
-    /// What was appended and not served yet.
+    /// The messages that were appended and not served yet.
     pub pending: Vec<PendingMessage>,
-    /// What was served.
+    /// The sealed layout.
     pub sealed: Sealed,
-    /// The edits that the provider applies to its cache.
+    /// The cache edits that are in effect.
     pub cache_edits: Vec<CachePin>,
-    /// The running count of tokens.
+    /// The token ledger.
     pub ledger: TokenLedger,
-    /// The requests that it has answered, oldest first.
+    /// The answered requests, oldest first.
     pub requests: Vec<(RequestMethod, Box<str>, AnsweredRequest)>,
-    /// For whom it was served last.
+    /// The target and the sizes of the last serving.
     pub last_served: LastServed,
-    /// The message that was re-emitted last, when nothing came since.
+    /// The re-emitted message, if the last append was a re-emission.
     pub last_reemitted: Option<Ordinal>,
-    /// When the model said something last.
+    /// Time of the last response.
     pub last_response: Option<Timestamp>,
-    /// What came since something was snipped.
+    /// The growth since the last snip or snip reminder.
     pub since_snip: SnipGrowth,
     /// The view-changing events, oldest first.
     pub view_changes: Vec<ViewChange>,
-    /// What the prompt cache holds.
+    /// The state of the provider's prompt cache.
     pub prompt_cache: PromptCache,
-    /// Its working state. It has no other home, and is bounded.
+    /// The working state. It is stored in full, because its size is bounded.
     pub working: SessionWorkingState,
 }
 
-/// A message without its content.
+/// The index entry of a message, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotEntry {
-    /// Its id.
+    /// The message's id.
     pub id: MessageId,
-    /// The event that brought it.
+    /// The revision of the event that appended the message.
     pub revision: Revision,
-    /// What it says, in short.
+    /// The digest of the content.
     pub digest: Digest,
-    /// Who speaks.
+    /// The author of the message.
     pub role: Role,
-    /// What it is in the life of the session.
+    /// The kind of message: ordinary, summary or another kind that the service appends.
     pub kind: MessageKind,
-    /// Where it stands with regard to the view.
+    /// The visibility of the message.
     pub standing: Visibility,
-    /// Its estimated size.
+    /// The estimated size as shown, before calibration.
     pub size: Size,
-    /// What it was counted with.
+    /// The estimator that the size was counted with.
     pub counted_by: TokenEstimator,
-    /// The key under which a re-emission of it is recognised.
+    /// The key by which a re-emission of this message is recognized.
     pub emission: Option<Digest>,
 }
 
@@ -115,19 +115,19 @@ impl SnapshotEntry {
     }
 }
 
-/// The events whose messages a session needs to go on.
+/// The events whose messages must be read before a session can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needed {
-    /// Those that brought what the operator says before anyone else: it goes with every view.
+    /// The revisions of the operator messages before the conversation. Every view contains them.
     pub lead: Option<RangeInclusive<Revision>>,
-    /// The first of those that brought the end of the session; all later ones belong to it.
+    /// The first revision of the loaded end of the session. All later revisions are needed too.
     pub tail: Option<Revision>,
 }
 
 impl Snapshot {
-    /// The events whose messages a session needs to go on, when it holds the last `messages` that
-    /// take part in the view.
+    /// Returns the events that must be read so that the session holds its last `messages` visible messages.
     pub fn needed(&self, messages: usize) -> Needed {
+        // At least one message is always loaded, because `restore` requires the content of the last one.
         let visible = || self.entries.iter().filter(|entry| entry.is_visible());
         let lead = || visible().take_while(|entry| entry.role.is_system());
         let spoken = visible().rev().filter(|entry| !entry.role.is_system());
@@ -141,14 +141,17 @@ impl Snapshot {
         }
     }
 
-    /// The session again. `contents` are messages of the events up to [`Self::revision`]: at least
-    /// those that are [`Self::needed`]. None when one of those is missing.
+    /// Rebuilds the session. `contents` are messages up to [`Self::revision`], at least those that [`Self::needed`]
+    /// names.
+    ///
+    /// Returns `None` if the content of the last visible message of the conversation is missing.
     pub fn restore(self, contents: impl IntoIterator<Item = Arc<Message>>) -> Option<Session> {
         let mut contents: HashMap<MessageId, Arc<Message>> = contents
             .into_iter()
             .map(|message| (message.id, message))
             .collect();
         let mut transcript = Transcript::default();
+        // Hidden messages keep no content in memory, even if the caller supplies it.
         for entry in self.entries {
             let content = if entry.is_visible() {
                 contents.remove(&entry.id)
@@ -180,6 +183,7 @@ impl Snapshot {
         if let Some(last) = last {
             transcript.content(last)?;
         }
+        // Requests are recorded oldest first, because `record` evicts from the front.
         let mut requests = Requests::default();
         for (method, id, answered) in self.requests {
             requests.record(method, &id, answered);
@@ -221,8 +225,10 @@ impl Snapshot {
 }
 
 impl Session {
-    /// The session without its contents.
+    /// Creates a snapshot of the session.
     pub fn snapshot(&self) -> Snapshot {
+        // The re-emission keys depend on contents that a snapshot does not contain, so they are stored with the
+        // entries.
         let emissions: HashMap<Ordinal, Digest> = self.transcript.emissions().collect();
         Snapshot {
             key: self.key.clone(),

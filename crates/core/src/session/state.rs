@@ -25,10 +25,10 @@ use crate::tokens::{Counter, TokenCount, TokenLedger};
 use crate::view::{Sealed, Target};
 use crate::working::Pins;
 
-/// How much of the first prompt a list shows.
+/// Maximum length of [`About::first_prompt`], in characters.
 const FIRST_PROMPT_CHARS: usize = 200;
 
-/// The state of a session.
+/// The state of a session: the result of applying all events of its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     pub(super) key: SessionKey,
@@ -59,120 +59,120 @@ pub struct Session {
     pub(super) pins: Pins,
 }
 
-/// What a list of sessions shows of one.
+/// Summary fields of a session, as shown in lists of sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {
-    /// A name for people.
+    /// The display title. May be empty.
     pub title: Box<str>,
-    /// The beginning of the first thing that a person said.
+    /// The beginning of the first user input, at most 200 characters.
     pub first_prompt: Box<str>,
-    /// The session that this one is a subagent of.
+    /// The parent session, if this is a subagent session.
     pub parent: Option<SessionKey>,
-    /// The caller's own notes.
+    /// Name and value pairs that the caller stores with the session.
     pub attributes: Attributes,
-    /// When it began.
+    /// Time of the first event.
     pub created: Timestamp,
-    /// When the last event happened.
+    /// Time of the last event.
     pub modified: Timestamp,
-    /// The folder that the work is in, as the messages say.
+    /// The project folder, as set by the caller or taken from message attributes.
     pub project_path: Box<str>,
-    /// The branch that the work is on, as the messages say.
+    /// The version-control branch, as set by the caller or taken from message attributes.
     pub branch: Box<str>,
-    /// Why it must be kept: while this says something, nothing deletes it.
+    /// The reason that prevents deletion. Empty if the session may be deleted.
     pub hold: Box<str>,
-    /// How many messages there are that a person or the model wrote.
+    /// Number of messages with the role user, hidden ones included.
     pub user_messages: u32,
-    /// How many messages the model wrote.
+    /// Number of messages with the role assistant, hidden ones included.
     pub assistant_messages: u32,
-    /// What providers reported in all: for the model's messages, and for summaries.
+    /// Total tokens that providers reported, for responses and for summaries.
     pub reported_tokens: u64,
-    /// How many view-changing events there were.
+    /// Number of view-changing events.
     pub epoch: Epoch,
-    /// The model of the last response.
+    /// The model of the last response. Empty before the first.
     pub last_model: Box<str>,
-    /// Whom it waits for.
+    /// The party that the session waits for.
     pub waits_for: WaitsFor,
 }
 
-/// Whom a session waits for.
+/// The party that a session waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WaitsFor {
-    /// It has no message yet.
+    /// No message was appended yet.
     #[default]
     Anything,
-    /// The last word is the model's, and no call is open.
+    /// The last message is a response without open calls, or no message of the conversation is visible.
     User,
-    /// Calls of the last response have no result yet.
+    /// The last response has open calls.
     Tools,
-    /// The last word is a user's or a tool's.
+    /// The last message is a user input, or a tool result after which no call is open.
     Model,
 }
 
-/// For whom the view was served last, and in what.
+/// The target and the sizes of the last serving.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LastServed {
-    /// For whom.
+    /// The target that the view was rendered for.
     pub target: Target,
-    /// What the caller said about its model.
+    /// The caller's statement about the model's context window.
     pub window: WindowHint,
-    /// What the caller said its system prompt and its tools have.
+    /// Tokens of the prompt prefix (system prompt and tool definitions), as stated by the caller.
     pub overhead_tokens: u64,
 }
 
-/// What came since something was snipped, or since the model was reminded to.
+/// The growth of the transcript since the last snip or snip reminder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SnipGrowth {
-    /// Messages.
+    /// Number of visible messages that were appended.
     pub messages: u32,
-    /// Their estimated tokens.
+    /// Estimated tokens of these messages, before calibration.
     pub tokens: u64,
 }
 
 impl Session {
-    /// Its name.
+    /// Returns the session's key: project and session id.
     pub fn key(&self) -> &SessionKey {
         &self.key
     }
 
-    /// How many events it has had.
+    /// Returns the revision: the number of events in the log.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The rules by which its decisions are taken.
+    /// Returns the version of the rules by which commands on this session are decided.
     pub fn rules(&self) -> u32 {
         self.rules
     }
 
-    /// What it may do.
+    /// Returns the resolved policy.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// What a list shows of it.
+    /// Returns the summary fields that lists of sessions show.
     pub fn about(&self) -> &About {
         &self.about
     }
 
-    /// Its messages.
+    /// Returns the index of all messages.
     pub fn transcript(&self) -> &Transcript {
         &self.transcript
     }
 
-    /// Its user turns.
+    /// Returns the user turns.
     pub fn turns(&self) -> &Turns {
         &self.turns
     }
 
-    /// The user turn that is going on.
+    /// Returns the latest user turn whose first message is visible.
     pub fn current_turn(&self) -> Option<TurnNumber> {
         let visible = |start: &Ordinal| self.transcript.is_visible(*start);
         let index = self.turns.starts().iter().rposition(visible)?;
         TurnNumber::new(crate::view::count(index + 1))
     }
 
-    /// What a person said last, of what still holds. It is not in the view when the user took back all that
-    /// came after a compaction which had left it to a summary.
+    /// Returns the latest user input that was not rewound or snipped. The message is outside the view if a
+    /// compaction replaced it and all later user inputs were taken back.
     pub fn latest_request(&self) -> Option<Ordinal> {
         let holds = |start: &&Ordinal| {
             let entry = self.transcript.get(**start);
@@ -181,44 +181,45 @@ impl Session {
         self.turns.starts().iter().rev().find(holds).copied()
     }
 
-    /// The same where no message of the view says it: a compaction keeps it beside its summary.
+    /// Returns the latest user input if the view does not show it. A compaction keeps this message next to its summary.
     pub fn request_out_of_view(&self) -> Option<Ordinal> {
         let latest = self.latest_request();
         latest.filter(|latest| !self.transcript.is_visible(*latest))
     }
 
-    /// Its spans: those that a summary may stand for, and those that one stands for.
+    /// Returns the staged spans and the placeholders of collapsed spans.
     pub fn spans(&self) -> &Spans {
         &self.spans
     }
 
-    /// Its compactions.
+    /// Returns the state of all compactions.
     pub fn compactions(&self) -> &Compactions {
         &self.compactions
     }
 
-    /// Whether a message was made by a compaction: no turn has it, and it stays with its summary.
+    /// Returns true if a compaction appended this message. Such a message belongs to no user turn and leaves the
+    /// view together with its summary.
     pub fn is_framing(&self, message: Ordinal) -> bool {
         let entry = self.transcript.get(message);
         entry.is_some_and(|entry| self.compactions.made_by(entry.revision).is_some())
     }
 
-    /// Its working state.
+    /// Returns the working state.
     pub fn working(&self) -> &SessionWorkingState {
         &self.working
     }
 
-    /// What of it is pinned.
+    /// Returns the pinned content.
     pub fn pins(&self) -> &Pins {
         &self.pins
     }
 
-    /// Its running summary.
+    /// Returns the state of the session memory.
     pub fn memory(&self) -> &SessionMemory {
         &self.memory
     }
 
-    /// What stands in the places of spans in the view as it is now, in order.
+    /// Returns the placeholders of the current sealed view, in order.
     pub fn folds(&self) -> impl Iterator<Item = &Placeholder> {
         let pieces = self.sealed.pieces().iter();
         pieces.filter_map(|piece| match piece.form {
@@ -227,7 +228,7 @@ impl Session {
         })
     }
 
-    /// The messages for which a placeholder stands now: an undo may have brought others of its span back.
+    /// Returns the messages that a placeholder replaces now. An undo may have restored other messages of its span.
     pub fn folded<'a>(&'a self, fold: &'a Placeholder) -> impl Iterator<Item = Ordinal> + 'a {
         let messages = fold.span.messages.iter().copied();
         messages.filter(|message| {
@@ -236,7 +237,8 @@ impl Session {
         })
     }
 
-    /// Adds to some messages those for which the same placeholders stand: they leave together.
+    /// Extends a set of messages by all messages that share a placeholder with one of them. Such messages leave
+    /// the view together.
     pub(crate) fn add_folded(&self, messages: &mut BTreeSet<Ordinal>) {
         for fold in self.folds() {
             if self.folded(fold).any(|one| messages.contains(&one)) {
@@ -245,14 +247,14 @@ impl Session {
         }
     }
 
-    /// What stands in the place of a message in the view as it is now.
+    /// Returns the placeholder that replaces a message in the current sealed view.
     pub fn fold_of(&self, message: Ordinal) -> Option<&Placeholder> {
         self.folds()
             .find(|fold| self.folded(fold).any(|one| one == message))
     }
 
-    /// The messages that came after one and that a summary in the view tells of: one from which only the
-    /// end was compacted.
+    /// Returns the compacted messages after the given one. Only a compaction of the end of the conversation hides
+    /// later messages and keeps earlier ones.
     pub(crate) fn told_after(&self, message: Ordinal) -> impl Iterator<Item = Ordinal> {
         let entries = self.transcript.entries().rev();
         let later = entries.take_while(move |(at, _)| *at > message);
@@ -261,15 +263,15 @@ impl Session {
         told.map(|(at, _)| at)
     }
 
-    /// The revision whose view shows a message, and all that came after it, where something else stands for
-    /// them now.
+    /// Returns the latest revision whose view shows a message and all compacted messages after it. Returns `None`
+    /// if nothing hides these messages.
     pub fn shown_until(&self, message: MessageId) -> Option<Revision> {
         let message = self.transcript.find(message)?;
         let hidden = self.told_after(message).chain([message]);
         hidden.filter_map(|at| self.hidden_since(at)).min()
     }
 
-    /// The last revision whose view shows a message for which something else stands now.
+    /// Returns the last revision before a placeholder or a summary replaced a message.
     fn hidden_since(&self, ordinal: Ordinal) -> Option<Revision> {
         let event = match self.transcript.get(ordinal)?.standing {
             Visibility::Collapsed => {
@@ -277,6 +279,7 @@ impl Session {
                 self.spans.folded_at(fold.span.key)?
             }
             Visibility::Compacted => {
+                // A message left with the first later compaction that did not keep it.
                 let boundaries = self.compactions.boundaries.iter();
                 let mut after = boundaries.filter(|one| one.mark > ordinal);
                 after.find(|one| !one.kept.contains(&ordinal))?.revision
@@ -286,39 +289,43 @@ impl Session {
         event.get().checked_sub(1).map(Revision::new)
     }
 
-    /// Puts in contents of its messages that were read from the log.
+    /// Adds message contents that were read from the log.
     pub fn load_content(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
         self.transcript.load_content(contents);
     }
 
-    /// Its tool calls.
+    /// Returns the tool calls.
     pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// The results that were stored, and what stands in their place.
+    /// Returns the stored results and their replacement texts.
     pub fn stored(&self) -> &StoredResults {
         &self.stored
     }
 
-    /// The result of a call, when it was stored. It goes by the block that answers the call now: a call
-    /// that a rewind opened again may have had another result before.
+    /// Returns the stored result of a call. The lookup goes by the block that answers the call now, because a
+    /// rewind can reopen a call that had another result before.
     pub fn stored_of(&self, call: CallKey) -> Option<&crate::event::StoredResult> {
         let (message, block) = self.calls.get(call)?.original?;
         self.stored.at(message, block)
     }
 
-    /// The results about which a caller has asked, and whose messages have not come yet.
+    /// Returns the persist decisions about results whose messages were not appended yet.
     pub fn persist_decisions(&self) -> &PersistDecisions {
         &self.persist_decisions
     }
 
-    /// Whether a text stands in the place of a result, or was given to a caller to stand there.
+    /// Returns true if a text is the replacement of a result, in the transcript or in a persist decision.
     pub fn is_replacement(&self, text: &str) -> bool {
         self.stored.is_replacement(text) || self.persist_decisions.is_replacement(text)
     }
 
-    /// The result of a call as it came.
+    /// Returns the result of a call as the transcript holds it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the call has no result in the view, or if its content is not in memory.
     pub fn result(&self, call: CallKey) -> Result<&ToolResult, ContentNotLoaded> {
         let place = self
             .calls
@@ -332,47 +339,47 @@ impl Session {
         }
     }
 
-    /// What was appended and not served yet.
+    /// Returns the messages that were appended and not served yet.
     pub fn pending(&self) -> &[PendingMessage] {
         &self.pending
     }
 
-    /// What was served.
+    /// Returns the sealed layout: all pieces that were served.
     pub fn sealed(&self) -> &Sealed {
         &self.sealed
     }
 
-    /// The edits that the provider applies to its cache.
+    /// Returns the cache edits that are in effect.
     pub fn cache_edits(&self) -> &CacheEdits {
         &self.cache_edits
     }
 
-    /// The requests that it has answered.
+    /// Returns the answered requests, by which retries are recognized.
     pub fn requests(&self) -> &Requests {
         &self.requests
     }
 
-    /// For whom it was served last.
+    /// Returns the target and the sizes of the last serving.
     pub fn last_served(&self) -> &LastServed {
         &self.last_served
     }
 
-    /// The view-changing events, oldest first.
+    /// Returns the view-changing events, oldest first.
     pub fn view_changes(&self) -> &[ViewChange] {
         &self.view_changes
     }
 
-    /// The epoch of the view after an event.
+    /// Returns the epoch of the view at a revision.
     pub fn epoch_at(&self, revision: Revision) -> Epoch {
         let earlier = |change: &ViewChange| change.revision <= revision;
         let changes = self.view_changes.partition_point(earlier);
         Epoch::new(crate::view::count(changes))
     }
 
-    /// Roughly how much memory it takes.
+    /// Estimates the memory use of this session, in bytes.
     pub fn weight_bytes(&self) -> usize {
         const BASE: usize = 16 * 1024;
-        // As counted: a message with one block, its places in the indexes, and what waits to be served.
+        // Measured averages: a message with one block, its index entries and its pending blocks.
         const PER_MESSAGE: usize = 480;
         const PER_CALL: usize = 288;
         const BYTES_PER_PERSIST_DECISION: usize = 3 * 1024;
@@ -384,54 +391,54 @@ impl Session {
             + usize::try_from(self.working.bytes()).unwrap_or(usize::MAX)
     }
 
-    /// The message that was re-emitted last, when nothing came since.
+    /// Returns the re-emitted message if the last append was a re-emission.
     pub(crate) fn last_reemitted(&self) -> Option<Ordinal> {
         self.last_reemitted
     }
 
-    /// When the model said something last.
+    /// Returns the time of the last response.
     pub fn last_response(&self) -> Option<Timestamp> {
         self.last_response
     }
 
-    /// What came since something was snipped, or since the model was reminded to.
+    /// Returns the growth since the last snip or snip reminder.
     pub fn since_snip(&self) -> SnipGrowth {
         self.since_snip
     }
 
-    /// The running count of tokens.
+    /// Returns the token ledger.
     pub fn ledger(&self) -> &TokenLedger {
         &self.ledger
     }
 
-    /// How what comes in now is counted.
+    /// Returns the estimator for new messages.
     pub fn counter(&self) -> Counter {
         self.policy.counter()
     }
 
-    /// How a message was counted when it came, so that a part of it is measured as the whole was.
+    /// Returns the estimator that a message was counted with, so that a part of the message is measured like the whole.
     pub(crate) fn counter_of(&self, message: Ordinal) -> Counter {
         let entry = self.transcript.get(message);
         entry.map_or(self.counter(), |entry| self.counter().by(entry.counted_by))
     }
 
-    /// The tokens of its view.
+    /// Returns the tokens of the view, including the overhead of the prompt prefix.
     pub fn tokens(&self) -> TokenCount {
         self.ledger.count(self.last_served.overhead_tokens)
     }
 
-    /// The points on the way to a full window.
+    /// Returns the token thresholds for the context window of the last serving.
     pub fn thresholds(&self) -> Thresholds {
         self.policy.thresholds(self.last_served.window)
     }
 
-    /// How full the window is.
+    /// Returns the fill state of the context window.
     pub fn budget_state(&self) -> BudgetState {
         self.thresholds().state(self.tokens().tokens)
     }
 }
 
-/// The beginning of what a person said.
+/// Joins the words of a text by single spaces and cuts the result to the length of [`About::first_prompt`].
 pub(super) fn first_words(text: &str) -> Box<str> {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(FIRST_PROMPT_CHARS) {

@@ -1,8 +1,7 @@
-//! Every message that a session ever had: an index of all of them, and the content of those that
-//! the view may still need.
+//! The transcript: an index of all messages, and the contents of those that the view may still need.
 //!
-//! A session that was just loaded holds the contents of its end alone, which is enough to go on with.
-//! Whoever needs more gets [`ContentNotLoaded`], and asks again when the rest was put in.
+//! A session that was loaded from a snapshot holds only the latest contents. An operation that needs an older one
+//! returns [`ContentNotLoaded`]. The caller loads the missing contents and retries.
 
 use crate::event::Visibility;
 use std::collections::{BTreeMap, HashMap};
@@ -13,50 +12,50 @@ use crate::message::{Block, Digest, Message, MessageKind, Role};
 use crate::policy::TokenEstimator;
 use crate::tokens::Size;
 
-/// The content of a message is in the log, and not in memory.
+/// Error: the content of a message is stored in the log and not loaded into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("older messages of the session are not in memory")]
 pub struct ContentNotLoaded;
 
-/// One message in the index.
+/// The index entry of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptEntry {
-    /// Its id.
+    /// The message's id.
     pub id: MessageId,
-    /// The event that brought it, so that the original can be read back.
+    /// The revision of the event that appended the message. The original can be read back from there.
     pub revision: Revision,
-    /// What it says, in short.
+    /// The digest of the content.
     pub digest: Digest,
-    /// Who speaks.
+    /// The author of the message.
     pub role: Role,
-    /// What it is in the life of the session.
+    /// The kind of message: ordinary, summary or another kind that the service appends.
     pub kind: MessageKind,
-    /// Where it stands with regard to the view.
+    /// The visibility of the message in the view.
     pub standing: Visibility,
-    /// Its estimated size as it is shown, before calibration. Of messages that a placeholder stands for,
-    /// the first has the placeholder's and the others have none.
+    /// The estimated size as shown, before calibration. In a collapsed span, the first message has the size of the
+    /// placeholder and the others have size 0.
     pub size: Size,
-    /// What it was counted with.
+    /// The estimator that the size was counted with.
     pub counted_by: TokenEstimator,
-    /// Its content, as long as the view may need it; none when it was not read from the log yet.
+    /// The content. `None` if the view does not need the content or it was not loaded from the log.
     pub content: Option<Arc<Message>>,
 }
 
-/// The index.
+/// All messages of a session, in the order of arrival.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transcript {
     entries: Vec<TranscriptEntry>,
     by_id: HashMap<MessageId, Ordinal>,
     emitted: HashMap<Digest, Ordinal>,
     content_bytes: usize,
-    /// How many messages take part in the view whose content is not held.
+    /// Number of visible messages whose content is not in memory.
     unheld: usize,
-    /// How many pictures a block holds, where it holds any that a provider takes.
+    /// Number of images per block, for blocks with images in a format that a provider accepts.
     pictures: BTreeMap<(Ordinal, u16), u16>,
 }
 
 impl TranscriptEntry {
-    /// What its tokens count as: those of a placeholder are not the messages'.
+    /// Returns the kind and role under which the tokens are counted. A placeholder counts as a summary.
     pub fn counts_as(&self) -> (MessageKind, Role) {
         match self.standing {
             Visibility::Collapsed => (MessageKind::Summary, Role::User),
@@ -70,23 +69,23 @@ impl TranscriptEntry {
 }
 
 impl Transcript {
-    /// Whether the content of every message that takes part in the view is held.
+    /// Returns true if the content of every visible message is in memory.
     pub fn is_whole(&self) -> bool {
         self.unheld == 0
     }
 
-    /// The first event with a content that is not held.
+    /// Returns the revision of the first visible message whose content is not in memory.
     pub fn first_unheld(&self) -> Option<Revision> {
         let unheld = |entry: &&TranscriptEntry| entry.is_unheld();
         (self.unheld > 0).then(|| self.entries.iter().find(unheld).map(|entry| entry.revision))?
     }
 
-    /// How many pictures a block holds that a provider takes.
+    /// Returns the number of images in a block that a provider accepts.
     pub(crate) fn pictures_in(&self, message: Ordinal, block: u16) -> u16 {
         self.pictures.get(&(message, block)).copied().unwrap_or(0)
     }
 
-    /// Every block that holds pictures, with their number.
+    /// Iterates over the blocks with images, as message, block and number of images.
     pub(crate) fn pictures(&self) -> impl Iterator<Item = (Ordinal, u16, u16)> {
         let pictures = self.pictures.iter();
         pictures.map(|(&(message, block), &count)| (message, block, count))
@@ -99,7 +98,7 @@ impl Transcript {
             .collect();
     }
 
-    /// Puts in contents that were read from the log; those that are not needed are passed over.
+    /// Adds contents that were read from the log. Unknown messages and contents that are not needed are ignored.
     pub fn load_content(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
         for message in contents {
             let Some(ordinal) = self.find(message.id) else {
@@ -114,27 +113,27 @@ impl Transcript {
         }
     }
 
-    /// The bytes of all contents that are held.
+    /// Returns the bytes of all contents in memory.
     pub fn content_bytes(&self) -> usize {
         self.content_bytes
     }
 
-    /// How many messages there are, shown or not.
+    /// Returns the number of messages, visible and hidden.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if no message was appended.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// One message, by its place.
+    /// Returns an entry by its ordinal.
     pub fn get(&self, ordinal: Ordinal) -> Option<&TranscriptEntry> {
         self.entries.get(ordinal.index())
     }
 
-    /// All of them, in order.
+    /// Iterates over all entries in the order of arrival.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = (Ordinal, &TranscriptEntry)> {
         self.entries
             .iter()
@@ -142,48 +141,56 @@ impl Transcript {
             .map(|(index, entry)| (Ordinal::new(crate::view::count(index)), entry))
     }
 
-    /// A message's place, by its id.
+    /// Returns the ordinal of a message id.
     pub fn find(&self, id: MessageId) -> Option<Ordinal> {
         self.by_id.get(&id).copied()
     }
 
-    /// The place that the next message will have.
+    /// Returns the ordinal of the next message.
     pub fn next(&self) -> Ordinal {
         Ordinal::new(crate::view::count(self.entries.len()))
     }
 
-    /// Who speaks in a message. Pieces only ever name messages that are there.
+    /// Returns the role of a message.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the message does not exist. Pieces refer only to existing messages.
     pub(crate) fn role(&self, ordinal: Ordinal) -> Role {
         self.entries[ordinal.index()].role
     }
 
-    /// What a message says, in short.
+    /// Returns the content digest of a message.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the message does not exist.
     pub(crate) fn digest(&self, ordinal: Ordinal) -> Digest {
         self.entries[ordinal.index()].digest
     }
 
-    /// A message's content, when it is held.
+    /// Returns the content of a message, if it is in memory.
     pub fn content(&self, ordinal: Ordinal) -> Option<&Arc<Message>> {
         self.get(ordinal)?.content.as_ref()
     }
 
-    /// Whether a message takes part in the view.
+    /// Returns true if the message is visible.
     pub fn is_visible(&self, ordinal: Ordinal) -> bool {
         let entry = self.get(ordinal);
         entry.is_some_and(|entry| entry.standing == Visibility::Visible)
     }
 
-    /// A block of a message, when its content is held.
+    /// Returns a block of a message, if the message's content is in memory.
     pub(crate) fn block(&self, ordinal: Ordinal, block: u16) -> Option<&Block> {
         self.content(ordinal)?.blocks.get(usize::from(block))
     }
 
-    /// The content of a message that takes part in the view.
+    /// Returns the content of a message, or an error if the content is not in memory.
     pub(crate) fn held(&self, ordinal: Ordinal) -> Result<&Arc<Message>, ContentNotLoaded> {
         self.content(ordinal).ok_or(ContentNotLoaded)
     }
 
-    /// The message that said the same under the same provider's id.
+    /// Returns the earlier message with the same content and the same provider's message id.
     pub(crate) fn emitted(&self, message: &Message, digest: Digest) -> Option<Ordinal> {
         self.emitted.get(&emission(message, digest)?).copied()
     }
@@ -201,7 +208,7 @@ impl Transcript {
         ordinal
     }
 
-    /// The same where the key of re-emissions is known already.
+    /// Appends an entry whose re-emission key was computed before.
     pub(crate) fn push_with(
         &mut self,
         entry: TranscriptEntry,
@@ -211,6 +218,7 @@ impl Transcript {
         self.by_id.insert(entry.id, ordinal);
         self.content_bytes += entry.content.as_deref().map_or(0, Message::content_bytes);
         self.unheld += usize::from(entry.is_unheld());
+        // The first emission is the original, so a later one does not replace it.
         if let Some(emission) = emission {
             self.emitted.entry(emission).or_insert(ordinal);
         }
@@ -218,13 +226,13 @@ impl Transcript {
         ordinal
     }
 
-    /// The keys under which re-emissions are recognised.
+    /// Iterates over the re-emission keys.
     pub(crate) fn emissions(&self) -> impl Iterator<Item = (Ordinal, Digest)> {
         self.emitted.iter().map(|(key, ordinal)| (*ordinal, *key))
     }
 
-    /// Moves a message. The content of one that leaves the view is let go; that of one that comes back
-    /// is to be read from the log.
+    /// Sets the visibility of a message. The content of a message that becomes hidden is released. The content of
+    /// one that becomes visible again must be loaded from the log.
     pub(crate) fn stand(&mut self, ordinal: Ordinal, standing: Visibility) {
         let Some(entry) = self.entries.get_mut(ordinal.index()) else {
             return;
@@ -238,7 +246,7 @@ impl Transcript {
         self.unheld += usize::from(entry.is_unheld());
     }
 
-    /// Says what a message has as it is shown now.
+    /// Sets the size of a message as it is shown now.
     pub(crate) fn resize(&mut self, ordinal: Ordinal, size: Size) {
         if let Some(entry) = self.entries.get_mut(ordinal.index()) {
             entry.size = size;
@@ -246,8 +254,8 @@ impl Transcript {
     }
 }
 
-/// The key under which a re-emission is recognised: what the model said, and the provider's name for
-/// it. The user may say the same thing twice and mean it.
+/// Returns the key by which a re-emission is recognized: the content and the provider's message id. Only responses
+/// have a key, because a user may deliberately send the same text twice.
 pub(crate) fn emission(message: &Message, digest: Digest) -> Option<Digest> {
     let id = message.provider_message_id.as_deref()?;
     (message.role == Role::Assistant).then(|| digest.chain(id.as_bytes()))
