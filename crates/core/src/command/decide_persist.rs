@@ -1,5 +1,5 @@
-//! Level 1 before a message comes: a caller asks what becomes of a tool's result, and is told exactly
-//! what to give to the model. What is decided here holds when the message comes (`persist`).
+//! Level 1 for a result that was not appended yet: a caller asks for a decision and receives the exact content to
+//! give to the model. The decision is binding when the message is appended (module `persist`).
 
 use std::sync::Arc;
 
@@ -19,42 +19,42 @@ use crate::message::{Block, Digest, ToolResult};
 use crate::policy::ToolResultRule;
 use crate::session::{Call, MAX_OFFERS, Session};
 
-/// How a caller names a call.
+/// A caller's reference to a call, by key, by id or by both.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallRef {
-    /// The call's key.
+    /// The call key.
     pub key: Option<CallKey>,
-    /// The caller's own id; empty when it gives none.
+    /// The caller's `tool_use_id`. Empty if `key` is given alone.
     pub id: Box<str>,
 }
 
-/// Say what becomes of a result.
+/// Decides whether a result stays inline or is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offering {
     /// The call.
     pub call: CallRef,
-    /// The tool; empty for that of the call.
+    /// The name of the tool. Empty selects the tool of the call.
     pub tool: Box<str>,
-    /// What it returned. Shared, because a decision may be taken more than once.
+    /// The tool's result. Shared, because a decision may be repeated after contents were loaded.
     pub result: Arc<ToolResult>,
-    /// The same in short: results are large, and this is worked out once.
+    /// The digest of the result's content. Computed once, because results are large.
     pub content: Digest,
-    /// How much may stay inline, when that is not the policy's to say.
+    /// A limit that overrides the policy's rule for the tool.
     pub rule: Option<ToolResultRule>,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
-/// What a caller is told about a result.
+/// The answer to a caller about one result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistOutcome {
-    /// The call, when its message is there.
+    /// The call. `None` if its message was not appended yet.
     pub call: Option<CallKey>,
-    /// What was decided.
+    /// The decision.
     pub verdict: Verdict,
-    /// Where the result is and what stands in its place, when it was stored.
+    /// The stored file and the replacement text. `None` if the result was not stored.
     pub kept: Option<UnboundResult>,
 }
 
@@ -68,18 +68,23 @@ impl From<&PersistDecision> for PersistOutcome {
     }
 }
 
-/// What is known about the call of an offering.
+/// The state of the call that an offering names.
 enum CallLookup<'s> {
-    /// Nothing has been decided yet.
+    /// No decision was made yet.
     New(Option<CallKey>),
-    /// It has been offered before.
+    /// A decision is pending.
     Offered(&'s PersistDecision),
-    /// Its message came.
+    /// The result was appended already.
     Answered(CallKey, &'s Call),
 }
 
 impl CallRef {
-    /// The call; none when no message has the id. Of several with one id the only open one is meant.
+    /// Finds the call. Returns `None` if no appended call has the id. If several calls share the id, the only open one
+    /// is selected.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if key and id disagree, if neither is given, or if several calls match.
     fn find(&self, session: &Session) -> Result<Option<CallKey>, Rejection> {
         let calls = session.calls();
         let mapped = calls.mapped(&self.id);
@@ -97,7 +102,7 @@ impl CallRef {
                 "is required, or call_key",
             ));
         }
-        // The model may have seen the call under an id of the service's own.
+        // The model may have received one of the service's own wire ids.
         if mapped.is_some() {
             return Ok(mapped);
         }
@@ -117,7 +122,7 @@ impl CallRef {
 }
 
 impl Offering {
-    /// An offering by one name, and nothing else said about it.
+    /// Creates an offering without rule, expected revision and stamp. The tool is that of the call.
     pub fn new(call: CallRef, result: ToolResult) -> Self {
         Self {
             call,
@@ -143,7 +148,7 @@ impl Offering {
         let nothing = Ok(Decision::Events(Vec::new()));
         let call = match self.find(session)? {
             CallLookup::New(call) => call,
-            // What is given in place of a result says nothing new about it.
+            // A replacement text carries no new information about its result.
             _ if self.is_replacement(session) => return nothing,
             CallLookup::Offered(offer) => return self.check_offer(offer).and(nothing),
             CallLookup::Answered(key, call) => {
@@ -153,7 +158,7 @@ impl Offering {
         let verdict = self.verdict(session, call);
         let is_decided = match verdict {
             Verdict::Replacement => false,
-            // A failure is no decision: a retry may do better.
+            // A failure to store is not recorded, so that a retry can succeed.
             Verdict::Persist => context.can_store,
             _ => true,
         };
@@ -162,8 +167,9 @@ impl Offering {
         }
         let forgotten = match (session.persist_decisions().room(session.calls()), verdict) {
             (Ok(forgotten), _) => forgotten,
-            // A reference that was given out must lead somewhere, so none is given up for another.
+            // A reference that was returned must stay valid, so no binding decision is removed for a new one.
             (Err(_), Verdict::Persist) => return Err(Rejection::TooManyPendingResults(MAX_OFFERS)),
+            // Other decisions can be computed again from the result, so they need no record.
             (Err(_), _) => return nothing,
         };
         Ok(Decision::Events(vec![Event::PersistDecided(
@@ -256,7 +262,7 @@ impl Offering {
         }
     }
 
-    /// The same call with other content is a mistake that must not go unseen.
+    /// Rejects a second offering for the same call with other content. A silent change would hide a caller's mistake.
     fn check_offer(&self, offer: &PersistDecision) -> Result<(), Rejection> {
         if offer.content == self.content {
             return Ok(());
@@ -267,7 +273,7 @@ impl Offering {
 
     fn check_result(&self, session: &Session, key: CallKey, call: &Call) -> Result<(), Rejection> {
         if let Some(stored) = stored(session, call) {
-            // The transcript may not have the original, and its file's digest is known.
+            // The transcript may lack the original, so the digest of its file is compared.
             let given: [u8; 32] = Sha256::digest(file_content(&self.result).as_bytes()).into();
             let is_of_a_kind = is_json(&self.result) == is_json_file(&stored.file);
             if given == stored.sha256 && is_of_a_kind {
@@ -277,7 +283,7 @@ impl Offering {
         }
         let result = session.result(key)?;
         let recorded = Digest::of_result(&result.content);
-        // A caller that was given the line for an empty result appended that.
+        // A caller that received the line for an empty result appends that line.
         let line = is_empty(&self.result).then(|| Verdict::Empty.line());
         let is_line = line.is_some_and(|line| line == only_text(&result.content));
         if recorded == self.content || is_line || (is_empty(&self.result) && is_empty(result)) {
@@ -288,8 +294,8 @@ impl Offering {
     }
 }
 
-/// What a caller is told when nothing had to be written: it was decided before, or nothing is to be
-/// remembered of it.
+/// Returns the answer for an offering that produced no event: an earlier decision holds, or nothing was recorded.
+// This repeats the lookup of `decide` on the unchanged session, so both agree.
 pub fn told(session: &Session, offering: &Offering) -> Result<PersistOutcome, Rejection> {
     let found = offering.find(session)?;
     let call = match &found {
@@ -311,7 +317,7 @@ pub fn told(session: &Session, offering: &Offering) -> Result<PersistOutcome, Re
     };
     let verdict = match (offering.verdict(session, call), &kept, found) {
         (_, Some(_), _) => Verdict::Persist,
-        // It was over no limit when it came, and stays where it is.
+        // The result was within its limit when it was appended, and it stays inline.
         (Verdict::Persist, None, CallLookup::Answered(..)) => Verdict::UnderLimit,
         (Verdict::Persist, None, _) => Verdict::StoreFailed,
         (verdict, None, _) => verdict,
@@ -323,7 +329,7 @@ pub fn told(session: &Session, offering: &Offering) -> Result<PersistOutcome, Re
     })
 }
 
-/// What was stored of a call's result.
+/// Returns the stored form of a call's result.
 fn stored<'s>(session: &'s Session, call: &Call) -> Option<&'s StoredResult> {
     let (message, block) = call.result()?;
     session.stored().at(message, block)

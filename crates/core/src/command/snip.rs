@@ -1,4 +1,4 @@
-//! Level 2: user turns, messages or blocks leave the view on request, all that are named or none.
+//! Level 2: removes user turns, messages or blocks from the view on request. Either all targets are removed or none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,35 +14,35 @@ use crate::view::{DropReason, MARKER_TOKENS, MarkerReason, Piece, PieceForm, sho
 
 const MAX_REASON_CHARS: usize = 1_000;
 
-/// Remove turns, messages or blocks.
+/// Removes turns, messages or blocks from the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snip {
-    /// User turns, by their names.
+    /// The names of user turns.
     pub turns: Vec<Box<str>>,
-    /// Messages.
+    /// The ids of messages.
     pub messages: Vec<MessageId>,
-    /// Blocks of messages.
+    /// Blocks, as message id and block index.
     pub blocks: Vec<(MessageId, u16)>,
-    /// Why, for the record.
+    /// The reason, for the record. At most 1,000 characters.
     pub reason: Box<str>,
-    /// Who asks.
+    /// The cause of the snip.
     pub trigger: Trigger,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
-/// What is to leave, as it was worked out.
+/// The resolved targets of a snip.
 #[derive(Default)]
 struct Leaving {
     turns: Vec<TurnNumber>,
     messages: BTreeSet<Ordinal>,
     /// Blocks that become markers.
     blocks: BTreeSet<(Ordinal, u16)>,
-    /// Blocks that leave with what they belong to.
+    /// Blocks that leave because the other half of their tool call leaves.
     with_it: BTreeSet<(Ordinal, u16)>,
-    /// Calls that are not in the view any more.
+    /// Calls that leave the view.
     gone: BTreeSet<CallKey>,
 }
 
@@ -58,6 +58,7 @@ impl Snip {
         check_revision(session, self.expected_revision)?;
         self.check(session)?;
         let mut leaving = self.leaving(session)?;
+        // A call without its result (or a result without its call) is invalid for providers, so both leave.
         leaving.take_along(session);
         let change = repair_layout(session, |_, piece| leaving.fate(session, piece))?;
         let sizes = leaving.sizes(session)?;
@@ -106,9 +107,10 @@ impl Snip {
         repeated("blocks", &self.blocks)
     }
 
-    /// What is named, when all of it can be removed.
+    /// Resolves all targets. Returns an error that lists every target that cannot be removed.
     fn leaving(&self, session: &Session) -> Result<Leaving, Rejection> {
         let mut leaving = Leaving::default();
+        // All failures are collected, so that a caller can correct the request in one step.
         let mut refused = Vec::new();
         for (index, name) in self.turns.iter().enumerate() {
             let found = turn(session, name).and_then(|turn| {
@@ -159,7 +161,7 @@ impl Snip {
 }
 
 impl Leaving {
-    /// Calls and results leave together, and so do all for which one placeholder stands.
+    /// Adds the other halves of tool calls, and all messages that share a placeholder with a removed one.
     fn take_along(&mut self, session: &Session) {
         session.add_folded(&mut self.messages);
         let calls = session.calls();
@@ -182,6 +184,7 @@ impl Leaving {
         }
     }
 
+    // The order of the checks matters: a whole message leaves first, then synthetic pieces, then single blocks.
     fn fate(&self, session: &Session, piece: &Piece) -> PieceAction {
         let place = (piece.message, piece.block);
         if self.messages.contains(&piece.message) && piece.form.is_of_a_block() {
@@ -191,8 +194,7 @@ impl Leaving {
             PieceForm::Interrupted(call) if self.gone.contains(&call) => {
                 return PieceAction::Leave;
             }
-            // What stands in a call's or a person's place leaves with what made it necessary, unless
-            // its call stays.
+            // A synthetic piece leaves together with its message. The interruption of a call that stays must stay.
             PieceForm::Interrupted(_) => return PieceAction::Stay,
             form if !form.is_of_a_block() => {
                 return if self.messages.contains(&piece.message) {
@@ -212,7 +214,7 @@ impl Leaving {
         match (piece.form.answers(), piece.form.calls()) {
             (Some(call), _) => PieceAction::Become(PieceForm::SnippedResult(call)),
             (_, Some(call)) => PieceAction::Become(PieceForm::SnippedCall(call)),
-            // Words of the operator's in mid-conversation have no marker that could stand there.
+            // No marker can replace a mid-conversation operator message or thinking, so these blocks are dropped.
             _ if piece.form == PieceForm::Operator || is_thinking(session, piece) => {
                 PieceAction::Become(PieceForm::Dropped(DropReason::Snipped))
             }
@@ -220,7 +222,7 @@ impl Leaving {
         }
     }
 
-    /// The sizes of messages that stay and lose blocks.
+    /// Returns the new sizes of the messages that stay and lose blocks.
     fn sizes(&self, session: &Session) -> Result<Vec<(Ordinal, Size)>, ContentNotLoaded> {
         let mut sizes: BTreeMap<Ordinal, Size> = BTreeMap::new();
         for piece in session.sealed().pieces() {
@@ -237,7 +239,7 @@ impl Leaving {
             let size = sizes.entry(piece.message).or_insert(entry.size);
             *size = match piece.form.answers() {
                 Some(call) => size.with_result(tokens_of(session, piece, call), after),
-                // A result that is told in words counts as a result all the same.
+                // A result that is shown as text is still counted as a result.
                 None if is_result(session, piece) => {
                     size.with_result(block_tokens(session, piece)?, after)
                 }
@@ -248,7 +250,7 @@ impl Leaving {
     }
 }
 
-/// What leaves with some messages, and with the parts of others that have other sizes then.
+/// Returns the tokens that a removal frees: the removed messages and the difference of the resized ones.
 pub(super) fn freed(
     session: &Session,
     messages: &BTreeSet<Ordinal>,
@@ -307,7 +309,7 @@ fn target(field: &str, index: usize, name: String, why: Why) -> SnipTarget {
     }
 }
 
-/// Why something is refused, and the pin that is why.
+/// The reason why a target cannot be removed, with the pin that protects it.
 struct Why {
     refused: SnipRejection,
     pin: Option<Box<str>>,
@@ -328,7 +330,7 @@ impl From<SnipRejection> for Why {
     }
 }
 
-/// Refuses messages when one of them is pinned, or a call or a result that leaves with them.
+/// Rejects messages that are pinned, or whose tool calls or results are pinned.
 fn pinned_among(session: &Session, messages: &BTreeSet<Ordinal>) -> Result<(), Why> {
     let pins = session.pins();
     if pins.is_empty() {
@@ -362,7 +364,7 @@ fn repeated<T: Ord>(field: &str, names: &[T]) -> Result<(), Rejection> {
     }
 }
 
-/// The turn of a name, when it can be removed.
+/// Returns the turn with a name, if it can be removed.
 fn turn(session: &Session, name: &str) -> Result<TurnNumber, Why> {
     let turns = session.turns();
     let turn = turns.find(name).ok_or(SnipRejection::NotFound)?;
@@ -374,8 +376,8 @@ fn turn(session: &Session, name: &str) -> Result<TurnNumber, Why> {
     Ok(turn)
 }
 
-/// The messages of a turn that are in the view, or that a placeholder stands for: up to the next turn
-/// that is in it. What the operator says does not belong to it.
+/// Returns the messages of a turn in the view, up to the next visible turn. Collapsed messages are included.
+/// Operator messages and messages of compactions belong to no turn.
 pub(crate) fn messages_of(session: &Session, turn: TurnNumber) -> Vec<Ordinal> {
     let turns = session.turns();
     let starts = turns.starts();
@@ -416,6 +418,7 @@ fn visible(session: &Session, id: MessageId) -> Result<Ordinal, Why> {
     Ok(found)
 }
 
+// Only sealed pieces can be snipped, so a pending message has no block to remove.
 fn shown_block(session: &Session, id: MessageId, block: u16) -> Result<(Ordinal, u16), Why> {
     let message = visible(session, id)?;
     let of_block = |piece: &&Piece| {

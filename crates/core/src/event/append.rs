@@ -1,4 +1,4 @@
-//! Events of the session itself: creation, incoming messages and served views.
+//! Events for creation, update, appended messages and served views.
 
 use std::sync::Arc;
 
@@ -9,94 +9,94 @@ use crate::policy::{Policy, WindowHint};
 use crate::tokens::Size;
 use crate::view::{Piece, Target};
 
-/// The session began.
+/// A session was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCreated {
-    /// The rules by which its decisions are taken.
+    /// The version of the rules by which commands are decided.
     pub rules: u32,
     /// The resolved policy.
     pub policy: Arc<Policy>,
-    /// Whether a first write made it, and nobody asked for it by itself.
+    /// True if the session was created implicitly by the first append.
     pub implicit: bool,
-    /// A name for people.
+    /// The display title. May be empty.
     pub title: Box<str>,
-    /// The folder that the work is in.
+    /// The project folder. May be empty.
     pub project_path: Box<str>,
-    /// The branch that the work is on.
+    /// The version-control branch. May be empty.
     pub branch: Box<str>,
-    /// Why it must be kept; empty when it may go.
+    /// The reason that prevents deletion. Empty if the session may be deleted.
     pub hold: Box<str>,
-    /// The session that this one is a subagent of.
+    /// The parent session, if this is a subagent session.
     pub parent: Option<SessionKey>,
-    /// The caller's own notes.
+    /// Name and value pairs that the caller stores with the session.
     pub attributes: Attributes,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
 
-/// The title or the attributes changed.
+/// Metadata of the session changed. Unchanged fields are `None`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionUpdated {
     /// The new title.
     pub title: Option<Box<str>>,
-    /// The new folder.
+    /// The new project folder.
     pub project_path: Option<Box<str>>,
     /// The new branch.
     pub branch: Option<Box<str>>,
-    /// The new reason to keep it.
+    /// The new hold. An empty text removes the hold.
     pub hold: Option<Box<str>>,
-    /// The new attributes, all of them.
+    /// The complete new attributes.
     pub attributes: Option<Attributes>,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
 
-/// Messages came in.
+/// Messages were appended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessagesAppended {
-    /// Those that are new, in order.
+    /// The new messages, in order.
     pub messages: Vec<AppendedMessage>,
-    /// Those that were there already: their index in the call, and their id.
+    /// Duplicates: the index in the call and the id of messages that were stored before.
     pub known: Vec<(u32, MessageId)>,
-    /// The request that brought them.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
 
-/// A message that came in.
+/// An appended message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppendedMessage {
     /// The message.
     pub message: Arc<Message>,
-    /// Where it stands with regard to the view.
+    /// The visibility of the message.
     pub standing: Visibility,
-    /// Its estimated size, before calibration.
+    /// The estimated size, before calibration.
     pub size: Size,
-    /// The sizes of the results in it.
+    /// The sizes of the tool results in the message.
     pub results: Vec<ResultSize>,
 }
 
-/// How large a tool's result is.
+/// The size of a tool result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResultSize {
-    /// The block that holds it.
+    /// The index of the result's block.
     pub block: u16,
-    /// Its characters; those of its JSON when it is made of blocks.
+    /// Number of characters. For a result made of blocks, the characters of its JSON.
     pub chars: u64,
-    /// Its estimated tokens.
+    /// Estimated tokens.
     pub tokens: u32,
 }
 
-/// What had not been served yet was served.
+/// The view was served, which sealed its new pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewServed {
-    /// The pieces that are new in the view.
+    /// The new pieces of the view.
     pub pieces: Vec<Piece>,
-    /// For whom it was served.
+    /// The target of the view.
     pub target: Target,
-    /// What the caller said about its model.
+    /// The caller's statement about the model's context window.
     pub window: WindowHint,
-    /// What the caller said its system prompt and its tools have.
+    /// Tokens of the prompt prefix (system prompt and tool definitions), as stated by the caller.
     pub overhead_tokens: u64,
-    /// What the view had then, as far as it was known.
+    /// Tokens of the view at that time.
     pub tokens: u64,
 }

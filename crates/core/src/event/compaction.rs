@@ -1,4 +1,4 @@
-//! Events of level 5.
+//! Events of level 5: compactions and their steps.
 
 use super::append::AppendedMessage;
 use super::levels::Trigger;
@@ -8,165 +8,165 @@ use crate::message::Usage;
 use crate::tokens::TokenLedger;
 use crate::view::LayoutChange;
 
-/// Level 5 began to summarise.
+/// A compaction started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionStarted {
-    /// Which compaction.
+    /// The compaction's key.
     pub key: CompactionKey,
-    /// Who asked for it.
+    /// The cause of the compaction.
     pub trigger: Trigger,
-    /// How the summary is to be made.
+    /// The planned source of the summary.
     pub strategy: Strategy,
-    /// When it counts as failed.
+    /// The deadline. After it the compaction counts as failed.
     pub expires: Timestamp,
-    /// The messages that it summarises, in order.
+    /// The messages that the summary replaces, in order.
     pub leaving: Vec<Ordinal>,
-    /// What the view had, in tokens.
+    /// Tokens of the view at the start.
     pub before_tokens: u64,
-    /// Whether the summary is written ahead of its time, to be put in its place later.
+    /// True if the summary is prepared before the threshold is reached and used later.
     pub ahead: bool,
-    /// What whoever asked wants of this summary.
+    /// The caller's additional instructions for the summary.
     pub instructions: Option<Box<str>>,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
 
-/// Why a compaction came to nothing.
+/// Reasons why a compaction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CompactionFailureReason {
-    /// The model could not be reached or answered with an error.
+    /// The model was unreachable or returned an error.
     ModelUnavailable,
-    /// The model found the input too long, even after retries.
+    /// The model rejected the input as too long, even after it was shortened.
     PromptTooLong,
     /// The summary was empty.
     Empty,
-    /// The model refused to write one.
+    /// The model refused to write a summary.
     Refused,
     /// The summary was cut off.
     Truncated,
-    /// Required sections were missing.
+    /// Required sections were missing from the summary.
     Incomplete,
     /// The view would not have become smaller.
     NotSmaller,
-    /// A hook vetoed it.
+    /// A hook vetoed the compaction.
     HookVetoed,
-    /// A hook failed, and its rule says to stop.
+    /// A hook failed and is configured to stop the compaction.
     HookFailed,
-    /// What it summarised was changed meanwhile.
+    /// The messages of the compaction changed while it ran.
     RangeChanged,
-    /// It took too long, or the server that ran it ended.
+    /// The deadline passed, or the server that ran the compaction stopped.
     Expired,
-    /// The caller's own model failed.
+    /// The caller's model failed.
     DelegateFailed,
 }
 
-/// Level 5 came to nothing.
+/// A compaction failed. The view did not change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionFailed {
-    /// Which compaction.
+    /// The compaction's key.
     pub key: CompactionKey,
-    /// Who had asked for it.
+    /// The cause of the compaction.
     pub trigger: Trigger,
-    /// Why.
+    /// The reason of the failure.
     pub why: CompactionFailureReason,
-    /// The same for a person. Never holds content of the conversation.
+    /// The reason as text. Never contains content of the conversation.
     pub detail: Box<str>,
-    /// How long it took, in milliseconds.
+    /// Duration, in milliseconds.
     pub took_ms: u64,
-    /// What hooks did about it, in order.
+    /// The hook calls of the compaction, in order.
     pub hooks: Vec<HookCall>,
-    /// The request that ended it, when it was ended from outside.
+    /// The stamp of the request that ended the compaction, if a caller ended it.
     pub request: Option<RequestStamp>,
-    /// The delegation that it ended, so that the same answer to it is recognised.
+    /// The stamp of the delegation that this event answers. It identifies a retry of the same commit.
     pub commit: Option<RequestStamp>,
 }
 
-/// The input of a summary was made shorter, because it was too long for its model.
+/// The input of a summary was shortened, because it was too long for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionShortened {
-    /// Which compaction.
+    /// The compaction's key.
     pub key: CompactionKey,
-    /// How often that was done.
+    /// Number of times that the input was shortened, including this one.
     pub attempt: u32,
-    /// What the input does not have any more, in all.
+    /// All content that was removed from the input so far.
     pub dropped: DroppedContent,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
-    /// The delegation that it answers.
+    /// The stamp of the delegation that this event answers.
     pub commit: Option<RequestStamp>,
 }
 
-/// A hook was called about a compaction.
+/// A hook was called for a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookCalled {
-    /// Which compaction.
+    /// The compaction's key.
     pub key: CompactionKey,
-    /// The call.
+    /// The call and its result.
     pub call: HookCall,
-    /// What the hook adds to the instructions of the summary.
+    /// Instructions that the hook adds for the summary.
     pub instructions: Option<Box<str>>,
-    /// What it wants to stand word for word beside the summary.
+    /// Texts that the hook requires verbatim next to the summary.
     pub must_keep: Vec<Box<str>>,
 }
 
-/// A summary was written ahead of its time.
+/// A summary was prepared before the compaction threshold was reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummaryPrepared {
-    /// Which compaction.
+    /// The compaction's key.
     pub key: CompactionKey,
-    /// The summary.
+    /// The text of the summary.
     pub text: Box<str>,
-    /// How it was made.
+    /// The source of the summary.
     pub strategy: Strategy,
-    /// The model that wrote it.
+    /// The model that wrote the summary.
     pub model: Box<str>,
-    /// What that model reported.
+    /// The usage that the model reported.
     pub usage: Usage,
-    /// What was not in its input.
+    /// The content that was removed from the input.
     pub dropped: Option<DroppedContent>,
-    /// How long it took, in milliseconds.
+    /// Duration, in milliseconds.
     pub took_ms: u64,
 }
 
-/// Level 5 put a summary in the place of messages.
+/// A compaction replaced messages by a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionFinished {
-    /// Which compaction.
+    /// The compaction's key.
     pub key: CompactionKey,
-    /// Who asked for it.
+    /// The cause of the compaction.
     pub trigger: Trigger,
-    /// How the summary was made.
+    /// The source of the summary.
     pub strategy: Strategy,
-    /// The messages that it adds: the mark, the summary, what is attached, what hooks say.
+    /// The messages that the compaction appends: boundary, summary, attachments, messages of hooks.
     pub messages: Vec<AppendedMessage>,
-    /// The messages that leave, in order.
+    /// The messages that left the view, in order.
     pub leaving: Vec<Ordinal>,
-    /// The messages that stay word for word, in the order of the view.
+    /// The messages that stay verbatim, in the order of the view.
     pub kept: Vec<Ordinal>,
-    /// Calls that are not in the view any more.
+    /// Calls that left the view.
     pub gone: Vec<CallKey>,
-    /// What the view had before, in tokens.
+    /// Tokens of the view before.
     pub before_tokens: u64,
-    /// What it has then.
+    /// Tokens of the view after.
     pub after_tokens: u64,
-    /// The running count.
+    /// The token ledger after the compaction.
     pub ledger: TokenLedger,
-    /// What becomes of the view.
+    /// The change of the sealed layout.
     pub change: LayoutChange,
-    /// The model that wrote the summary; empty when none did.
+    /// The model that wrote the summary. Empty if no model did.
     pub model: Box<str>,
-    /// What that model reported.
+    /// The usage that the model reported.
     pub usage: Usage,
-    /// How long it took, in milliseconds.
+    /// Duration, in milliseconds.
     pub took_ms: u64,
-    /// What left without being in the summary's input, because that was too long.
+    /// Messages that left the view without being in the summary's input, because the input was too long.
     pub dropped: Option<DroppedContent>,
-    /// What hooks did about it, in order.
+    /// The hook calls of the compaction, in order.
     pub hooks: Vec<HookCall>,
-    /// The request that asked for it, or that brought the summary.
+    /// The stamp of the request that started the compaction or delivered the summary.
     pub request: Option<RequestStamp>,
-    /// What was attached, or found no room.
+    /// The attachments, including those that exceeded the budget.
     pub attached: Vec<AttachmentRecord>,
-    /// The delegation that it answers.
+    /// The stamp of the delegation that this event answers.
     pub commit: Option<RequestStamp>,
 }

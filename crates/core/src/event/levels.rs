@@ -1,4 +1,4 @@
-//! Events of levels 1 to 4, and of the changes that undo them.
+//! Events of levels 1 to 4, of undo and of rewind.
 
 use super::parts::{
     CallState, PendingMessage, PersistDecision, PinPlace, Placeholder, RequestStamp, Span,
@@ -8,219 +8,219 @@ use crate::ids::{CallKey, Ordinal, PersistDecisionKey, Revision, TurnNumber};
 use crate::tokens::{Size, TokenLedger};
 use crate::view::LayoutChange;
 
-/// Level 1 stored results.
+/// Level 1 stored results and replaced them in the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResultsPersisted {
-    /// Which, and what stands in their place.
+    /// The stored results and their replacement texts.
     pub results: Vec<StoredResult>,
-    /// The sizes that their messages have with it.
+    /// The new sizes of the messages that contain these results.
     pub sizes: Vec<(Ordinal, Size)>,
-    /// What the view had before, in tokens.
+    /// Tokens of the view before.
     pub before_tokens: u64,
 }
 
-/// Level 1 decided about a result whose message has not come yet.
+/// Level 1 decided about a result whose message was not appended yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistDecided {
-    /// The result, and what was decided.
+    /// The decision and its result.
     pub offer: PersistDecision,
-    /// An earlier offer that made room for it.
+    /// An earlier decision that was removed to make space for this one.
     pub forgotten: Option<PersistDecisionKey>,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
 
-/// The results of offers came.
+/// Results of pending persist decisions were appended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PersistDecisionsConsumed {
-    /// Which offers.
+    /// The decisions that are no longer pending.
     pub offers: Vec<PersistDecisionKey>,
 }
 
-/// Who asked a level to act.
+/// The cause of a level's action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// Nobody: its condition was met.
+    /// The level's threshold was reached.
     Auto,
-    /// A caller, by hand.
+    /// A caller requested the action.
     Manual,
-    /// The model, through its tool.
+    /// The model requested the action with a tool.
     Model,
-    /// The provider: it refused the prompt as too long.
+    /// The provider rejected the prompt as too long.
     PromptTooLong,
 }
 
-/// Level 2 removed turns, messages or blocks.
+/// Level 2 removed turns, messages or blocks from the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentSnipped {
-    /// Who asked for it.
+    /// The cause of the action.
     pub trigger: Trigger,
-    /// The user turns that were removed whole.
+    /// The user turns that were removed completely.
     pub turns: Vec<TurnNumber>,
-    /// Every message that left the view, in order.
+    /// All messages that left the view, in order.
     pub messages: Vec<Ordinal>,
-    /// Blocks that a marker stands for, or that left with what they belonged to.
+    /// Blocks that were replaced by a marker, or that left together with the other half of their tool call.
     pub blocks: Vec<(Ordinal, u16)>,
-    /// Why.
+    /// The reason that the caller gave.
     pub reason: Box<str>,
-    /// What the view had before, in tokens.
+    /// Tokens of the view before.
     pub before_tokens: u64,
-    /// How many of them it freed.
+    /// Tokens that were freed.
     pub freed_tokens: u64,
-    /// The sizes of messages that stay and lost something.
+    /// The new sizes of messages that stay and lost blocks.
     pub sizes: Vec<(Ordinal, Size)>,
-    /// Calls that are not in the view any more.
+    /// Calls that left the view.
     pub gone: Vec<CallKey>,
-    /// What becomes of the view.
+    /// The change of the sealed layout.
     pub change: LayoutChange,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
 
-/// A way in which level 3 works.
+/// The mode in which level 3 cleared results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClearMode {
-    /// The prompt cache was cold.
+    /// By time: the prompt cache was cold.
     Time,
-    /// The view was large, or somebody asked.
+    /// By size: the view was above the warning threshold, or a caller requested it.
     Size,
-    /// Backwards from the end.
+    /// By pruning: backwards from the end of the view.
     Prune,
 }
 
-/// Level 3 cleared old results.
+/// Level 3 replaced old results by markers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultsCleared {
-    /// The way in which it did.
+    /// The mode of clearing.
     pub mode: ClearMode,
-    /// Who asked for it.
+    /// The cause of the action.
     pub trigger: Trigger,
     /// The calls whose results were cleared.
     pub calls: Vec<CallKey>,
-    /// Those of them that were stored first.
+    /// The results that were stored before they were cleared.
     pub saved: Vec<StoredResult>,
-    /// Paths that the model read and does not see any more.
+    /// Paths of files that the model had read and can no longer see.
     pub hidden_paths: Vec<Box<str>>,
-    /// What the view had before, in tokens.
+    /// Tokens of the view before.
     pub before_tokens: u64,
-    /// How many of them it freed.
+    /// Tokens that were freed.
     pub freed_tokens: u64,
-    /// The sizes that their messages have without them.
+    /// The new sizes of the messages that contain these results.
     pub sizes: Vec<(Ordinal, Size)>,
-    /// What becomes of the view.
+    /// The change of the sealed layout.
     pub change: LayoutChange,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
 
-/// Level 3 had old results removed from the provider's cache.
+/// Level 3 issued a cache edit: the provider removes old results from its cached prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheEditsIssued {
-    /// The calls whose results it leaves out from now on.
+    /// The calls whose results are removed.
     pub calls: Vec<CallKey>,
     /// The user message that carries the edit.
     pub message: Ordinal,
-    /// Where it stands, when that was known.
+    /// The position of this message in the array, if known.
     pub place: Option<PinPlace>,
-    /// What the view had then, in tokens.
+    /// Tokens of the view at that time.
     pub before_tokens: u64,
-    /// How many of them the provider leaves out.
+    /// Tokens that the provider removes.
     pub freed_tokens: u64,
 }
 
-/// Level 4 chose spans that summaries may stand for. Takes the place of what was chosen before.
+/// Level 4 staged spans for a later collapse. Replaces all spans that were staged before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpansStaged {
     /// The spans, in the order of the transcript.
     pub spans: Vec<Span>,
-    /// Whether they take effect when the view has grown large enough.
+    /// True if the spans are collapsed automatically when the view reaches its threshold.
     pub armed: bool,
-    /// What the view had then, in tokens.
+    /// Tokens of the view at that time.
     pub pass_tokens: u64,
 }
 
-/// Level 4 put summaries in the places of spans.
+/// Level 4 replaced spans by placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpansCollapsed {
-    /// Who asked for it.
+    /// The cause of the action.
     pub trigger: Trigger,
-    /// What stands in their places, in the order of the transcript.
+    /// The placeholders, in the order of the view.
     pub placeholders: Vec<Placeholder>,
-    /// Every message that is not shown any more, in order.
+    /// All messages that left the view, in order.
     pub messages: Vec<Ordinal>,
-    /// Calls that are not in the view any more.
+    /// Calls that left the view.
     pub gone: Vec<CallKey>,
-    /// What the view had before, in tokens.
+    /// Tokens of the view before.
     pub before_tokens: u64,
-    /// How many of them it freed.
+    /// Tokens that were freed.
     pub freed_tokens: u64,
-    /// What becomes of the view.
+    /// The change of the sealed layout.
     pub change: LayoutChange,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
 
 /// The kinds of view-changing events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
-    /// Level 2 acted.
+    /// Level 2 removed content.
     ContentSnipped,
-    /// Level 3 acted.
+    /// Level 3 cleared results.
     ResultsCleared,
-    /// Level 4 acted.
+    /// Level 4 collapsed spans.
     SpansCollapsed,
-    /// Level 5 acted.
+    /// Level 5 replaced messages by a summary.
     Compacted,
-    /// Others were taken back.
+    /// An undo restored an earlier view.
     Restored,
-    /// Later messages left.
+    /// A rewind removed later messages.
     Rewound,
-    /// The settings changed.
+    /// The policy changed.
     PolicyChanged,
 }
 
-/// View-changing events were taken back.
+/// An undo restored the view of an earlier revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextRestored {
-    /// The revision whose view came back.
+    /// The revision whose view was restored.
     pub to: Revision,
-    /// The events that were taken back.
+    /// The view-changing events that were undone.
     pub undone: Vec<Revision>,
-    /// What the view had before, in tokens.
+    /// Tokens of the view before.
     pub before_tokens: u64,
-    /// What it has after.
+    /// Tokens of the view after.
     pub after_tokens: u64,
-    /// Where messages stand now that stood elsewhere.
+    /// The messages whose visibility changed.
     pub standings: Vec<(Ordinal, Visibility)>,
-    /// The sizes of messages that changed.
+    /// The messages whose size changed.
     pub sizes: Vec<(Ordinal, Size)>,
-    /// What became of calls of which something else had become.
+    /// The calls whose state changed.
     pub calls: Vec<(CallKey, CallState)>,
-    /// What waits to be served.
+    /// All pending messages after the undo.
     pub pending: Vec<PendingMessage>,
-    /// The running count of tokens.
+    /// The token ledger after the undo.
     pub ledger: TokenLedger,
-    /// What becomes of the view.
+    /// The change of the sealed layout.
     pub change: LayoutChange,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
 
-/// Later messages left the view.
+/// A rewind removed the messages after a given one from the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRewound {
-    /// The last message that stays; none stays when there is none.
+    /// The last message that stays. `None` if all messages left.
     pub to: Option<Ordinal>,
-    /// The messages that leave the view with it; those that an earlier rewind took are not among them.
+    /// The messages that left the view. Messages that an earlier rewind removed are not included.
     pub left: Vec<Ordinal>,
-    /// What the view had before, in tokens.
+    /// Tokens of the view before.
     pub before_tokens: u64,
-    /// How many of them left.
+    /// Tokens that were freed.
     pub freed_tokens: u64,
-    /// The running count of tokens.
+    /// The token ledger after the rewind.
     pub ledger: TokenLedger,
-    /// What becomes of the view.
+    /// The change of the sealed layout.
     pub change: LayoutChange,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }

@@ -1,55 +1,55 @@
-//! Events of the session memory.
+//! Events of session memory.
 
 use super::parts::{Author, TextDigest};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::SectionKind;
 
-/// An update of the running summary began.
+/// An update of session memory started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUpdateStarted {
-    /// The number of the version that it will make.
+    /// The number of the version that the update will produce.
     pub number: u64,
 }
 
-/// The running summary has a new version.
+/// Session memory has a new version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryUpdated {
-    /// Its number.
+    /// The version number, starting at 1.
     pub number: u64,
-    /// The whole file.
+    /// The complete text of `summary.md`.
     pub text: Box<str>,
-    /// Who wrote it.
+    /// The author of the version.
     pub author: Author,
-    /// The revision that it was written from.
+    /// The session's revision that the text was written from.
     pub source: Revision,
-    /// The last message that it covers.
+    /// The coverage: the last message that the text summarizes.
     pub covers: Option<Ordinal>,
-    /// The last message that was read for it.
+    /// The last message that was read for the text.
     pub read: Option<Ordinal>,
-    /// The sections that are not as in the version before it.
+    /// The sections that differ from the previous version.
     pub changed: Vec<SectionKind>,
-    /// The file as a person left it, when this is what they wrote.
+    /// Digest of the file as a person left it. `None` for other authors.
     pub file: Option<TextDigest>,
-    /// How long that took, in milliseconds.
+    /// Duration, in milliseconds.
     pub took_ms: u64,
 }
 
-/// An update of the running summary came to nothing, or its file could not be written.
+/// An update of session memory failed, or its file could not be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryUpdateFailed {
-    /// Whether it is the file that failed: the text is there then, and only its copy is not.
+    /// True if only the write of the file failed. The text itself is recorded in the log.
     pub of_file: bool,
-    /// Why. Never holds content of the conversation.
+    /// The reason. Never contains content of the conversation.
     pub detail: Box<str>,
-    /// How many attempts in a row.
+    /// Number of consecutive failures.
     pub attempts: u32,
-    /// When the next one is due.
+    /// The due time of the next attempt.
     pub next: Timestamp,
 }
 
-/// The file of the running summary holds its text again.
+/// The file of session memory contains the latest text again, after a failed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryFiled {
-    /// The number of the version.
+    /// The number of the version in the file.
     pub number: u64,
 }

@@ -1,8 +1,8 @@
-//! Everything that can happen to a session. The log is a list of these; all else is a function of it.
+//! The events of a session. The log is a list of events, and all other state is derived from it.
 //!
-//! An event holds what was decided, not what led to it, so that it means the same for ever: which
-//! form a block takes in the view is written down, and is not worked out again on replay. How events
-//! are stored is the store's business. Not here: code that applies events (`session`).
+//! An event records a decision, not the reasons for it, so its meaning never changes. For example, the form of a block
+//! in the view is recorded and not computed again on replay. The store defines the encoding of events. The module
+//! `session` applies them.
 
 mod append;
 mod compaction;
@@ -39,84 +39,84 @@ pub use crate::ids::Attributes;
 use crate::ids::Timestamp;
 use crate::view::LayoutChange;
 
-/// The version of the rules by which new decisions are taken. A session keeps the rules it has until
-/// a view-changing event moves it to newer ones.
+/// The version of the rules that decide commands on new sessions. A session keeps its version until a view-changing
+/// event moves it to a newer one.
 pub const RULES_VERSION: u32 = 1;
 
-/// An event, and when it happened.
+/// An event with its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEvent {
-    /// The server's clock.
+    /// The server's time when the event was decided.
     pub at: Timestamp,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What happened.
+/// A recorded change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The session began. Always the first event, and only that.
+    /// The session was created. Always the first event of a log, and never a later one.
     SessionCreated(SessionCreated),
-    /// Its title or its attributes changed.
+    /// The title, project path, branch, hold or attributes changed.
     SessionUpdated(SessionUpdated),
-    /// Messages came in.
+    /// Messages were appended.
     MessagesAppended(MessagesAppended),
-    /// What had not been served yet was served, and is sealed.
+    /// The view was served. Its new pieces are sealed.
     ViewServed(ViewServed),
-    /// Level 1 stored results; what stands in their place is served from then on.
+    /// Level 1 stored results. Their replacement texts are served from then on.
     ResultsPersisted(ResultsPersisted),
     /// Level 2 removed turns, messages or blocks. View-changing.
     ContentSnipped(ContentSnipped),
     /// Level 3 cleared old results. View-changing.
     ResultsCleared(ResultsCleared),
-    /// Level 3 had old results removed from the provider's cache; the view is as it was.
+    /// Level 3 issued cache edits. The provider removes old results, and the view does not change.
     CacheEditsIssued(CacheEditsIssued),
-    /// View-changing events were taken back. View-changing.
+    /// An undo restored the view of an earlier revision. View-changing.
     ContextRestored(ContextRestored),
-    /// Level 4 chose spans that summaries may stand for.
+    /// Level 4 staged spans for a later collapse.
     SpansStaged(SpansStaged),
-    /// Level 4 put summaries in the places of spans. View-changing.
+    /// Level 4 replaced spans by placeholders. View-changing.
     SpansCollapsed(SpansCollapsed),
-    /// Later messages left the view. View-changing.
+    /// The messages after a given one were removed from the view. View-changing.
     SessionRewound(SessionRewound),
-    /// Level 5 began to summarise. What it will replace is as it was until it has finished.
+    /// Level 5 started a compaction. The view does not change until the compaction finishes.
     CompactionStarted(CompactionStarted),
-    /// Level 5 came to nothing; the view is as it was.
+    /// A compaction failed. The view did not change.
     CompactionFailed(CompactionFailed),
-    /// The input of a summary was made shorter, because it was too long for its model.
+    /// The input of a summary was shortened, because it was too long for the model.
     CompactionShortened(CompactionShortened),
-    /// A hook was called about a compaction.
+    /// A hook was called for a compaction.
     HookCalled(HookCalled),
-    /// A summary was written ahead of its time; the view is as it was.
+    /// A summary was prepared before its threshold. The view did not change.
     SummaryPrepared(SummaryPrepared),
-    /// Level 5 put a summary in the place of messages. View-changing.
+    /// Level 5 replaced messages by a summary. View-changing.
     Compacted(CompactionFinished),
-    /// An update of the running summary began.
+    /// An update of session memory started.
     MemoryUpdateStarted(MemoryUpdateStarted),
-    /// The running summary has a new version.
+    /// Session memory has a new version.
     MemoryUpdated(MemoryUpdated),
-    /// An update of the running summary came to nothing, or its file could not be written.
+    /// An update of session memory failed, or its file could not be written.
     MemoryUpdateFailed(MemoryUpdateFailed),
-    /// The file of the running summary holds its text, after it could not be written for a while.
+    /// The file of session memory contains the latest text again, after a failed write.
     MemoryFiled(MemoryFiled),
     /// The working state changed.
     WorkingStateUpdated(WorkingStateUpdated),
-    /// The settings changed. View-changing, so that what is decided by them from here on belongs to
-    /// an epoch of its own; pieces that were served stay as they are.
+    /// The policy changed. View-changing, so that later decisions belong to an epoch of their own. Sealed pieces stay
+    /// as they are.
     PolicyChanged(PolicyChanged),
-    /// Level 1 decided about a result whose message has not come yet.
+    /// Level 1 decided about a result whose message was not appended yet.
     PersistDecided(PersistDecided),
-    /// The results of offers came: what was decided about them has been carried out.
+    /// The results of persist decisions were appended, so the decisions are no longer pending.
     PersistDecisionsConsumed(PersistDecisionsConsumed),
 }
 
 impl Event {
-    /// Whether sealed bytes of the view may change.
+    /// Returns true if the event can change sealed bytes of the view.
     pub fn changes_view(&self) -> bool {
         self.change_kind().is_some()
     }
 
-    /// What kind of view-changing event it is; none when it is not one.
+    /// Returns the kind of a view-changing event. `None` for all other events.
     pub const fn change_kind(&self) -> Option<ChangeKind> {
         match self {
             Self::ContentSnipped(_) => Some(ChangeKind::ContentSnipped),
@@ -148,7 +148,7 @@ impl Event {
         }
     }
 
-    /// The messages that it brings.
+    /// Returns the messages that the event appends.
     pub fn messages(&self) -> &[AppendedMessage] {
         match self {
             Self::MessagesAppended(event) => &event.messages,
@@ -157,7 +157,7 @@ impl Event {
         }
     }
 
-    /// What it makes of the sealed pieces.
+    /// Returns the change of the sealed layout.
     pub fn layout_change(&self) -> Option<&LayoutChange> {
         match self {
             Self::SessionRewound(event) => Some(&event.change),
@@ -170,7 +170,7 @@ impl Event {
         }
     }
 
-    /// The request that it answers.
+    /// Returns the stamp of the request that the event answers.
     pub fn request(&self) -> Option<&RequestStamp> {
         match self {
             Self::SessionCreated(event) => event.request.as_ref(),
@@ -202,7 +202,7 @@ impl Event {
         }
     }
 
-    /// The delegation that it answers.
+    /// Returns the stamp of the delegation that the event answers.
     pub(crate) fn commit(&self) -> Option<&RequestStamp> {
         match self {
             Self::CompactionFailed(event) => event.commit.as_ref(),

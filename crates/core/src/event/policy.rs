@@ -1,12 +1,12 @@
-//! The event of the settings.
+//! The event of a change to the policy.
 
 use std::sync::Arc;
 
 use crate::policy::Policy;
 
-/// The settings changed.
+/// The policy of the session changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyChanged {
-    /// All of them.
+    /// The complete new policy.
     pub policy: Arc<Policy>,
 }

@@ -1,4 +1,4 @@
-//! The event of the working state.
+//! The event of a change to the working state.
 
 use super::parts::RequestStamp;
 use crate::working::StateChange;
@@ -6,8 +6,8 @@ use crate::working::StateChange;
 /// The working state changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkingStateUpdated {
-    /// What is not as it was.
+    /// The entries that were set and removed.
     pub change: StateChange,
-    /// The request that asked for it.
+    /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }

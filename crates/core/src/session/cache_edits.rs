@@ -1,38 +1,38 @@
-//! The edits that the provider applies to its own cache: cumulative, and pinned to the message where
-//! each was first given, because a request must repeat all of them at the same places.
+//! The cache edits of a session. A request must repeat all edits at the same positions, so each edit is pinned to the
+//! message that first carried it.
 
 use crate::event::{CacheEditsIssued, PinPlace};
 use crate::ids::{CallKey, Ordinal};
 
-/// Edits that were given in one message.
+/// The cache edits that one message carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachePin {
-    /// The user message that carries them.
+    /// The user message that carries the edits.
     pub message: Ordinal,
-    /// The calls whose results the provider leaves out.
+    /// The calls whose results the provider removes from its cached prompt.
     pub calls: Vec<CallKey>,
-    /// Where the message stands, as long as nothing has changed the array since it was noted.
+    /// The position of the message in the array. `None` once a layout change has moved messages.
     pub place: Option<PinPlace>,
 }
 
-/// All edits that still hold.
+/// All cache edits that are in effect.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CacheEdits {
     pins: Vec<CachePin>,
 }
 
 impl CacheEdits {
-    /// Puts them together again from what a snapshot holds.
+    /// Rebuilds the cache edits from a snapshot.
     pub fn restore(pins: Vec<CachePin>) -> Self {
         Self { pins }
     }
 
-    /// Them, in the order in which they were given.
+    /// Returns the cache edits, in the order in which they were issued.
     pub fn pins(&self) -> &[CachePin] {
         &self.pins
     }
 
-    /// The last call whose result the provider leaves out.
+    /// Returns the latest call whose result is removed.
     pub fn last(&self) -> Option<CallKey> {
         let calls = self.pins.iter().flat_map(|pin| &pin.calls);
         calls.copied().max()
@@ -46,7 +46,7 @@ impl CacheEdits {
         });
     }
 
-    /// Drops edits whose results, or whose messages, are not in the view any more.
+    /// Removes edits whose results or messages left the view.
     pub(crate) fn retain(
         &mut self,
         live: impl Fn(CallKey) -> bool,
@@ -59,7 +59,7 @@ impl CacheEdits {
             .retain(|pin| !pin.calls.is_empty() && stands(pin.message));
     }
 
-    /// The array has changed: what stands where is not known any more.
+    /// Forgets all positions, because the array changed.
     pub(crate) fn displace(&mut self) {
         for pin in &mut self.pins {
             pin.place = None;

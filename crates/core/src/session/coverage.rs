@@ -1,4 +1,4 @@
-//! How far the running summary covers the session, and how far the next version of it may read.
+//! The messages that session memory covers, and the messages that its next update may read.
 
 use super::session_memory::Since;
 use super::{Session, WaitsFor};
@@ -6,18 +6,18 @@ use crate::event::CallState;
 use crate::ids::Ordinal;
 use crate::message::{MessageKind, Role};
 
-/// What came after the last message that the running summary covers.
+/// The part of the conversation that session memory does not cover yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryLag {
-    /// Messages.
+    /// Number of messages.
     pub messages: u32,
-    /// Their estimated tokens, before calibration.
+    /// Estimated tokens of these messages, before calibration.
     pub tokens: u64,
 }
 
 impl Session {
-    /// The last message that an update may read now: a round whose calls wait for results is left to
-    /// the next one, so that no result is read apart from its call.
+    /// Returns the last message that an update may read now. A round with open calls is left to the next update, so
+    /// that a result is never read apart from its call.
     pub fn memory_reach(&self) -> Option<Ordinal> {
         let last = Ordinal::new(self.transcript.next().get().checked_sub(1)?);
         if self.about.waits_for != WaitsFor::Tools {
@@ -30,7 +30,7 @@ impl Session {
         };
         let first = (begin..=last.get()).map(Ordinal::new).find(|at| open(*at));
         let first = first.unwrap_or(last);
-        // The response has its thoughts and its words before its calls.
+        // A response may span several messages: thinking and text precede its calls. All of them are left out.
         let is_fragment = |at: &Ordinal| {
             let entry = self.transcript.get(*at);
             entry.is_some_and(|entry| entry.role == Role::Assistant)
@@ -39,8 +39,8 @@ impl Session {
         before.skip_while(is_fragment).map(Some).next().flatten()
     }
 
-    /// Whether the running summary speaks of messages that have left the view: it cannot stand for the
-    /// conversation before the next update.
+    /// Returns true if session memory describes messages that left the view. Session memory then cannot replace the
+    /// conversation until its next update.
     pub fn memory_is_stale(&self) -> bool {
         let version = self.memory.version.as_ref();
         version.is_some_and(|version| {
@@ -49,8 +49,8 @@ impl Session {
         })
     }
 
-    /// Whether the running summary speaks of messages that were taken back: rewound or snipped. What a
-    /// compaction has replaced was not taken back.
+    /// Returns true if session memory describes messages that were rewound or snipped. Messages that a compaction
+    /// replaced still count as true.
     pub fn memory_is_false(&self) -> bool {
         let version = self.memory.version.as_ref();
         version.is_some_and(|version| {
@@ -62,8 +62,7 @@ impl Session {
         })
     }
 
-    /// What came after the last message that the running summary covers; all there is when it covers
-    /// none.
+    /// Returns the lag: the messages after the last one that session memory covers, or all messages if it covers none.
     pub fn memory_behind(&self) -> MemoryLag {
         let covers = self.memory.version.as_ref().and_then(|it| it.covers);
         let mut behind = MemoryLag::default();
@@ -74,7 +73,7 @@ impl Session {
         behind
     }
 
-    /// The messages of the conversation after one that take part in the view, latest first.
+    /// Iterates over the ordinary messages of the view after `last`, latest first.
     fn after(
         &self,
         last: Option<Ordinal>,
@@ -85,8 +84,8 @@ impl Session {
             .filter(|(_, entry)| entry.standing.takes_part() && entry.kind == MessageKind::Ordinary)
     }
 
-    /// The mark of a text that was written from all up to `read`. It moves only while no call of the
-    /// last response waits for its result, and never to between a call and its result.
+    /// Returns the coverage of a text that was written from all messages up to `read`. The coverage never separates a
+    /// call from its result, so it stays at `before` while a call is open.
     pub(crate) fn memory_mark(
         &self,
         read: Option<Ordinal>,
@@ -103,13 +102,13 @@ impl Session {
         let last = last.into_iter().find(|at| self.takes_part(*at));
         let stands = before.filter(|before| self.takes_part(*before));
         last.or(stands).or_else(|| {
-            // The mark itself has left the view: it goes back to what is still there.
+            // The covered message itself left the view. The coverage moves back to the last remaining message.
             let earlier = (0..before?.get()).rev().map(Ordinal::new);
             earlier.into_iter().find(|at| self.takes_part(*at))
         })
     }
 
-    /// Whether a call of the turn that `read` stands in has its result after it, or none.
+    /// Returns true if a call in the turn of `read` is open or has its result after `read`.
     fn is_answered_after(&self, read: Ordinal) -> bool {
         let begin = self.turn_start(read);
         (begin..=read.get()).map(Ordinal::new).any(|at| {
@@ -135,7 +134,7 @@ impl Session {
         entry.is_some_and(|entry| entry.standing.takes_part())
     }
 
-    /// What came since a text was written that read up to `read`.
+    /// Returns the growth since the message `read`, in tokens and calls.
     pub(super) fn memory_since(&self, read: Option<Ordinal>) -> Since {
         let tokens = self.after(read).map(|(_, entry)| entry.size.tokens);
         let calls = self.calls.iter().rev();
@@ -146,12 +145,13 @@ impl Session {
         }
     }
 
-    /// Lets the mark follow to where the text was read to, as soon as no call waits any more.
+    /// Advances the coverage to the last message that was read, once no call is open.
     pub(super) fn settle_memory_mark(&mut self) {
         let Some(version) = &self.memory.version else {
             return;
         };
         let (read, covers) = (version.read, version.covers);
+        // Nothing to advance, or the message that was read left the view.
         if read == covers || read.is_none_or(|read| !self.takes_part(read)) {
             return;
         }

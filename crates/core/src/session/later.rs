@@ -1,4 +1,4 @@
-//! An earlier state of a session with the messages that came since, as if nothing else had happened.
+//! Rebuilds an earlier state of a session with the messages that were appended later. Used by undo.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,19 +10,21 @@ use crate::ids::{MessageId, Ordinal};
 use crate::message::Message;
 
 impl Session {
-    /// This session, which is an earlier state of `now`, with what was appended since. Messages that
-    /// have left the view since they came stay away.
+    /// Extends this earlier state of `now` by the messages that were appended since. Messages that left the view since
+    /// then stay hidden, unless a compaction replaced them.
     pub(crate) fn with_later(mut self, now: &Self, later: &[Arc<Message>]) -> Self {
         let later: HashMap<MessageId, &Arc<Message>> =
             later.iter().map(|message| (message.id, message)).collect();
         let sizes = now.calls.result_sizes();
+        // An undo keeps stored results and spans: `ContextRestored` does not change them.
         self.stored = now.stored.clone();
         self.spans = now.spans.clone();
         let from = self.transcript.next();
         let mut told = BTreeSet::new();
         for (ordinal, entry) in now.transcript.entries().skip(from.index()) {
             let mut entry = entry.clone();
-            // The compactions since are taken back: what they made goes, what they took comes back.
+            // Later compactions are undone. Their own messages are withdrawn, and the messages that they replaced
+            // become visible again.
             if now.compactions.made_by(entry.revision).is_some() {
                 entry.standing = match entry.standing {
                     Visibility::TranscriptOnly => Visibility::TranscriptOnly,
@@ -38,12 +40,13 @@ impl Session {
             }
             let visible = entry.standing == Visibility::Visible;
             if entry.standing == Visibility::Collapsed {
-                // The first that is left of a span has what its placeholder has.
+                // The first remaining message of a collapsed span carries the placeholder's size.
                 let holding = now.fold_of(ordinal);
                 let first = holding.filter(|one| told.insert(one.span.key));
                 entry.size = first.map(Placeholder::size).unwrap_or_default();
             }
             let content = entry.content.clone();
+            // No re-emission key: this state is used only to compute the undo event.
             self.transcript.push_with(entry, None);
             if now.turns.beginning_at(ordinal).is_some() {
                 self.turns.begin(ordinal);
@@ -53,6 +56,7 @@ impl Session {
                 self.answer(ordinal, &message);
             }
         }
+        // An undo can pair a result with another call. Sizes belong to the result's block, so they are copied by block.
         let calls: Vec<_> = self.calls.iter().map(|(call, _)| call).collect();
         for call in calls {
             self.calls.measure_by(call, &sizes);
@@ -60,7 +64,7 @@ impl Session {
         self
     }
 
-    /// The calls of a message, with the keys that they have.
+    /// Copies the calls of a message. Their keys stay the same, because all calls are copied in order.
     fn take_calls(&mut self, now: &Self, message: Ordinal, visible: bool) {
         for (_, call) in now.calls.of(message) {
             self.calls.restore_call(Call {

@@ -1,7 +1,7 @@
-//! A session: the fold of its log.
+//! A session: the state that results from applying all events of its log.
 //!
-//! [`Session::apply`] is the only way in which its state changes, and it cannot fail on an event
-//! that was decided upon it. Not here: which events happen (`command`).
+//! The state changes only through [`Session::apply`], which cannot fail on an event that was decided on this session.
+//! The module `command` decides events.
 
 mod apply;
 mod cache_change;

@@ -1,7 +1,7 @@
-//! Results about which a caller has asked, and whose message has not come yet.
+//! Persist decisions about results whose messages were not appended yet.
 //!
-//! What was decided then holds when the message comes. Until then an offer keeps what was promised: the
-//! text that stands in the result's place, and the file that it names.
+//! A decision is binding when the message arrives. Until then the session keeps the replacement text that the caller
+//! received and the file that the text refers to.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use crate::event::{CallState, PersistDecision, only_text};
 use crate::ids::{CallKey, PersistDecisionKey};
 use crate::message::{Digest, ToolResult};
 
-/// How many offers a session keeps. An agent has as many as it runs tools at once.
+/// Maximum number of pending persist decisions of a session. An agent needs one per tool that runs in parallel.
 pub const MAX_OFFERS: usize = 256;
 
-/// How a result that comes in relates to an offer.
+/// The relation of an appended result to a persist decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
-    /// It says what was offered.
+    /// The result has the content that the decision was made about.
     Original,
-    /// It says what the caller was given in its place.
+    /// The result is the replacement text that the caller received.
     Replacement,
 }
 
-/// The offers of a session, oldest first.
+/// The pending persist decisions of a session, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PersistDecisions {
     all: VecDeque<PersistDecision>,
@@ -30,7 +30,7 @@ pub struct PersistDecisions {
 }
 
 impl PersistDecisions {
-    /// Puts them together again from what a snapshot holds.
+    /// Rebuilds the decisions from a snapshot.
     pub fn restore(all: Vec<PersistDecision>, next: u32) -> Self {
         Self {
             all: all.into(),
@@ -38,42 +38,43 @@ impl PersistDecisions {
         }
     }
 
-    /// All of them, oldest first.
+    /// Iterates over all decisions, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &PersistDecision> {
         self.all.iter()
     }
 
-    /// The key of the next one.
+    /// Returns the key of the next decision.
     pub fn next_key(&self) -> PersistDecisionKey {
         PersistDecisionKey::new(self.next)
     }
 
-    /// The one for a call.
+    /// Returns the decision for a call.
     pub fn of_call(&self, call: CallKey) -> Option<&PersistDecision> {
         self.all.iter().find(|offer| offer.call == Some(call))
     }
 
-    /// The one for an id that no message had yet.
+    /// Returns the decision for an id whose call was not appended yet.
     pub fn unbound(&self, id: &str) -> Option<&PersistDecision> {
         let waits = |offer: &&PersistDecision| offer.call.is_none() && *offer.tool_use_id == *id;
         self.all.iter().find(waits)
     }
 
-    /// The one whose result is in a file.
+    /// Returns the decision whose result is stored in a file.
     pub fn in_file(&self, file: &str) -> Option<&PersistDecision> {
         let is_in =
             |offer: &&PersistDecision| offer.kept.as_ref().is_some_and(|kept| *kept.file == *file);
         self.all.iter().find(is_in)
     }
 
-    /// Whether a text was given in the place of a result.
+    /// Returns true if a text is the replacement of one of these results.
     pub fn is_replacement(&self, text: &str) -> bool {
         let mut kept = self.all.iter().filter_map(|offer| offer.kept.as_ref());
         kept.any(|kept| *kept.text == *text)
     }
 
-    /// The offer that a result of a call fulfils: the call's own, else another one of the same id,
-    /// because results that share an id are paired by their order and not by what they say.
+    /// Returns the decision that a result of a call fulfills. The call's own decision is preferred. Another one
+    /// with the
+    /// same id is accepted, because results with a shared id are paired by order and not by content.
     pub fn fulfilled(
         &self,
         call: CallKey,
@@ -85,6 +86,7 @@ impl PersistDecisions {
             return None;
         }
         candidates.sort_by_key(|offer| offer.call != Some(call));
+        // The replacement is compared first: a caller that received it usually appends it unchanged.
         let said = only_text(&result.content);
         let given = |offer: &&&PersistDecision| {
             let kept = offer.kept.as_ref().map(|kept| &*kept.text);
@@ -98,9 +100,12 @@ impl PersistDecisions {
         offered.map(|offer| (*offer, Match::Original))
     }
 
-    /// Which one has to go so that there is room for another: none, the oldest that promised nothing,
-    /// or the oldest whose call does not wait any more. A promise that still counts is never taken
-    /// back: then there is no room.
+    /// Returns the decision that must be removed before another can be added. `None` if there is space. Candidates are
+    /// the oldest decision that stored nothing, then the oldest whose call needs no result any more.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if all decisions are still binding. A reference that a caller received is never revoked.
     pub fn room(&self, calls: &Calls) -> Result<Option<PersistDecisionKey>, TooManyPending> {
         if self.all.len() < MAX_OFFERS {
             return Ok(None);
@@ -122,7 +127,7 @@ impl PersistDecisions {
         self.all.push_back(offer);
     }
 
-    /// A call has come: it is the one that an offer with its id waits for.
+    /// Binds the pending decision with this id to its call, which was appended now.
     pub(crate) fn bind(&mut self, id: &str, call: CallKey) {
         let waits =
             |offer: &&mut PersistDecision| offer.call.is_none() && *offer.tool_use_id == *id;
@@ -136,6 +141,6 @@ impl PersistDecisions {
     }
 }
 
-/// A session has no room for another offer.
+/// Error: the session has the maximum number of pending decisions, and all of them are binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyPending;

@@ -1,97 +1,96 @@
-//! What a provider's prompt cache holds of a session, and what has become of that since.
+//! The provider's prompt cache as far as the session can derive it.
 //!
-//! A cache holds what was sent, and what was answered was sent: so a response that comes while the
-//! view could be sent marks all that is sealed as held, for the target that was served last. Other
-//! targets have caches of their own, of which nothing is kept. From then on each view-changing event
-//! moves the view away from what is held, or back to it. Only the difference is written down.
-//! Not here: what tokens cost (`policy`).
+//! An answered request was sent, and the provider caches requests that were sent. A response to a sendable view
+//! therefore marks all sealed pieces as cached, for the target of the last serving. The caches of other targets are
+//! not tracked. Each later view-changing event moves the view away from the cached pieces or back to them. Only the
+//! difference is stored. Prices of tokens are in `policy`.
 
 use crate::event::ChangeKind;
 use crate::ids::{Revision, Timestamp};
 use crate::view::{LayoutChange, Piece, Target};
 
-/// A view-changing event, as a session remembers it.
+/// A view-changing event in the history of the prompt cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewChange {
-    /// The event.
+    /// The revision of the event.
     pub revision: Revision,
-    /// What it was.
+    /// The kind of the event.
     pub kind: ChangeKind,
-    /// How many estimated tokens requests were smaller by from then on, because of all changes up to
-    /// this one. What a rewind takes away is no saving: something else comes in its place.
+    /// Estimated tokens by which each later request is smaller, because of all changes up to this one. A rewind saves
+    /// nothing, because other messages usually replace the removed ones.
     pub saving: u64,
 }
 
-/// What the cache holds, and what has become of it.
+/// The cached request, the difference of the current view, and the totals.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PromptCache {
-    /// When the view was served first.
+    /// Time of the first serving.
     pub since: Option<Timestamp>,
-    /// What the last request that was answered had.
+    /// The last answered request.
     pub held: CachedRequest,
-    /// How the view differs from that; none when it still begins with all of it.
+    /// The difference between the view and that request. `None` if the view still begins with the whole request.
     pub drift: Option<Drift>,
-    /// How many estimated tokens requests are smaller by now.
+    /// Estimated tokens by which a request is smaller now.
     pub saving: u64,
-    /// All that had to be written again by the requests that were answered, in tokens.
+    /// Total tokens that answered requests had to write to the cache again.
     pub total_invalidated: u64,
-    /// All that those requests were smaller by, in tokens.
+    /// Total tokens that answered requests saved.
     pub total_saved: u64,
 }
 
-/// What the last request that was answered had.
+/// The last request that a provider answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CachedRequest {
-    /// For whom it was.
+    /// The target of the request.
     pub target: Target,
-    /// How many pieces it had.
+    /// Number of pieces.
     pub pieces: u32,
-    /// Its estimated tokens.
+    /// Estimated tokens.
     pub tokens: u64,
-    /// How many of them earlier requests would have had beside these.
+    /// The value of [`PromptCache::saving`] at the time of the request, in estimated tokens.
     pub saving: u64,
 }
 
-/// How the view differs from what is held.
+/// The difference between the view and the cached request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
-    /// How many pieces of the view stand for what is held.
+    /// Number of pieces at the start of the view that correspond to the cached request.
     pub pieces: u32,
-    /// What makes the held pieces of those, with the estimated tokens before the first difference.
+    /// The change that turns these pieces back into the cached ones. Contains the tokens before the first difference.
     pub back: LayoutChange,
-    /// The estimated tokens behind it that had been sent before.
+    /// Estimated tokens after the first difference that had been sent before.
     pub rewritten: u64,
-    /// The event that put the first difference where it is.
+    /// The event that caused the first difference.
     pub cause: Revision,
 }
 
-/// What became of the prompt cache, in tokens as providers count them.
+/// A report on the prompt cache. Token counts are calibrated to the provider's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheReport {
-    /// How many pieces at the start of the view are as they were sent.
+    /// Number of pieces at the start of the view that are unchanged since the last request.
     pub reused_pieces: usize,
-    /// What the provider can read from its cache.
+    /// Tokens that the provider can read from its cache.
     pub reused: u64,
-    /// What it held and must be written again.
+    /// Tokens that were cached and must be written again.
     pub invalidated: u64,
-    /// What every request is smaller by, because of the changes since the last response.
+    /// Tokens by which each request is smaller, because of changes since the last response.
     pub saved: u64,
-    /// The event that changed the prefix.
+    /// The event that changed the cached prefix.
     pub cause: Option<ViewChange>,
     /// Milliseconds since the last response.
     pub idle_ms: Option<u64>,
-    /// Whether the provider has probably dropped the cache.
+    /// True if the provider has probably evicted the cache.
     pub cold: bool,
-    /// All that had to be written again.
+    /// Total tokens that had to be written again.
     pub total_invalidated: u64,
-    /// All that requests were smaller by.
+    /// Total tokens that requests saved.
     pub total_saved: u64,
-    /// When the view was served first.
+    /// Time of the first serving.
     pub since: Option<Timestamp>,
 }
 
 impl PromptCache {
-    /// The pieces that it holds, of a view that has `sealed`.
+    /// Returns the cached pieces, reconstructed from the sealed pieces of the current view.
     pub(super) fn pieces(&self, sealed: &[Piece]) -> Vec<Piece> {
         let first = |pieces: u32| &sealed[..sealed.len().min(pieces as usize)];
         match &self.drift {

@@ -1,4 +1,4 @@
-//! Which requests a session has answered, so that a retry gets the same answer and changes nothing.
+//! The requests that a session has answered. A retry returns the same answer and changes nothing.
 
 use crate::event::{RequestMethod, RequestStamp};
 use std::collections::{HashMap, VecDeque};
@@ -6,23 +6,23 @@ use std::collections::{HashMap, VecDeque};
 use crate::ids::{Revision, Timestamp};
 use crate::message::Digest;
 
-/// How many requests are remembered.
+/// Maximum number of requests that are kept per session.
 const MAX_REQUESTS: usize = 1_000;
-/// For how long.
+/// Maximum age of a request, in milliseconds: 24 hours.
 const MAX_AGE_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// A request that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnsweredRequest {
-    /// What was asked.
+    /// The digest of the request's body.
     pub digest: Digest,
-    /// The event that answers it.
+    /// The revision of the event that answers the request.
     pub revision: Revision,
-    /// When.
+    /// Time of the answer.
     pub at: Timestamp,
 }
 
-/// The requests that are remembered.
+/// The answered requests of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests {
     by_id: HashMap<(RequestMethod, Box<str>), AnsweredRequest>,
@@ -30,13 +30,13 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// An answered request, unless it is too old to count at `now`.
+    /// Returns the answered request with this stamp. `None` if it is older than 24 hours at `now`.
     pub fn find(&self, stamp: &RequestStamp, now: Timestamp) -> Option<AnsweredRequest> {
         let answered = *self.by_id.get(&(stamp.method, stamp.id.clone()))?;
         (now.millis_since(answered.at) <= MAX_AGE_MS).then_some(answered)
     }
 
-    /// All of them, oldest first.
+    /// Iterates over all requests, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (RequestMethod, &str, AnsweredRequest)> {
         self.order.iter().filter_map(|key| {
             let answered = *self.by_id.get(key)?;
@@ -44,7 +44,7 @@ impl Requests {
         })
     }
 
-    /// Remembers one, and forgets what is too old or too much.
+    /// Records a request and removes requests that exceed the maximum age or number.
     pub fn record(&mut self, method: RequestMethod, id: &str, answered: AnsweredRequest) {
         let key = (method, Box::from(id));
         if self.by_id.insert(key.clone(), answered).is_some() {

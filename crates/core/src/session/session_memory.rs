@@ -1,6 +1,5 @@
-//! The running summary of a session, `summary.md`, as far as it is state: its text, how far it reaches,
-//! what came since, and what became of the last attempts. Not here: what stands in it (`memory`), and
-//! who writes it.
+//! The state of session memory (`summary.md`): its text, its coverage, the growth since the last update, and the last
+//! failures. The module `memory` parses the text. The worker writes it.
 
 use std::collections::VecDeque;
 
@@ -10,64 +9,64 @@ use crate::event::{Author, MemoryUpdateFailed, MemoryUpdated, TextDigest};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::MemoryText;
 
-/// How many earlier versions are known by their digests: a copy of one of them is not an edit. A copy
-/// is that old only if the file could not be written for so many updates.
+/// Number of earlier versions whose digests are kept. A file that matches one of them is an outdated copy and not
+/// an edit by a person.
 const MAX_DIGESTS: usize = 32;
 
-/// A version of the text.
+/// A version of session memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryVersion {
-    /// Its number, from 1.
+    /// The version number, starting at 1.
     pub number: u64,
-    /// The whole file.
+    /// The complete text of `summary.md`.
     pub text: MemoryText,
-    /// Who wrote it.
+    /// The author of this version.
     pub author: Author,
-    /// When.
+    /// Time of the update.
     pub at: Timestamp,
-    /// The session's revision that it was written from.
+    /// The session's revision that the text was written from.
     pub source: Revision,
-    /// The last message that it covers; none covers nothing. A compaction keeps what comes after it.
+    /// The coverage: the last message that the text summarizes. A compaction keeps all later messages.
     pub covers: Option<Ordinal>,
-    /// The last message that was read for it. It is after `covers` while calls wait for their results.
+    /// The last message that was read for the text. It is later than `covers` while calls are open.
     pub read: Option<Ordinal>,
-    /// How long that took, in milliseconds.
+    /// Duration of the update, in milliseconds.
     pub took_ms: u64,
 }
 
-/// An attempt that came to nothing.
+/// A failed update of session memory, or a failed write of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryFailure {
-    /// When.
+    /// Time of the failure.
     pub at: Timestamp,
-    /// Why. Never holds content of the conversation.
+    /// The reason. Never contains content of the conversation.
     pub detail: Box<str>,
-    /// How many in a row.
+    /// Number of consecutive failures.
     pub attempts: u32,
-    /// When the next one is due.
+    /// The due time of the next attempt.
     pub next: Timestamp,
 }
 
-/// The running summary of a session.
+/// Session memory of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionMemory {
     /// The latest version.
     pub version: Option<MemoryVersion>,
-    /// When the update began that is under way.
+    /// Start time of the running update.
     pub running: Option<Timestamp>,
-    /// The last failure, until an update succeeds.
+    /// The last failed update. Cleared when an update succeeds.
     pub failure: Option<MemoryFailure>,
-    /// Why the file does not hold the text, until it does.
+    /// The last failed write of the file. Cleared when the file contains the text again.
     pub unfiled: Option<MemoryFailure>,
-    /// The estimated tokens that were appended since the last message that an update read.
+    /// Estimated tokens that were appended since the last message that an update read.
     pub since_tokens: u64,
-    /// The calls that were made since.
+    /// Number of calls since then.
     pub since_calls: u32,
-    /// The texts of earlier versions, latest last.
+    /// Digests of earlier versions, latest last. At most 32.
     pub earlier: VecDeque<TextDigest>,
-    /// The last message that was read for the text that the file held last, as far as that is known.
+    /// The last message that was read for the text in the file, if known.
     pub filed_read: Option<Ordinal>,
-    /// Whether anybody but the extractive summariser had a part in the text.
+    /// True if a model or a person wrote a part of the text.
     pub by_others: bool,
 }
 
@@ -78,7 +77,7 @@ pub(super) struct Since {
     pub(super) calls: u32,
 }
 
-/// The digest of a text.
+/// Returns the digest of a text: the first 16 bytes of its SHA-256.
 pub fn text_digest(text: &[u8]) -> TextDigest {
     let whole: [u8; 32] = Sha256::digest(text).into();
     let mut digest = TextDigest::default();
@@ -87,26 +86,26 @@ pub fn text_digest(text: &[u8]) -> TextDigest {
 }
 
 impl SessionMemory {
-    /// The version that holds more than headings.
+    /// Returns the latest version, unless it contains only the template's headings.
     pub fn written(&self) -> Option<&MemoryVersion> {
         let version = self.version.as_ref();
         version.filter(|version| version.author != Author::Template)
     }
 
-    /// Whether a text was ever this session's: what was not was written by a person.
+    /// Returns true if the text is a version of this session memory. Any other text was written by a person.
     pub fn knows(&self, text: &[u8]) -> bool {
         let latest = self.version.as_ref();
         latest.is_some_and(|latest| latest.text.as_bytes() == text)
             || self.earlier.contains(&text_digest(text))
     }
 
-    /// Whether it is at the update that began then, if one did.
+    /// Returns true if the update that began at `began` is still running. Always true for `None`.
     pub fn is_at(&self, began: Option<Timestamp>) -> bool {
         began.is_none() || began == self.running
     }
 
-    /// The last message that was read for the text which a person has edited: the latest, unless the file
-    /// is known to be behind.
+    /// Returns the last message that was read for the text that a person edited. This is the latest version, unless
+    /// the file is known to be outdated.
     pub fn read_for_edit(&self) -> Option<Ordinal> {
         match (&self.unfiled, &self.version) {
             (None, Some(version)) => version.read,
@@ -114,7 +113,7 @@ impl SessionMemory {
         }
     }
 
-    /// The failure that was last, of an update or of the file.
+    /// Returns the latest failure, of an update or of the file.
     pub fn last_failure(&self) -> Option<&MemoryFailure> {
         let both = self.failure.iter().chain(&self.unfiled);
         both.max_by_key(|failure| failure.at)
@@ -140,6 +139,7 @@ impl SessionMemory {
             read: event.read,
             took_ms: event.took_ms,
         });
+        // While the file cannot be written, it still contains the older text, so its coverage is kept.
         if self.unfiled.is_none() {
             self.filed_read = before.as_ref().and_then(|before| before.read);
         }
@@ -150,6 +150,7 @@ impl SessionMemory {
             }
             self.earlier.push_back(digest);
         }
+        // Only a finished update clears the running one. The template and a person's edit can arrive during an update.
         match event.author {
             Author::Template => {}
             Author::Person => self.by_others = true,
@@ -161,7 +162,7 @@ impl SessionMemory {
         }
     }
 
-    /// Growth counts from the last message that was read.
+    /// Sets the growth since the last message that was read.
     pub(super) fn count_from(&mut self, since: Since) {
         self.since_tokens = since.tokens;
         self.since_calls = since.calls;

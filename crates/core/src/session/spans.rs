@@ -1,11 +1,11 @@
-//! The spans of a session: those for which a summary is ready, and those that one stands for.
+//! The spans of a session: the staged ones, and the collapsed ones with their placeholders.
 
 use crate::event::{Placeholder, Span};
 use std::collections::BTreeMap;
 
 use crate::ids::{Revision, SpanKey};
 
-/// The spans of a session.
+/// The staged and collapsed spans of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spans {
     staged: Vec<Span>,
@@ -16,7 +16,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Puts them together again from what a snapshot holds.
+    /// Rebuilds the spans from a snapshot.
     pub fn restore(
         staged: Vec<Span>,
         armed: bool,
@@ -35,38 +35,37 @@ impl Spans {
         }
     }
 
-    /// Those that a summary may stand for, in the order of the transcript.
+    /// Returns the staged spans, in the order of the transcript.
     pub fn staged(&self) -> &[Span] {
         &self.staged
     }
 
-    /// Whether they take effect when the view has grown large enough.
+    /// Returns true if the staged spans are collapsed automatically when the view reaches its threshold.
     pub fn armed(&self) -> bool {
         self.armed
     }
 
-    /// The tokens of the view when they were chosen, or what was left of it since.
+    /// Returns the tokens of the view at the time of staging, or the smallest size since then.
     pub fn pass_tokens(&self) -> u64 {
         self.pass_tokens
     }
 
-    /// What stands in the place of a span.
+    /// Returns the placeholder of a span.
     pub fn placeholder(&self, key: SpanKey) -> Option<&Placeholder> {
         self.placeholders.get(&key).map(|(_, one)| one)
     }
 
-    /// The event that put it there.
+    /// Returns the revision at which a span was collapsed.
     pub fn folded_at(&self, key: SpanKey) -> Option<Revision> {
         self.placeholders.get(&key).map(|(at, _)| *at)
     }
 
-    /// Everything that ever stood in the place of a span, with the event that put it there, in the order
-    /// in which they were chosen.
+    /// Iterates over all placeholders that were ever created, with the revision of each, in the order of span keys.
     pub fn placeholders(&self) -> impl ExactSizeIterator<Item = &(Revision, Placeholder)> {
         self.placeholders.values()
     }
 
-    /// The key that the next span will have.
+    /// Returns the key of the next span.
     pub fn next(&self) -> SpanKey {
         SpanKey::new(self.next)
     }
@@ -79,7 +78,7 @@ impl Spans {
         self.next = self.next.max(last.unwrap_or(0));
     }
 
-    /// Placeholders stand from now on, and their spans are not staged any more.
+    /// Records placeholders and removes their spans from the staged ones.
     pub(crate) fn collapse(&mut self, at: Revision, placeholders: &[Placeholder]) {
         for one in placeholders {
             self.staged.retain(|span| span.key != one.span.key);
@@ -88,7 +87,7 @@ impl Spans {
         }
     }
 
-    /// The view has shrunk: growth counts from what is left of it.
+    /// Lowers the base from which growth counts, because the view became smaller.
     pub(crate) fn shrunk(&mut self, tokens: u64) {
         self.pass_tokens = self.pass_tokens.min(tokens);
     }

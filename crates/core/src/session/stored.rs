@@ -1,7 +1,7 @@
-//! The results of a session that were stored, by the block of the transcript that each belongs to.
+//! The stored results of a session, indexed by the block of the transcript that contains each result.
 //!
-//! By the block and not by the call: after a rewind a call may get another result, and what was stored
-//! of the first must be there when an undo brings it back.
+//! The index uses blocks and not calls: after a rewind a call can get another result, and an undo must find the first
+//! one again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,33 +10,33 @@ use crate::event::StoredResult;
 use crate::ids::{CallKey, Ordinal};
 use crate::message::Digest;
 
-/// A block of the transcript.
+/// A message and the index of a block in it.
 type BlockPosition = (Ordinal, u16);
 
-/// A result that was stored, and the block that brought it.
+/// A stored result and the block that contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PositionedResult {
-    /// The block; not known of what an early version wrote down.
+    /// The block. `None` in records of an early version, which did not store it.
     pub place: Option<BlockPosition>,
-    /// The result.
+    /// The stored result.
     pub stored: StoredResult,
 }
 
-/// The results that were stored.
+/// The stored results of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredResults {
     by_place: BTreeMap<BlockPosition, StoredResult>,
-    /// The last one of each call.
+    /// The block of the latest stored result of each call.
     by_call: BTreeMap<CallKey, BlockPosition>,
     by_file: HashMap<Box<str>, BlockPosition>,
-    /// What stands in their places, so that it is recognised when it comes back as content.
+    /// Digests of the replacement texts. They identify a replacement that a caller appends as content.
     texts: HashSet<Digest>,
-    /// The length of the longest of them: what is longer need not be digested.
+    /// Length of the longest replacement text, in bytes. Longer texts are not digested.
     longest: usize,
 }
 
 impl StoredResults {
-    /// Puts them together again from what a snapshot holds.
+    /// Rebuilds the stored results from a snapshot.
     pub fn restore(all: Vec<PositionedResult>, calls: &Calls) -> Self {
         let mut stored = Self::default();
         for PositionedResult { place, stored: one } in all {
@@ -48,49 +48,49 @@ impl StoredResults {
         stored
     }
 
-    /// How many there are.
+    /// Returns the number of stored results.
     pub fn len(&self) -> usize {
         self.by_place.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if no result is stored.
     pub fn is_empty(&self) -> bool {
         self.by_place.is_empty()
     }
 
-    /// The result of a call, when it was stored; of several, the last.
+    /// Returns the stored result of a call. If there are several, returns the last in the transcript.
     pub fn get(&self, call: CallKey) -> Option<&StoredResult> {
         self.by_place.get(self.by_call.get(&call)?)
     }
 
-    /// The result in a block, when it was stored.
+    /// Returns the stored result of a block.
     pub fn at(&self, message: Ordinal, block: u16) -> Option<&StoredResult> {
         self.by_place.get(&(message, block))
     }
 
-    /// The results in the blocks of a message, as far as they were stored.
+    /// Iterates over the stored results of a message.
     pub fn of(&self, message: Ordinal) -> impl Iterator<Item = (u16, &StoredResult)> {
         let blocks = self.by_place.range((message, 0)..=(message, u16::MAX));
         blocks.map(|((_, block), stored)| (*block, stored))
     }
 
-    /// The result in a file.
+    /// Returns the stored result in a file.
     pub fn in_file(&self, file: &str) -> Option<&StoredResult> {
         self.by_place.get(self.by_file.get(file)?)
     }
 
-    /// The block whose result is in a file.
+    /// Returns the block whose result is stored in a file.
     pub fn place_of(&self, file: &str) -> Option<(Ordinal, u16)> {
         self.by_file.get(file).copied()
     }
 
-    /// All of them, in the order of the transcript.
+    /// Iterates over all stored results in the order of the transcript.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Ordinal, u16, &StoredResult)> {
         let all = self.by_place.iter();
         all.map(|((message, block), stored)| (*message, *block, stored))
     }
 
-    /// Whether a text stands in the place of a result.
+    /// Returns true if a text is the replacement of a stored result.
     pub fn is_replacement(&self, text: &str) -> bool {
         text.len() <= self.longest && self.texts.contains(&Digest::of_bytes(text.as_bytes()))
     }
@@ -98,7 +98,7 @@ impl StoredResults {
     pub(crate) fn insert(&mut self, place: BlockPosition, stored: StoredResult) {
         self.texts.insert(Digest::of_bytes(stored.text.as_bytes()));
         self.longest = self.longest.max(stored.text.len());
-        // The last place wins, whichever was stored first: a snapshot knows only places.
+        // The last block wins regardless of the order of storing, because a snapshot preserves only the blocks.
         let last = |known: &mut BlockPosition| *known = place.max(*known);
         self.by_call
             .entry(stored.call)

@@ -1,27 +1,27 @@
-//! The user turns of a session, and the names that they have for a model.
+//! The user turns of a session and the names that a model uses for them.
 //!
-//! A name is six of the characters 0-9 and a-z. Names come from the turn's number alone: multiplied
-//! by a number that shares no factor with 36^6, and moved by an offset of the session's own, numbers
-//! become names that do not repeat before there are two billion turns and do not look like a count.
+//! A name is six characters of 0-9 and a-z, derived from the turn number alone. The number is multiplied by a constant
+//! that is coprime to 36^6, and an offset of the session is added. Names are therefore unique for two billion turns
+//! and do not look like a count.
 
 use crate::ids::{Ordinal, SessionKey, TurnNumber};
 use crate::message::Digest;
 
 const NAMES: u64 = 36_u64.pow(6);
-/// 5 to the 13th: without a factor in common with 36.
+/// Multiplier of turn numbers: 5^13, which is coprime to 36^6.
 const STEP: u64 = 1_220_703_125;
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// The turns of a session.
+/// The user turns of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turns {
-    /// The message with which each begins.
+    /// The first message of each turn, in order.
     starts: Vec<Ordinal>,
     offset: u64,
 }
 
 impl Turns {
-    /// Those of a session, as far as they have begun.
+    /// Creates the turns of a session from their first messages.
     pub fn new(key: &SessionKey, starts: Vec<Ordinal>) -> Self {
         let digest = Digest::of_bytes(key.to_string().as_bytes());
         let mut word = [0; 8];
@@ -32,34 +32,34 @@ impl Turns {
         }
     }
 
-    /// The messages with which they begin.
+    /// Returns the first message of each turn.
     pub fn starts(&self) -> &[Ordinal] {
         &self.starts
     }
 
-    /// The turn that begins with a message.
+    /// Returns the turn that begins with a message.
     pub fn beginning_at(&self, message: Ordinal) -> Option<TurnNumber> {
         let index = self.starts.binary_search(&message).ok()?;
         TurnNumber::new(crate::view::count(index + 1))
     }
 
-    /// The turn that a message belongs to; none before the first.
+    /// Returns the turn that contains a message. `None` for messages before the first turn.
     pub fn of(&self, message: Ordinal) -> Option<TurnNumber> {
         let begun = self.starts.partition_point(|start| *start <= message);
         TurnNumber::new(crate::view::count(begun))
     }
 
-    /// The message with which a turn begins.
+    /// Returns the first message of a turn.
     pub fn start(&self, turn: TurnNumber) -> Option<Ordinal> {
         self.starts.get(turn.index()).copied()
     }
 
-    /// The first message that belongs to the next turn, if one has begun.
+    /// Returns the first message of the next turn.
     pub fn end(&self, turn: TurnNumber) -> Option<Ordinal> {
         self.starts.get(turn.index() + 1).copied()
     }
 
-    /// What a turn is called.
+    /// Returns the name of a turn.
     pub fn name(&self, turn: TurnNumber) -> String {
         let mut rest = (u64::from(turn.get()) * STEP + self.offset) % NAMES;
         let mut name = [b'0'; 6];
@@ -70,7 +70,7 @@ impl Turns {
         name.iter().map(|letter| char::from(*letter)).collect()
     }
 
-    /// The turn of this name.
+    /// Returns the turn with a name. `None` if the name is malformed or no such turn exists.
     pub fn find(&self, name: &str) -> Option<TurnNumber> {
         let is_letter = |b: &u8| b.is_ascii_digit() || b.is_ascii_lowercase();
         if name.len() != 6 || !name.as_bytes().iter().all(is_letter) {
@@ -87,9 +87,9 @@ impl Turns {
     }
 }
 
-/// What undoes the multiplication by [`STEP`].
+/// Returns the inverse of [`STEP`] modulo 36^6.
 const fn inverse() -> u64 {
-    // Euler: STEP to the power of phi - 1, with phi(2^12 * 3^12) = 2^12 * 3^11.
+    // Euler's theorem: the inverse is STEP^(phi - 1), with phi(36^6) = phi(2^12 * 3^12) = 2^12 * 3^11.
     let (mut power, mut base, mut result) = ((1_u64 << 12) * 3_u64.pow(11) - 1, STEP % NAMES, 1);
     while power > 0 {
         if power % 2 == 1 {

@@ -1,38 +1,38 @@
-//! The working state of a session, and what left its capabilities: a model that was told of a tool has to
-//! be told when that is gone.
+//! The working state of a session, and the names that were removed from its capability lists. A model that knows a
+//! removed tool must be informed.
 
 use std::sync::Arc;
 
 use crate::ids::Revision;
 use crate::working::{CapabilityKind, StateChange, WorkingState};
 
-/// How many names that left its capabilities a session remembers, the latest.
+/// Maximum number of removed names that a session keeps. The latest are kept.
 const MAX_DELISTED: usize = 1_000;
 
-/// A name that left a list.
+/// A name that was removed from a capability list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelistedName {
     /// The list.
     pub kind: CapabilityKind,
     /// The name.
     pub name: Box<str>,
-    /// The event by which it left.
+    /// The revision of the event that removed the name.
     pub revision: Revision,
 }
 
 /// The working state of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionWorkingState {
-    /// As it is now.
+    /// The current working state.
     pub state: Arc<WorkingState>,
-    /// What left its capabilities and has not come back, oldest first.
+    /// Names that were removed from capability lists and not added again, oldest first.
     pub delisted: Vec<DelistedName>,
-    /// The bytes of the state; they are asked for after every command.
+    /// Size of the state, in bytes. Cached because it is read after every command.
     bytes: u64,
 }
 
 impl SessionWorkingState {
-    /// Puts it together again from what a snapshot holds.
+    /// Rebuilds the working state from a snapshot.
     pub fn restore(state: WorkingState, delisted: Vec<DelistedName>) -> Self {
         Self {
             bytes: state.bytes(),
@@ -41,7 +41,7 @@ impl SessionWorkingState {
         }
     }
 
-    /// The bytes of the state.
+    /// Returns the size of the state, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -55,8 +55,9 @@ impl SessionWorkingState {
             });
             self.delisted.extend(gone);
         }
-        // A job may hold the state as it was when it began; a copy is made then.
+        // A background job may share the state as it was at the job's start. `make_mut` copies the state in that case.
         Arc::make_mut(&mut self.state).change(change);
+        // Names that were added again are no longer removed. A removal by this same event is kept.
         let state = &self.state;
         self.delisted.retain(|gone| {
             let mut listed = state.capabilities(gone.kind).iter();
@@ -67,13 +68,13 @@ impl SessionWorkingState {
         self.delisted.drain(..over);
     }
 
-    /// The tools that the model has found.
+    /// Returns the names of the tools that the model has discovered.
     pub(super) fn discovered(&self) -> Vec<Box<str>> {
         let found = self.state.tools.iter().filter(|tool| tool.discovered);
         found.map(|tool| tool.name.clone()).collect()
     }
 
-    /// The names that left a list after an event, and have not come back.
+    /// Returns the names that were removed from a list after `since` and not added again, sorted.
     pub fn delisted_since(&self, kind: CapabilityKind, since: Revision) -> Vec<&str> {
         let gone = self.delisted.iter();
         let gone = gone.filter(|gone| gone.kind == kind && gone.revision > since);

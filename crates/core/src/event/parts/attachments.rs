@@ -1,19 +1,19 @@
-//! Contents that a compaction attaches.
+//! The kinds and records of attachments that a compaction adds.
 
 use crate::ids::Ordinal;
 
-/// What kind of thing an attachment is. The order is that in which they are attached.
+/// The kind of an attachment. Attachments are added in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttachmentKind {
-    /// A file that was read recently.
+    /// A recently read file.
     File,
     /// An instruction file.
     Instructions,
     /// The plan.
     Plan,
-    /// A skill that was invoked.
+    /// An invoked skill.
     Skill,
-    /// That plan mode is on.
+    /// A statement that plan mode is on.
     PlanMode,
     /// The tasks.
     Tasks,
@@ -27,23 +27,23 @@ pub enum AttachmentKind {
     Permissions,
     /// Decisions, constraints and known issues.
     Notes,
-    /// A pin.
+    /// A pinned text or message.
     Pin,
 }
 
-/// What a compaction attached, or could not.
+/// The record of an attachment that was added or omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachmentRecord {
-    /// What it is.
+    /// The kind of the attachment.
     pub kind: AttachmentKind,
-    /// Its name; empty where there is only one.
+    /// The name. Empty for kinds with a single attachment.
     pub name: Box<str>,
-    /// The message that holds it; none when it found no room.
+    /// The message that contains the attachment. `None` if it exceeded the budget.
     pub message: Option<Ordinal>,
-    /// Its estimated size as attached; of one that found no room, what it would have had.
+    /// Estimated tokens as attached. For an omitted attachment, the tokens that it would have had.
     pub tokens: u32,
-    /// Whether it was cut to its limit.
+    /// True if the content was cut to its limit.
     pub truncated: bool,
-    /// Whether its content may be out of date.
+    /// True if the content may be outdated.
     pub stale: bool,
 }

@@ -1,12 +1,12 @@
-//! The place of an edit of the provider's cache.
+//! The position of a cache edit in an array.
 
 use crate::message::Digest;
 
-/// Where a message stands in an array.
+/// The position of a message in the array of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PinPlace {
-    /// Stands for the target of the array.
+    /// The digest of the target.
     pub target: Digest,
-    /// The message's place, from 0.
+    /// The index of the message, starting at 0.
     pub message: u32,
 }

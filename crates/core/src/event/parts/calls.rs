@@ -1,41 +1,41 @@
-//! The state of a tool call, and the call that a result belongs to.
+//! The state of a tool call, and the pairing of a result with a call.
 
 use crate::ids::{CallKey, Ordinal};
 
-/// What became of a call.
+/// The state of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallState {
-    /// It waits for its result.
+    /// The call has no result yet.
     Open,
-    /// It has its result.
+    /// The call has a result.
     Answered {
-        /// The message that holds it.
+        /// The message that contains the result.
         message: Ordinal,
-        /// The block within the message.
+        /// The index of the result's block.
         block: u16,
     },
-    /// It was reported as interrupted. That is final.
+    /// The call was reported as interrupted to the model. A later result does not change this.
     Interrupted,
-    /// The same, and then its result came after all.
+    /// The call was reported as interrupted, and its result was appended later.
     Late {
-        /// The message that holds it.
+        /// The message that contains the result.
         message: Ordinal,
-        /// The block within the message.
+        /// The index of the result's block.
         block: u16,
     },
-    /// A rewind took it out of the view.
+    /// The call left the view.
     Gone,
 }
 
-/// What a result belongs to.
+/// The pairing of a result with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pairing {
-    /// The call that it answers.
+    /// The result answers this open call.
     Answer(CallKey),
-    /// A call that had its answer.
+    /// The result repeats the answer of this call.
     Duplicate(CallKey),
-    /// A call that was reported as interrupted.
+    /// The call was reported as interrupted before the result arrived.
     Late(CallKey),
-    /// No call has this id.
+    /// No call with this id accepts a result.
     Orphan,
 }

@@ -1,33 +1,33 @@
-//! The strategy of a compaction, and the messages that it drops.
+//! The strategies of a compaction, and the content that it drops.
 
 use crate::ids::Ordinal;
 
-/// How a summary is made.
+/// The source of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// The running summary stands in.
+    /// The text of session memory.
     SessionMemory,
-    /// A model of the service writes it.
+    /// A model that the service calls.
     Model,
-    /// It is extracted from the structure of the messages.
+    /// Extraction from the structure of the messages, without a model.
     Extractive,
-    /// The caller's own model writes it.
+    /// The caller's model.
     Delegated,
-    /// There is none: the oldest rounds just leave.
+    /// No summary. The oldest rounds leave the view.
     DropOldest,
 }
 
-/// What leaves without being in a summary's input, because that was too long: the oldest rounds.
+/// The oldest rounds that left the view without a summary, because the input of the summary was too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedContent {
-    /// How many messages.
+    /// Number of messages.
     pub messages: u32,
-    /// How many rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Their estimated tokens.
+    /// Estimated tokens.
     pub tokens: u32,
-    /// The first of them.
+    /// The first message.
     pub first: Ordinal,
-    /// The last of them.
+    /// The last message.
     pub last: Ordinal,
 }

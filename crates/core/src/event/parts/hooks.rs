@@ -1,33 +1,33 @@
-//! What the user's own hooks did about a compaction, and what they want of it.
+//! Hook calls of a compaction, their results and their requests.
 
 use crate::ids::MessageId;
 
-/// When a hook is called.
+/// The point in a compaction at which a hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hook {
-    /// Before anything is summarised.
+    /// Before the summary is written.
     PreCompact,
-    /// When a compaction has been computed and has not taken effect.
+    /// After the compaction was computed and before it takes effect.
     PostCompact,
     /// When a view begins anew.
     SessionStart,
 }
 
-/// What a hook's call led to.
+/// The outcome of a hook call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HookResult {
-    /// It answered, and the compaction went on.
+    /// The hook answered, and the compaction continued.
     Continued,
-    /// It does not want the compaction.
+    /// The hook vetoed the compaction.
     Vetoed,
-    /// It failed, and the compaction went on.
+    /// The hook failed, and the compaction continued.
     FailedContinued,
-    /// It failed, and its rule says to stop.
+    /// The hook failed and is configured to stop the compaction.
     FailedStopped,
 }
 
 impl HookResult {
-    /// Whether the compaction ended with it.
+    /// Returns true if this outcome ends the compaction.
     pub const fn stops(self) -> bool {
         matches!(self, Self::Vetoed | Self::FailedStopped)
     }
@@ -36,38 +36,38 @@ impl HookResult {
 /// One call of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookCall {
-    /// Which hook.
+    /// The hook that was called.
     pub hook: Hook,
-    /// What came of it.
+    /// The outcome.
     pub result: HookResult,
-    /// The reason that it gave, or why it failed.
+    /// The reason of the veto or the failure. May be empty.
     pub detail: Box<str>,
-    /// How long it took, in milliseconds.
+    /// Duration, in milliseconds.
     pub took_ms: u64,
-    /// The messages that it added.
+    /// The messages that the hook added.
     pub messages: Vec<MessageId>,
 }
 
 impl HookCall {
-    /// Whether the hook vetoed the compaction before it began, which is no failure of anybody.
+    /// Returns true if a `PreCompact` hook vetoed the compaction. A veto does not count as a failure.
     pub fn is_veto(&self) -> bool {
         self.hook == Hook::PreCompact && self.result == HookResult::Vetoed
     }
 }
 
-/// What hooks did about a compaction that has not ended.
+/// The hook calls and requests for a compaction that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CompactionHooks {
-    /// Their calls, in order.
+    /// The hook calls, in order.
     pub calls: Vec<HookCall>,
-    /// What is added to the instructions of the summary.
+    /// Instructions that a hook adds for the summary.
     pub instructions: Option<Box<str>>,
-    /// Texts that stand word for word beside the summary.
+    /// Texts that stay verbatim next to the summary.
     pub must_keep: Vec<Box<str>>,
 }
 
 impl CompactionHooks {
-    /// Whether they were asked before anything is summarised.
+    /// Returns true if a `PreCompact` hook was called already.
     pub fn is_asked(&self) -> bool {
         self.calls.iter().any(|call| call.hook == Hook::PreCompact)
     }

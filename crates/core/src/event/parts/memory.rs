@@ -1,17 +1,17 @@
-//! The author and the digest of a version of the session memory.
+//! The author and the digest of a version of session memory.
 
-/// The digest by which a version's text is known again.
+/// The first 16 bytes of the SHA-256 of a version's text.
 pub type TextDigest = [u8; 16];
 
-/// Who wrote a version.
+/// The author of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Author {
-    /// The service: the headings, and nothing under them.
+    /// The service: headings without content.
     Template,
     /// A model.
     Model,
-    /// The service, from the structure of the messages.
+    /// The service, by extraction from the structure of the messages.
     Extractive,
-    /// A person, in the file.
+    /// A person who edited the file.
     Person,
 }

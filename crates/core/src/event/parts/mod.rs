@@ -1,6 +1,6 @@
-//! Data that events carry and that the session, the levels and the view use too.
+//! Data types that events carry and that the session, the levels and the view also use.
 //!
-//! These types import identifiers, messages and the pieces of a view. They import nothing that applies events.
+//! These types import identifiers, messages and the pieces of a view. They import no code that applies events.
 
 mod attachments;
 mod cache_edits;

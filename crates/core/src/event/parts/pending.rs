@@ -1,4 +1,4 @@
-//! What was appended and not yet served: it may still be merged, reordered and repaired.
+//! Messages that were appended and not served yet. They can still be merged, reordered and repaired.
 
 use std::collections::HashSet;
 
@@ -6,16 +6,16 @@ use super::calls::Pairing;
 use crate::ids::Ordinal;
 use crate::view::Piece;
 
-/// A message that is not wholly sealed yet.
+/// A message with blocks that are not sealed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingMessage {
     /// The message.
     pub message: Ordinal,
-    /// Its blocks that are not sealed yet, in order, and what each result belongs to.
+    /// The blocks that are not sealed, in order, and the pairing of each tool result.
     pub blocks: Vec<(u16, Option<Pairing>)>,
 }
 
-/// Takes out what `pieces` seal.
+/// Removes the blocks that `pieces` seal.
 pub(crate) fn settle(pending: &mut Vec<PendingMessage>, pieces: &[Piece]) {
     let sealed: HashSet<(Ordinal, u16)> = pieces
         .iter()

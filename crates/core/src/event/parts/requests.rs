@@ -1,8 +1,8 @@
-//! The stamp by which the retry of a request is recognised.
+//! The stamp that identifies retries of a request.
 
 use crate::message::Digest;
 
-/// The method that a request called; a request id counts within one method.
+/// The method of a request. Request ids are unique per method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestMethod {
     /// `AppendMessages`.
@@ -27,17 +27,17 @@ pub enum RequestMethod {
     Working,
     /// `CommitSummary`.
     Commit,
-    /// `CommitSummary`, by its token in place of a request id.
+    /// `CommitSummary`, identified by its token and not by a request id.
     Delegation,
 }
 
-/// What a caller says so that its retry is recognised.
+/// Identifies a request, so that a retry is recognized.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RequestStamp {
-    /// The caller's id.
+    /// The caller's request id.
     pub id: Box<str>,
     /// The method.
     pub method: RequestMethod,
-    /// The body.
+    /// The digest of the request's body. A retry must have the same body.
     pub digest: Digest,
 }

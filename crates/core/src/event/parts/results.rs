@@ -1,70 +1,69 @@
-//! Stored results, and decisions about results whose message has not arrived.
+//! Stored results, and persist decisions about results whose messages were not appended yet.
 
 use crate::ids::{CallKey, PersistDecisionKey};
 use crate::message::{Block, Digest, ResultContent};
 use crate::view::NO_OUTPUT;
 
-/// A result about which a caller has asked.
+/// A decision about a result whose message was not appended yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistDecision {
-    /// Its number.
+    /// The key of the decision.
     pub key: PersistDecisionKey,
-    /// The caller's id of the call.
+    /// The caller's `tool_use_id`.
     pub tool_use_id: Box<str>,
-    /// The tool.
+    /// The name of the tool.
     pub tool: Box<str>,
-    /// The call, when its message is there.
+    /// The call. `None` if its message was not appended yet.
     pub call: Option<CallKey>,
-    /// What the tool returned, in short.
+    /// The digest of the tool's result.
     pub content: Digest,
-    /// What was decided.
+    /// The decision.
     pub verdict: Verdict,
-    /// Where the result is and what stands in its place, when it was stored.
+    /// The stored file and the replacement text. `None` if the result was not stored.
     pub kept: Option<UnboundResult>,
 }
 
-/// A result that was stored, and what stands in its place.
+/// A stored result and its replacement text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResult {
-    /// The call.
+    /// The call that the result answers.
     pub call: CallKey,
-    /// The name of its file among the session's results.
+    /// The name of the file among the session's stored results.
     pub file: Box<str>,
-    /// The SHA-256 of what is in the file.
+    /// SHA-256 of the file's content.
     pub sha256: [u8; 32],
-    /// The size of the file.
+    /// Size of the file, in bytes.
     pub bytes: u64,
-    /// The original's estimated tokens.
+    /// Estimated tokens of the original.
     pub tokens: u32,
-    /// What the model sees.
+    /// The replacement text, which the model sees.
     pub text: Box<str>,
-    /// Its estimated tokens.
+    /// Estimated tokens of the replacement text.
     pub text_tokens: u32,
-    /// Whether the transcript holds no more than what the model sees, because that is what the caller
-    /// appended: the original is in the file alone.
+    /// True if the caller appended the replacement text. The transcript then lacks the original, which exists only in
+    /// the file.
     pub only_file: bool,
 }
 
-/// The same before it belongs to a call: a caller may ask what becomes of a result before the call is
-/// known.
+/// A stored result that is not bound to a call yet. A caller may request a decision before the call is appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnboundResult {
-    /// The name of its file among the session's results.
+    /// The name of the file among the session's stored results.
     pub file: Box<str>,
-    /// The SHA-256 of what is in the file.
+    /// SHA-256 of the file's content.
     pub sha256: [u8; 32],
-    /// The size of the file.
+    /// Size of the file, in bytes.
     pub bytes: u64,
-    /// The original's estimated tokens.
+    /// Estimated tokens of the original.
     pub tokens: u32,
-    /// What the model sees.
+    /// The replacement text, which the model sees.
     pub text: Box<str>,
-    /// Its estimated tokens.
+    /// Estimated tokens of the replacement text.
     pub text_tokens: u32,
 }
 
 impl UnboundResult {
-    /// The result of a call.
+    /// Binds the result to a call.
     #[must_use]
     pub fn of(self, call: CallKey, only_file: bool) -> StoredResult {
         StoredResult {
@@ -93,8 +92,8 @@ impl From<&StoredResult> for UnboundResult {
     }
 }
 
-/// What a result says, when it says it in one text: as a string, or as the only block. What a caller
-/// is given in place of a result comes back in either form.
+/// Returns the text of a result that consists of one text, either a string or a single text block. Callers append a
+/// replacement text in both forms.
 pub fn only_text(content: &ResultContent) -> Option<&str> {
     match content {
         ResultContent::Text(text) => Some(text),
@@ -106,29 +105,29 @@ pub fn only_text(content: &ResultContent) -> Option<&str> {
     }
 }
 
-/// What was decided about one result.
+/// A decision about one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It is stored; a preview and a reference replace it.
+    /// The result is stored. A preview and a reference replace it in the view.
     Persist,
-    /// It is within its limit.
+    /// The result is within its limit.
     UnderLimit,
-    /// Its rule says that it is never replaced.
+    /// The tool's rule forbids a replacement.
     Never,
-    /// It is empty; a line that says so replaces it.
+    /// The result is empty. A fixed line replaces it.
     Empty,
-    /// It holds a picture.
+    /// The result contains an image.
     Image,
-    /// It is a replacement already.
+    /// The result is a replacement text already.
     Replacement,
-    /// The policy turns the level off.
+    /// The policy disables level 1.
     Disabled,
-    /// It could not be stored.
+    /// The result could not be stored.
     StoreFailed,
 }
 
 impl Verdict {
-    /// What the model is told in place of a result that is not stored; none when that is the result.
+    /// Returns the fixed line that replaces a result that is not stored. `None` if the result itself is shown.
     pub const fn line(self) -> Option<&'static str> {
         match self {
             Self::Empty => Some(NO_OUTPUT),

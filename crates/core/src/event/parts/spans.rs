@@ -4,51 +4,51 @@ use crate::ids::{Ordinal, SpanKey};
 use crate::policy::Risk;
 use crate::tokens::Size;
 
-/// A run of old messages for which a summary may stand.
+/// A run of complete old rounds that a placeholder can replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// Its key.
+    /// The key of the span.
     pub key: SpanKey,
-    /// Its messages, in order; never empty.
+    /// The messages, in order. Never empty.
     pub messages: Vec<Ordinal>,
-    /// What may stand in their place.
+    /// The summary that the placeholder would contain.
     pub summary: Box<str>,
-    /// How much might be lost.
+    /// The estimated risk of losing information.
     pub risk: Risk,
-    /// What it frees, estimated.
+    /// Estimated tokens that a collapse frees.
     pub freed: u32,
 }
 
 impl Span {
-    /// Its first message.
+    /// Returns the first message.
     pub fn first(&self) -> Ordinal {
         self.messages.first().copied().unwrap_or_default()
     }
 
-    /// Whether it holds a message.
+    /// Returns true if the span contains the message.
     pub fn holds(&self, message: Ordinal) -> bool {
         self.messages.binary_search(&message).is_ok()
     }
 
-    /// Its last message.
+    /// Returns the last message.
     pub fn last(&self) -> Ordinal {
         self.messages.last().copied().unwrap_or_default()
     }
 }
 
-/// What stands in the place of a span.
+/// The text that replaces a collapsed span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placeholder {
     /// The span.
     pub span: Span,
-    /// What the model sees.
+    /// The text that the model sees.
     pub text: Box<str>,
-    /// Its estimated tokens.
+    /// Estimated tokens of the text.
     pub tokens: u32,
 }
 
 impl Placeholder {
-    /// Its size.
+    /// Returns the size of the placeholder, which contains no tool results.
     pub fn size(&self) -> Size {
         Size {
             tokens: self.tokens,

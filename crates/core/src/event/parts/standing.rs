@@ -1,35 +1,35 @@
-//! The standing of a message with regard to the view.
+//! The visibility of a message in the view.
 
 use crate::ids::Ordinal;
 
-/// Where a message stands with regard to the view.
+/// The visibility of a message in the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Visibility {
-    /// It takes part in the view.
+    /// The message takes part in the view.
     Visible,
-    /// It is kept for the record alone, as the caller asked.
+    /// The caller stores the message for the record only.
     TranscriptOnly,
-    /// It says again what another message said: a resumed client sent its history once more.
+    /// The message repeats the given message. A resumed client sends its history again.
     Reemission(Ordinal),
-    /// A rewind took it out of the view.
+    /// A rewind removed the message.
     Rewound,
-    /// It was snipped out of the view.
+    /// A snip removed the message.
     Snipped,
-    /// A placeholder stands for it, and for others with it.
+    /// A placeholder replaces the message and the rest of its span.
     Collapsed,
-    /// A summary stands for it, and for all before it.
+    /// A summary replaces the message.
     Compacted,
-    /// It was made by a change of the view that was taken back.
+    /// The message was added by a view-changing event that was undone.
     Withdrawn,
 }
 
 impl Visibility {
-    /// Whether it is in the view, as itself or in what a placeholder stands for.
+    /// Returns true if the message is in the view, as itself or as part of a collapsed span.
     pub const fn takes_part(self) -> bool {
         matches!(self, Self::Visible | Self::Collapsed)
     }
 
-    /// Whether what it says still holds, shown or not: nobody has taken it back.
+    /// Returns true if the content is still valid, shown or not: it was neither rewound, snipped nor withdrawn.
     pub const fn holds(self) -> bool {
         matches!(self, Self::Visible | Self::Collapsed | Self::Compacted)
     }
