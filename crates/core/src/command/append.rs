@@ -1,4 +1,4 @@
-//! Messages come in.
+//! Appends messages to a session.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,49 +15,49 @@ use crate::policy::LimitPolicy;
 use crate::session::Session;
 use crate::tokens::is_credible;
 
-/// Add messages.
+/// Appends messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Append {
     /// The messages, in order, each with its id.
     pub messages: Vec<Arc<Message>>,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
-/// What became of one message of a call.
+/// The outcome for one message of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Its id.
+    /// The message's id.
     pub id: MessageId,
-    /// Its place.
+    /// The position in the transcript.
     pub ordinal: Ordinal,
-    /// Where it stands with regard to the view.
+    /// The visibility of the message.
     pub standing: Visibility,
-    /// Its estimated size.
+    /// Estimated tokens.
     pub tokens: u32,
-    /// Whether it was there before this call.
+    /// True if the message was stored before this call.
     pub known: bool,
 }
 
-/// What a caller should know, though its messages were taken.
+/// A problem that did not prevent the append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Warning {
-    /// The reported usage is larger than the window, so it is not believed.
+    /// The reported usage exceeds the context window, so it is ignored.
     UsageOverWindow {
-        /// The message.
+        /// The message with the usage.
         message: MessageId,
-        /// What was reported.
+        /// The reported tokens.
         tokens: u64,
-        /// The window.
+        /// The context window, in tokens.
         window: u64,
     },
-    /// The message says again what another said, so it is not shown.
+    /// The message repeats an earlier one, so it is stored and not shown.
     Reemission {
-        /// The message.
+        /// The repeating message.
         message: MessageId,
-        /// The one that it repeats.
+        /// The repeated message.
         of: Ordinal,
     },
 }
@@ -82,6 +82,7 @@ impl Append {
                 actual: self.messages.len(),
             });
         }
+        // Nothing is written until all messages have passed, so an append is all or nothing.
         for (index, message) in self.messages.iter().enumerate() {
             check(index, message, &limits, own)?;
         }
@@ -92,6 +93,7 @@ impl Append {
             intake.take(index, message)?;
         }
         let (messages, known) = intake.finish();
+        // Without a stamp, an append that brings only duplicates writes no event.
         if messages.is_empty() && self.request.is_none() {
             return Ok(Decision::Events(Vec::new()));
         }
@@ -105,8 +107,8 @@ impl Append {
     }
 }
 
-/// What became of each message of the call that an event answers, in the call's order. `session` is
-/// the session after the event, however much later.
+/// Returns the outcome for each message of the call that an event answers, in the order of the call. `session` can be
+/// any state after the event.
 pub fn receipts(session: &Session, event: &MessagesAppended) -> Vec<Receipt> {
     let mut new = event
         .messages
@@ -134,7 +136,7 @@ pub fn receipts(session: &Session, event: &MessagesAppended) -> Vec<Receipt> {
         .collect()
 }
 
-/// What the caller of an append should know.
+/// Returns the warnings for the caller of an append.
 pub fn warnings(session: &Session, event: &MessagesAppended) -> Vec<Warning> {
     let window = session.thresholds().window;
     let mut warnings = Vec::new();
@@ -157,8 +159,8 @@ pub fn warnings(session: &Session, event: &MessagesAppended) -> Vec<Warning> {
     warnings
 }
 
-/// Refuses messages that follow one which is neither in the session nor before them in the same call. What
-/// the session has already is not looked at: a repeat is no change.
+/// Rejects messages whose parent is neither in the session nor earlier in the same call. Duplicates are not checked,
+/// because they change nothing.
 pub(super) fn check_parents(session: &Session, messages: &[Arc<Message>]) -> Result<(), Rejection> {
     let transcript = session.transcript();
     let mut new = HashSet::new();
@@ -179,6 +181,7 @@ pub(super) fn check(
     limits: &Limits,
     own: &LimitPolicy,
 ) -> Result<(), Rejection> {
+    // Block indexes are stored as `u16`, which limits the number of blocks regardless of the configuration.
     let field = |name: &str| format!("messages[{index}].{name}");
     let within = |name: &str, actual: usize, limit: usize| {
         if actual <= limit {

@@ -1,4 +1,4 @@
-//! Level 3: old tool results are cleared, and nothing else.
+//! Level 3: clears old tool results. Their calls stay in the view.
 
 use std::collections::BTreeSet;
 
@@ -17,39 +17,39 @@ use crate::session::Session;
 use crate::tokens::estimate_text;
 use crate::view::{CLEARED, PieceForm, Speaker, shown_tokens, side};
 
-/// Clear old results.
+/// Clears old tool results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clear {
-    /// What makes it act.
+    /// The trigger and its parameters.
     pub clearing: Clearing,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
-/// What makes level 3 act.
+/// The trigger of level 3 and its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clearing {
-    /// A view is prepared.
+    /// A view is being prepared. The policy's thresholds decide.
     Auto {
-        /// Whether the caller's request supports edits of the provider's cache.
+        /// True if the caller's request supports cache edits.
         cache_edits: bool,
-        /// Where the last message of its array stands, as far as that is known.
+        /// The position of the last message in the caller's array, if known.
         last: Option<PinPlace>,
     },
-    /// A caller asks, whatever the thresholds say.
+    /// A caller requested it. The thresholds are ignored.
     Manual {
-        /// Clear until the clearable results have at most so many tokens.
+        /// Clears until the clearable results have at most this number of tokens. `None`: the policy's target.
         target_tokens: Option<u64>,
     },
 }
 
-/// What is to be cleared.
+/// The results to clear.
 struct ClearPlan {
     mode: ClearMode,
     calls: Vec<CallKey>,
-    /// Whether they are stored first.
+    /// True if the results are stored first.
     save: bool,
 }
 
@@ -73,6 +73,9 @@ impl Clear {
                 (by_size(session, target, 0), Trigger::Manual)
             }
             Clearing::Auto { cache_edits, last } => {
+                // The order follows the cost. A cold cache makes clearing free, and a cache edit keeps the cached
+                // prefix.
+                // Clearing by size and pruning rewrite the prefix.
                 let mut outcome = by_time(session, context);
                 if outcome.is_err()
                     && cache_edits
@@ -83,6 +86,7 @@ impl Clear {
                 }
                 if let Err(first) = outcome {
                     outcome = under_pressure(session).or_else(|second| {
+                        // The most specific reason is reported: the first that is not `Disabled`.
                         by_pruning(session).map_err(|third| {
                             [first, second, third]
                                 .into_iter()
@@ -113,6 +117,7 @@ impl ClearPlan {
         context: DecisionContext<'_>,
     ) -> Result<ResultsCleared, Rejection> {
         let policy = session.policy();
+        // Without a usable file store, the results are cleared without a copy. The log still has the originals.
         let mut saved: Vec<StoredResult> = Vec::new();
         if self.save && context.can_store {
             let tool = read_tool(policy);
@@ -156,7 +161,7 @@ impl ClearPlan {
     }
 }
 
-/// The live results that may be cleared, oldest first.
+/// Returns the clearable results of the sealed view, oldest first.
 fn clearable(session: &Session) -> Vec<CallKey> {
     let live = session.sealed().live().iter();
     live.copied()
@@ -164,14 +169,15 @@ fn clearable(session: &Session) -> Vec<CallKey> {
         .collect()
 }
 
-/// What clearing a result frees.
+/// Returns the tokens that clearing a result frees.
 fn freed(session: &Session, call: CallKey) -> u64 {
     let shown = shown_tokens(session.calls(), PieceForm::Result(call), call);
     u64::from(shown.saturating_sub(estimate_text(CLEARED)))
 }
 
-/// The prompt cache is cold: all but the last few go.
+/// Clears all but the latest results, because the prompt cache is cold.
 fn by_time(session: &Session, context: DecisionContext<'_>) -> Result<ClearPlan, SkipReason> {
+    // Subagent sessions are never cleared by time.
     let policy = &session.policy().microcompact.time;
     if !policy.enabled || session.about().parent.is_some() {
         return Err(SkipReason::Disabled);
@@ -193,7 +199,7 @@ fn by_time(session: &Session, context: DecisionContext<'_>) -> Result<ClearPlan,
     })
 }
 
-/// The view is over the warning threshold.
+/// Clears by size if the view is above the warning threshold.
 fn under_pressure(session: &Session) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.size;
     if !policy.enabled {
@@ -209,7 +215,8 @@ fn under_pressure(session: &Session) -> Result<ClearPlan, SkipReason> {
     )
 }
 
-/// The oldest go until the rest is within the target.
+/// Clears the oldest results until the remaining ones are within `target` tokens. Skips if less than `least` tokens
+/// would be freed.
 fn by_size(session: &Session, target: u64, least: u64) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.size;
     let mut calls = clearable(session);
@@ -244,8 +251,8 @@ fn by_size(session: &Session, target: u64, least: u64) -> Result<ClearPlan, Skip
     })
 }
 
-/// Backwards from the end: behind the last turns and the last so many tokens of results, up to where
-/// an earlier pruning ended.
+/// Clears backwards from the end. The latest turns and the latest `keep_tokens` of results stay. The search stops at
+/// the newest result that was cleared before.
 fn by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.prune;
     if !policy.enabled {
@@ -290,19 +297,20 @@ fn by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
     })
 }
 
-/// Edits of the provider's cache: only of results that an earlier request has put there.
+/// Issues cache edits for results that an earlier request has put into the provider's cache.
 fn cached(
     session: &Session,
     context: DecisionContext<'_>,
     place: Option<PinPlace>,
 ) -> Option<CacheEditsIssued> {
+    // The edit is carried by the last message of the array, which must be a user message.
     let policy = &session.policy().microcompact.cached;
     let last = session
         .sealed()
         .pieces()
         .iter()
         .rfind(|piece| piece.form.is_shown())?;
-    // What stands for a person's words that have left is no place that lasts.
+    // The position must stay valid, so the message itself has to be visible and not only a synthetic piece of it.
     let lasts = session.transcript().is_visible(last.message);
     if side(last, session.transcript()) != Speaker::User || !lasts {
         return None;
@@ -318,12 +326,13 @@ fn cached(
         return None;
     }
     fresh.truncate(fresh.len() - fresh.len().min(policy.keep_results as usize));
+    // No request before the latest serving contained these results, so they are not cached.
     let new = session.sealed().newest_results();
     fresh.retain(|call| !new.contains(call));
     if fresh.is_empty() {
         return None;
     }
-    // What follows a change of the view is new to the provider too, until it has answered.
+    // After a view-changing event, the rest of the view is not cached until the next response.
     let target = &session.last_served().target;
     let reused = session.cache_report(target, context.now).reused_pieces;
     let cached = session.sealed().pieces().iter().take(reused);

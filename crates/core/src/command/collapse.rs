@@ -1,4 +1,4 @@
-//! Level 4: spans are chosen, and later summaries are put in their places.
+//! Level 4: stages spans, and replaces spans by placeholders.
 
 use std::collections::BTreeSet;
 
@@ -11,34 +11,34 @@ use crate::levels::repair::{PieceAction, repair_layout};
 use crate::session::Session;
 use crate::view::{Piece, PieceForm};
 
-/// Stage spans that were chosen of this session.
+/// Stages spans that were selected from this session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageSpans {
     /// The spans, in the order of the transcript.
     pub spans: Vec<Span>,
 }
 
-/// Put summaries in the places of spans.
+/// Replaces spans by placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collapse {
-    /// What makes it act.
+    /// The trigger and its parameters.
     pub collapsing: Collapsing,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
-/// What makes level 4 act.
+/// The trigger of level 4 and its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Collapsing {
-    /// A view is prepared.
+    /// A view is being prepared. The policy's thresholds decide.
     Auto,
-    /// The provider refused the view as too long.
+    /// The provider rejected the view as too long.
     Overflow,
-    /// A caller asks, whatever the thresholds say.
+    /// A caller requested it. The thresholds are ignored.
     Manual {
-        /// Until the view has at most so many tokens; by default what the policy says.
+        /// Collapses until the view has at most this number of tokens. `None`: the policy's target.
         target_tokens: Option<u64>,
     },
 }
@@ -70,6 +70,9 @@ impl Collapse {
             Ok(target) => target,
             Err(skip) => return Ok(Decision::Skipped(skip)),
         };
+        // The automatic trigger uses staged spans, and selects new ones only after the view has grown. The other
+        // triggers
+        // always select anew.
         let staged = session.spans().staged();
         let fresh = match self.collapsing {
             Collapsing::Auto if !staged.is_empty() || !is_due(session) => None,
@@ -78,7 +81,7 @@ impl Collapse {
         let spans = foldable(session, fresh.as_deref().unwrap_or(staged));
         let spans = safest(session, spans, target);
         if spans.is_empty() {
-            // It is not looked for again before the view has grown.
+            // The selection is recorded as staged, so that the search is repeated only after the view has grown.
             return Ok(match (self.collapsing, fresh) {
                 (Collapsing::Auto, Some(spans)) => StageSpans { spans }.decide(session),
                 _ => Decision::Skipped(SkipReason::NothingEligible),
@@ -88,7 +91,7 @@ impl Collapse {
         Ok(Decision::Events(vec![Event::SpansCollapsed(event)]))
     }
 
-    /// How many tokens the view may keep.
+    /// Returns the number of tokens that the view may keep, or the reason to skip.
     fn target(&self, session: &Session) -> Result<u64, SkipReason> {
         let policy = &session.policy().collapse;
         let effective = session.thresholds().effective;
@@ -121,8 +124,7 @@ impl Collapse {
                     form: PieceForm::Placeholder(span.placeholder.span.key),
                 }),
                 Some(_) => PieceAction::Leave,
-                // What stands for an answer stays with its call. What opened the view for a message,
-                // or kept it apart, leaves with it.
+                // A synthetic answer stays with its call. A synthetic opening or separator leaves with its message.
                 None if piece.form.answers().is_some() => PieceAction::Stay,
                 None if messages.contains(&piece.message) => PieceAction::Leave,
                 None => PieceAction::Stay,
@@ -146,7 +148,7 @@ impl Collapse {
     }
 }
 
-/// The spans with the least risk whose going brings the view to its target, in the order of the view.
+/// Selects the spans with the lowest risk until the view reaches its target. Returns them in the order of the view.
 fn safest(session: &Session, mut spans: Vec<Foldable>, target: u64) -> Vec<Foldable> {
     let mut tokens = session.tokens().tokens;
     spans.sort_by_key(|span| (span.placeholder.span.risk, span.placeholder.span.first()));

@@ -35,7 +35,7 @@ pub struct Offering {
     pub call: CallRef,
     /// The name of the tool. Empty selects the tool of the call.
     pub tool: Box<str>,
-    /// The tool's result. Shared, because a decision may be repeated after contents were loaded.
+    /// The tool's result. Shared, because the decision may be computed more than once.
     pub result: Arc<ToolResult>,
     /// The digest of the result's content. Computed once, because results are large.
     pub content: Digest,
@@ -295,7 +295,6 @@ impl Offering {
 }
 
 /// Returns the answer for an offering that produced no event: an earlier decision holds, or nothing was recorded.
-// This repeats the lookup of `decide` on the unchanged session, so both agree.
 pub fn told(session: &Session, offering: &Offering) -> Result<PersistOutcome, Rejection> {
     let found = offering.find(session)?;
     let call = match &found {

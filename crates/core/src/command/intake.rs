@@ -1,7 +1,7 @@
-//! Sorts the messages of one call into new, known and re-emitted.
+//! Sorts the messages of one append into new ones, duplicates and re-emissions.
 //!
-//! A call may bring the whole history of a resumed client, so every question is asked of the session
-//! and of what the same call brought before. Not here: limits, and what an append answers.
+//! A call may contain the complete history of a resumed client. Each message is therefore compared with the session
+//! and with the earlier messages of the same call. Limits are checked in `append`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::message::{Block, Digest, Message, Role};
 use crate::session::{Session, emission};
 use crate::tokens::{Size, TokenTally};
 
-/// The messages of one call, as far as they are sorted.
+/// The messages of one append that were sorted so far.
 pub(super) struct Intake<'s> {
     session: &'s Session,
-    /// Counts what is new.
+    /// Counts the tokens of new messages.
     tally: TokenTally,
     new: Vec<AppendedMessage>,
-    /// What the new messages say, in their order.
+    /// Digests of the new messages, in order.
     digests: Vec<Digest>,
     by_id: HashMap<MessageId, Digest>,
     emitted: HashMap<Digest, Ordinal>,
-    /// How many calls with an id the new messages open, less those that they answer.
+    /// Per id: the calls that the new messages open, minus those that they answer.
     opened: HashMap<Box<str>, i64>,
     known: Vec<(u32, MessageId)>,
     last_reemitted: Option<Ordinal>,
 }
 
 impl<'s> Intake<'s> {
-    /// For so many bytes of content.
+    /// Creates an intake. `bytes` is the total content size of the append and determines the counting method.
     pub(super) fn new(session: &'s Session, bytes: usize) -> Self {
         Self {
             session,
@@ -46,7 +46,11 @@ impl<'s> Intake<'s> {
         }
     }
 
-    /// Takes the next message of the call.
+    /// Sorts the next message of the append.
+    ///
+    /// # Errors
+    ///
+    /// Returns a conflict if another message with the same id has different content.
     pub(super) fn take(&mut self, index: usize, message: Arc<Message>) -> Result<(), Rejection> {
         let digest = Digest::of_message(&message);
         match self.recorded(message.id) {
@@ -63,6 +67,7 @@ impl<'s> Intake<'s> {
             }
             None => {}
         }
+        // Any other message ends a run of re-emissions.
         let standing = self.standing(&message, digest);
         self.last_reemitted = match standing {
             Visibility::Reemission(of) => {
@@ -90,7 +95,7 @@ impl<'s> Intake<'s> {
         Ok(())
     }
 
-    /// The new messages, and the places and ids of those that were there already.
+    /// Returns the new messages, and the index and id of each duplicate.
     pub(super) fn finish(self) -> (Vec<AppendedMessage>, Vec<(u32, MessageId)>) {
         (self.new, self.known)
     }
@@ -109,7 +114,7 @@ impl<'s> Intake<'s> {
             .or_else(|| self.by_id.get(&id).copied())
     }
 
-    /// What a message says and where it stands, whether it came before this call or with it.
+    /// Returns the digest and the visibility of a message of the session or of this append.
     fn entry(&self, ordinal: Ordinal) -> Option<(Digest, Visibility)> {
         let transcript = self.session.transcript();
         if let Some(entry) = transcript.get(ordinal) {
@@ -133,7 +138,7 @@ impl<'s> Intake<'s> {
         {
             return Visibility::Reemission(of);
         }
-        // What follows a re-emitted message and says what followed the original is re-emitted too.
+        // A message after a re-emission is also a re-emission if it equals the message after the original.
         let next = self.last_reemitted.map(|of| Ordinal::new(of.get() + 1));
         match next.and_then(|next| Some((next, self.entry(next)?))) {
             Some((next, (says, Visibility::Visible)))
@@ -145,7 +150,8 @@ impl<'s> Intake<'s> {
         }
     }
 
-    /// The user's message before a re-emitted response, when it says what stood before the original.
+    /// Marks the user input before a re-emitted response as a re-emission, if it equals the message before the original
+    /// response.
     fn mark_request_before(&mut self, of: Ordinal) {
         let Some(before) = of.get().checked_sub(1).map(Ordinal::new) else {
             return;
@@ -176,7 +182,8 @@ impl<'s> Intake<'s> {
         }
     }
 
-    /// Callers reuse ids: the same words may answer a new call.
+    /// Returns true if the message answers an open call. Callers reuse ids, so a result with known content can answer a
+    /// new call.
     fn answers_open_call(&self, message: &Message) -> bool {
         message.blocks.iter().any(|block| match block {
             Block::ToolResult(result) => self.is_open(&result.tool_use_id),
@@ -196,7 +203,7 @@ impl<'s> Intake<'s> {
     }
 }
 
-/// The size of a message, and those of the results in it.
+/// Counts a message and its tool results.
 fn sized(tally: &mut TokenTally, message: &Message) -> (Size, Vec<ResultSize>) {
     let mut results = Vec::new();
     let size = tally.sized(message, |block, result, tokens| {

@@ -1,5 +1,4 @@
-//! Level 1: large results are stored when they come in, and when the message that they are sent in
-//! would hold too much.
+//! Level 1: stores large results when they are appended, and when the message that carries them exceeds its limit.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +12,8 @@ use crate::session::{Call, ContentNotLoaded, Match, Session};
 use crate::tokens::Size;
 use crate::view::{Piece, PieceForm, Speaker, side};
 
-/// Stores the results over their limits among the messages from `from` on, which wait to be served.
-/// About some of them it was decided when a caller asked: that holds.
+/// Stores the results above their limits among the pending messages from `from` on. Earlier persist decisions about
+/// these results are binding.
 pub(super) fn at_intake(
     session: &Session,
     from: Ordinal,
@@ -31,8 +30,8 @@ pub(super) fn at_intake(
         if session.persist_decisions().iter().len() > 0 {
             let result = session.result(call)?;
             let fulfilled = session.persist_decisions().fulfilled(call, result);
-            // An offer of this very call with another result has been overtaken. What it promised
-            // can still be read.
+            // A decision for this call about another result is obsolete. If it stored a file, it stays, so that the
+            // reference remains valid.
             let own = session.persist_decisions().of_call(call);
             let overtaken = own.filter(|offer| offer.kept.is_none());
             let over = fulfilled.map(|(offer, _)| offer).or(overtaken);
@@ -45,7 +44,7 @@ pub(super) fn at_intake(
             }
         }
         let over = |most| known.result_chars > most;
-        // A result that came too late is told in words, and all of it.
+        // A late result is shown as text and in full.
         let is_late = matches!(known.state, CallState::Late { .. });
         let stays = is_late || is_pinned(session, call);
         if can_store && !stays && limit(policy, &known.name, None).is_some_and(over) {
@@ -60,21 +59,21 @@ pub(super) fn at_intake(
     Ok(events)
 }
 
-/// The calls that are answered by the messages from `from` on, as far as these wait to be served.
+/// Iterates over the calls that pending messages from `from` on answer.
 fn answered(session: &Session, from: Ordinal) -> impl Iterator<Item = CallKey> {
     let waiting = session.pending().iter();
     let new = waiting.filter(move |item| item.message >= from);
     let pairings = new.flat_map(|item| item.blocks.iter().filter_map(|(_, pairing)| *pairing));
     pairings.filter_map(|pairing| match pairing {
         Pairing::Answer(call) => Some(call),
-        // Of a call that is not in the view any more it is only reported.
+        // The call left the view, so its late result is only reported.
         Pairing::Late(call) if session.calls().state(call) != CallState::Gone => Some(call),
         _ => None,
     })
 }
 
-/// Stores results that are about to be served, largest first, until each message that they are sent
-/// in is within its limit. Results that were served count, and are left alone.
+/// Stores results that are about to be served, largest first, until each message is within its limit. Results that
+/// were served before count toward the limit and are not changed.
 pub(super) fn at_serving(
     session: &Session,
     pieces: &mut [Piece],
@@ -84,9 +83,11 @@ pub(super) fn at_serving(
     if !policy.enabled || !context.can_store || policy.max_message_chars == 0 {
         return Ok(None);
     }
+    // The new pieces may continue a user message that was served before. Its results count as well.
     let mut chosen = Vec::new();
     let mut chars = sealed_chars(session);
     let mut group = Vec::new();
+    // A user message of the array ends at the next assistant piece.
     for piece in pieces.iter().filter(|piece| piece.form.is_shown()) {
         if side(piece, session.transcript()) == Speaker::Assistant {
             choose(session, &mut group, chars, &mut chosen);
@@ -112,7 +113,7 @@ pub(super) fn at_serving(
     Ok(event)
 }
 
-/// The largest results of one message until the rest is within the limit.
+/// Selects the largest results of one message until the rest is within the limit.
 fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &mut Vec<CallKey>) {
     let policy = &session.policy().tool_results;
     let size = |call: &CallKey| {
@@ -126,7 +127,7 @@ fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &
         limit(policy, name.unwrap_or_default(), None).is_some()
     };
     group.retain(may_leave);
-    // Of equals the earlier leaves first.
+    // Among results of equal size, the earlier one is stored first.
     group.sort_by_key(|call| (std::cmp::Reverse(size(call)), *call));
     let preview = u64::from(policy.preview_chars) + PREVIEW_FRAME_CHARS;
     for call in group.drain(..) {
@@ -144,17 +145,16 @@ fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &
     }
 }
 
-/// Whether a pin holds a call's result: it stays as it came.
+/// Returns true if the call's result is pinned. A pinned result stays as appended.
 fn is_pinned(session: &Session, call: CallKey) -> bool {
     let place = session.calls().get(call).and_then(Call::result);
     place.is_some_and(|(message, block)| session.pins().at(message, block).is_some())
 }
 
-/// What a replacement has beside its preview, roughly.
+/// Approximate length of a replacement text without its preview, in characters.
 const PREVIEW_FRAME_CHARS: u64 = 250;
 
-/// The characters of the results in the last user message that was served, when the model has not
-/// answered it yet.
+/// Returns the characters of the results in the last served user message, if the model has not answered it yet.
 fn sealed_chars(session: &Session) -> u64 {
     let pieces = session.sealed().pieces().iter().rev();
     let shown = pieces.filter(|piece| piece.form.is_shown());
@@ -176,8 +176,7 @@ fn chars_of(session: &Session, piece: &Piece) -> u64 {
     }
 }
 
-/// The event that stores the results of some calls, as far as they can be, beside those that were
-/// stored when a caller asked.
+/// Builds the event that stores the results of `calls`, together with results that were stored by earlier decisions.
 fn store(
     session: &Session,
     names: FileNamer<'_>,
@@ -190,6 +189,7 @@ fn store(
         before_tokens: session.tokens().tokens,
         ..ResultsPersisted::default()
     };
+    // A result that is stored already keeps its file and its replacement text.
     for call in calls {
         let result = session.result(*call)?;
         let is_known = |text: &str| session.is_replacement(text);
@@ -210,12 +210,12 @@ fn store(
     Ok((!event.results.is_empty()).then_some(event))
 }
 
-/// Whether a call's result stands where results stand.
+/// Returns true if the call has a result that is shown as a result, not as text.
 fn is_answered(session: &Session, call: CallKey) -> bool {
     matches!(session.calls().state(call), CallState::Answered { .. })
 }
 
-/// The sizes that messages have when the results of some calls have other sizes.
+/// Returns the new sizes of messages after the results of some calls changed their sizes.
 pub(super) fn shrunk(
     session: &Session,
     results: impl Iterator<Item = (CallKey, u32)>,

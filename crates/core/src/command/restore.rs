@@ -1,4 +1,4 @@
-//! Undo: the view is again what it was at a revision, and the messages that came since follow it.
+//! Undo: restores the view of an earlier revision and appends the messages that arrived later.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,19 +13,18 @@ use crate::session::{ContentNotLoaded, Session};
 use crate::tokens::TokenLedger;
 use crate::view::{DropReason, LayoutChange, MarkerReason, Piece, PieceForm, Tail, lay_out};
 
-/// Take view-changing events back.
+/// Undoes view-changing events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreContext {
-    /// The session as it was at the revision whose view is to come back.
+    /// The session at the revision whose view is to be restored.
     pub past: Box<Session>,
-    /// The messages that came after that and that the session does not hold: a summary may stand for
-    /// them that is taken back.
+    /// Later messages whose content is not in memory. An undone compaction makes such messages visible again.
     pub later: Vec<Arc<Message>>,
-    /// Whether a view over the block threshold is wanted all the same.
+    /// True to restore even if the view then exceeds the block threshold.
     pub force: bool,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
@@ -39,6 +38,7 @@ impl RestoreContext {
             return Ok(Decision::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
+        // The decision compares the layouts of both states, so it needs all visible contents.
         if !session.transcript().is_whole() || !self.past.transcript().is_whole() {
             return Err(Rejection::ContentNotLoaded);
         }
@@ -49,6 +49,7 @@ impl RestoreContext {
         let changes = session.view_changes();
         let later = &changes[changes.partition_point(|change| change.revision <= to)..];
         let undone: Vec<Revision> = later.iter().map(|change| change.revision).collect();
+        // Without a view-changing event since that revision, the current view already begins with the earlier one.
         if undone.is_empty() {
             return Ok(Decision::Skipped(SkipReason::NothingEligible));
         }
@@ -66,7 +67,7 @@ impl RestoreContext {
     }
 }
 
-/// The session as it is to be.
+/// The computed state after the undo.
 struct RestoredState {
     state: Session,
     pieces: Vec<Piece>,
@@ -82,12 +83,14 @@ impl RestoredState {
             return Err(ContentNotLoaded);
         }
         let mut layout = lay_out(&state, false)?;
-        // A placeholder cannot stand between a call and its answer, so none is waited for.
+        // A placeholder must not separate a call from its result. If that cannot be avoided, the open calls are
+        // reported as interrupted.
         let open = Tail::of(state.sealed().pieces(), state.transcript()).open;
         let has_place = |span: &Span| place_of(span, &layout.pieces, &open).is_some();
         if !kept_spans(now, from).all(|(_, span)| has_place(span)) {
             layout = lay_out(&state, true)?;
         }
+        // Later spans stay collapsed, so their placeholders are inserted into the new layout.
         for (message, span) in kept_spans(now, from) {
             let at = place_of(span, &layout.pieces, &open).unwrap_or(layout.pieces.len());
             let form = PieceForm::Placeholder(span.key);
@@ -98,6 +101,7 @@ impl RestoredState {
             };
             layout.pieces.insert(at, piece);
         }
+        // The restored ledger knows the earlier view. The later messages are added as estimates.
         for (_, entry) in state.transcript().entries().skip(from.index()) {
             if entry.standing.takes_part() {
                 ledger.follow(entry.counts_as(), entry.size);
@@ -122,6 +126,7 @@ impl RestoredState {
     ) -> ContextRestored {
         let mut pending = self.state.pending().to_vec();
         settle(&mut pending, &self.pieces);
+        // The event records only differences to the current state.
         let change = LayoutChange::between(now.sealed().pieces(), &self.pieces);
         let interrupted: BTreeSet<_> = self.pieces.iter().filter_map(interrupted).collect();
         let entries = now
@@ -138,6 +143,7 @@ impl RestoredState {
             }
         }
         let calls = now.calls().iter().zip(self.state.calls().iter());
+        // The new layout can report an open call as interrupted, which its state must reflect.
         let calls = calls.filter_map(|((key, is), (_, wanted))| {
             let state = match wanted.state {
                 CallState::Open if interrupted.contains(&key) => CallState::Interrupted,
@@ -169,8 +175,7 @@ fn interrupted(piece: &Piece) -> Option<CallKey> {
     }
 }
 
-/// The spans of the messages since for which placeholders go on standing, each with the first message
-/// that is left of it.
+/// Iterates over the spans of later messages that stay collapsed, each with its first remaining message.
 fn kept_spans(now: &Session, from: Ordinal) -> impl Iterator<Item = (Ordinal, &Span)> {
     now.folds().filter_map(move |one| {
         let span = &one.span;
@@ -179,8 +184,8 @@ fn kept_spans(now: &Session, from: Ordinal) -> impl Iterator<Item = (Ordinal, &S
     })
 }
 
-/// Where a placeholder stands among new pieces: before what came later, and where no call waits for its
-/// result. `open` are the calls that wait before the first of them.
+/// Returns the index among new pieces at which a placeholder is inserted: before later messages, and where no call is
+/// open. `open` are the calls that are open before the first new piece.
 fn place_of(span: &Span, pieces: &[Piece], open: &[CallKey]) -> Option<usize> {
     let later = |piece: &Piece| piece.message > span.last() && piece.form.is_shown();
     let from = pieces.iter().position(later).unwrap_or(pieces.len());
@@ -197,8 +202,8 @@ fn place_of(span: &Span, pieces: &[Piece], open: &[CallKey]) -> Option<usize> {
     open.is_empty().then_some(pieces.len())
 }
 
-/// What was cleared or snipped of the messages since stays so, and the rest such that a provider takes it. Where
-/// a placeholder goes on standing, what was laid out without it may have somebody before it now.
+/// Preserves cleared and snipped forms of later messages, and repairs the remaining pieces. A placeholder that stays
+/// can change the neighbors of a piece, so the forms are checked again.
 fn keep_forms(
     pieces: Vec<Piece>,
     state: &Session,
@@ -224,7 +229,7 @@ fn keep_forms(
         return Ok(pieces);
     }
     let change = mend_pieces(state, &pieces, None, |_, piece| {
-        // A marker for what is not shown any more would stand where nothing may.
+        // A marker in place of a hidden piece could make the view invalid.
         if !piece.form.is_of_a_block() || !piece.form.is_shown() {
             return PieceAction::Stay;
         }
@@ -237,19 +242,19 @@ fn keep_forms(
     Ok(change.apply(&pieces))
 }
 
-/// The form of a piece that had a lasting one; none when it cannot keep that.
+/// Returns the form that preserves a lasting form. `None` if the piece cannot keep it.
 fn kept(form: PieceForm, lasting: PieceForm) -> Option<PieceForm> {
     match (form.answers(), lasting) {
         (Some(call), PieceForm::Cleared(_)) => Some(PieceForm::Cleared(call)),
-        // Its call may have come back, and must not be without an answer.
+        // The call may be visible again, and a call needs a result.
         (Some(call), _) => Some(PieceForm::SnippedResult(call)),
         (None, PieceForm::Cleared(_) | PieceForm::SnippedResult(_)) => None,
-        // A call whose result has come back must stand too.
+        // A result that is visible again needs its call.
         (None, lasting) if form.calls().is_some() => match lasting {
             PieceForm::SnippedCall(call) => Some(PieceForm::SnippedCall(call)),
             _ => None,
         },
-        // The operator's words led, and somebody has spoken before them now: there is no marker for that.
+        // The operator message preceded the conversation before and no longer does. Such a message has no marker.
         (None, PieceForm::Marker(_)) if form == PieceForm::Operator => {
             Some(PieceForm::Dropped(DropReason::Snipped))
         }

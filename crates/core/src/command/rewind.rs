@@ -1,4 +1,5 @@
-//! Later messages leave the view: regenerate, edit and resend, replace a half-streamed response.
+//! Rewind: removes later messages from the view, for example to regenerate or edit a message or to replace a partial
+//! response.
 
 use super::decision::{Decision, DecisionContext, answered, check_revision};
 use super::reject::Rejection;
@@ -9,14 +10,14 @@ use crate::session::{ContentNotLoaded, Session};
 use crate::tokens::TokenLedger;
 use crate::view::{LayoutChange, Piece, PieceForm};
 
-/// Take later messages out of the view. They stay in the log.
+/// Removes later messages from the view. They stay in the transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rewind {
-    /// The last message that stays; all leave when there is none.
+    /// The last message that stays. `None` removes all messages.
     pub to: Option<MessageId>,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
@@ -39,15 +40,15 @@ impl Rewind {
                     .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.standing)));
                 match found {
                     Some((_, Visibility::Rewound)) => return Err(Rejection::NotVisible { id }),
-                    // A summary stands for it: it has to come back first.
+                    // A summary replaces the message. An undo must restore it first.
                     Some((_, Visibility::Compacted | Visibility::Withdrawn)) => {
                         return Err(Rejection::NotVisible { id });
                     }
-                    // The placeholder would tell of what has left.
+                    // The placeholder of its span would describe removed messages.
                     Some((ordinal, Visibility::Collapsed)) if !ends_span(session, ordinal) => {
                         return Err(Rejection::NotVisible { id });
                     }
-                    // So would the summary.
+                    // A summary would describe removed messages.
                     Some((ordinal, _)) if session.told_after(ordinal).next().is_some() => {
                         return Err(Rejection::NotVisible { id });
                     }
@@ -56,11 +57,11 @@ impl Rewind {
                 }
             }
         };
-        // What a compaction made stays with what it kept.
+        // The messages of a compaction stay with the messages that it kept.
         let stays = |ordinal: Ordinal| {
             to.is_some_and(|last| ordinal <= last || session.is_framing(ordinal))
         };
-        // With all that is in the view goes all that summaries in it tell of.
+        // Messages that a placeholder or summary replaced are removed together with the visible ones.
         let mut left: Vec<Ordinal> = transcript
             .entries()
             .rev()
@@ -91,14 +92,14 @@ impl Rewind {
     }
 }
 
-/// Whether a placeholder stands for nothing later than a message.
+/// Returns true if no placeholder covers both this message and a later one.
 fn ends_span(session: &Session, message: Ordinal) -> bool {
     let placeholder = session.fold_of(message);
     placeholder.is_none_or(|one| one.span.last() == message)
 }
 
-/// The count of what stays. What stands before the end of the last response is still what the provider
-/// measured, because a rewind takes away the end alone.
+/// Returns the ledger of the remaining messages. The provider's measurements up to the last remaining response are
+/// still valid, because a rewind removes only the end.
 fn ledger_without(
     session: &Session,
     stays: impl Fn(Ordinal) -> bool,
@@ -106,7 +107,7 @@ fn ledger_without(
     let (epoch, window) = (session.sealed().epoch().next(), session.thresholds().window);
     let overhead = session.last_served().overhead_tokens;
     let mut ledger = session.ledger().rebased(session.tokens().tokens, overhead);
-    // The usage of messages that a compaction kept measured the view before it.
+    // Messages before the boundary report usage for the view before the compaction, so they count as estimates.
     let boundaries = session.compactions().boundaries.iter().rev();
     let mut in_force = boundaries.filter(|boundary| {
         let summary = boundary.summary;
@@ -126,15 +127,15 @@ fn ledger_without(
         let message = session.transcript().held(ordinal)?;
         ledger.add(message, ordinal, entry.size, epoch, window);
     }
-    // The session has learned from these responses before.
+    // These responses were used for calibration when they were appended.
     ledger.calibration = session.ledger().calibration;
     Ok(ledger)
 }
 
-/// The pieces without those of later messages.
+/// Returns the layout change that removes the pieces of later messages.
 ///
-/// A result may stand before words that came earlier than it did. When the result leaves and the
-/// words stay, its call can never be answered in its place, so an interruption takes that place.
+/// In the layout a result can precede text that arrived earlier. If the result leaves and the text stays, its call
+/// can no longer be answered in place, so an interruption replaces the result.
 fn without_later(
     session: &Session,
     stays: impl Fn(Ordinal) -> bool,
@@ -149,7 +150,7 @@ fn without_later(
             let call = session.calls().get(call)?;
             Some(call.message)
         });
-        // What stands for an answer goes with its call, whatever made it necessary.
+        // A synthetic answer leaves together with its call.
         if !piece.form.is_of_a_block() && of_call.is_some_and(|message| !stays(message)) {
             return PieceAction::Leave;
         }

@@ -1,4 +1,4 @@
-//! The running summary is begun, written, or could not be.
+//! Commands that record the progress of session memory: an update starts, succeeds or fails.
 
 use super::decision::{Decision, SkipReason};
 use super::reject::Rejection;
@@ -11,51 +11,51 @@ use crate::memory::{Memory, changed_sections};
 use crate::message::Role;
 use crate::session::{MemoryFailure, Session};
 
-/// A text may be so large, whoever wrote it, for each token that the policy allows.
+/// Maximum size of `summary.md` per token that the policy allows, in bytes. Applies to all authors.
 const MAX_BYTES_PER_TOKEN: usize = 8;
-/// Headings and guidance have their place whatever the policy allows.
+/// Lower bound of the size limit, in bytes. Headings and guidance must fit regardless of the policy.
 const MIN_LIMIT_BYTES: usize = 16 * 1024;
 
-/// No text of ours follows another sooner, in milliseconds: what comes in together, as from an import, is
-/// noted together.
+/// Minimum time between two updates by the service, in milliseconds. Messages that arrive together, such as an
+/// import, are covered by one update.
 const PAUSE_MS: u64 = 1_000;
 
-/// Say that an update begins.
+/// Records the start of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartMemory;
 
-/// Record a version of the text.
+/// Records a new version of session memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpdateMemory {
-    /// The whole file.
+    /// The complete text of `summary.md`.
     pub text: Box<str>,
-    /// Who wrote it.
+    /// The author of the text.
     pub author: Author,
-    /// The number of the version that it was built upon, 0 for none. Nothing happens when that is not
-    /// the latest any more: somebody else has written meanwhile, and their words must not be lost.
+    /// The number of the version that the text is based on. 0 if there is none. If a newer version exists, the command
+    /// does nothing, so that no text of another author is lost.
     pub upon: u64,
-    /// The revision that it was written from.
+    /// The session's revision that the text was written from.
     pub source: Revision,
-    /// The last message that was read for it, or for what it was built upon; none where nothing was.
+    /// The last message that was read for the text or for the version it is based on. `None` if no message was read.
     pub read_to: Option<Ordinal>,
-    /// The file as a person left it, by which it is known again; none where nobody did.
+    /// The digest of the file as a person left it. `None` for other authors.
     pub file: Option<TextDigest>,
-    /// How long it took, in milliseconds.
+    /// Duration, in milliseconds.
     pub took_ms: u64,
 }
 
-/// Record that an update came to nothing, or that the file could not be written.
+/// Records a failed update, or a failed write of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailMemory {
-    /// Whether it is the file that failed: the text is there.
+    /// True if only the write of the file failed.
     pub of_file: bool,
-    /// Why. Never holds content of the conversation.
+    /// The reason. Never contains content of the conversation.
     pub detail: Box<str>,
-    /// When the next attempt is due.
+    /// The due time of the next attempt.
     pub next: Timestamp,
 }
 
-/// Record that the file holds the text, if it was said not to.
+/// Records that the file contains the latest text, if a failed write was recorded before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileMemory;
 
@@ -83,6 +83,7 @@ impl UpdateMemory {
                 actual: self.text.len(),
             });
         }
+        // An unchanged text by a model or the service is recorded all the same, because it ends the running update.
         let before = session.memory().version.as_ref();
         let is_same = before.is_some_and(|before| *before.text == *self.text);
         let says_the_same = is_same && matches!(self.author, Author::Template | Author::Person);
@@ -99,14 +100,14 @@ impl UpdateMemory {
         let covered = before.and_then(|before| before.covers);
         let read = match self.author {
             Author::Template | Author::Person => self.read_to,
-            // What it was built upon had been read as well.
+            // An update continues from the previous version, so that version's messages were read too.
             Author::Model | Author::Extractive => {
                 self.read_to.max(before.and_then(|before| before.read))
             }
         };
         let covers = match self.author {
             Author::Template => None,
-            // Only what it was built upon was read.
+            // A person edits the file, which may contain an older version with a smaller coverage.
             Author::Person => covered.min(self.read_to),
             Author::Model | Author::Extractive => session.memory_mark(read, covered),
         };
@@ -160,17 +161,17 @@ fn latest_number(session: &Session) -> u64 {
     version.map_or(0, |version| version.number)
 }
 
-/// Whether the policy keeps a summary of this session.
+/// Returns true if the policy enables session memory for this session.
 pub fn wants_memory(session: &Session) -> bool {
     let policy = &session.policy().session_memory;
     policy.enabled && (policy.include_subagents || session.about().parent.is_none())
 }
 
-/// When a worker should look at a session's summary: at once, at some time, or not at all. While an
-/// update is under way nothing is due: what comes of it says what is next.
+/// Returns the time at which a worker should process the session, or `None`. While an update runs, nothing is due,
+/// because its outcome determines the next due time.
 ///
-/// Nothing due does not mean that the queue should forget the session: it may wait there for its file,
-/// or for a worker that died. The worker that looks at it and finds nothing to do takes it out.
+/// `None` does not mean that the session can leave the work queue: it may wait for its file or for a worker that
+/// stopped. The worker that finds no work removes the session from the queue.
 pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
     if memory_runs(session, now) {
         return None;
@@ -183,7 +184,7 @@ pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
         .min()
 }
 
-/// When an update of the text is due, whether or not one is under way.
+/// Returns the time at which an update of the text is due, regardless of a running update.
 pub fn memory_update_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
     if !wants_memory(session) || !has_grown(session) {
         return None;
@@ -197,14 +198,14 @@ pub fn memory_update_due(session: &Session, now: Timestamp) -> Option<Timestamp>
     Some(now.max(again).max(rested(session, now)))
 }
 
-/// The time of the next attempt after a failure. It is now where the recorded time is further ahead than the wait ever was:
-/// the clock that recorded it was ahead.
+/// Returns the time of the next attempt after a failure.
 fn again(failure: &MemoryFailure, now: Timestamp) -> Timestamp {
     let wait = failure.next.millis_since(failure.at);
     not_astray(failure.next, wait, now)
 }
 
-/// When the next text may follow the last one; a person's, and the first of all, are followed at once.
+/// Returns the earliest time of the next update by the service. The first text and a person's edit can be followed
+/// immediately.
 fn rested(session: &Session, now: Timestamp) -> Timestamp {
     let version = session.memory().written();
     let ours = version.filter(|version| version.author != Author::Person);
@@ -213,8 +214,8 @@ fn rested(session: &Session, now: Timestamp) -> Timestamp {
     })
 }
 
-/// Returns the time that something waits for, or now where that time is more than twice the wait ahead. Clocks differ by a
-/// little; a clock that was wrong must not be waited for.
+/// Returns `until`, or `now` if `until` is more than twice the wait ahead. Such a time was recorded by a clock that
+/// was ahead, and waiting for it could take arbitrarily long.
 fn not_astray(until: Timestamp, wait_ms: u64, now: Timestamp) -> Timestamp {
     if until.millis_since(now) > wait_ms.saturating_mul(2) {
         return now;
@@ -222,11 +223,11 @@ fn not_astray(until: Timestamp, wait_ms: u64, now: Timestamp) -> Timestamp {
     until
 }
 
-/// Whether an update is under way, and not so long that it counts as dead.
+/// Returns true if an update is running and younger than `session_memory.stale_after`.
 pub fn memory_runs(session: &Session, now: Timestamp) -> bool {
     let stale_after = session.policy().session_memory.stale_after.get();
     let began = session.memory().running;
-    // One that begins later than now was begun by a clock that is ahead, by little or by much.
+    // A start time in the future was recorded by a clock that was ahead. A small difference is normal.
     let is_near =
         |began: Timestamp| now.millis_since(began).max(began.millis_since(now)) < stale_after;
     began.is_some_and(is_near)
@@ -242,7 +243,7 @@ fn has_grown(session: &Session) -> bool {
         && (notes.since_calls >= policy.update_tool_calls || last_response_has_no_calls(session))
 }
 
-/// Whether the model's last response, all fragments of it, called nothing.
+/// Returns true if the last response, including all its fragments, contains no calls.
 fn last_response_has_no_calls(session: &Session) -> bool {
     let entries = session.transcript().entries().rev();
     let mut visible = entries.filter(|(_, entry)| entry.standing == Visibility::Visible);

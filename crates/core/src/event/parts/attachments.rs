@@ -27,7 +27,7 @@ pub enum AttachmentKind {
     Permissions,
     /// Decisions, constraints and known issues.
     Notes,
-    /// A pinned text or message.
+    /// A pinned text.
     Pin,
 }
 

@@ -17,7 +17,7 @@ pub enum Strategy {
     DropOldest,
 }
 
-/// The oldest rounds that left the view without a summary, because the input of the summary was too long.
+/// The oldest rounds of a compaction, which left the view without being covered by its summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedContent {
     /// Number of messages.
