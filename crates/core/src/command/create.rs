@@ -1,4 +1,4 @@
-//! A session begins.
+//! Creates a session.
 
 use std::sync::Arc;
 
@@ -9,30 +9,34 @@ use crate::ids::{Attributes, SessionKey};
 use crate::limits::Limits;
 use crate::policy::{LimitPolicy, Policy};
 
-/// Begin a session.
+/// Creates a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Create {
-    /// Whether a first write makes it, and nobody asks for it by itself.
+    /// True if the session is created implicitly by the first append.
     pub implicit: bool,
-    /// A name for people.
+    /// The display title. May be empty.
     pub title: Box<str>,
-    /// The folder that the work is in.
+    /// The project folder. May be empty.
     pub project_path: Box<str>,
-    /// The branch that the work is on.
+    /// The version-control branch. May be empty.
     pub branch: Box<str>,
-    /// Why it must be kept; empty when it may go.
+    /// The reason that prevents deletion. Empty if the session may be deleted.
     pub hold: Box<str>,
-    /// The session that this one is a subagent of.
+    /// The parent session, if this is a subagent session.
     pub parent: Option<SessionKey>,
-    /// The caller's own notes.
+    /// Name and value pairs that the caller stores with the session.
     pub attributes: Attributes,
     /// The resolved policy.
     pub policy: Arc<Policy>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
-/// Decides how a session begins; there is none yet to decide upon.
+/// Decides the creation of a session. Unlike other commands, this one has no session to read.
+///
+/// # Errors
+///
+/// Returns an error if a name, the hold or the attributes exceed a limit.
 pub fn create(command: Create, context: DecisionContext<'_>) -> Result<Event, Rejection> {
     check_name("title", &command.title, context)?;
     check_name("project_path", &command.project_path, context)?;
@@ -59,7 +63,7 @@ pub fn create(command: Create, context: DecisionContext<'_>) -> Result<Event, Re
     }))
 }
 
-/// A title, a path or a branch: rows of lists hold them, so they stay short.
+/// Checks the length of a title, path or branch. Every row of a session list contains these fields.
 pub(super) fn check_name(
     field: &str,
     name: &str,
@@ -76,7 +80,7 @@ pub(super) fn check_name(
     Ok(())
 }
 
-/// The most characters of the reason for a hold: a number or a sentence, kept in every row of a list.
+/// Maximum length of the reason for a hold, in characters. Every row of a session list contains it.
 const MAX_HOLD_CHARS: usize = 256;
 
 pub(super) fn check_hold(hold: &str) -> Result<(), Rejection> {
@@ -94,6 +98,7 @@ pub(super) fn check_attributes(
     limits: &Limits,
     own: &LimitPolicy,
 ) -> Result<(), Rejection> {
+    // Both the server's limits and the policy's limit on the total size apply.
     if attributes.len() > limits.max_attributes {
         return Err(Rejection::TooLarge {
             field: field.into(),

@@ -1,4 +1,4 @@
-//! The input and the result of a decision, and the checks that most commands begin with.
+//! The input and the result of a decision, and the checks that most commands share.
 
 use super::reject::{Conflict, Rejection};
 use crate::event::{Event, RequestStamp};
@@ -7,17 +7,17 @@ use crate::levels::results::FileNamer;
 use crate::limits::Limits;
 use crate::session::Session;
 
-/// What a decision may know of the world.
+/// The environment of a decision: time, limits and file names.
 #[derive(Debug, Clone, Copy)]
 pub struct DecisionContext<'a> {
-    /// The server's clock.
+    /// The server's current time.
     pub now: Timestamp,
     /// The server's limits.
     pub limits: &'a Limits,
-    /// Whether results can be stored; when the store for them fails, they stay in the view.
+    /// True if results can be stored. If the blob store fails, the command is decided again with `false`.
     pub can_store: bool,
-    /// Makes the names of this command's files its own: random where files are stored. No other command then names
-    /// the same file, so that one which is removed late is nobody else's.
+    /// The random salt in the names of this command's files. No other command then uses the same names, so a late
+    /// removal cannot delete another command's file.
     pub file_salt: u64,
 }
 
@@ -30,45 +30,49 @@ impl DecisionContext<'_> {
     }
 }
 
-/// What comes of a command.
+/// The result of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// These events; none when nothing needs to change.
+    /// The events to apply. Empty if nothing changes.
     Events(Vec<Event>),
-    /// The request was answered before, by the event with this revision.
+    /// The request was answered before, at this revision.
     Answered(Revision),
     /// A level has nothing to do, for this reason.
     Skipped(SkipReason),
 }
 
-/// Why a level has nothing to do.
+/// The reason why a level has nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SkipReason {
-    /// The policy turns it off.
+    /// The policy disables the level.
     Disabled,
-    /// Its threshold is not reached.
+    /// The level's threshold is not reached.
     UnderThreshold,
-    /// There is nothing that it could act on.
+    /// No content is eligible.
     NothingEligible,
-    /// It would free less than its least.
+    /// The level would free less than its minimum.
     TooLittleGain,
-    /// There is too little to summarise.
+    /// The messages to summarize have fewer tokens than the minimum.
     TooLittleInput,
-    /// Another compaction of the session runs.
+    /// Another compaction of the session is running.
     AlreadyRunning,
-    /// Too many automatic attempts have failed.
+    /// Too many consecutive attempts have failed.
     PausedAfterFailures,
-    /// What cannot leave is itself over the threshold, and that was tried.
+    /// The remaining content alone exceeds the threshold, and a compaction has shown this.
     Irreducible,
-    /// An undo holds it back until a person speaks.
+    /// An undo suspends the level until the next user input.
     HeldAfterRestore,
-    /// Level 4 is on and comes first.
+    /// Level 4 is enabled and acts first.
     CollapseEnabled,
-    /// A hook's veto holds it back until a person speaks.
+    /// A veto by a hook suspends the level until the next user input.
     HeldAfterVeto,
 }
 
-/// Whether a request was answered before.
+/// Returns the revision at which a request was answered before, if it was.
+///
+/// # Errors
+///
+/// Returns an error if the request id is too long or was used with another body.
 pub(super) fn answered(
     session: &Session,
     request: Option<&RequestStamp>,
@@ -94,7 +98,7 @@ pub(super) fn answered(
     }
 }
 
-/// Optimistic locking: the caller says which revision it decided upon.
+/// Rejects a command if the session is not at the revision that the caller expects (optimistic locking).
 pub(super) fn check_revision(
     session: &Session,
     expected: Option<Revision>,

@@ -1,7 +1,7 @@
-//! What callers ask of a session, and which events that makes: one file for each command.
+//! Commands: the requests that change a session, one file per command.
 //!
-//! `decide` reads the session and answers with events; it changes nothing. The caller applies them,
-//! may decide the next command upon the outcome, and commits all of them as one batch.
+//! `decide` reads a session and returns events. It changes nothing. The caller applies the events, may decide further
+//! commands on the result, and commits all events as one append.
 
 mod append;
 mod clear;
@@ -46,62 +46,68 @@ pub use working::UpdateWorkingState;
 use crate::ids::Ordinal;
 use crate::session::Session;
 
-/// What a caller asks of a session that is there.
+/// A validated request to change an existing session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Add messages.
+    /// Appends messages.
     Append(Append),
-    /// Keep the results within their limits that came with the messages from one on.
+    /// Stores the results over their limits in the messages from `from` on.
     PersistAppendedResults {
         /// The first of these messages.
         from: Ordinal,
     },
-    /// Serve the view.
+    /// Serves the view.
     ServeView(ServeView),
-    /// Remove turns, messages or blocks.
+    /// Removes turns, messages or blocks from the view.
     Snip(Snip),
-    /// Clear old results.
+    /// Clears old tool results.
     ClearResults(Clear),
-    /// Start a compaction.
+    /// Starts a compaction.
     StartCompaction(StartCompaction),
-    /// Advance or end a started compaction.
+    /// Advances or ends a started compaction.
     AdvanceCompaction(AdvanceCompaction),
-    /// Say that an update of the running summary begins.
+    /// Records the start of an update of session memory.
     StartMemoryUpdate(StartMemory),
-    /// Record a version of it.
+    /// Records a new version of session memory.
     RecordMemoryVersion(UpdateMemory),
-    /// Record that an update came to nothing.
+    /// Records a failed update of session memory.
     FailMemoryUpdate(FailMemory),
-    /// See [`FileMemory`].
+    /// Records that the file of session memory contains the latest text. See [`FileMemory`].
     ConfirmMemoryFile(FileMemory),
-    /// Stage spans.
+    /// Stages spans.
     StageSpans(StageSpans),
-    /// Put summaries in the places of spans.
+    /// Replaces spans by placeholders.
     CollapseSpans(Collapse),
-    /// Take view-changing events back.
+    /// Undoes view-changing events.
     Restore(RestoreContext),
-    /// Take later messages out of the view.
+    /// Removes later messages from the view.
     Rewind(Rewind),
-    /// Change title or attributes.
+    /// Changes the metadata or the policy of the session.
     UpdateSession(Update),
-    /// Change the working state.
+    /// Changes the working state.
     UpdateWorkingState(Box<UpdateWorkingState>),
-    /// Say what becomes of a result, before its message comes.
+    /// Decides about a tool result before its message is appended.
     DecidePersist(Offering),
 }
 
-/// Decides a command. A command that changes the session first ends a compaction that is over its deadline.
+/// Decides a command. If the command changes the session, a compaction after its deadline is ended first.
+///
+/// # Errors
+///
+/// Returns the reason if the command is rejected.
 pub fn decide(
     session: &Session,
     command: Command,
     context: DecisionContext<'_>,
 ) -> Result<Decision, Rejection> {
     let over = match &command {
-        // It decides by itself about a compaction that is over its deadline.
+        // This command handles a compaction after its deadline itself.
         Command::AdvanceCompaction(_) => None,
         _ => compact::expired(session, context.now),
     };
     let mut decided = decide_alone(session, command, context)?;
+    // A command without events leaves the expired compaction in place, so that a call without effect writes
+    // nothing.
     if let (Decision::Events(events), Some(over)) = (&mut decided, over)
         && !events.is_empty()
         && !events.contains(&over)

@@ -1,4 +1,4 @@
-//! Why a command is refused. A refused command changes nothing.
+//! The reasons for rejecting a command. A rejected command changes nothing.
 
 use crate::event::Visibility;
 use crate::ids::{CallKey, CompactionKey, MessageId, Revision};
@@ -6,113 +6,113 @@ use crate::message::Digest;
 use crate::policy::OverlayError;
 use crate::session::ContentNotLoaded;
 
-/// Why a command is refused.
+/// The reason for rejecting a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// A field is missing or wrong.
+    /// A field is missing or invalid.
     #[error("{field} {what}")]
     Invalid {
         /// The path of the field.
         field: String,
-        /// What is wrong with it; completes a sentence that begins with the field.
+        /// The problem, as the end of a sentence that begins with the field.
         what: String,
     },
-    /// More than the server takes.
+    /// A value exceeds a limit of the server or the policy.
     #[error("{field} is too large: {actual}, and the limit is {limit}")]
     TooLarge {
         /// The path of the field.
         field: String,
         /// The limit.
         limit: usize,
-        /// What was given.
+        /// The given value.
         actual: usize,
     },
-    /// The same name stands for something else already.
+    /// An id is used already for other content.
     #[error(transparent)]
     Conflict(Conflict),
-    /// The session went on meanwhile.
+    /// The session is not at the revision that the caller expects.
     #[error("the session is at revision {current}, not at {expected}: read it again and retry")]
     RevisionMismatch {
-        /// What the caller thought.
+        /// The revision that the caller expects.
         expected: Revision,
-        /// What is so.
+        /// The session's current revision.
         current: Revision,
     },
-    /// There is no such message.
+    /// The session does not contain the message.
     #[error("the session has no message {id}")]
     MessageNotFound {
-        /// The id.
+        /// The id of the message.
         id: MessageId,
     },
-    /// A message follows one that is neither in the session nor in the same call.
+    /// The parent of a message is neither in the session nor in the same call.
     #[error("messages[{index}].metadata.parent_id: the session has no message {id}")]
     ParentNotFound {
-        /// The index of the message in the call, from 0.
+        /// The index of the message in the call, starting at 0.
         index: usize,
-        /// The id of the missing one.
+        /// The id of the missing parent.
         id: MessageId,
     },
-    /// No such compaction is under way.
+    /// The compaction is not running.
     #[error("{key} is not under way: it has finished, has failed, or never began")]
     CompactionNotFound {
-        /// Its key.
+        /// The key of the compaction.
         key: CompactionKey,
     },
-    /// There is no such folded span.
+    /// The session has no collapsed span with this id.
     #[error("the session has no folded span {id}")]
     SpanNotFound {
-        /// The id, as it was given.
+        /// The id as given.
         id: Box<str>,
     },
-    /// The message has left the view.
+    /// The message left the view.
     #[error("message {id} is not in the view any more: name one that is")]
     NotVisible {
-        /// The id.
+        /// The id of the message.
         id: MessageId,
     },
-    /// Something that was to be snipped cannot be.
+    /// At least one target of a snip cannot be removed.
     #[error(
         "{} cannot be removed: nothing was",
         .0.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ")
     )]
     NotSnippable(Vec<SnipTarget>),
-    /// There is no event with this revision to go back to.
+    /// The requested revision is later than the current one. Contains both, in this order.
     #[error("the session has no revision {0}: it is at revision {1}")]
     RevisionNotFound(Revision, Revision),
-    /// The view would be over the block threshold.
+    /// The view would exceed the block threshold.
     #[error("the view would have {tokens} tokens, and requests are blocked from {block} on")]
     OverBlock {
-        /// What it would have.
+        /// Tokens that the view would have.
         tokens: u64,
-        /// Where requests are blocked.
+        /// The block threshold, in tokens.
         block: u64,
     },
-    /// The decision needs contents that are not in memory: to be asked again when they are.
+    /// The decision needs contents that are not in memory. The caller loads them and repeats the command.
     #[error("older messages of the session are not in memory")]
     ContentNotLoaded,
-    /// There is no such call.
+    /// The session has no call with this key.
     #[error("the session has no call {0}")]
     CallNotFound(CallKey),
-    /// A call was named by a key and by an id that is another's.
+    /// The given key and the given id belong to different calls.
     #[error("call {call} has another tool_use_id than the one given: leave one of the two out")]
     CallMismatch {
-        /// The call of the key.
+        /// The call with the given key.
         call: CallKey,
-        /// The id.
+        /// The given id.
         id: Box<str>,
     },
-    /// Several calls share an id.
+    /// Several calls share the given id.
     #[error("several calls share this tool_use_id: name one by its call_key")]
     AmbiguousCall(Vec<CallKey>),
-    /// The working state would be larger than the policy allows.
+    /// The working state would exceed the policy's limit.
     #[error("the working state would have {bytes} bytes, and the limit is {limit}: remove entries")]
     WorkingStateTooLarge {
-        /// What it would have.
+        /// The size that the working state would have, in bytes.
         bytes: u64,
-        /// The limit.
+        /// The limit, in bytes.
         limit: u64,
     },
-    /// Too many results wait for their messages.
+    /// The session has the maximum number of pending persist decisions.
     #[error("{0} stored results wait for their messages: append some of them first")]
     TooManyPendingResults(usize),
 }
@@ -129,41 +129,41 @@ impl From<ContentNotLoaded> for Rejection {
     }
 }
 
-/// The same name stands for something else already.
+/// An id is used already for other content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
-    /// A message with this id says something else.
+    /// The message id exists with other content.
     #[error("message {id} is there already and says something else: give the new one another id")]
     Message {
-        /// The id.
+        /// The id of the message.
         id: MessageId,
-        /// What is there.
+        /// The digest of the stored message.
         recorded: Digest,
-        /// What was given.
+        /// The digest of the given message.
         given: Digest,
     },
-    /// A request with this id asked for something else.
+    /// The request id was used with another body.
     #[error("this request_id was used for another body: give each request its own")]
     Request {
-        /// What was asked then.
+        /// The digest of the earlier body.
         recorded: Digest,
-        /// What is asked now.
+        /// The digest of the given body.
         given: Digest,
     },
     /// The call has another result.
     #[error("the call has another result: give the new one a call of its own")]
     Result {
-        /// The call, when its message is there.
+        /// The call. `None` if its message was not appended yet.
         call: Option<CallKey>,
-        /// What is there, in short.
+        /// The digest of the stored result.
         recorded: Box<str>,
-        /// What was given, in short.
+        /// The digest of the given result.
         given: Box<str>,
     },
 }
 
 impl Rejection {
-    /// A wrong field.
+    /// Creates a rejection of an invalid field.
     pub fn invalid(field: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Invalid {
             field: field.into(),
@@ -172,30 +172,30 @@ impl Rejection {
     }
 }
 
-/// Something that was to be snipped and cannot be.
+/// A target of a snip that cannot be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnipTarget {
-    /// The path of the field that names it.
+    /// The path of the field that names the target.
     pub field: String,
-    /// What was named.
+    /// The name of the target as given.
     pub name: String,
-    /// Why it cannot be.
+    /// The reason.
     pub refused: SnipRejection,
-    /// The pin that holds it or a part of it, when that is why.
+    /// The id of the pin that protects the target or a part of it, if that is the reason.
     pub pin: Option<Box<str>>,
 }
 
-/// Why something cannot be snipped.
+/// The reason why a target cannot be snipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SnipRejection {
-    /// The session never had it.
+    /// The session does not contain the target.
     NotFound,
-    /// It was snipped before.
+    /// The target was snipped before.
     AlreadySnipped,
-    /// It left the view in another way; a block may be hidden in a message that has not.
+    /// The target is hidden for another reason. A block can be hidden in a visible message.
     NotVisible(Visibility),
-    /// It is the turn that is going on.
+    /// The target is the current user turn.
     IsCurrent,
-    /// It is pinned, or something is that would leave with it.
+    /// The target is pinned, or a part that would leave with it is pinned.
     Pinned,
 }

@@ -1,4 +1,4 @@
-//! The view is served: what is new in it is placed, repaired where it must be, and sealed.
+//! Serves the view: lays out and repairs its new pieces, and seals them.
 
 use super::decision::{Decision, DecisionContext};
 use super::persist::at_serving;
@@ -8,16 +8,16 @@ use crate::policy::WindowHint;
 use crate::session::Session;
 use crate::view::{Layout, Piece, PieceForm, Speaker, Target, lay_out};
 
-/// Serve the view.
+/// Serves the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServeView {
-    /// For whom.
+    /// The target of the view.
     pub target: Target,
-    /// What the caller says about its model.
+    /// The caller's statement about the model's context window.
     pub window: WindowHint,
-    /// What the caller says its system prompt and its tools have, when it says so.
+    /// Tokens of the prompt prefix, as stated by the caller. `None` keeps the last value.
     pub overhead_tokens: Option<u64>,
-    /// Report calls that are still open as interrupted.
+    /// True to report open calls as interrupted.
     pub interrupt_open_calls: bool,
 }
 
@@ -28,7 +28,7 @@ impl ServeView {
         context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
         let mut layout = lay_out(session, self.interrupt_open_calls)?;
-        // A repeat writes nothing.
+        // A repeated call with nothing pending writes no event.
         if layout.pieces.is_empty() {
             return Ok(Decision::Events(Vec::new()));
         }
@@ -49,8 +49,8 @@ impl ServeView {
     }
 }
 
-/// Reminds the model to snip, at the end of what it is to answer, when the policy wants that and
-/// enough has come since the last time.
+/// Adds a reminder to snip at the end of the user message, if the policy enables it and enough messages arrived since
+/// the last snip or reminder.
 fn remind(session: &Session, layout: &mut Layout) {
     let (policy, since) = (&session.policy().snip, session.since_snip());
     let is_due = since.messages >= policy.nudge_after_messages

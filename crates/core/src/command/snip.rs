@@ -184,8 +184,8 @@ impl Leaving {
         }
     }
 
-    // The order of the checks matters: a whole message leaves first, then synthetic pieces, then single blocks.
     fn fate(&self, session: &Session, piece: &Piece) -> PieceAction {
+        // The order of the checks matters: a whole message leaves first, then synthetic pieces, then single blocks.
         let place = (piece.message, piece.block);
         if self.messages.contains(&piece.message) && piece.form.is_of_a_block() {
             return PieceAction::Leave;
@@ -418,8 +418,8 @@ fn visible(session: &Session, id: MessageId) -> Result<Ordinal, Why> {
     Ok(found)
 }
 
-// Only sealed pieces can be snipped, so a pending message has no block to remove.
 fn shown_block(session: &Session, id: MessageId, block: u16) -> Result<(Ordinal, u16), Why> {
+    // Only sealed pieces can be snipped, so a pending message has no block to remove.
     let message = visible(session, id)?;
     let of_block = |piece: &&Piece| {
         piece.message == message && piece.block == block && piece.form.is_of_a_block()

@@ -1,4 +1,4 @@
-//! The title, the attributes or the policy of a session change.
+//! Changes the metadata or the policy of a session.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use crate::ids::{Attributes, Revision};
 use crate::policy::Overlay;
 use crate::session::Session;
 
-/// Change title, attributes or policy; what is left out stays.
+/// Changes metadata or policy. Fields that are `None` stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
     /// The new title.
     pub title: Option<Box<str>>,
-    /// The new folder.
+    /// The new project folder.
     pub project_path: Option<Box<str>>,
     /// The new branch.
     pub branch: Option<Box<str>>,
-    /// The new reason to keep the session; an empty one lifts the hold.
+    /// The new reason that prevents deletion. An empty text removes the hold.
     pub hold: Option<Box<str>>,
-    /// The new attributes, all of them.
+    /// The complete new attributes.
     pub attributes: Option<Attributes>,
-    /// Settings to be laid over those that there are.
+    /// Policy fields that override the current ones.
     pub policy: Option<Overlay>,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
@@ -54,6 +54,7 @@ impl Update {
             let own = &session.policy().limits;
             check_attributes("session.attributes", attributes, context.limits, own)?;
         }
+        // Values that equal the current ones are removed, so that an update without effect writes no event.
         let about = session.about();
         let new = |name: Option<Box<str>>, old: &str| name.filter(|name| **name != *old);
         let event = SessionUpdated {

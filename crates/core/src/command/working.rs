@@ -1,4 +1,4 @@
-//! The working state changes: by key, within its limit, and with pins of what is there.
+//! Updates the working state: entries by key, within the size limit, and pins of visible content.
 
 use std::collections::HashSet;
 
@@ -9,14 +9,14 @@ use crate::ids::{MessageId, Revision};
 use crate::session::Session;
 use crate::working::{PinTarget, StateChange, WorkingState};
 
-/// Change the working state.
+/// Changes the working state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UpdateWorkingState {
-    /// What is to leave, and what is to be there.
+    /// The entries to set and to remove.
     pub change: StateChange,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
@@ -33,6 +33,7 @@ impl UpdateWorkingState {
         check_keys(&self.change.set)?;
         check_pins(session, &self.change.set)?;
         let set = &mut self.change.set;
+        // Files are stamped with the next message, so that later code knows which messages followed the report.
         for file in set.files.iter_mut().chain(&mut set.instruction_files) {
             file.since = session.transcript().next();
         }
@@ -42,7 +43,8 @@ impl UpdateWorkingState {
             let mut after = WorkingState::clone(state);
             after.change(&change);
             let limit = session.policy().limits.max_working_state_bytes;
-            // What makes it smaller is taken, so that a lowered limit can be reached step by step.
+            // A change that reduces the size is accepted even above the limit, so that a lowered limit can be
+            // reached in steps.
             let bytes = after.bytes();
             if bytes > limit && bytes > session.working().bytes() {
                 return Err(Rejection::WorkingStateTooLarge { bytes, limit });
@@ -58,7 +60,7 @@ impl UpdateWorkingState {
     }
 }
 
-/// A key stands for one entry of a list.
+/// Rejects a list in which two entries share a key.
 fn check_keys(set: &WorkingState) -> Result<(), Rejection> {
     fn once<'k>(list: &str, keys: impl Iterator<Item = &'k str>) -> Result<(), Rejection> {
         let mut seen = HashSet::new();
@@ -91,7 +93,7 @@ fn check_keys(set: &WorkingState) -> Result<(), Rejection> {
     once("pins", set.pins.iter().map(|pin| &*pin.id))
 }
 
-/// What is pinned must be in the view: nothing could keep there what has left it.
+/// Rejects pins of messages and blocks that are not in the view. A pin cannot restore content that left the view.
 fn check_pins(session: &Session, set: &WorkingState) -> Result<(), Rejection> {
     let transcript = session.transcript();
     let find = |id: MessageId| {
@@ -105,7 +107,7 @@ fn check_pins(session: &Session, set: &WorkingState) -> Result<(), Rejection> {
     };
     let known = &session.working().state.pins;
     for (index, pin) in set.pins.iter().enumerate() {
-        // A caller may send again what it pinned before, wherever that stands now.
+        // A caller may resend its pins. A pin that was accepted before is not checked again.
         if known.contains(pin) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The steps of a started compaction up to its end.
+//! Advances a started compaction up to its end.
 
 use super::made::{CompactionMessages, CompactionSpec};
 use super::range::{expired, staying};
@@ -13,72 +13,72 @@ use crate::levels::compaction::{MessagePartition, spared};
 use crate::message::Usage;
 use crate::session::{RunningCompaction, Session};
 
-/// Advance or end a started compaction.
+/// Advances or ends a started compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvanceCompaction {
-    /// The compaction.
+    /// The compaction's key.
     pub key: CompactionKey,
-    /// The number of times that its input had been shortened. An input for another attempt is rejected.
+    /// The number of shortenings that the caller knows. A step of another attempt is rejected.
     pub attempt: u32,
     /// The step.
     pub input: CompactionInput,
-    /// Calls of hooks at the end, in order. Messages that they added are among the messages of the summary.
+    /// The hook calls at the end of the compaction, in order. Their messages are part of the summary step.
     pub hooks: Vec<HookCall>,
-    /// The time that the step took, in milliseconds.
+    /// Duration of the step, in milliseconds.
     pub took_ms: u64,
-    /// Identifies a retry of the caller that brings the summary.
+    /// The stamp of the caller's request that delivers the summary.
     pub request: Option<RequestStamp>,
-    /// The delegation that the caller answers.
+    /// The stamp of the delegation that the caller answers.
     pub commit: Option<RequestStamp>,
 }
 
 /// A step of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactionInput {
-    /// The `PreCompact` hook answered. The first answer holds, whatever the attempt.
+    /// The `PreCompact` hook answered. Only the first answer is used, regardless of the attempt.
     HookAnswered {
-        /// The call.
+        /// The call and its result.
         call: HookCall,
-        /// Added to the instructions of the summary.
+        /// Additional instructions for the summary.
         instructions: Option<Box<str>>,
-        /// Texts that stand word for word beside the summary.
+        /// Texts that stay verbatim next to the summary.
         must_keep: Vec<Box<str>>,
     },
-    /// The input of the summary is shortened, because the model rejected it as too long.
+    /// The input of the summary was shortened, because the model rejected it as too long.
     Shortened(DroppedContent),
-    /// The summary is written.
+    /// The summary was written.
     Summary {
         /// The summary.
         summary: WrittenSummary,
-        /// The messages of the compaction.
+        /// The ids and messages of the compaction.
         made: CompactionMessages,
     },
-    /// There is no summary.
+    /// No summary was written.
     Failed {
         /// The reason.
         why: CompactionFailureReason,
-        /// The reason for a person. Never holds content of the conversation.
+        /// The reason as text. Never contains content of the conversation.
         detail: Box<str>,
     },
 }
 
-/// A summary without its frame.
+/// A summary as written, without the frame that is shown around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenSummary {
     /// The text.
     pub text: Box<str>,
-    /// The way in which it was written in the end.
+    /// The source of the summary. It can differ from the planned one.
     pub strategy: Strategy,
-    /// The model that wrote it. Empty: no model.
+    /// The model that wrote the summary. Empty if no model did.
     pub model: Box<str>,
     /// The usage that the model reported.
     pub usage: Usage,
-    /// Messages that were not in the input, because it was too long.
+    /// Messages that the input did not contain, because it was too long.
     pub dropped: Option<DroppedContent>,
 }
 
 impl AdvanceCompaction {
-    /// A step of the first attempt, without hooks and stamps.
+    /// Creates a step of the first attempt, without hook calls and stamps.
     pub fn new(key: CompactionKey, input: CompactionInput) -> Self {
         Self {
             key,
@@ -106,14 +106,15 @@ impl AdvanceCompaction {
             running.key == self.key && (is_answer || running.attempt == self.attempt)
         });
         let Some(running) = running else {
-            // A failure changes nothing about a compaction that has ended.
+            // The failure of a compaction that has ended changes nothing. Other steps are rejected.
             return match self.input {
                 CompactionInput::Failed { .. } => Ok(Decision::Events(Vec::new())),
                 _ => Err(Rejection::CompactionNotFound { key: self.key }),
             };
         };
         let failed = matches!(self.input, CompactionInput::Failed { .. });
-        // A summary by the service's own model is used even if it is late. A caller learned the deadline.
+        // A late summary of the service's own model is still used. A delegated one is rejected, because its caller
+        // received the deadline.
         if running.strategy == Strategy::Delegated
             && !failed
             && let Some(over) = expired(session, context.now)
@@ -142,7 +143,7 @@ impl AdvanceCompaction {
                 instructions,
                 must_keep,
             } => {
-                // Two callers may have asked the hook at the same time: the first answer holds for both.
+                // The hook may have been called twice at the same time. The first answer is used for both calls.
                 let first = (!running.hooks.is_asked()).then_some(Event::HookCalled(HookCalled {
                     key,
                     call,
@@ -167,7 +168,7 @@ impl AdvanceCompaction {
     }
 }
 
-/// The end of a running compaction.
+/// The outcome of a running compaction, with the stamps that it answers.
 struct End<'s> {
     running: &'s RunningCompaction,
     hooks: Vec<HookCall>,
@@ -191,6 +192,7 @@ impl End<'_> {
                 .without_messages()
                 .failed(CompactionFailureReason::RangeChanged, detail.into()));
         }
+        // A prepared summary waits for its threshold and changes no view now.
         if running.ahead {
             let event = SummaryPrepared {
                 key: running.key,
@@ -203,6 +205,7 @@ impl End<'_> {
             };
             return Ok(Decision::Events(vec![Event::SummaryPrepared(event)]));
         }
+        // Content may have been pinned since the start. Pinned messages do not leave.
         let leaving = spared(session, &running.leaving)?;
         let kept = MessagePartition {
             kept: staying(session, &leaving),
@@ -220,7 +223,7 @@ impl End<'_> {
             dropped: summary.dropped,
         };
         match made.compacted(session, what)? {
-            // The caller may bring a shorter summary.
+            // The caller may deliver a shorter summary, so the compaction continues.
             Err(_) if running.strategy == Strategy::Delegated => {
                 Ok(Decision::Skipped(SkipReason::TooLittleGain))
             }
@@ -258,7 +261,7 @@ impl End<'_> {
         Decision::Events(events)
     }
 
-    /// The end of a compaction that hooks expected to succeed: the messages that they added are in no view.
+    /// Removes the messages that hooks added from their records, because these messages enter no view.
     fn without_messages(mut self) -> Self {
         for call in &mut self.hooks {
             call.messages.clear();
@@ -271,7 +274,7 @@ impl End<'_> {
     }
 }
 
-/// The calls with which a compaction ends, as events of their own.
+/// Builds an event for each hook call at the end of a compaction.
 fn called(key: CompactionKey, calls: &[HookCall]) -> impl Iterator<Item = Event> {
     calls.iter().map(move |call| {
         Event::HookCalled(HookCalled {

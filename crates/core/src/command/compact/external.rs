@@ -1,4 +1,4 @@
-//! A summary that another program wrote. Imported transcripts bring their summaries in this way.
+//! Adopts a summary that another program wrote. Imports of transcripts use this.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use crate::levels::compaction::replace;
 use crate::message::{Block, Digest, Message, MessageKind, Role};
 use crate::session::Session;
 
-/// A summary that another program wrote, with the messages that it replaced there. The view has to be served before,
-/// because only messages of the view are replaced.
+/// A summary of another program, with the messages that it replaced there. The view must be served before, because
+/// only messages of the view are replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalSummary {
-    /// The summary as the other program showed it to the model.
+    /// The summary as the other program showed it to its model.
     pub summary: Arc<Message>,
-    /// The first message that it replaces. None: the first of all.
+    /// The first replaced message. `None` for the first message of the transcript.
     pub first: Option<MessageId>,
-    /// The last message that it replaces. None: the last of all.
+    /// The last replaced message. `None` for the last message of the transcript.
     pub last: Option<MessageId>,
-    /// Messages between these two that stay word for word.
+    /// Messages in this range that stay verbatim.
     pub kept: Vec<MessageId>,
-    /// The tokens of the view before, if the other program counted them.
+    /// Tokens of the view before, if the other program counted them.
     pub before_tokens: Option<u64>,
     /// The id of the boundary message.
     pub mark: MessageId,
 }
 
 impl ExternalSummary {
-    /// Returns true if the transcript holds the summary already.
+    /// Returns true if the transcript contains the summary already.
     pub(super) fn is_known(&self, session: &Session) -> Result<bool, Rejection> {
         is_known(session, &self.stored())
     }
 
-    /// The message as it is stored.
+    /// Returns the summary message in its stored form.
     fn stored(&self) -> Message {
         let mut summary = Message::clone(&self.summary);
         (
@@ -48,7 +48,7 @@ impl ExternalSummary {
         summary
     }
 
-    /// The compaction that the other program made.
+    /// Builds the event of the compaction that the other program made.
     pub(super) fn compacted(
         &self,
         session: &Session,
@@ -65,6 +65,7 @@ impl ExternalSummary {
             summary: self.summary.id,
             request: None,
             attached: Vec::new(),
+        // The text of the summary is in `adopted`, so `summary` stays empty.
         };
         let what = CompactionSpec {
             key: session.compactions().next_key(),
@@ -81,7 +82,7 @@ impl ExternalSummary {
         Ok(compacted.map_err(|_| SkipReason::NothingEligible))
     }
 
-    /// The messages that the summary replaces.
+    /// Returns the messages that the summary replaces.
     fn leaving(&self, session: &Session) -> Result<BTreeSet<Ordinal>, Rejection> {
         let transcript = session.transcript();
         let place = |id: MessageId| {
@@ -102,7 +103,11 @@ impl ExternalSummary {
     }
 }
 
-/// Returns true if the transcript holds the summary already.
+/// Returns true if the transcript contains the summary already.
+///
+/// # Errors
+///
+/// Returns an error if the message is not a user message with one text block, or if its id has other content.
 fn is_known(session: &Session, summary: &Message) -> Result<bool, Rejection> {
     let is_text = matches!(&*summary.blocks, [block @ Block::Text { .. }] if !block.is_blank());
     if summary.role != Role::User || !is_text {

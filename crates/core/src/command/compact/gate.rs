@@ -1,4 +1,4 @@
-//! The conditions under which a compaction starts.
+//! The conditions under which a compaction may start.
 
 use crate::command::decision::SkipReason;
 use crate::event::{CompactionFailed, CompactionFailureReason, Event, Trigger};
@@ -8,6 +8,7 @@ use crate::session::Session;
 /// Returns the reason if a compaction may not start now.
 pub(super) fn gate(session: &Session, asked: Trigger, now: Timestamp) -> Result<(), SkipReason> {
     let policy = &session.policy().autocompact;
+    // A running preparation does not block: the new compaction replaces it.
     let compactions = session.compactions();
     if compactions
         .running
@@ -25,6 +26,7 @@ pub(super) fn gate(session: &Session, asked: Trigger, now: Timestamp) -> Result<
             if !policy.enabled {
                 return Err(SkipReason::Disabled);
             }
+            // From here on the order of the checks determines the reported reason.
             let (tokens, thresholds) = (session.tokens().tokens, session.thresholds());
             let collapse = &session.policy().collapse;
             if collapse.enabled && tokens < collapse.compact_at_percent.of(thresholds.effective) {
@@ -40,6 +42,7 @@ pub(super) fn gate(session: &Session, asked: Trigger, now: Timestamp) -> Result<
                 return Err(SkipReason::HeldAfterVeto);
             }
             may_retry(session)?;
+            // The last compaction could not reach its threshold. Another one is useful only with enough new input.
             let floor = compactions.floor;
             let grown = floor.map(|floor| tokens.saturating_sub(floor));
             if grown.is_some_and(|grown| grown < u64::from(policy.min_input_tokens)) {
@@ -50,20 +53,20 @@ pub(super) fn gate(session: &Session, asked: Trigger, now: Timestamp) -> Result<
     }
 }
 
-/// Returns true if the view is so large that a compaction starts by itself. What holds one back all the
-/// same, such as failed attempts, is not looked at.
+/// Returns true if the view has reached the size of an automatic compaction. Conditions that hold a compaction back,
+/// such as failed attempts, are ignored.
 pub fn is_compaction_due(session: &Session) -> bool {
     let (policy, thresholds) = (&session.policy().autocompact, session.thresholds());
     let from = match (policy.reactive_only, policy.proactive_percent) {
         (false, _) => thresholds.compact,
         (true, Some(percent)) => percent.of(thresholds.window),
-        // Only a provider's refusal starts one.
+        // In this mode, only a prompt that the provider rejects starts a compaction.
         (true, None) => return false,
     };
     policy.enabled && session.tokens().tokens >= from
 }
 
-/// Returns the reason if too many automatic attempts have failed.
+/// Returns the reason if too many consecutive attempts have failed.
 fn may_retry(session: &Session) -> Result<(), SkipReason> {
     let limit = session.policy().autocompact.max_failures;
     if session.compactions().failures >= limit.max(1) {
@@ -72,12 +75,12 @@ fn may_retry(session: &Session) -> Result<(), SkipReason> {
     Ok(())
 }
 
-/// Returns true if a summary is to be prepared ahead now.
+/// Returns true if a summary should be prepared now.
 pub fn prepares_ahead(session: &Session, now: Timestamp) -> bool {
     gate_ahead(session, now).is_ok()
 }
 
-/// Returns the reason if a summary may not be prepared ahead now.
+/// Returns the reason if a summary may not be prepared now.
 pub(super) fn gate_ahead(session: &Session, now: Timestamp) -> Result<(), SkipReason> {
     let (policy, compactions) = (&session.policy().autocompact, session.compactions());
     if !(policy.enabled && policy.prepare_ahead) || policy.reactive_only {
@@ -102,6 +105,7 @@ pub(super) fn gate_ahead(session: &Session, now: Timestamp) -> Result<(), SkipRe
     if compactions.ahead_failed {
         return Err(SkipReason::PausedAfterFailures);
     }
+    // Preparation runs only between the warning and the compaction threshold.
     let (tokens, thresholds) = (session.tokens().tokens, session.thresholds());
     if tokens < thresholds.warn || tokens >= thresholds.compact {
         return Err(SkipReason::UnderThreshold);
@@ -109,7 +113,7 @@ pub(super) fn gate_ahead(session: &Session, now: Timestamp) -> Result<(), SkipRe
     Ok(())
 }
 
-/// The end of a compaction that prepares a summary ahead, because another one takes its place.
+/// Builds the failure of a running preparation that another compaction replaces.
 pub(super) fn displaced(session: &Session, now: Timestamp) -> Option<Event> {
     let running = session.compactions().running.as_ref();
     let running = running.filter(|running| running.ahead)?;

@@ -1,4 +1,4 @@
-//! The event of a compaction: the summary in its frame, what goes with it, and what becomes of the view.
+//! Builds the final event of a compaction: the framed summary, the attachments and the layout change.
 
 use super::range::estimated;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,39 +19,39 @@ use crate::summary::{Framing, frame, left_out};
 use crate::tokens::{Counter, TokenLedger};
 use crate::view::{Piece, PieceForm, Speaker, side};
 
-/// What is made for a compaction outside of it.
+/// The ids and messages that the caller supplies for a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionMessages {
-    /// The id of the message that marks it.
+    /// The id of the boundary message.
     pub mark: MessageId,
-    /// The id of the message with the summary.
+    /// The id of the summary message.
     pub summary: MessageId,
-    /// The message that [`Session::request_out_of_view`] tells of.
+    /// The content of the message that [`Session::request_out_of_view`] returns.
     pub request: Option<Arc<Message>>,
-    /// What others add after what is attached, in order.
+    /// Messages of hooks, in order. They follow the attachments.
     pub attached: Vec<Arc<Message>>,
 }
 
-/// What a compaction is.
+/// The parameters of one compaction.
 pub(super) struct CompactionSpec<'a> {
     pub(super) key: CompactionKey,
     pub(super) trigger: Trigger,
     pub(super) strategy: Strategy,
     pub(super) summary: &'a str,
-    /// What stands beside it word for word.
+    /// Texts that stay verbatim next to the summary.
     pub(super) must_keep: &'a [Box<str>],
     pub(super) kept: MessagePartition,
-    /// The summary's message where it came from outside: it stays as it is, and was put in its place there
-    /// already, whatever it freed.
+    /// The summary message of another program. The message is stored unchanged and even if the view does not become
+    /// smaller.
     pub(super) adopted: Option<Arc<Message>>,
-    /// The view before, in tokens, where somebody else has counted it.
+    /// Tokens of the view before, if another program counted them.
     pub(super) before: Option<u64>,
-    /// What was not in the summary's input, or has none.
+    /// The messages that the summary's input did not contain, or that have no summary.
     pub(super) dropped: Option<DroppedContent>,
 }
 
 impl CompactionMessages {
-    /// The event, or why there is none.
+    /// Builds the event, or returns the reason why the compaction fails.
     pub(super) fn compacted(
         &self,
         session: &Session,
@@ -62,12 +62,12 @@ impl CompactionMessages {
         let summary_at = Ordinal::new(mark.get() + 1);
         let mut messages = self.messages(session, &what);
         let gone: BTreeSet<CallKey> = session.calls().of_all(&leaving).collect();
-        // What stands for an answer goes with its call, whatever made it necessary.
+        // A synthetic answer leaves together with its call.
         let leaves = |piece: &Piece| match piece.form.answers() {
             Some(call) if !piece.form.is_of_a_block() => gone.contains(&call),
             _ => leaving.contains(&piece.message),
         };
-        // What an earlier one attached leaves too, wherever it stands.
+        // Attachments of an earlier compaction also leave, but they do not determine the position of the summary.
         let begins = |piece: &Piece| leaves(piece) && !is_attachment(session, piece.message);
         let Some(at) = place(session, begins).or_else(|| place(session, leaves)) else {
             return Ok(Err(CompactionFailureReason::NotSmaller));
@@ -84,14 +84,14 @@ impl CompactionMessages {
                 PieceAction::Stay
             }
         })?;
+        // Checked before attachments are added: a summary that is larger than its messages is useless.
         let overhead = session.last_served().overhead_tokens;
         let (freed, added) = (size(session, &leaving), added(&messages));
         let before = what.before.unwrap_or_else(|| session.tokens().tokens);
         if added >= freed && what.adopted.is_none() {
             return Ok(Err(CompactionFailureReason::NotSmaller));
         }
-        // One that was made elsewhere has its own attachments behind it, and where the oldest rounds just
-        // leave, what was attached before stays.
+        // An adopted compaction brings its own attachments. Without a summary, earlier attachments stay in the view.
         let attached = if what.adopted.is_some() || what.strategy == Strategy::DropOldest {
             Vec::new()
         } else {
@@ -105,7 +105,7 @@ impl CompactionMessages {
         };
         let ledger = ledger(session, before, &leaving, &messages);
         let after = ledger.count(overhead).tokens;
-        // Sizes of single messages are rounded, and so is their sum.
+        // Message sizes are rounded individually and in total, so the totals are compared as well.
         if after >= before && what.adopted.is_none() {
             return Ok(Err(CompactionFailureReason::NotSmaller));
         }
@@ -132,7 +132,7 @@ impl CompactionMessages {
         }))
     }
 
-    /// Attaches what finds room, before what others add.
+    /// Adds the attachments that fit into the budget, before the messages of hooks.
     fn attach(
         &self,
         session: &Session,
@@ -159,7 +159,7 @@ impl CompactionMessages {
         Ok(told)
     }
 
-    /// The mark, the summary, and what others add.
+    /// Builds the boundary message, the summary and the messages of hooks.
     fn messages(&self, session: &Session, what: &CompactionSpec<'_>) -> Vec<AppendedMessage> {
         let mut mark = Message::new(
             self.mark,
@@ -175,12 +175,14 @@ impl CompactionMessages {
                 what.kept.leaving.len(),
             ))],
         );
+        // The boundary exists only in the transcript. No view shows it.
         mark.kind = MessageKind::Boundary;
         mark.transcript_only = true;
         mark.machine_generated = true;
         let tools = &session.policy().model_tools;
         let read_tool = tools.name_of(ModelTool::ReadTranscript);
         let search_tool = tools.name_of(ModelTool::SearchTranscript);
+        // Models see ordinals that start at 1.
         let number = |at: &Ordinal| u64::from(at.get()) + 1;
         let (first, last) = (what.kept.leaving.first(), what.kept.leaving.last());
         let request = self.request(session);
@@ -217,7 +219,7 @@ impl CompactionMessages {
         messages
     }
 
-    /// The words that the user said last, where they are not in the view any more.
+    /// Returns the text of the latest user input, if no message of the view contains it.
     fn request(&self, session: &Session) -> Option<String> {
         let latest = session.transcript().get(session.request_out_of_view()?)?;
         let message = self.request.as_ref().filter(|one| one.id == latest.id)?;
@@ -230,16 +232,17 @@ impl CompactionMessages {
     }
 }
 
-/// Where the summary stands: before the first piece that leaves, and not between a call that stays and
-/// its answer. None when nothing leaves.
+/// Returns the index at which the summary is inserted: before the first piece that leaves, and not between a call and
+/// its result. Returns `None` if nothing leaves.
 fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
     let pieces = session.sealed().pieces();
     let speaks = |piece: &Piece| {
         piece.form.is_shown() && side(piece, session.transcript()) != Speaker::System
     };
-    // What the operator says before anyone else leads.
+    // Operator messages before the conversation stay in front.
     let lead = pieces.iter().position(speaks).unwrap_or(pieces.len());
     let mut at = pieces.iter().position(&leaves)?.max(lead);
+    // Moving the position back can open another call, so the search repeats until no call is open.
     loop {
         let mut open: BTreeMap<CallKey, usize> = BTreeMap::new();
         for (index, piece) in pieces[..at].iter().enumerate() {
@@ -253,7 +256,7 @@ fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
         let Some(first) = open.into_values().min() else {
             return Some(at);
         };
-        // Before the response that made the call.
+        // The summary is inserted before the response that contains the call.
         let of_user = |piece: &Piece| {
             piece.form.is_shown() && side(piece, session.transcript()) != Speaker::Assistant
         };
@@ -273,8 +276,8 @@ fn appended(counter: Counter, message: Arc<Message>, standing: Visibility) -> Ap
     }
 }
 
-/// The ledger of the messages that stay and of those that are added; no provider has measured them yet.
-/// `before` is the current count of the view.
+/// Returns the ledger of the remaining and the added messages. All sizes are estimates, because no provider has
+/// measured the new view. `before` is the current token count of the view.
 fn ledger(
     session: &Session,
     before: u64,

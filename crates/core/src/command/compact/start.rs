@@ -1,6 +1,4 @@
-//! The start of a compaction.
-//!
-//! A compaction starts and ends in one decision if its summary exists and no hook may act on it.
+//! Starts a compaction. The compaction also ends in the same decision if its summary exists and no hook is awaited.
 
 use super::external::ExternalSummary;
 use super::made::CompactionMessages;
@@ -13,44 +11,43 @@ use crate::event::{CompactionFinished, CompactionStarted, Event, RequestStamp, T
 use crate::ids::{Revision, Timestamp};
 use crate::session::Session;
 
-/// Start a compaction.
+/// Starts a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartCompaction {
-    /// The trigger.
+    /// The cause of the compaction.
     pub trigger: Trigger,
     /// The source of the summary.
     pub source: SummarySource,
-    /// True if a hook may act on the compaction. It then ends in a later command, even if its summary exists.
+    /// True if a hook may act on the compaction. A later command then ends it, even if the summary exists.
     pub awaits_hooks: bool,
-    /// The revision that the caller decided upon.
+    /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
-    /// Identifies a retry.
+    /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
 }
 
-/// The source of the summary that takes the place of messages.
+/// The source of the summary that replaces messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SummarySource {
     /// The latest text of session memory.
     SessionMemory(CompactionMessages),
-    /// The summary that was prepared ahead.
+    /// The prepared summary.
     Prepared(CompactionMessages),
     /// A summary that is written after the start.
     Write(SummarySpec),
     /// A summary that another program wrote.
     External(Box<ExternalSummary>),
-    /// No summary. The oldest rounds leave, because the provider rejected the prompt or the view is critical, and
-    /// nothing else was small enough.
+    /// No summary. The oldest rounds leave the view. The last resort after a rejected prompt or in a critical view.
     DropOldest {
-        /// The tokens that have to leave. None: a fixed share of the rounds.
+        /// Tokens that must leave. `None` removes a fixed share of the rounds.
         tokens: Option<u64>,
-        /// The messages of the compaction.
+        /// The ids and messages of the compaction.
         made: CompactionMessages,
     },
 }
 
 impl StartCompaction {
-    /// A compaction that awaits no hook, expects no revision and carries no request.
+    /// Creates a start without hooks, expected revision and stamp.
     pub fn new(asked: Trigger, source: SummarySource) -> Self {
         Self {
             trigger: asked,
@@ -69,6 +66,7 @@ impl StartCompaction {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
             return Ok(Decision::Answered(revision));
         }
+        // A repeated import is recognized by its summary, even without a request id.
         if let SummarySource::External(summary) = &self.source
             && summary.is_known(session)?
         {
@@ -116,6 +114,7 @@ impl StartCompaction {
             Err(skip) => return Ok(Decision::Skipped(skip)),
         };
         compacted.request = self.request;
+        // With hooks, only the start is recorded. The computed messages are discarded and computed again at the end.
         if self.awaits_hooks {
             let expires = deadline(session, context.now);
             return Ok(started(session, context.now, start_of(compacted, expires)));
@@ -130,7 +129,7 @@ impl StartCompaction {
             SummarySource::SessionMemory(_)
             | SummarySource::Prepared(_)
             | SummarySource::Write(_) => gate::gate(session, self.trigger, now),
-            // The other program has compacted already.
+            // The other program has made this compaction already.
             SummarySource::External(_) => Ok(()),
             SummarySource::DropOldest { .. } if session.policy().autocompact.enabled => Ok(()),
             SummarySource::DropOldest { .. } => Err(SkipReason::Disabled),
@@ -138,7 +137,7 @@ impl StartCompaction {
     }
 }
 
-/// The events of a start: an expired compaction ends first, or one whose place the new one takes.
+/// Builds the events of a start. An expired compaction, or one that this start replaces, is ended first.
 fn started(session: &Session, now: Timestamp, start: CompactionStarted) -> Decision {
     let ended = expired(session, now).or_else(|| gate::displaced(session, now));
     let start = Event::CompactionStarted(start);
@@ -149,7 +148,7 @@ fn deadline(session: &Session, now: Timestamp) -> Timestamp {
     now.plus_millis(session.policy().autocompact.timeout.get())
 }
 
-/// The start of a compaction whose end is known already.
+/// Builds the start event of a compaction whose outcome is already computed.
 fn start_of(compacted: CompactionFinished, expires: Timestamp) -> CompactionStarted {
     CompactionStarted {
         key: compacted.key,

@@ -1,4 +1,4 @@
-//! A summary that has to be written: the messages that it covers.
+//! Selects the messages that a summary has to cover.
 
 use super::range::estimated_tokens;
 use crate::command::decision::SkipReason;
@@ -11,30 +11,30 @@ use crate::session::Session;
 /// The part of the view that a summary covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompactionScope {
-    /// Everything except messages that always stay and the end that the policy keeps.
+    /// All messages except those that always stay and the recent ones that the policy keeps.
     #[default]
     Whole,
-    /// Up to and including a message.
+    /// All messages up to and including this one.
     UpTo(MessageId),
-    /// From a message on.
+    /// All messages from this one on.
     From(MessageId),
 }
 
-/// A summary that has to be written.
+/// The parameters of a summary that has to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummarySpec {
-    /// The way to write it.
+    /// The source of the summary.
     pub strategy: Strategy,
-    /// The part that it covers.
+    /// The part of the view that it covers.
     pub scope: CompactionScope,
-    /// True if it is prepared before the view reaches the threshold, and used later.
+    /// True if the summary is prepared before the threshold is reached and used later.
     pub ahead: bool,
-    /// Instructions of the caller for this summary.
+    /// The caller's additional instructions for the summary.
     pub instructions: Option<Box<str>>,
 }
 
 impl SummarySpec {
-    /// A summary of the whole view without instructions.
+    /// Creates the parameters of a summary of the whole view, without instructions.
     pub fn new(strategy: Strategy) -> Self {
         Self {
             strategy,
@@ -60,7 +60,8 @@ impl SummarySpec {
                     .apply(estimated_tokens(session, &kept.leaving))
                     >= least
         };
-        // A prompt that was refused loses its past first; the last turn only when that is too little.
+        // After a rejected prompt, the history before the current turn leaves first. The turn itself leaves only if the
+        // history has too few tokens.
         if asked == Trigger::PromptTooLong
             && self.scope == CompactionScope::Whole
             && let Some(before) = before_last_turn(session)
@@ -71,6 +72,7 @@ impl SummarySpec {
             }
         }
         let mut kept = keep(session, self.keep(session)?)?;
+        // A long history is summarized in parts: the input is limited to the oldest messages.
         let most = session.policy().autocompact.max_input_tokens;
         if most > 0 && self.scope == CompactionScope::Whole {
             kept = oldest_within(session, kept, most.into())?;
@@ -78,7 +80,7 @@ impl SummarySpec {
         if !enough(&kept) {
             return Ok(Err(SkipReason::TooLittleInput));
         }
-        // A summary of nothing but an earlier summary only loses what that one tells.
+        // Summarizing only an earlier summary would only lose information.
         let is_new = |at: &Ordinal| {
             let entry = session.transcript().get(*at);
             entry.is_some_and(|entry| !entry.kind.is_framing())
@@ -111,7 +113,7 @@ impl SummarySpec {
     }
 }
 
-/// The last message before the user turn that is going on.
+/// Returns the last message before the current user turn.
 fn before_last_turn(session: &Session) -> Option<Ordinal> {
     let start = session.turns().start(session.current_turn()?)?;
     start.get().checked_sub(1).map(Ordinal::new)
