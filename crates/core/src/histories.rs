@@ -1,5 +1,4 @@
-//! Random histories, as messy as real ones and messier, for the properties of this crate and of
-//! those above it. Compiled only for tests.
+//! Random histories of a session for property tests of this crate and of the crates above. Compiled only for tests.
 
 mod compactions;
 mod hooks;
@@ -32,52 +31,52 @@ use crate::session::{self, Session};
 
 pub use trial::Trial;
 
-/// One step of a history. Small numbers stand for ids, so that they collide.
+/// One step of a history. Ids are small numbers, so that they collide.
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// Messages come in.
+    /// Appends messages.
     Append(Vec<MessageDraft>),
-    /// The view is served for one of a few targets.
+    /// Serves the view for one of a few targets.
     Serve { target: u8, interrupt: bool },
-    /// Later messages leave the view.
+    /// Removes later messages from the view.
     Rewind(u8),
-    /// Turns, messages and blocks are snipped, as far as they can be.
+    /// Snips a turn, a message or a block, if possible.
     Snip {
         turn: u8,
         message: u8,
         block: u8,
         what: u8,
     },
-    /// Old results are cleared down to so many tokens.
+    /// Clears old results. The target is ten times this number of tokens.
     Clear(u8),
-    /// Spans are staged; or as many fold as bring the view down to so many tokens.
+    /// Stages spans, or collapses spans until the view reaches a target.
     Collapse { stage: bool, target: u8 },
-    /// A caller asks what becomes of a result.
+    /// Requests a persist decision about a result.
     Offer {
         call: u8,
         shape: u8,
         rule: u8,
         by_key: bool,
     },
-    /// A summary takes the place of messages: at once, up to a message, from one on, or in two steps with
-    /// whatever comes between: by a model, by a caller's own, or ahead of its time. Or the oldest rounds
-    /// leave without one.
+    /// Compacts in one of several ways. The range is the whole view, up to a message or from a message on. The
+    /// source is
+    /// a model, the caller's model, a preparation, or none. The steps may be separated by other operations.
     Compact { how: u8, place: u8 },
-    /// So many view-changing events are taken back.
+    /// Undoes view-changing events. 0 undoes the latest, 1 the latest two, and so on.
     Restore(u8),
-    /// The running summary is begun, written, edited, or could not be.
+    /// Starts, writes, edits or fails an update of session memory.
     Note(u8),
-    /// The working state changes: a file, a task, a list, or a pin of something or of a text.
+    /// Changes the working state: a file, a task, a list or a pin.
     Work { what: u8, which: u8 },
-    /// What comes from now on is counted by another estimator.
+    /// Changes the token estimator.
     Count(u8),
-    /// Time passes.
+    /// Advances the clock by two hours and clears results automatically.
     Wait,
-    /// The session is loaded anew.
+    /// Loads the session from its snapshot.
     Reload,
 }
 
-/// A message to be.
+/// The plan of a message.
 #[derive(Debug, Clone)]
 pub enum MessageDraft {
     User {
@@ -89,11 +88,11 @@ pub enum MessageDraft {
         parts: Vec<BlockDraft>,
     },
     System(BlockDraft),
-    /// Says again what an earlier message said, under a new id.
+    /// Repeats the content of an earlier message under a new id.
     Again(u8),
 }
 
-/// A block to be.
+/// The plan of a block.
 #[derive(Debug, Clone)]
 pub enum BlockDraft {
     Words(u8),
@@ -108,7 +107,7 @@ pub enum BlockDraft {
         error: bool,
         shape: u8,
     },
-    /// What a caller was given in place of a result, as a string or as a block.
+    /// A replacement text that a caller received, as a string or as a block.
     Given {
         call: u8,
         block: bool,
@@ -156,7 +155,7 @@ fn draft() -> impl Strategy<Value = MessageDraft> {
     ]
 }
 
-/// Any step.
+/// Generates any step.
 pub fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         8 => prop::collection::vec(draft(), 1..5).prop_map(Operation::Append),
@@ -220,7 +219,7 @@ fn block(part: &BlockDraft) -> Block {
                 0 => ResultContent::None,
                 1 => ResultContent::Text("said".into()),
                 2 => ResultContent::Blocks(vec![]),
-                // Over the limit of a result, and over that of a message with another of its kind.
+                // Exceeds the limit of a single result, and with another of its kind that of a message.
                 3 => ResultContent::Text("a long line of output\n".repeat(40).into()),
                 4 => ResultContent::Blocks(vec![Block::text("output ".repeat(90))]),
                 _ => ResultContent::Blocks(vec![
@@ -231,7 +230,7 @@ fn block(part: &BlockDraft) -> Block {
             };
             result(format!("call_{call}"), *error, content)
         }
-        // Nothing was given that anybody could have.
+        // No replacement text is known in this place, so a plain result is used.
         BlockDraft::Given { call, .. } => result(
             format!("call_{call}"),
             false,
@@ -253,7 +252,7 @@ fn block(part: &BlockDraft) -> Block {
     }
 }
 
-/// Limits so low that every level acts in a short history.
+/// Returns a policy with limits so low that every level acts in a short history.
 fn policy() -> Policy {
     let overlay = Overlay::from_toml(
         "tool_results = { max_result_chars = 700, max_message_chars = 1000, preview_chars = 100 }\n\
@@ -267,29 +266,29 @@ fn policy() -> Policy {
     overlay.unwrap().resolve(Preset::ClaudeCode).unwrap()
 }
 
-/// Runs the steps of a history and keeps its log.
+/// Executes the steps of a history and keeps the log.
 #[derive(Debug)]
 pub struct SessionHarness {
-    /// The session now.
+    /// The current session.
     pub session: Session,
-    /// Everything that happened.
+    /// All events of the history.
     pub log: Vec<RecordedEvent>,
     originals: Vec<Message>,
-    /// What was appended, in that order.
+    /// The appended messages, in order.
     appended: Vec<Arc<Message>>,
-    /// What callers were given in place of results, by the calls' ids.
+    /// The replacement texts that callers received, by call id.
     given: HashMap<Box<str>, Box<str>>,
     next_id: u128,
     now: i64,
 }
 
 impl SessionHarness {
-    /// A session without messages.
+    /// Creates a session without messages.
     pub fn new() -> Self {
         Self::with_policy(policy())
     }
 
-    /// An empty session with settings of its own.
+    /// Creates a session without messages and with the given policy.
     #[must_use]
     pub fn with_policy(policy: Policy) -> Self {
         let limits = Limits::default();
@@ -321,7 +320,7 @@ impl SessionHarness {
         }
     }
 
-    /// Decides a command and applies its events.
+    /// Decides a command and applies its events. Panics if the command is rejected.
     pub fn run(&mut self, command: Command) {
         match self.try_run(command) {
             Ok(Decision::Answered(_)) => panic!("no request was stamped"),
@@ -330,7 +329,7 @@ impl SessionHarness {
         }
     }
 
-    /// Decides a command and applies its events, unless it is refused.
+    /// Decides a command and applies its events, or returns the rejection.
     pub fn try_run(&mut self, command: Command) -> Result<Decision, Rejection> {
         let limits = Limits::default();
         self.now += 1;
@@ -342,6 +341,7 @@ impl SessionHarness {
             file_salt: 0,
         };
         let mut decided = decide(&self.session, command.clone(), context);
+        // Contents are loaded on demand and the command is repeated, as the server does it.
         if decided == Err(Rejection::ContentNotLoaded) {
             self.load_content();
             decided = decide(&self.session, command, context);
@@ -358,7 +358,7 @@ impl SessionHarness {
         Ok(decided)
     }
 
-    /// The session as it was at a revision.
+    /// Returns the session at a revision.
     #[must_use]
     pub fn at(&self, revision: Revision) -> Session {
         let events = usize::try_from(revision.get()).unwrap();
@@ -368,7 +368,7 @@ impl SessionHarness {
         session
     }
 
-    /// A message with an id of its own.
+    /// Builds a message with a new id.
     fn message(&mut self, draft: &MessageDraft) -> Message {
         let id = MessageId::new(Uuid::from_u128(self.next_id));
         self.next_id += 1;
@@ -399,7 +399,7 @@ impl SessionHarness {
         message
     }
 
-    /// Runs a step that changes the session.
+    /// Executes a step that changes the session. Serving is executed by the caller.
     pub fn step(&mut self, operation: &Operation) {
         match operation {
             Operation::Append(drafts) => {
@@ -419,7 +419,7 @@ impl SessionHarness {
                 let visible = self.visible();
                 let at = usize::from(*to) % (visible.len() + 1);
                 let to = at.checked_sub(1).map(|at| visible[at]);
-                // What a summary tells of comes back first, as the server does it.
+                // A rewind to summarized messages first restores them, as the server does it.
                 if let Some(shown) = to.and_then(|to| self.session.shown_until(to)) {
                     self.restore(shown);
                 }
@@ -441,7 +441,7 @@ impl SessionHarness {
                 block,
                 what,
             } => {
-                // What waits is served first, as the server does it.
+                // Pending messages are served first, as the server does it.
                 self.run(Command::ServeView(ServeView::default()));
                 let refused =
                     self.try_run(Command::Snip(self.snip(*turn, *message, *block, *what)));
@@ -512,7 +512,7 @@ impl SessionHarness {
     fn count(&mut self, which: u8) {
         let estimator = ["bytes", "o200k", "cl100k"][usize::from(which) % 3];
         let policy = Overlay::from_toml(&format!("tokens.estimator = \"{estimator}\"")).unwrap();
-        // A policy that a test made up, and that no caller could have set, refuses changes.
+        // Test policies outside the limits of callers reject changes, so the result is ignored.
         let _ = self.try_run(Command::UpdateSession(Update {
             policy: Some(policy),
             ..Update::default()
@@ -597,7 +597,7 @@ impl SessionHarness {
             .collect()
     }
 
-    /// The session as it is loaded from its snapshot, with as little content as it can go on with.
+    /// Returns the session as loaded from its snapshot, with the least content that it needs.
     #[must_use]
     pub fn loaded(&self) -> Session {
         let snapshot = self.session.snapshot();
@@ -614,7 +614,7 @@ impl SessionHarness {
         snapshot.restore(contents).unwrap()
     }
 
-    /// Reads the contents that the session does not hold.
+    /// Loads the contents that are not in memory.
     pub fn load_content(&mut self) {
         let contents: Vec<_> = self.contents().map(|(_, message)| message).collect();
         self.session.load_content(contents);

@@ -1,15 +1,15 @@
-//! The domain: what a session is, how it changes, and which `messages` array it becomes.
+//! The domain: the state of a session, the commands that change it, and the `messages` array that results from it.
 //!
-//! Everything here is pure: no I/O, no clock, no randomness, no environment. Time and ids come in
-//! as arguments, and a state changes only through [`event::Event`]s:
+//! All code is pure: no I/O, clock, randomness or environment. Time and ids are arguments. The state changes only
+//! through [`event::Event`]s:
 //!
 //! ```text
 //! command ──decide(session, command, context)──▶ events
 //! log ──fold──▶ Session ──view──▶ wire messages ──codec──▶ a provider's JSON
 //! ```
 //!
-//! Imports `palimpsest-facts` and `palimpsest-types` of this workspace, and re-exports the modules of the latter.
-//! Not here: transcripts of other programs (`palimpsest-transcripts`), and storage (`palimpsest-store`).
+//! This crate uses `palimpsest-facts` and `palimpsest-types`, and re-exports the modules of the latter. Transcripts of
+//! other programs are in `palimpsest-transcripts`, and storage is in `palimpsest-store`.
 
 pub mod codec;
 pub mod command;

@@ -1,5 +1,5 @@
-//! What a model gets when it reads the transcript: messages as they first came, with the numbers and
-//! the ids by which it can ask for more. Several messages come in outline, one comes whole.
+//! The transcript as text for a model: original messages, with the ordinals and ids for further requests. A page of
+//! several messages is shortened per block. A single message is complete.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -8,21 +8,21 @@ use crate::ids::{CallKey, Ordinal};
 use crate::message::{Block, Message, ResultContent, Role, Thinking, ToolResult};
 use crate::session::{Call, Calls};
 
-/// Among others, a result is shown up to here.
+/// Maximum length of a tool result in [`outline`], in bytes.
 const MAX_RESULT_BYTES: usize = 1_500;
-/// And any other block up to here.
+/// Maximum length of any other block in [`outline`], in bytes.
 const MAX_BLOCK_BYTES: usize = 4_000;
 
 /// A page of the transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptPage {
-    /// What the model reads.
+    /// The text for the model.
     pub text: String,
-    /// The first message that found no place any more.
+    /// The first message that did not fit. `None` if all messages fit.
     pub next: Option<Ordinal>,
 }
 
-/// Several messages, as many as have their place in `max_bytes`; always one, or its beginning.
+/// Renders as many messages as fit into `max_bytes`. The first message is always included and cut if necessary.
 pub fn outline<'m>(
     messages: impl IntoIterator<Item = (Ordinal, &'m Message)>,
     calls: &Calls,
@@ -50,6 +50,7 @@ pub fn outline<'m>(
             }
             shown.push('\n');
         }
+        // A page never ends within a message, except if the first message alone is too large.
         if page.text.len() + shown.len() > max_bytes {
             if !page.text.is_empty() {
                 page.next = Some(ordinal);
@@ -65,7 +66,7 @@ pub fn outline<'m>(
     page
 }
 
-/// One message, from a byte on; the second part of the answer is where the rest begins.
+/// Renders one message from the byte `from` on. Also returns the start of the rest, if the text exceeds `max_bytes`.
 pub fn whole(
     (ordinal, message): (Ordinal, &Message),
     calls: &Calls,
@@ -90,7 +91,7 @@ pub fn whole(
     (all[start..end].to_owned(), next)
 }
 
-/// The words of a block, for reading and for searching.
+/// Returns the text of a block, for reading and for search. Images and redacted thinking have none.
 pub fn text(block: &Block) -> std::borrow::Cow<'_, str> {
     match block {
         Block::Text { text, .. } => (&**text).into(),
@@ -134,7 +135,7 @@ fn label(block: &Block, call: Option<CallKey>, calls: &Calls) -> String {
     }
 }
 
-/// An id that leads to this call and no other.
+/// Returns an id that identifies this call uniquely within the session.
 fn named(call: Option<CallKey>, calls: &Calls, id: &str) -> String {
     match call {
         Some(call) if calls.with_id(id).len() != 1 => calls.own_id(call),
@@ -165,7 +166,7 @@ fn way_on(
     note
 }
 
-/// The calls that results answer.
+/// The calls that results answer, by the position of the result.
 #[derive(Default)]
 struct ResultCalls {
     calls: HashMap<(Ordinal, u16), CallKey>,
@@ -173,7 +174,9 @@ struct ResultCalls {
 }
 
 impl ResultCalls {
-    /// Learns the calls of the messages up to one; results come after their calls, and not long after.
+    /// Adds the calls of the messages up to `upto`. The first call of this method looks back 64 messages, because
+    /// results
+    /// follow their calls closely.
     fn learn(&mut self, calls: &Calls, upto: Ordinal) {
         const BACK: u32 = 64;
         let from = match self.learnt {

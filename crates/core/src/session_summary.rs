@@ -1,4 +1,4 @@
-//! The summary of what a compaction replaces, from a session: what leaves, upon what earlier notes say.
+//! The extractive summary of the messages that a compaction replaces. It extends session memory or an earlier summary.
 
 use std::borrow::Cow;
 
@@ -12,11 +12,11 @@ use crate::message::{Block, Message};
 use crate::session::Session;
 use crate::summary::SummaryDocument;
 
-/// What the user's own messages may have in a summary.
+/// Maximum tokens of user inputs in a summary.
 const MAX_INPUT_TOKENS: u32 = 4_000;
 
-/// The summary of messages that leave a session's view. `inputs` is everything that people said in it,
-/// across earlier compactions, from the first to the last, without secrets where `redact` takes them out.
+/// Builds the summary of messages that leave the view. `inputs` contains all user inputs of the session, including
+/// those before earlier compactions, in order. With `redact`, secrets are removed; `inputs` must be redacted already.
 pub fn summary_of(
     session: &Session,
     leaving: &[Ordinal],
@@ -30,11 +30,12 @@ pub fn summary_of(
         if clean != text {
             memory = Memory::parse(&clean);
         }
+    // Messages that session memory covers are described already.
     }
     let transcript = session.transcript();
     let new = leaving.iter().filter(|at| Some(**at) > covers);
     let new = new.filter_map(|at| transcript.content(*at));
-    // What is quoted is cut, so secrets leave before.
+    // Quotations are cut to length, which could split a secret. Secrets are therefore removed first.
     let clean = new.map(|message| match redact {
         Some(redact) => Cow::Owned(redacted(message, redact)),
         None => Cow::Borrowed(&**message),
@@ -52,7 +53,7 @@ pub fn summary_of(
     summary(session.policy().summary.style, &memory, &facts, inputs)
 }
 
-/// The running summary, told to whoever reads it in the place of the messages that it covers.
+/// Returns the text of session memory in the form in which it replaces messages.
 pub fn stand_in(session: &Session, text: &str) -> String {
     let mut memory = Memory::parse(text);
     let latest = session.latest_request();
@@ -64,14 +65,14 @@ pub fn stand_in(session: &Session, text: &str) -> String {
     memory.told()
 }
 
-/// What the running summary says, and the last message that it covers. Where there is none, an earlier
-/// summary in the view says what came before.
+/// Returns session memory and the last message that it covers. Without session memory, the latest visible summary of
+/// an earlier compaction is used.
 fn previous(session: &Session) -> (Memory, Option<Ordinal>) {
     if let Some(version) = session.memory().written() {
         return (Memory::parse(&version.text), version.covers);
     }
     let boundaries = session.compactions().boundaries.iter().rev();
-    // What was only dropped has no summary, but a note.
+    // A compaction without a summary left only a note.
     let summaries = boundaries.filter(|boundary| boundary.strategy != Strategy::DropOldest);
     let mut summaries = summaries.filter_map(|boundary| boundary.summary);
     let text = summaries.find_map(|at| {

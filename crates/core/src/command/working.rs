@@ -33,7 +33,7 @@ impl UpdateWorkingState {
         check_keys(&self.change.set)?;
         check_pins(session, &self.change.set)?;
         let set = &mut self.change.set;
-        // Files are stamped with the next message, so that later code knows which messages followed the report.
+        // Only messages from here on can contain a newer version of these files.
         for file in set.files.iter_mut().chain(&mut set.instruction_files) {
             file.since = session.transcript().next();
         }

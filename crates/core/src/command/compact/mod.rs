@@ -1,7 +1,7 @@
-//! Level 5: a summary takes the place of messages.
+//! Level 5: replaces messages by a summary.
 //!
-//! Every compaction starts with [`StartCompaction`]. A summary that exists already takes its place at once. Any other
-//! summary is written while messages continue to arrive, and [`AdvanceCompaction`] records the steps up to its end.
+//! Every compaction starts with [`StartCompaction`]. An existing summary takes effect immediately. Any other summary is
+//! written while messages continue to arrive, and [`AdvanceCompaction`] records the steps up to its end.
 
 mod advance;
 mod external;

@@ -1,4 +1,4 @@
-//! The oldest rounds leave without a summary.
+//! Removes the oldest rounds from the view without a summary.
 
 use super::made::{CompactionMessages, CompactionSpec};
 use super::range::estimated_tokens;
@@ -8,13 +8,14 @@ use crate::event::{CompactionFinished, DroppedContent, Strategy, Trigger};
 use crate::levels::compaction::oldest;
 use crate::session::Session;
 
-/// The compaction without the oldest rounds.
+/// Builds the compaction that removes the oldest rounds.
 pub(super) fn without(
     session: &Session,
     asked: Trigger,
     tokens: Option<u64>,
     made: &CompactionMessages,
 ) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
+    // The record lists the dropped content, because no summary describes it.
     let (kept, rounds) = oldest(session, tokens)?;
     let (Some(first), Some(last)) = (kept.leaving.first(), kept.leaving.last()) else {
         return Ok(Err(SkipReason::NothingEligible));

@@ -1,10 +1,10 @@
-//! The messages that a compaction leaves, their size, and the end of one that took too long.
+//! Helpers of compactions: sizes of messages, remaining messages, and the end of an expired compaction.
 
 use crate::event::{CompactionFailed, CompactionFailureReason, Event};
 use crate::ids::{Ordinal, Timestamp};
 use crate::session::Session;
 
-/// The estimated tokens of messages.
+/// Returns the estimated tokens of several messages.
 pub(super) fn estimated_tokens<'a>(
     session: &Session,
     messages: impl IntoIterator<Item = &'a Ordinal>,
@@ -13,7 +13,7 @@ pub(super) fn estimated_tokens<'a>(
     messages.map(|at| estimated(session, *at)).sum()
 }
 
-/// The end of a compaction whose time is over.
+/// Builds the failure of a running compaction whose deadline has passed.
 pub(in crate::command) fn expired(session: &Session, now: Timestamp) -> Option<Event> {
     let running = session.compactions().running.as_ref();
     let running = running.filter(|running| running.is_over(now))?;
@@ -29,7 +29,7 @@ pub(in crate::command) fn expired(session: &Session, now: Timestamp) -> Option<E
     }))
 }
 
-/// The messages of the view, in its order, without some.
+/// Returns the messages of the view in its order, without those that leave. `leaving` must be sorted.
 pub(super) fn staying(session: &Session, leaving: &[Ordinal]) -> Vec<Ordinal> {
     let mut seen = std::collections::BTreeSet::new();
     let pieces = session.sealed().pieces().iter();

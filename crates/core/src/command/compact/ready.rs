@@ -1,4 +1,4 @@
-//! Compactions whose summary exists: session memory, and a summary that was prepared ahead.
+//! Compactions whose summary exists already: session memory, or a prepared summary.
 
 use super::made::{CompactionMessages, CompactionSpec};
 use super::range::staying;
@@ -9,7 +9,7 @@ use crate::levels::compaction::{KeepRule, MessagePartition, keep, spared};
 use crate::session::Session;
 use crate::session_summary::stand_in;
 
-/// Session memory takes the place of the messages that it covers.
+/// Replaces messages by the text of session memory.
 pub(super) fn session_memory(
     session: &Session,
     asked: Trigger,
@@ -17,7 +17,7 @@ pub(super) fn session_memory(
 ) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
     let policy = &session.policy().session_memory;
     let written = session.memory().written();
-    // A text whose last message has left the view describes nothing that is in the view.
+    // If the covered message left the view, the text describes nothing in the view.
     let usable = written.filter(|version| {
         let covers = version.covers;
         covers.is_some_and(|covers| session.transcript().is_visible(covers))
@@ -49,14 +49,14 @@ pub(super) fn session_memory(
     let Ok(compacted) = made.compacted(session, what)? else {
         return Ok(Err(SkipReason::TooLittleGain));
     };
-    // A view that is still over the threshold would be compacted again at once.
+    // A view that is still above the threshold would be compacted again immediately. A manual request is honored.
     if asked != Trigger::Manual && compacted.after_tokens >= session.thresholds().compact {
         return Ok(Err(SkipReason::TooLittleGain));
     }
     Ok(Ok(compacted))
 }
 
-/// The summary that was prepared ahead takes the place of the messages that it covers.
+/// Replaces messages by the prepared summary.
 pub(super) fn prepared(
     session: &Session,
     asked: Trigger,
@@ -65,6 +65,7 @@ pub(super) fn prepared(
     let Some(prepared) = &session.compactions().prepared else {
         return Ok(Err(SkipReason::NothingEligible));
     };
+    // Content may have been pinned since the preparation. Pinned messages do not leave.
     let leaving = spared(session, &prepared.leaving)?;
     let kept = MessagePartition {
         kept: staying(session, &leaving),
@@ -84,7 +85,7 @@ pub(super) fn prepared(
     let Ok(mut compacted) = made.compacted(session, what)? else {
         return Ok(Err(SkipReason::TooLittleGain));
     };
-    // So many messages came since that the view would be compacted again at once.
+    // Many messages arrived since the preparation. The view would be compacted again immediately.
     if compacted.after_tokens >= session.thresholds().compact {
         return Ok(Err(SkipReason::TooLittleGain));
     }
