@@ -536,6 +536,7 @@ impl SessionHarness {
     fn note(&mut self, what: u8) {
         let notes = self.session.memory();
         let version = notes.version.as_ref();
+        // The text depends on `what` alone, so that histories also contain unchanged texts.
         let update = |author, read_to| {
             Command::RecordMemoryVersion(UpdateMemory {
                 text: format!("# Task specification\nto do {what}\n").into(),

@@ -227,10 +227,12 @@ fn by_size(session: &Session, target: u64, least: u64) -> Result<ClearPlan, Skip
             *call,
         ))
     };
+    // The target applies to all clearable results, so the protected ones are included.
     let mut left: u64 = calls.iter().map(size).sum();
     let kept = calls.len().min(policy.keep_results as usize);
     calls.truncate(calls.len() - kept);
     calls.retain(|call| {
+        // A result that is not larger than the marker would free nothing, so it stays.
         let goes = left > target && freed(session, *call) > 0;
         if goes {
             left -= freed(session, *call);
@@ -268,6 +270,7 @@ fn by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
     let mut gain = 0;
     let floor = session.sealed().last_cleared();
     for call in session.sealed().live().iter().rev().copied() {
+        // Older results were considered by an earlier pass.
         if floor.is_some_and(|floor| call <= floor) {
             break;
         }

@@ -102,6 +102,7 @@ impl Collapse {
             }
             _ if !policy.enabled => Err(SkipReason::Disabled),
             Collapsing::Overflow => Ok(0),
+            // Above the upper threshold, all eligible spans are collapsed.
             Collapsing::Auto if tokens >= policy.compact_at_percent.of(effective) => Ok(0),
             Collapsing::Auto if tokens >= policy.commit_at_percent.of(effective) => {
                 Ok(policy.target_percent.of(effective))

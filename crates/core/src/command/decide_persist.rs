@@ -1,5 +1,5 @@
-//! Level 1 for a result that was not appended yet: a caller asks for a decision and receives the exact content to
-//! give to the model. The decision is binding when the message is appended (module `persist`).
+//! Level 1 for a result that was not appended yet. A caller requests a decision and receives the exact content to give
+//! to the model. The decision is binding when the message is appended (module `persist`).
 
 use std::sync::Arc;
 

@@ -133,6 +133,7 @@ impl<'s> Intake<'s> {
             let key = emission(message, digest)?;
             self.emitted.get(&key).copied()
         });
+        // Content that left the view may be sent again, so only a visible original counts.
         if let Some(of) = original
             && matches!(self.entry(of), Some((_, Visibility::Visible)))
         {
@@ -157,6 +158,7 @@ impl<'s> Intake<'s> {
             return;
         };
         let says = self.entry(before).map(|(says, _)| says);
+        // The last new message must not be marked as a repetition of itself.
         let is_itself = before.get() + 1 == self.next_ordinal().get();
         if let (Some(last), Some(digest)) = (self.new.last_mut(), self.digests.last())
             && !is_itself

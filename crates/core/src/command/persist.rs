@@ -80,6 +80,7 @@ pub(super) fn at_serving(
     context: DecisionContext<'_>,
 ) -> Result<Option<ResultsPersisted>, ContentNotLoaded> {
     let policy = &session.policy().tool_results;
+    // A limit of 0 disables the limit per message.
     if !policy.enabled || !context.can_store || policy.max_message_chars == 0 {
         return Ok(None);
     }

@@ -70,6 +70,7 @@ impl Rewind {
             .map(|(ordinal, _)| ordinal)
             .collect();
         left.reverse();
+        // With a stamp, an event is written even without effect, so that a retry is recognized.
         if left.is_empty() && self.request.is_none() {
             return Ok(Decision::Events(Vec::new()));
         }

@@ -49,8 +49,8 @@ impl ServeView {
     }
 }
 
-/// Adds a reminder to snip at the end of the user message, if the policy enables it and enough messages arrived since
-/// the last snip or reminder.
+/// Adds a reminder to snip at the end of the user message, if the policy enables reminders. A reminder is due when
+/// enough messages or tokens arrived since the last snip or reminder.
 fn remind(session: &Session, layout: &mut Layout) {
     let (policy, since) = (&session.policy().snip, session.since_snip());
     let is_due = since.messages >= policy.nudge_after_messages

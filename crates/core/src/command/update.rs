@@ -69,6 +69,7 @@ impl Update {
         if event != SessionUpdated::default() {
             events.push(Event::SessionUpdated(event));
         }
+        // The policy has an event of its own, because that event is view-changing.
         if let Some(overlay) = self.policy {
             let policy = overlay.change(session.policy())?;
             if policy != *session.policy() {

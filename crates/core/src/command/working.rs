@@ -63,6 +63,7 @@ impl UpdateWorkingState {
 /// Rejects a list in which two entries share a key.
 fn check_keys(set: &WorkingState) -> Result<(), Rejection> {
     fn once<'k>(list: &str, keys: impl Iterator<Item = &'k str>) -> Result<(), Rejection> {
+        // Entries are addressed by key, so a repeated key would be ambiguous.
         let mut seen = HashSet::new();
         for (index, key) in keys.enumerate() {
             if !seen.insert(key) {

@@ -119,6 +119,7 @@ impl Event {
     /// Returns the kind of a view-changing event. `None` for all other events.
     pub const fn change_kind(&self) -> Option<ChangeKind> {
         match self {
+            // No wildcard arm: a new kind of event must be classified here.
             Self::ContentSnipped(_) => Some(ChangeKind::ContentSnipped),
             Self::ResultsCleared(_) => Some(ChangeKind::ResultsCleared),
             Self::ContextRestored(_) => Some(ChangeKind::Restored),
@@ -173,6 +174,7 @@ impl Event {
     /// Returns the stamp of the request that the event answers.
     pub fn request(&self) -> Option<&RequestStamp> {
         match self {
+            // No wildcard arm: a new kind of event must be classified here.
             Self::SessionCreated(event) => event.request.as_ref(),
             Self::SessionUpdated(event) => event.request.as_ref(),
             Self::MessagesAppended(event) => event.request.as_ref(),

@@ -169,12 +169,14 @@ impl Session {
             Event::MemoryUpdateStarted(_) => self.memory.started(recorded.at),
             Event::MemoryUpdated(event) => {
                 self.memory.updated(recorded.at, event);
+                // Growth counts from the last message that was read, which can be later than the coverage.
                 self.memory.count_from(self.memory_since(event.read));
             }
             Event::MemoryUpdateFailed(event) => self.memory.failed(recorded.at, event),
             Event::MemoryFiled(_) => self.memory.filed(),
             Event::WorkingStateUpdated(event) => {
                 self.working.updated(self.revision, &event.change);
+                // Pins depend on the working state and on the positions of messages, so they are computed anew.
                 self.pins = Pins::of(&self.working.state, &self.transcript);
                 self.keep_pinned_in_cache();
             }
@@ -464,6 +466,7 @@ impl Session {
     fn keep_stored(&mut self, results: &[StoredResult]) {
         for stored in results {
             let call = self.calls.get(stored.call);
+            // A call that left the view still has the position of its last result.
             if let Some(place) = call.and_then(|call| call.result().or(call.original)) {
                 self.stored.insert(place, stored.clone());
             }

@@ -119,6 +119,7 @@ impl Calls {
         let id = &*tool.id;
         let key = CallKey::new(crate::view::count(self.calls.len()));
         let same = self.by_id.entry(id.into()).or_default();
+        // Providers require unique ids, so every later call with the same id is mapped.
         let mapped = !is_legal(id) || !same.is_empty();
         same.push(key);
         self.calls.push(Call {
@@ -179,6 +180,8 @@ impl Calls {
     pub(crate) fn set(&mut self, key: CallKey, state: CallState) {
         if let Some(call) = self.calls.get_mut(key.get() as usize) {
             call.state = state;
+            // The position of the last result is kept when the call loses it, so that the result can still be
+            // read.
             call.original = call.result().or(call.original);
         }
     }

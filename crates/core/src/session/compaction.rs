@@ -153,6 +153,7 @@ impl Compactions {
     }
 
     pub(super) fn started(&mut self, at: Timestamp, event: &CompactionStarted, pieces: u32) {
+        // Keys are never reused, so the counter only grows.
         self.next = self.next.max(event.key.get() + 1);
         // A compaction that uses a prepared summary has its key. The hooks were called when that summary was prepared.
         let prepared = self.prepared.as_ref();

@@ -123,6 +123,7 @@ impl PersistDecisions {
 
     pub(crate) fn insert(&mut self, offer: PersistDecision, forgotten: Option<PersistDecisionKey>) {
         self.all.retain(|other| Some(other.key) != forgotten);
+        // Keys are never reused, so the counter only grows.
         self.next = self.next.max(offer.key.get() + 1);
         self.all.push_back(offer);
     }

@@ -47,6 +47,7 @@ impl Requests {
     /// Records a request and removes requests that exceed the maximum age or number.
     pub fn record(&mut self, method: RequestMethod, id: &str, answered: AnsweredRequest) {
         let key = (method, Box::from(id));
+        // A repeated id moves to the end, because its age counts from the latest answer.
         if self.by_id.insert(key.clone(), answered).is_some() {
             self.order.retain(|other| *other != key);
         }

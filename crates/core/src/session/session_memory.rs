@@ -143,6 +143,7 @@ impl SessionMemory {
         if self.unfiled.is_none() {
             self.filed_read = before.as_ref().and_then(|before| before.read);
         }
+        // The file that a person edited also counts as known, so that it is not taken for a second edit.
         let before = before.map(|before| text_digest(before.text.as_bytes()));
         for digest in before.into_iter().chain(event.file) {
             if self.earlier.len() >= MAX_DIGESTS {

@@ -75,6 +75,7 @@ impl Spans {
         self.armed = armed;
         self.pass_tokens = pass_tokens;
         let last = spans.iter().map(|span| span.key.get() + 1).max();
+        // Keys are never reused, so the counter only grows.
         self.next = self.next.max(last.unwrap_or(0));
     }
 

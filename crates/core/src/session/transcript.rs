@@ -237,6 +237,7 @@ impl Transcript {
         let Some(entry) = self.entries.get_mut(ordinal.index()) else {
             return;
         };
+        // The counter depends on visibility and content, so it is adjusted around the change.
         self.unheld -= usize::from(entry.is_unheld());
         entry.standing = standing;
         if standing != Visibility::Visible {

@@ -73,6 +73,7 @@ impl Turns {
     /// Returns the turn with a name. `None` if the name is malformed or no such turn exists.
     pub fn find(&self, name: &str) -> Option<TurnNumber> {
         let is_letter = |b: &u8| b.is_ascii_digit() || b.is_ascii_lowercase();
+        // `from_str_radix` alone would also accept a sign and upper-case letters.
         if name.len() != 6 || !name.as_bytes().iter().all(is_letter) {
             return None;
         }

@@ -96,6 +96,7 @@ impl AdvanceCompaction {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decision, Rejection> {
+        // A retry is recognized by its request id or by its delegation, even after the compaction has ended.
         for stamp in [&self.request, &self.commit].into_iter().flatten() {
             if let Some(revision) = answered(session, Some(stamp), context)? {
                 return Ok(Decision::Answered(revision));

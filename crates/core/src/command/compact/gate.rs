@@ -29,6 +29,7 @@ pub(super) fn gate(session: &Session, asked: Trigger, now: Timestamp) -> Result<
             // From here on the order of the checks determines the reported reason.
             let (tokens, thresholds) = (session.tokens().tokens, session.thresholds());
             let collapse = &session.policy().collapse;
+            // With level 4 enabled, a compaction starts only above the upper threshold of level 4.
             if collapse.enabled && tokens < collapse.compact_at_percent.of(thresholds.effective) {
                 return Err(SkipReason::CollapseEnabled);
             }

@@ -58,6 +58,7 @@ impl CompactionMessages {
         what: CompactionSpec<'_>,
     ) -> Result<Result<CompactionFinished, CompactionFailureReason>, ContentNotLoaded> {
         let leaving: BTreeSet<Ordinal> = what.kept.leaving.iter().copied().collect();
+        // The event appends the boundary first and the summary second, so their ordinals are known.
         let mark = session.transcript().next();
         let summary_at = Ordinal::new(mark.get() + 1);
         let mut messages = self.messages(session, &what);

@@ -51,6 +51,7 @@ impl SummarySpec {
         asked: Trigger,
     ) -> Result<Result<MessagePartition, SkipReason>, Rejection> {
         let least = u64::from(session.policy().autocompact.min_input_tokens);
+        // A request of a caller or of the model has no minimum input.
         let by_hand = matches!(asked, Trigger::Manual | Trigger::Model);
         let enough = |kept: &MessagePartition| {
             by_hand

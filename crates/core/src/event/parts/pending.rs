@@ -19,6 +19,7 @@ pub struct PendingMessage {
 pub(crate) fn settle(pending: &mut Vec<PendingMessage>, pieces: &[Piece]) {
     let sealed: HashSet<(Ordinal, u16)> = pieces
         .iter()
+        // A synthetic piece seals no block, although it names one.
         .filter(|piece| piece.form.is_of_a_block())
         .map(|piece| (piece.message, piece.block))
         .collect();
