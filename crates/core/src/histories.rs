@@ -58,9 +58,8 @@ pub enum Operation {
         rule: u8,
         by_key: bool,
     },
-    /// Compacts in one of several ways. The range is the whole view, up to a message or from a message on. The
-    /// source is
-    /// a model, the caller's model, a preparation, or none. The steps may be separated by other operations.
+    /// Compacts in one of several ways. The range is the whole view, up to a message or from a message on. The source
+    /// is a model, the caller's model, a preparation, or none. The steps may be separated by other operations.
     Compact { how: u8, place: u8 },
     /// Undoes view-changing events. 0 undoes the latest, 1 the latest two, and so on.
     Restore(u8),

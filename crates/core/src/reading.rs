@@ -175,8 +175,7 @@ struct ResultCalls {
 
 impl ResultCalls {
     /// Adds the calls of the messages up to `upto`. The first call of this method looks back 64 messages, because
-    /// results
-    /// follow their calls closely.
+    /// results follow their calls closely.
     fn learn(&mut self, calls: &Calls, upto: Ordinal) {
         const BACK: u32 = 64;
         let from = match self.learnt {

@@ -74,8 +74,7 @@ impl Clear {
             }
             Clearing::Auto { cache_edits, last } => {
                 // The order follows the cost. A cold cache makes clearing free, and a cache edit keeps the cached
-                // prefix.
-                // Clearing by size and pruning rewrite the prefix.
+                // prefix. Clearing by size and pruning rewrite the prefix.
                 let mut outcome = by_time(session, context);
                 if outcome.is_err()
                     && cache_edits

@@ -71,8 +71,7 @@ impl Collapse {
             Err(skip) => return Ok(Decision::Skipped(skip)),
         };
         // The automatic trigger uses staged spans, and selects new ones only after the view has grown. The other
-        // triggers
-        // always select anew.
+        // triggers always select anew.
         let staged = session.spans().staged();
         let fresh = match self.collapsing {
             Collapsing::Auto if !staged.is_empty() || !is_due(session) => None,

@@ -24,7 +24,7 @@ impl Session {
     ///
     /// The cache counts as cold once the last response is at least `microcompact.time.idle` old. A cold cache holds
     /// nothing, so a change of the view invalidates nothing and still saves tokens. The same setting controls
-    /// time-based clearing, so the report and that clearing agree.
+    /// time-based clearing, so the cache is reported as cold whenever that clearing acts.
     pub fn cache_report(&self, target: &Target, now: Timestamp) -> CacheReport {
         let cache = &self.prompt_cache;
         // Providers keep one cache per target. Only the cache of the last served target is tracked.

@@ -180,8 +180,7 @@ impl Calls {
     pub(crate) fn set(&mut self, key: CallKey, state: CallState) {
         if let Some(call) = self.calls.get_mut(key.get() as usize) {
             call.state = state;
-            // The position of the last result is kept when the call loses it, so that the result can still be
-            // read.
+            // The position of the last result is kept when the call loses it, so that the result can still be read.
             call.original = call.result().or(call.original);
         }
     }

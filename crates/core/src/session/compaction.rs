@@ -1,5 +1,5 @@
-//! The compactions of a session: the running one, the finished ones, a prepared summary, and the conditions
-//! that hold back automatic compaction.
+//! The compactions of a session: the running one, the finished ones, a prepared summary, and the conditions that hold
+//! back automatic compaction.
 
 use crate::event::{
     AttachmentRecord, CompactionFailed, CompactionFailureReason, CompactionHooks,
@@ -183,8 +183,8 @@ impl Compactions {
         self.vetoed |= vetoed && event.trigger == Trigger::Auto;
         self.prepared.take_if(|prepared| prepared.key == event.key);
         if ahead {
-            // No caller waits for a prepared summary, so its failure is not counted as a failed attempt. A
-            // veto or a changed range does not block a later attempt either.
+            // No caller waits for a prepared summary, so its failure is not counted as a failed attempt. A veto or a
+            // changed range does not block a later attempt either.
             self.ahead_failed |= event.why != CompactionFailureReason::RangeChanged && !vetoed;
         } else if event.trigger != Trigger::Manual && !vetoed {
             self.failures = self.failures.saturating_add(1);

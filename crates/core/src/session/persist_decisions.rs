@@ -72,9 +72,8 @@ impl PersistDecisions {
         kept.any(|kept| *kept.text == *text)
     }
 
-    /// Returns the decision that a result of a call fulfills. The call's own decision is preferred. Another one
-    /// with the
-    /// same id is accepted, because results with a shared id are paired by order and not by content.
+    /// Returns the decision that a result of a call fulfills. The call's own decision is preferred. Another one with
+    /// the same id is accepted, because results with a shared id are paired by order and not by content.
     pub fn fulfilled(
         &self,
         call: CallKey,

@@ -80,9 +80,9 @@ pub struct About {
     pub branch: Box<str>,
     /// The reason that prevents deletion. Empty if the session may be deleted.
     pub hold: Box<str>,
-    /// Number of messages with the role user, hidden ones included.
+    /// Number of appended messages with the role user, hidden ones included. Messages of compactions are not counted.
     pub user_messages: u32,
-    /// Number of messages with the role assistant, hidden ones included.
+    /// Number of appended messages with the role assistant, hidden ones included.
     pub assistant_messages: u32,
     /// Total tokens that providers reported, for responses and for summaries.
     pub reported_tokens: u64,
@@ -237,8 +237,8 @@ impl Session {
         })
     }
 
-    /// Extends a set of messages by all messages that share a placeholder with one of them. Such messages leave
-    /// the view together.
+    /// Extends a set of messages by all messages that share a placeholder with one of them. Such messages leave the
+    /// view together.
     pub(crate) fn add_folded(&self, messages: &mut BTreeSet<Ordinal>) {
         for fold in self.folds() {
             if self.folded(fold).any(|one| messages.contains(&one)) {
