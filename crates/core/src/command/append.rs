@@ -119,6 +119,7 @@ pub fn receipts(session: &Session, event: &MessagesAppended) -> Vec<Receipt> {
     let transcript = session.transcript();
     (0..crate::view::count(total))
         .filter_map(|index| {
+            // Indexes that are not listed as duplicates belong to the new messages, in order.
             let (id, known) = match known.next_if(|(at, _)| *at == index) {
                 Some((_, id)) => (*id, true),
                 None => new.next()?,
@@ -209,6 +210,7 @@ pub(super) fn check(
     for (name, text) in names {
         within(name, text.map_or(0, str::len), limits.max_id_bytes)?;
     }
+    // The server limits ids in bytes, the policy limits them in characters.
     let own_id_chars = own.max_tool_use_id_chars as usize;
     let within_id = |name: &str, id: &str| {
         within(name, id.len(), limits.max_id_bytes)?;

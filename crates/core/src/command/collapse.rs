@@ -151,6 +151,7 @@ impl Collapse {
 /// Selects the spans with the lowest risk until the view reaches its target. Returns them in the order of the view.
 fn safest(session: &Session, mut spans: Vec<Foldable>, target: u64) -> Vec<Foldable> {
     let mut tokens = session.tokens().tokens;
+    // Selection goes by risk, and the event lists spans by position, so they are sorted twice.
     spans.sort_by_key(|span| (span.placeholder.span.risk, span.placeholder.span.first()));
     spans.retain(|span| {
         let goes = tokens > target;

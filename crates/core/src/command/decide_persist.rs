@@ -210,6 +210,7 @@ impl Offering {
         };
         let answered = session.calls().get(key).filter(|c| c.result().is_some());
         Ok(match (answered, offers.of_call(key)) {
+            // The appended result takes precedence over a pending decision.
             (Some(call), _) => CallLookup::Answered(key, call),
             (None, Some(offer)) => CallLookup::Offered(offer),
             (None, None) => CallLookup::New(Some(key)),
@@ -248,6 +249,7 @@ impl Offering {
         let result = &self.result;
         let kept = (verdict == Verdict::Persist).then(|| match call {
             Some(call) => keep(names, policy, call, result),
+            // Without a call, the file is named after the decision.
             None => keep(names, policy, key, result),
         });
         let id = call.and_then(|call| session.calls().get(call));

@@ -120,6 +120,7 @@ impl<'s> Intake<'s> {
         if let Some(entry) = transcript.get(ordinal) {
             return Some((entry.digest, entry.standing));
         }
+        // Ordinals beyond the transcript belong to messages of this append.
         let index = ordinal.index().checked_sub(transcript.len())?;
         Some((*self.digests.get(index)?, self.new.get(index)?.standing))
     }

@@ -132,6 +132,7 @@ fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &
     group.sort_by_key(|call| (std::cmp::Reverse(size(call)), *call));
     let preview = u64::from(policy.preview_chars) + PREVIEW_FRAME_CHARS;
     for call in group.drain(..) {
+        // A result that is not larger than its replacement text saves nothing.
         let saved = size(&call).saturating_sub(preview);
         if chars <= policy.max_message_chars || saved == 0 {
             continue;

@@ -56,6 +56,7 @@ impl RestoreContext {
         let wanted = RestoredState::of(*self.past, session, &self.later)?;
         let count = wanted.ledger.count(session.last_served().overhead_tokens);
         let block = session.thresholds().block;
+        // Requests above the block threshold are blocked, so such a view is restored only on explicit request.
         if count.tokens >= block && !self.force {
             return Err(Rejection::OverBlock {
                 tokens: count.tokens,

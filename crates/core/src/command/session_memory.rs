@@ -238,6 +238,7 @@ fn has_grown(session: &Session) -> bool {
     if notes.written().is_none() {
         return session.tokens().tokens >= u64::from(policy.start_tokens);
     }
+    // After enough growth, an update waits for enough calls or for a response without calls.
     let grown = session.ledger().calibration.apply(notes.since_tokens);
     grown >= u64::from(policy.update_tokens)
         && (notes.since_calls >= policy.update_tool_calls || last_response_has_no_calls(session))

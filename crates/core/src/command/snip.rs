@@ -89,6 +89,7 @@ impl Snip {
                 "names nothing to remove: give a turn, a message or a block",
             ));
         }
+        // Checked before any target is resolved, so that the cost of a request is bounded.
         if targets > limit {
             return Err(Rejection::TooLarge {
                 field: "turn_ids".into(),

@@ -149,6 +149,7 @@ impl Session {
             }
             Event::SpansCollapsed(event) => self.collapsed(event),
             Event::CompactionStarted(event) => {
+                // A later change to one of these pieces invalidates the summary.
                 let pieces = crate::view::count(self.sealed.pieces().len());
                 self.compactions.started(recorded.at, event, pieces);
             }
@@ -330,6 +331,7 @@ impl Session {
         self.answer(ordinal, message);
         for size in sizes {
             let of_message = |item: &&PendingMessage| item.message == ordinal;
+            // `answer` has just pushed the entry of this message, so it is the last one.
             let answered = self.pending.last().filter(of_message).and_then(|item| {
                 let of_block = |(block, _): &&(u16, Option<Pairing>)| *block == size.block;
                 item.blocks.iter().find(of_block)?.1

@@ -68,6 +68,7 @@ impl Session {
     fn take_calls(&mut self, now: &Self, message: Ordinal, visible: bool) {
         for (_, call) in now.calls.of(message) {
             self.calls.restore_call(Call {
+                // `answer` pairs visible calls with their results again, so they start as open.
                 state: if visible {
                     CallState::Open
                 } else {

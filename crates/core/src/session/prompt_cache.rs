@@ -92,6 +92,7 @@ pub struct CacheReport {
 impl PromptCache {
     /// Returns the cached pieces, reconstructed from the sealed pieces of the current view.
     pub(super) fn pieces(&self, sealed: &[Piece]) -> Vec<Piece> {
+        // The drift contains the reverse change, so the cached pieces need not be stored.
         let first = |pieces: u32| &sealed[..sealed.len().min(pieces as usize)];
         match &self.drift {
             None => first(self.held.pieces).to_vec(),

@@ -52,6 +52,7 @@ impl Requests {
             self.order.retain(|other| *other != key);
         }
         self.order.push_back(key);
+        // Entries are in the order of their answers, so the loop stops at the first one that stays.
         while let Some(oldest) = self.order.front() {
             let age = self
                 .by_id

@@ -77,6 +77,7 @@ impl Transcript {
     /// Returns the revision of the first visible message whose content is not in memory.
     pub fn first_unheld(&self) -> Option<Revision> {
         let unheld = |entry: &&TranscriptEntry| entry.is_unheld();
+        // The counter avoids the scan when all contents are in memory.
         (self.unheld > 0).then(|| self.entries.iter().find(unheld).map(|entry| entry.revision))?
     }
 
