@@ -1,72 +1,71 @@
-//! Where cache breakpoints go. They move with every request, so they are no part of a view: not of its
-//! bytes, and not of what its etag names.
+//! Positions of cache breakpoints. They move with every request, so they are not part of a view: neither of its bytes
+//! nor of its etag.
 //!
-//! What the providers say, and what follows from it:
+//! The rules of the providers, and the consequences:
 //!
-//! - A request may hold four breakpoints. Everything up to one of them is written to the cache under that
-//!   place, and only there: what an earlier request has cached can be found at the places of its own
-//!   breakpoints and at no others.
-//! - From each breakpoint the provider looks back for such a place, block by block, over about twenty
-//!   blocks. So the last breakpoint stands at the end of the last user message: the next request begins
-//!   with all of that, and finds it as long as no more than twenty blocks came since. A response with a
-//!   dozen parallel calls brings more. That is why another one stands exactly where the last request
-//!   that was answered ended: there the provider finds it without looking back, whatever came since.
-//! - Order counts: tools, system prompt, messages. The first two blocks of the system prompt are what a
-//!   session has in common with others and with itself after a change of its first messages; what
-//!   changes from session to session stands behind them, and is covered by those in the messages.
-//! - Thinking cannot carry a breakpoint, and on Bedrock none can follow it. Neither can text that is
-//!   blank. On Bedrock none may directly follow a document: the converted request would be refused. A
-//!   block of a type that we do not know might refuse it as well, so it gets none. In all these cases
-//!   the last block before it that can carry one does.
-//! - On Bedrock a breakpoint must have content before it in its own message. It always has: it follows
-//!   the block that it is placed on.
-//! - `OpenAI` caches by itself and has no breakpoints.
+//! - A request may contain four breakpoints. The provider caches the prompt up to each breakpoint under that position
+//!   only. A later request finds a cached prefix at the breakpoints of earlier requests and at no other position.
+//! - From each breakpoint the provider looks back about twenty blocks for a cached position. The last breakpoint is
+//!   therefore at the end of the last user message. The next request starts with this content, and finds it if at most
+//!   twenty blocks were added.
+//! - A response with a dozen parallel calls adds more blocks. Another breakpoint is therefore exactly at the end of the
+//!   last answered request. The provider finds it without looking back.
+//! - The prompt order is tools, system prompt, messages. A session shares the first two blocks of the system prompt
+//!   with other sessions, and with itself after its first messages change. Later system blocks differ between
+//!   sessions, and the breakpoints in the messages cover them.
+//! - Thinking and blank text cannot carry a breakpoint. On Bedrock no breakpoint may follow thinking.
+//! - On Bedrock a breakpoint directly after a document is rejected. A block of an unknown type might be rejected too,
+//!   so it gets none. In all these cases the breakpoint moves to the last earlier block that can carry one.
+//! - On Bedrock a breakpoint must have content before it in its own message. This is always the case, because the
+//!   breakpoint follows its block.
+//! - `OpenAI` caches automatically and has no breakpoints.
 
 use super::places::{Backwards, PositionedPiece, place_in_message};
 use super::{Provider, Target, WireBlock, WireRole, count};
 use crate::message::MediaKind;
 use crate::session::{ContentNotLoaded, Session};
 
-/// How many breakpoints a request may hold.
+/// Maximum number of breakpoints in a request.
 pub const MAX_BREAKPOINTS: usize = 4;
-/// How many of them are placed in the system prompt, and how many in the messages.
+/// Maximum number of breakpoints in the system prompt, and the same number in the messages.
 const OF_EACH: usize = 2;
-/// How far back the end of the last request is looked for. Where it stands further back than this, the
-/// end of the user message before stands in for it, so that no view makes this slow.
+/// Maximum number of blocks that are searched backwards for the end of the last request. If it is further back, the end
+/// of the previous user message is used instead. The limit bounds the cost for long views.
 const MAX_BLOCKS: usize = 2_048;
 
-/// What is asked for.
+/// The parameters of a search for breakpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakpointRequest<'a> {
-    /// How many messages the array for the target has.
+    /// The number of messages in the array for the target.
     pub length: u32,
-    /// How many breakpoints there may be.
+    /// The maximum number of breakpoints to return. More than [`MAX_BREAKPOINTS`] are never returned.
     pub most: usize,
-    /// For each block of the caller's own system prompt, which stands before the session's, whether it
-    /// can carry one. None when it is not known, and then nobody knows which block is which.
+    /// For each block of the caller's own system prompt, true if it can carry a breakpoint. These blocks precede the
+    /// session's system blocks. `None` if unknown: the block positions are then unknown, so no system block is
+    /// returned.
     pub own_system: Option<&'a [bool]>,
 }
 
-/// A block of the array.
+/// The position of a block in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
-    /// The message's place in the array.
+    /// The index of the message in the array.
     pub message: u32,
-    /// The block's place in the message.
+    /// The index of the block in the message.
     pub block: u32,
 }
 
-/// Where breakpoints go, in the order of the prompt.
+/// The positions of breakpoints, in the order of the prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Breakpoints {
-    /// Blocks of the system prompt: the caller's own, then the session's.
+    /// Indexes of system blocks. The caller's own blocks are counted first, then the session's.
     pub system: Vec<u32>,
-    /// Blocks of the array.
+    /// Positions of blocks in the array.
     pub messages: Vec<Spot>,
 }
 
 impl WireBlock<'_> {
-    /// Whether a provider takes a breakpoint on this block.
+    /// Returns true if the provider accepts a breakpoint on this block.
     pub fn takes_breakpoint(&self, provider: Provider) -> bool {
         match self {
             Self::Text { text, .. } => !text.trim().is_empty(),
@@ -79,12 +78,14 @@ impl WireBlock<'_> {
     }
 }
 
-/// Where breakpoints go in a view as it was served last.
+/// Returns the breakpoints of the view that was served last.
 ///
-/// When fewer than four are wanted, those that save most are kept: first the end of the messages, without
-/// which nothing of the conversation is cached; then the end of the last request, without which a large
-/// turn costs all that precedes it; then the second block of the system prompt, whose prefix holds the
-/// first; then the first.
+/// If fewer than four are requested, the breakpoints with the largest savings are kept, in this order:
+///
+/// 1. The end of the messages. Without it nothing of the conversation is cached.
+/// 2. The end of the last request. Without it a large turn pays again for everything before it.
+/// 3. The second system block, whose prefix contains the first.
+/// 4. The first system block.
 pub fn breakpoints(
     session: &Session,
     target: &Target,
@@ -106,7 +107,7 @@ pub fn breakpoints(
     Ok(Breakpoints { system, messages })
 }
 
-/// The first blocks of the system prompt that can carry one.
+/// Returns the first system blocks that can carry a breakpoint.
 fn in_system(
     session: &Session,
     target: &Target,
@@ -120,7 +121,7 @@ fn in_system(
     Ok(takers.map(|(index, _)| count(index)).collect())
 }
 
-/// The places in the array, the last one first.
+/// Returns the positions in the array, last position first.
 fn in_messages(
     session: &Session,
     target: &Target,
@@ -128,6 +129,7 @@ fn in_messages(
 ) -> Result<Vec<Spot>, ContentNotLoaded> {
     let takes = |seen: &PositionedPiece<'_>| seen.block.takes_breakpoint(target.provider);
     let mut walk = Backwards::of(session, target, length);
+    // The last breakpoint is on the last block of a user message that can carry one.
     let mut in_user = false;
     let last = loop {
         let Some(seen) = walk.next()? else {
@@ -138,7 +140,7 @@ fn in_messages(
             break seen;
         }
     };
-    // Where the last request ended, when that is before what is new.
+    // The end of the last answered request, if it precedes the new content.
     let sent = session.sent_pieces(target);
     let sent = sent.filter(|sent| *sent <= last.index);
     let mut earlier: Option<PositionedPiece<'_>> = None;
@@ -149,6 +151,7 @@ fn in_messages(
         };
         behind_response |= seen.role == WireRole::Assistant;
         let is_end_of_user = behind_response && seen.role == WireRole::User;
+        // `earlier` keeps the end of the previous user message as a fallback while the end of the request is searched.
         let found = match sent {
             Some(sent) if seen.index < sent && takes(&seen) => Some(seen),
             Some(_) if earlier.is_none() && is_end_of_user && takes(&seen) => {

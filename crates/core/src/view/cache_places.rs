@@ -1,4 +1,4 @@
-//! Places in the array of a target at which a prompt cache ends or an edit of it is pinned.
+//! Positions in a target's array at which a prompt cache ends or a cache edit is pinned.
 
 use super::etag::{Etag, Prefix, kept_messages};
 use super::places::{messages_before, places_of};
@@ -9,8 +9,8 @@ use crate::ids::Ordinal;
 use crate::session::{CachePin, ContentNotLoaded, Session};
 
 impl Session {
-    /// The place of the last message in the array for a target, of which the caller says what it has.
-    /// None when that takes more than is held.
+    /// Returns the position of the last message in the array for a target. `known` is the etag of the caller's copy.
+    /// `None` if the array is empty or the required content is not loaded.
     pub fn last_place(&self, target: &Target, known: Option<Etag>) -> Option<PinPlace> {
         let length = self.array_length(target, known).ok()?;
         Some(PinPlace {
@@ -19,12 +19,11 @@ impl Session {
         })
     }
 
-    /// For each edit of the provider's cache, the place of its message in the array for a target, which
-    /// has `length` messages; none where the target does not see it.
+    /// Returns the position of each cache edit's message in an array of `length` messages. `None` if the target does
+    /// not see the message.
     ///
-    /// A place is noted when the edit is first given, because there are more and more edits and the
-    /// oldest may be as old as the session. Only after the view has changed, or for another target, are
-    /// they looked for, from the end.
+    /// A position is recorded when the edit is first returned. Cache edits accumulate, and the oldest may be as old as
+    /// the session. Positions are searched, from the end, only after a view change or for another target.
     pub fn edit_places(
         &self,
         target: &Target,
@@ -47,7 +46,7 @@ impl Session {
         Ok(places)
     }
 
-    /// How many messages the array for a target has. What the caller says it has is not looked at again.
+    /// Returns the number of messages in the array for a target. The caller's copy is not rendered again.
     fn array_length(&self, target: &Target, known: Option<Etag>) -> Result<u32, ContentNotLoaded> {
         let prefix = match known {
             Some(etag) => etag.prefix(self, target)?,
@@ -57,8 +56,8 @@ impl Session {
         Ok(prefix.keep + in_array(&new, target))
     }
 
-    /// How many messages of the array for a target are made of the first `pieces` pieces alone, where
-    /// the length of the array is known. Its cost is that of what follows them.
+    /// Returns the number of messages, in an array of `length` messages, that consist of the first `pieces` pieces
+    /// alone. The cost depends only on the pieces after them.
     pub fn messages_before(
         &self,
         pieces: usize,
@@ -68,7 +67,7 @@ impl Session {
         messages_before(self, pieces, target, length)
     }
 
-    /// How many messages of the array for a target are made of the first `pieces` pieces alone.
+    /// Returns the number of messages in the array for a target that consist of the first `pieces` pieces alone.
     pub fn messages_of(&self, pieces: usize, target: &Target) -> Result<u32, ContentNotLoaded> {
         kept_messages(self, pieces, target)
     }

@@ -1,12 +1,12 @@
-//! How a person's words are dressed: the name of the turn at their end, so that a model can snip it, and
-//! a note around words that came while the model was at work.
+//! Adds information to user input: the id of the user turn, so that a model can snip the turn, and a reminder around
+//! input that arrived while the model was working.
 
 use super::{Piece, PieceForm};
 use crate::ids::{Ordinal, TurnNumber};
 use crate::message::Block;
 use crate::session::Session;
 
-/// Dresses the pieces from `from` on; `at_work` says whether the model was at work before them.
+/// Updates the user input among the pieces from index `from`. `at_work` is true if the model was working before them.
 pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_work: bool) {
     let policy = &session.policy().snip;
     let interjected = at_work && policy.wrap_interjections;
@@ -24,6 +24,7 @@ pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_
             inputs.push((piece.message, turn));
         }
     }
+    // The reminder is applied first, because the tag keeps the `interjected` flag of the text to which it is appended.
     for (message, turn) in inputs {
         let is_words = |piece: &Piece| {
             piece.message == message && piece.form == PieceForm::Block && is_text(session, piece)
@@ -44,8 +45,8 @@ pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_
     }
 }
 
-/// Puts a turn's name at the end of the last words of its input; where there are none, the name is a
-/// piece of its own, to be put after the input.
+/// Appends the id of a turn to the last text of its input. If the input has no text, returns a separate piece that
+/// belongs after the input.
 fn tag(
     pieces: &mut [Piece],
     from: usize,

@@ -1,4 +1,4 @@
-//! What a caller says it has, and how much of it is still right.
+//! Etags: the names of served views, and the part of a caller's copy that is still valid.
 
 use super::wire::{group_key, in_array, wire};
 use super::{Piece, Sealed, Target};
@@ -9,29 +9,29 @@ use crate::session::{ContentNotLoaded, Session};
 const VERSION: u8 = 1;
 const LEN: usize = 1 + 4 + 4 + 4 + 16;
 
-/// A view that was served, named for a caller. Opaque outside.
+/// The name of a served view. Opaque to callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Etag {
     epoch: Epoch,
-    /// How many pieces the view had.
+    /// The number of pieces in the view.
     pieces: u32,
-    /// How many wire messages they made for the target.
+    /// The number of wire messages that the pieces form for the target.
     length: u32,
-    /// Stands for the pieces, the target and the length together.
+    /// A digest of the pieces, the target, the epoch and the length.
     check: Digest,
 }
 
-/// How much of a caller's copy still holds.
+/// The part of a caller's copy that is still valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prefix {
-    /// How many wire messages the caller keeps.
+    /// The number of wire messages that the caller keeps.
     pub keep: u32,
-    /// The piece with which the rest begins.
+    /// The index of the first piece that is not in the kept messages.
     pub from: usize,
 }
 
 impl Etag {
-    /// Names a view of `pieces` pieces and `length` wire messages.
+    /// Creates the etag of a view with `pieces` pieces and `length` wire messages.
     pub fn new(epoch: Epoch, pieces: u32, length: u32, digest: Digest, target: &Target) -> Self {
         Self {
             epoch,
@@ -41,7 +41,7 @@ impl Etag {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the etag: a version byte, three little-endian `u32` and the 16-byte digest.
     pub fn to_bytes(self) -> [u8; LEN] {
         let mut bytes = [VERSION; LEN];
         bytes[1..5].copy_from_slice(&self.epoch.get().to_le_bytes());
@@ -51,7 +51,7 @@ impl Etag {
         bytes
     }
 
-    /// Reads one; anything that is not an etag is no error, only unknown.
+    /// Decodes an etag. Returns `None` for bytes that are not an etag. Callers treat them as an unknown etag.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; LEN] = bytes.try_into().ok()?;
         let number = |at: usize| {
@@ -69,18 +69,19 @@ impl Etag {
         })
     }
 
-    /// How many pieces the view had.
+    /// Returns the number of pieces in the view.
     pub fn pieces(self) -> usize {
         self.pieces as usize
     }
 
-    /// Whether this names a view of the current epoch for this target that is still as it was.
+    /// Returns true if the etag names a view for this target whose pieces have not changed since.
     pub fn is_current(self, sealed: &Sealed, target: &Target) -> bool {
         self.seal(sealed, target)
             .is_some_and(|seal| seal.intact == seal.pieces)
     }
 
     fn seal<'s>(self, sealed: &'s Sealed, target: &Target) -> Option<&'s super::Seal> {
+        // The digest check rejects an etag of other content or of another target, and one with an altered length.
         sealed.seals().find(|seal| {
             seal.epoch == self.epoch
                 && seal.pieces == self.pieces
@@ -88,7 +89,8 @@ impl Etag {
         })
     }
 
-    /// How much of the view that this names is a prefix of the view as it is now.
+    /// Returns the part of the named view that is a prefix of the current view. The prefix is empty for an unknown
+    /// etag.
     pub fn prefix(self, session: &Session, target: &Target) -> Result<Prefix, ContentNotLoaded> {
         let pieces = session.sealed().pieces();
         let Some(seal) = self.seal(session.sealed(), target) else {
@@ -96,6 +98,7 @@ impl Etag {
         };
         let intact = (seal.intact as usize).min(pieces.len());
         let key = |piece: &Piece| group_key(session, piece, target);
+        // Without a change, only the last message can differ: new pieces with the same key are merged into it.
         if seal.intact == seal.pieces {
             let mut next = pieces[intact..].iter().map(key);
             let next = next.find_map(Result::transpose).transpose()?;
@@ -111,8 +114,8 @@ impl Etag {
                 },
             });
         }
-        // The view changed behind the first `intact` pieces. Their last message may have been longer
-        // in the caller's copy, so it is sent again.
+        // The view changed after the first `intact` pieces. Their last message may have been longer in the caller's
+        // copy, so it is sent again.
         let (start, last) = last_group(&pieces[..intact], key)?;
         if last.is_none() {
             return Ok(Prefix::default());
@@ -125,8 +128,8 @@ impl Etag {
     }
 }
 
-/// How many messages of the array are made of the first `pieces` pieces alone. The last of them counts
-/// only when nothing that follows belongs to it.
+/// Returns the number of array messages that consist of the first `pieces` pieces alone. The last message counts only
+/// if no later piece belongs to it.
 pub(super) fn kept_messages(
     session: &Session,
     pieces: usize,
@@ -149,7 +152,7 @@ pub(super) fn kept_messages(
     Ok(in_array(&wire(session, whole, target)?, target))
 }
 
-/// Where the last wire message of some pieces begins, and its key.
+/// Returns the index at which the last wire message of some pieces begins, and the key of that message.
 fn last_group<K: PartialEq + Copy>(
     pieces: &[Piece],
     key: impl Fn(&Piece) -> Result<Option<K>, ContentNotLoaded>,

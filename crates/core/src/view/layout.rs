@@ -1,10 +1,10 @@
-//! How new messages continue a view.
+//! Decides how pending messages continue a view.
 //!
-//! Providers accept only one shape: the user begins and ends, every call is answered in the message
-//! after it, results come before words. Transcripts have another: one response arrives in fragments
-//! with results between them, results are missing, doubled, late, or belong to nothing. This module
-//! turns the second into the first, once for every block, and its cost depends on the new messages
-//! alone. Whatever cannot be placed yet stays pending.
+//! Providers accept only one shape. The user begins and ends, every call is answered in the next message, and
+//! results precede text. Transcripts differ from this shape: one response arrives in fragments with results between
+//! them, and results are missing, duplicated, late or orphaned. This module converts the second shape into the first.
+//! Each block is placed once, so the cost depends on the pending messages alone. Blocks that cannot be placed yet
+//! stay pending.
 
 use std::collections::HashMap;
 
@@ -16,22 +16,26 @@ use crate::ids::Ordinal;
 use crate::message::{Block, MediaKind, MediaProblem, Message, Role};
 use crate::session::{Calls, ContentNotLoaded, Session, Transcript};
 
-/// A provider takes no more pictures in one request.
+/// Maximum number of pictures in one request. Providers reject more.
 const MAX_PICTURES: usize = 100;
 
 /// The continuation of a view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layout {
-    /// What follows the sealed pieces.
+    /// The pieces that follow the sealed pieces.
     pub pieces: Vec<Piece>,
-    /// The end of the view with them.
+    /// The end of the view after these pieces.
     pub tail: Tail,
-    /// Whether something that was appended cannot be placed yet.
+    /// True if an appended message cannot be placed yet.
     pub holds_back: bool,
 }
 
-/// Continues a view. With `interrupt`, calls that are still open are reported as interrupted even
-/// when nothing follows them.
+/// Returns the continuation of a session's view. With `interrupt`, calls that are still open get an error result
+/// even when no message follows them.
+///
+/// # Errors
+///
+/// Fails if the content of a pending message is not loaded.
 pub fn lay_out(session: &Session, interrupt: bool) -> Result<Layout, ContentNotLoaded> {
     let (sealed, transcript) = (session.sealed(), session.transcript());
     let tail = Tail::of(sealed.pieces(), transcript);
@@ -50,10 +54,10 @@ pub fn lay_out(session: &Session, interrupt: bool) -> Result<Layout, ContentNotL
     Ok(writer.layout)
 }
 
-/// The new blocks, sorted into whose turn they belong to.
+/// The pending blocks, grouped by the turn to which they belong.
 #[derive(Default)]
 struct Sorted {
-    /// Results of calls that are sealed already.
+    /// Pieces that precede all groups: results of sealed calls, and blocks that are dropped.
     early: Vec<(Ordinal, u16, PieceForm)>,
     groups: Vec<NewBlockGroup>,
 }
@@ -64,18 +68,18 @@ enum NewBlockGroup {
     User(UserContent),
 }
 
-/// One response with the results that answer it.
+/// One response of the model with the results of its calls.
 struct Response {
     provider_message_id: Option<Box<str>>,
     blocks: Vec<(Ordinal, u16)>,
     results: Vec<(Ordinal, u16, PieceForm)>,
 }
 
-/// What the user says, results apart.
+/// Consecutive content of the user, without the tool results that have a call.
 #[derive(Default)]
 struct UserContent {
     blocks: Vec<(Ordinal, u16, PieceForm)>,
-    /// Whether a person speaks, so that the model cannot go on with what it was doing.
+    /// True if a person wrote some of the blocks. The model then cannot continue its previous work.
     real: bool,
 }
 
@@ -107,8 +111,9 @@ impl Sorted {
         Ok(sorted)
     }
 
-    /// The response that a fragment belongs to: the last one, when it has the same provider id and
-    /// nothing but its own results came since.
+    /// Returns the index of the response to which a fragment belongs. A fragment joins the last group if that group is
+    /// a response with the same provider id. Results of its own calls do not open a group, so they do not separate
+    /// fragments.
     fn response(&mut self, message: &Message) -> usize {
         if let Some(NewBlockGroup::Assistant(last)) = self.groups.last()
             && message.provider_message_id.is_some()
@@ -132,18 +137,20 @@ impl Sorted {
         tail: &Tail,
         group_of: &HashMap<Ordinal, usize>,
     ) {
+        // Results join the group of their call, whatever arrived in between. All other shown blocks keep the order of
+        // arrival.
         for (block, pairing) in &item.blocks {
             let (at, block) = (item.message, *block);
             let drop = |reason| (at, block, PieceForm::Dropped(reason));
             match pairing {
                 Some(Pairing::Answer(call)) => {
                     let result = (at, block, PieceForm::Result(*call));
-                    // A call may be sealed while thinking after it in its message still waits.
+                    // A call may be sealed while thinking that follows it in the same message is pending.
                     if tail.open.contains(call) {
                         self.early.push(result);
                         continue;
                     }
-                    // Its call was snipped before it was served.
+                    // The call was snipped before it was served, so its result has nothing to answer.
                     if calls.state(*call) == CallState::Gone {
                         self.early.push(drop(DropReason::Snipped));
                         continue;
@@ -178,6 +185,7 @@ impl Sorted {
                 },
             }
         }
+        // Only a message that added blocks counts: its text may have been dropped as blank.
         if let Some(NewBlockGroup::User(words)) = self.groups.last_mut() {
             words.real |= message.is_real_user_input()
                 && words.blocks.iter().any(|(at, ..)| *at == item.message);
@@ -217,12 +225,13 @@ struct LayoutBuilder<'a> {
     transcript: &'a Transcript,
     calls: &'a Calls,
     layout: Layout,
-    /// How many pictures the view holds.
+    /// The number of pictures that the view contains.
     pictures: usize,
 }
 
 impl LayoutBuilder<'_> {
     fn write(&mut self, sorted: Sorted, interrupt: bool) -> Result<(), ContentNotLoaded> {
+        // Results of sealed calls close the open calls of the view. They precede everything that a new group adds.
         for (message, block, form) in sorted.early {
             self.result(message, block, form);
         }
@@ -243,6 +252,8 @@ impl LayoutBuilder<'_> {
                     self.response(response, is_last);
                 }
                 NewBlockGroup::User(words) => {
+                    // An open call is interrupted only when a person writes, when more content follows, or on request.
+                    // In all other cases the result is probably in transit.
                     let closes = words.real || !is_last || interrupt;
                     if !self.layout.tail.open.is_empty() && !closes {
                         self.layout.holds_back = true;
@@ -258,8 +269,8 @@ impl LayoutBuilder<'_> {
         Ok(())
     }
 
-    /// Whether these are more fragments of a response whose calls still wait. A provider takes them
-    /// only after every result, and the results are likely on their way: so they wait too.
+    /// Returns true if a response contains more fragments of a response with open calls. A provider accepts these
+    /// fragments only after every result. The results are probably in transit, so the fragments stay pending.
     fn continues_open_response(&self, response: &Response) -> Result<bool, ContentNotLoaded> {
         let open = self.layout.tail.open.first();
         let Some(open) = open.and_then(|call| self.calls.get(*call)) else {
@@ -279,11 +290,12 @@ impl LayoutBuilder<'_> {
             form.is_shown() && !thinks
         });
         if shown.is_some() && self.layout.tail.last == Some(Speaker::User) {
-            // Once the tools have spoken, the model cannot speak again before every call has its
-            // answer.
+            // After a tool result, a provider rejects text of the model until every call has a result.
             self.interrupt_open(response.blocks.first().map(|(message, _)| *message));
         }
         for (index, (message, block)) in response.blocks.into_iter().enumerate() {
+            // Providers reject a message that ends with thinking. Thinking at the end of a response waits while more
+            // fragments may arrive, and is dropped when the response has ended.
             let mut form = self.assistant_form(message, block);
             if form == PieceForm::Block && shown.is_none_or(|last| index > last) {
                 if !ended {
@@ -306,14 +318,14 @@ impl LayoutBuilder<'_> {
         }
     }
 
-    /// The form of a block that the model wrote, whatever stands around it.
+    /// Returns the form of a block that the model wrote. The neighbours of the block are ignored.
     fn assistant_form(&self, message: Ordinal, block: u16) -> PieceForm {
         match self.block(message, block) {
             Some(Block::ToolUse(_)) => match self.calls.at(message, block) {
                 Some(call) => PieceForm::Call(call),
                 None => PieceForm::Dropped(DropReason::WrongRole),
             },
-            // No provider takes pictures from the model.
+            // Providers accept neither pictures nor results in a message of the model.
             Some(Block::ToolResult(_) | Block::Media(_)) | None => {
                 PieceForm::Dropped(DropReason::WrongRole)
             }
@@ -369,7 +381,8 @@ impl LayoutBuilder<'_> {
         dress(&mut self.layout.pieces, written, self.session, at_work);
     }
 
-    /// Whether the last word is a tool's, or a tool's word is awaited.
+    /// Returns true if the model is in the middle of its work: a tool result is the last shown piece, or a call is
+    /// open.
     fn is_at_work(&self) -> bool {
         let sealed = self.session.sealed().pieces().iter();
         let mut latest = sealed.chain(&self.layout.pieces).rev();
@@ -378,13 +391,13 @@ impl LayoutBuilder<'_> {
             || last.is_some_and(|piece| piece.form.answers().is_some())
     }
 
-    /// A block of the operator's: only words can be passed on.
+    /// Adds a block of the operator. Only text can be passed on to a provider.
     fn operator(&mut self, message: Ordinal, block: u16, form: PieceForm) {
         let form = match self.block(message, block) {
             Some(Block::Text { .. }) if self.is_blank(message, block) => {
                 PieceForm::Dropped(DropReason::Blank)
             }
-            // Whatever came before was not shown, so these words lead after all.
+            // Nothing that precedes this text is shown, so the text leads the view.
             Some(Block::Text { .. }) if self.layout.tail.last.is_none() => PieceForm::Block,
             Some(Block::Text { .. }) => form,
             _ => PieceForm::Dropped(DropReason::WrongRole),
@@ -420,7 +433,7 @@ impl LayoutBuilder<'_> {
         });
     }
 
-    /// Whether the view can hold `more` pictures; counts them in when it can.
+    /// Returns true if the view can contain `more` additional pictures, and adds them to the count in that case.
     fn take_pictures(&mut self, more: u16) -> bool {
         let with = self.pictures + usize::from(more);
         let fits = more == 0 || with <= MAX_PICTURES;

@@ -1,30 +1,30 @@
-//! What a view-changing event makes of the sealed pieces: a few places where pieces leave, come, or
-//! take another form. Every view-changing event carries one, so that all of them replay in one way.
+//! Layout changes: the splices with which a view-changing event edits the sealed pieces. Every view-changing event
+//! carries one change, so all of them replay in the same way.
 
 use super::piece::{Piece, count};
 
-/// What becomes of a list of pieces.
+/// An edit of a list of pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LayoutChange {
-    /// The places, from the first to the last.
+    /// The splices in ascending order of `at`. They do not overlap.
     pub splices: Vec<Splice>,
-    /// The estimated tokens before the first of them: what a prompt cache can still use.
+    /// The estimated tokens before the first splice. A prompt cache can still use this part.
     pub kept_tokens: u64,
 }
 
-/// One place.
+/// One replacement of consecutive pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Splice {
-    /// Where, in the list as it was.
+    /// The index in the list before the change.
     pub at: u32,
-    /// How many pieces leave.
+    /// The number of pieces to remove.
     pub remove: u32,
-    /// What comes in their place.
+    /// The pieces to insert at this index.
     pub insert: Vec<Piece>,
 }
 
 impl LayoutChange {
-    /// What makes `after` of `before`, as one splice.
+    /// Returns the change from `before` to `after` as at most one splice. `kept_tokens` is 0.
     pub fn between(before: &[Piece], after: &[Piece]) -> Self {
         let same = |(a, b): &(&Piece, &Piece)| a == b;
         let head = before.iter().zip(after).take_while(same).count();
@@ -45,17 +45,17 @@ impl LayoutChange {
         }
     }
 
-    /// Whether nothing changes.
+    /// Returns true if the change has no splices.
     pub fn is_empty(&self) -> bool {
         self.splices.is_empty()
     }
 
-    /// Where the first change is.
+    /// Returns the index of the first changed piece.
     pub fn first(&self) -> Option<usize> {
         self.splices.first().map(|splice| splice.at as usize)
     }
 
-    /// The list as it leaves it.
+    /// Returns the list after the change. Indexes outside the list are clamped.
     #[must_use]
     pub fn apply(&self, before: &[Piece]) -> Vec<Piece> {
         let mut after = Vec::with_capacity(before.len());
@@ -71,7 +71,7 @@ impl LayoutChange {
     }
 }
 
-/// Writes a change piece by piece, in the order of the list.
+/// Builds a change by visiting the pieces of a list in order.
 #[derive(Debug, Default)]
 pub struct Rewriter {
     splices: Vec<Splice>,
@@ -79,18 +79,18 @@ pub struct Rewriter {
 }
 
 impl Rewriter {
-    /// The next piece stays as it is.
+    /// Leaves the next piece unchanged.
     pub fn keep(&mut self) {
         self.next += 1;
     }
 
-    /// The next piece leaves.
+    /// Removes the next piece.
     pub fn remove(&mut self) {
         self.here().remove += 1;
         self.next += 1;
     }
 
-    /// Another stands in the place of the next piece.
+    /// Replaces the next piece.
     pub fn replace(&mut self, piece: Piece) {
         let splice = self.here();
         splice.remove += 1;
@@ -98,12 +98,12 @@ impl Rewriter {
         self.next += 1;
     }
 
-    /// A piece comes before the next one.
+    /// Inserts a piece before the next one.
     pub fn insert(&mut self, piece: Piece) {
         self.here().insert.push(piece);
     }
 
-    /// All of it.
+    /// Returns the complete change. `kept_tokens` is 0.
     pub fn finish(self) -> LayoutChange {
         LayoutChange {
             splices: self.splices,
@@ -111,7 +111,7 @@ impl Rewriter {
         }
     }
 
-    /// The splice that reaches up to the next piece.
+    /// Returns the splice that ends directly before the next piece, and starts one if necessary.
     fn here(&mut self) -> &mut Splice {
         let touches = self
             .splices

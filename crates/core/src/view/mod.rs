@@ -1,9 +1,8 @@
-//! What the model sees: which pieces of the transcript, in which order, in which form.
+//! Views: the pieces of a transcript that the model sees, their order and their forms.
 //!
-//! A view is a list of [`Piece`]s, each a reference into the transcript and the form that it takes.
-//! Pieces that were served are sealed: only a view-changing event moves them. `layout` decides how
-//! new messages continue the list, `wire` groups pieces into a provider's messages, `etag` names
-//! what a caller already has, and `breakpoints` says where a prompt cache is to be written.
+//! A view is a list of [`Piece`]s. Each piece references the transcript and has a form. Served pieces are sealed: only
+//! a view-changing event moves them. `layout` decides how new messages continue the list. `wire` groups pieces into a
+//! provider's messages. `etag` names a caller's copy. `breakpoints` selects the positions of cache breakpoints.
 
 mod breakpoints;
 mod cache_places;

@@ -1,4 +1,4 @@
-//! The view of a session for a target: its messages, their names, and the places of blocks.
+//! The view of a session for a target, with its etag, repairs and block positions.
 
 use super::etag::{Etag, Prefix};
 use super::piece::{Piece, PieceForm, Repair, RepairKind, count};
@@ -9,38 +9,38 @@ use super::wire::{WireMessage, in_array, wire};
 use crate::ids::{CallKey, MessageId};
 use crate::session::{ContentNotLoaded, Session};
 
-/// A view, ready for a codec.
+/// A view, ready to be encoded by a codec.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View<'a> {
-    /// How many messages of its array the caller keeps.
+    /// The number of array messages that the caller keeps.
     pub keep: u32,
-    /// What follows them.
+    /// The messages after the kept ones.
     pub messages: Vec<WireMessage<'a>>,
-    /// What the operator says, where the provider takes that apart from the array.
+    /// The system messages, if the provider takes them outside the array.
     pub system: Vec<WireMessage<'a>>,
-    /// How many messages the array then has.
+    /// The number of messages in the resulting array.
     pub length: u32,
-    /// Names this view.
+    /// The etag of this view.
     pub etag: Etag,
-    /// Why a provider would not take it yet.
+    /// The reason for which a provider would reject the view now. `None` if the view is sendable.
     pub unsendable: Option<NotSendableReason>,
-    /// What was done so that the provider takes the part that is sent.
+    /// The repairs in the part that is returned.
     pub repairs: Vec<Repair>,
 }
 
-/// Why a view cannot be sent yet.
+/// The reason for which a view cannot be sent yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotSendableReason {
-    /// There is nothing in it.
+    /// The view has no messages.
     Empty,
-    /// Calls wait for their results.
+    /// These calls have no results.
     OpenCalls(Vec<CallKey>),
-    /// The model spoke last.
+    /// The last message is the model's, or some messages are still pending.
     EndsWithAssistant,
 }
 
 impl Session {
-    /// The view as it was served last. `known` is what the caller says it has.
+    /// Returns the view that was served last. `known` is the etag of the caller's copy, if it has one.
     pub fn view(&self, target: &Target, known: Option<Etag>) -> Result<View<'_>, ContentNotLoaded> {
         let pieces = self.sealed().pieces();
         let prefix = match known {
@@ -70,9 +70,9 @@ impl Session {
         })
     }
 
-    /// What the operator says before anyone else, where the provider takes that apart from the array.
+    /// Returns the leading system messages, if the provider takes them outside the array.
     pub fn system(&self, target: &Target) -> Result<Vec<WireMessage<'_>>, ContentNotLoaded> {
-        // These pieces lead; nothing after the first other one belongs to them.
+        // System pieces lead the view. No piece after the first other shown piece belongs to them.
         let pieces = self.sealed().pieces();
         let lead = pieces
             .iter()
@@ -85,7 +85,7 @@ impl Session {
         Ok(messages)
     }
 
-    /// The array that an etag names, when it is [`Etag::is_current`].
+    /// Returns the array that an etag names. The etag must satisfy [`Etag::is_current`].
     pub fn wire_of(
         &self,
         etag: Etag,
@@ -98,8 +98,8 @@ impl Session {
         Ok(messages)
     }
 
-    /// The blocks of the transcript that stand at a place of the array that an etag names; all of a
-    /// message when no block is named.
+    /// Returns the transcript blocks at a position of the array that an etag names. Without `block`, all blocks of the
+    /// message are returned.
     pub fn blocks_at(
         &self,
         etag: Etag,
@@ -118,7 +118,7 @@ impl Session {
         Ok(named.collect())
     }
 
-    /// Why a provider would not take the view yet.
+    /// Returns the reason for which a provider would reject the view now. `None` if the view is sendable.
     pub fn unsendable(&self) -> Option<NotSendableReason> {
         let tail = Tail::of(self.sealed().pieces(), self.transcript());
         if !tail.open.is_empty() {

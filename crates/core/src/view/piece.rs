@@ -1,116 +1,116 @@
-//! The pieces of a view, and the repairs that their forms stand for.
+//! The pieces of a view, and the repairs that their forms represent.
 
 use crate::ids::{CallKey, Ordinal, SpanKey, TurnNumber};
 use crate::message::MediaProblem;
 
-/// One piece of a view: a block of the transcript and the form it takes, or something synthetic.
+/// One piece of a view: a block of the transcript and its form, or a synthetic element.
 ///
-/// Every block of every message that takes part in the view has exactly one piece, shown or not, so
-/// that nothing can fall out of the view without a reason that can be told.
+/// Every block of every message in the view has exactly one piece, whether it is shown or not. A block therefore
+/// cannot disappear from the view without a recorded reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// The message that it comes from; of a synthetic piece, the one that made it necessary.
+    /// The message of the block. For a synthetic piece, the message that made the piece necessary.
     pub message: Ordinal,
-    /// The block within the message; 0 for a synthetic piece.
+    /// The index of the block within the message. 0 for a synthetic piece.
     pub block: u16,
-    /// What the model sees.
+    /// The representation that the model receives.
     pub form: PieceForm,
 }
 
-/// What the model sees of a block.
+/// The representation of a piece in the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PieceForm {
     /// The block itself.
     Block,
-    /// Words of the user, dressed.
+    /// User input with additions of the service.
     Input {
-        /// The turn that they begin: its name follows them.
+        /// The user turn that this input begins. The id of the turn is appended to the text.
         turn: Option<TurnNumber>,
-        /// Whether they came while the model was at work.
+        /// True if the input arrived while the model was working. The text is then wrapped in a reminder.
         interjected: bool,
     },
-    /// A call, under its wire id.
+    /// A tool call, under its wire id.
     Call(CallKey),
-    /// A call whose input was snipped.
+    /// A tool call whose input was snipped.
     SnippedCall(CallKey),
-    /// A call's result, under the call's wire id.
+    /// A tool result, under the wire id of its call.
     Result(CallKey),
-    /// A call's result, with markers in place of its pictures.
+    /// A tool result with markers in place of its pictures.
     ResultWithoutMedia(CallKey),
-    /// What stands in the place of a result that was stored.
+    /// The replacement of a stored result.
     Stored(CallKey),
-    /// A marker in the place of an old result.
+    /// A marker in place of an old result that was cleared.
     Cleared(CallKey),
-    /// A marker in the place of a result that was snipped.
+    /// A marker in place of a result that was snipped.
     SnippedResult(CallKey),
-    /// A result that cannot stand as one, told in words.
+    /// A result without a call that can precede it, shown as text.
     Text(TextReason),
     /// A marker in place of the block.
     Marker(MarkerReason),
-    /// Nothing.
+    /// The block is not shown.
     Dropped(DropReason),
-    /// Synthetic: an error result for a call that will not be answered in time.
+    /// Synthetic: an error result for a call without a result.
     Interrupted(CallKey),
-    /// Synthetic: the user's opening, where a transcript begins with the model.
+    /// Synthetic: a user message before a transcript that begins with the model.
     Opening,
-    /// Synthetic: the user's words between two of the model's that would otherwise become one.
+    /// Synthetic: a user text between two responses that would otherwise be merged into one.
     Gap,
-    /// Synthetic: the name of a turn whose input has no words.
+    /// Synthetic: the id of a user turn whose input has no text.
     Tag(TurnNumber),
-    /// Synthetic: the model is reminded to snip.
+    /// Synthetic: a reminder to snip.
     Nudge,
-    /// The summary that a compaction left.
+    /// The summary of a compaction.
     Summary,
-    /// Synthetic: what stands in the place of a span; its message is the first of those that left.
+    /// Synthetic: the placeholder of a collapsed span. Its message is the first message of the span.
     Placeholder(SpanKey),
-    /// What the operator says in mid-conversation, where providers know only two speakers.
+    /// System or developer text in the middle of the conversation. Anthropic's APIs receive it as a user text.
     Operator,
 }
 
-/// Why a result is told in words.
+/// The reason for which a result is shown as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TextReason {
     /// No call has this id.
     Orphan,
-    /// It came after its call was reported as interrupted.
+    /// The result arrived after its call was reported as interrupted.
     Late(CallKey),
 }
 
-/// Why a marker stands in place of a block.
+/// The reason for a marker in place of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MarkerReason {
-    /// A provider would refuse it.
+    /// Providers would reject the media.
     Media(MediaProblem),
-    /// It was snipped.
+    /// The block was snipped.
     Snipped,
 }
 
-/// Why a block is not shown.
+/// The reason for which a block is not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// It says nothing.
+    /// The block has no content.
     Blank,
-    /// The call had its result already.
+    /// The call already had a result.
     DuplicateResult(CallKey),
-    /// It came after its call was interrupted, and the call is not in the view any more.
+    /// The result arrived after its call was interrupted, and the call has left the view.
     LateResult(CallKey),
-    /// Thinking that nothing follows: a provider refuses a message that ends with it.
+    /// Thinking at the end of a message. Providers reject a message that ends with thinking.
     TrailingThinking,
-    /// Thinking without a signature: no provider takes it back.
+    /// Thinking without a signature. No provider accepts it back.
     UnsignedThinking,
-    /// A tool result in a message that is not the user's, or a call that is not the model's.
+    /// A block that its role may not contain, such as a tool result of the model or a call of the user.
     WrongRole,
-    /// It was snipped, or what it belongs to was.
+    /// The block was snipped, or the call to which it belongs was.
     Snipped,
 }
 
 impl PieceForm {
-    /// Whether the model sees something.
+    /// Returns true if the model sees this piece in any form.
     pub const fn is_shown(self) -> bool {
         !matches!(self, Self::Dropped(_))
     }
 
-    /// Whether it stands for a block of the transcript.
+    /// Returns true if the piece represents a block of the transcript.
     pub const fn is_of_a_block(self) -> bool {
         !matches!(
             self,
@@ -123,7 +123,7 @@ impl PieceForm {
         )
     }
 
-    /// Whether it is a call.
+    /// Returns the call if the piece is a tool call.
     pub const fn calls(self) -> Option<CallKey> {
         match self {
             Self::Call(call) | Self::SnippedCall(call) => Some(call),
@@ -131,7 +131,7 @@ impl PieceForm {
         }
     }
 
-    /// Whether it stands where a result stands.
+    /// Returns the call that the piece answers, in whatever form the result is shown.
     pub const fn answers(self) -> Option<CallKey> {
         match self {
             Self::Result(call)
@@ -145,49 +145,50 @@ impl PieceForm {
     }
 }
 
-/// What was done so that a provider accepts the view.
+/// One correction that makes the view valid for its provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Repair {
-    /// The message that was broken.
+    /// The message that was invalid.
     pub message: Ordinal,
-    /// The block within it.
+    /// The index of the block within the message.
     pub block: u16,
-    /// What was done.
+    /// The correction.
     pub kind: RepairKind,
 }
 
-/// What was done.
+/// The kinds of corrections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RepairKind {
-    /// A blank text block is left out.
+    /// A blank text block is omitted.
     BlankText,
-    /// A second result of a call is left out.
+    /// A second result of a call is omitted.
     DuplicateResult(CallKey),
     /// A result without a call is shown as text.
     OrphanResult,
     /// A result that came after the interruption of its call is shown as text.
     LateResult(CallKey),
-    /// The same, but its call is not in the view any more, so neither is it.
+    /// A result that arrived after the interruption of its call is omitted, because the call has left the view.
     LateResultHidden(CallKey),
-    /// An unanswered call got an error result that says so.
+    /// A call without a result gets an error result.
     InterruptedCall(CallKey),
     /// A picture or document is replaced by a marker.
     Media(MediaProblem),
-    /// Thinking at the end of a message is left out.
+    /// Thinking at the end of a message is omitted.
     TrailingThinking,
-    /// Thinking without a signature is left out.
+    /// Thinking without a signature is omitted.
     UnsignedThinking,
-    /// A block that its role may not hold is left out.
+    /// A block that its role may not contain is omitted.
     WrongRole,
-    /// An opening was put before the model's first words.
+    /// A user message is inserted before the first message of the model.
     Opening,
-    /// A call goes by another id on the wire, because its own is illegal or taken.
+    /// A call has another id on the wire, because its own id is illegal or already used.
     MappedCallId(CallKey),
 }
 
 impl Piece {
-    /// The repair that this form stands for.
+    /// Returns the repair that the form of this piece represents. `None` if the form is no repair.
     pub fn repair(&self) -> Option<Repair> {
+        // The match lists every form, so that a new form cannot be forgotten here.
         let kind = match self.form {
             PieceForm::Block
             | PieceForm::Input { .. }

@@ -1,37 +1,37 @@
-//! Where the pieces of a view stand in the array that they make for a target.
+//! Maps the pieces of a view to positions in the array of a target.
 //!
-//! Places are counted from the end wherever the length of the array is known: what is asked for is
-//! nearly always new, and then the cost does not depend on how long the view is.
+//! Positions are counted from the end if the length of the array is known. Callers nearly always need recent positions,
+//! so the cost does not depend on the length of the view.
 
 use super::wire::{GroupKey, Renderer};
 use super::{Piece, Target, WireBlock, WireRole};
 use crate::ids::Ordinal;
 use crate::session::{ContentNotLoaded, Session};
 
-/// A piece that a target sees, and where.
+/// A piece that a target sees, with its position.
 pub(super) struct PositionedPiece<'a> {
-    /// Its place among the pieces.
+    /// The index of the piece in the view.
     pub(super) index: usize,
-    /// The place in the array of the message that it is part of.
+    /// The index in the array of the message that contains the piece.
     pub(super) message: u32,
-    /// Who speaks there.
+    /// The role of that message.
     pub(super) role: WireRole,
-    /// What the target sees.
+    /// The block in the form that the target sees.
     pub(super) block: WireBlock<'a>,
 }
 
-/// The pieces that stand in a target's array, from the last one on.
+/// Iterates over the pieces in a target's array, from last to first.
 pub(super) struct Backwards<'a, 't> {
     render: Renderer<'a, 't>,
     target: &'t Target,
     pieces: &'a [Piece],
-    /// The message of the piece seen last; before the first one, the length of the array.
+    /// The array index of the message of the last returned piece. Initially the length of the array.
     message: u32,
     last_key: Option<GroupKey>,
 }
 
 impl<'a, 't> Backwards<'a, 't> {
-    /// `length` is how many messages these pieces make.
+    /// Creates an iterator over some pieces that form `length` messages.
     fn new(session: &'a Session, pieces: &'a [Piece], target: &'t Target, length: u32) -> Self {
         Self {
             render: Renderer::new(session, target),
@@ -42,7 +42,7 @@ impl<'a, 't> Backwards<'a, 't> {
         }
     }
 
-    /// All that was served.
+    /// Creates an iterator over all sealed pieces.
     pub(super) fn of(session: &'a Session, target: &'t Target, length: u32) -> Self {
         Self::new(session, session.sealed().pieces(), target, length)
     }
@@ -54,7 +54,7 @@ impl<'a, 't> Backwards<'a, 't> {
                 continue;
             };
             if self.target.takes_apart(key.role) {
-                // These lead: the array begins behind them.
+                // System pieces lead the view and are outside the array, so the array begins here.
                 break;
             }
             if self.last_key != Some(key) {
@@ -73,8 +73,8 @@ impl<'a, 't> Backwards<'a, 't> {
     }
 }
 
-/// How many messages at the start of an array with `length` messages are made of the first `pieces`
-/// pieces alone. What follows those pieces is looked at, and nothing else.
+/// Returns the number of leading messages, in an array of `length` messages, that consist of the first `pieces` pieces
+/// alone. Only the pieces after them are read.
 pub(super) fn messages_before(
     session: &Session,
     pieces: usize,
@@ -92,13 +92,14 @@ pub(super) fn messages_before(
     Ok(before)
 }
 
-/// The place of a piece among the blocks of its message.
+/// Returns the index of a piece among the blocks of its message.
 pub(super) fn place_in_message(
     session: &Session,
     index: usize,
     target: &Target,
 ) -> Result<u32, ContentNotLoaded> {
     let pieces = &session.sealed().pieces()[..=index];
+    // Only the last message matters, so any length serves as the start of the count.
     let mut walk = Backwards::new(session, pieces, target, u32::MAX);
     let mut blocks = 0_u32;
     while let Some(seen) = walk.next()? {
@@ -110,9 +111,8 @@ pub(super) fn place_in_message(
     Ok(blocks.saturating_sub(1))
 }
 
-/// The places in an array with `length` messages at which the last blocks of some messages stand;
-/// none where the target does not see the message. One walk finds all of them, and ends with the
-/// first of them.
+/// Returns the position of the last block of each of some messages in an array of `length` messages. `None` if the
+/// target does not see the message. One backward walk finds all positions and ends with the first of them.
 pub(super) fn places_of(
     session: &Session,
     messages: &[Ordinal],
@@ -137,7 +137,7 @@ pub(super) fn places_of(
     Ok(places)
 }
 
-/// The pieces that stand at a place of the array that some pieces make.
+/// Returns the pieces at a position of the array that some pieces form. Without `block`, all pieces of the message.
 pub(super) fn at(
     session: &Session,
     pieces: &[Piece],

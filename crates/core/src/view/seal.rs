@@ -1,4 +1,4 @@
-//! The sealed part of a view, and the points up to which it was served.
+//! The sealed part of a view, and the seals that identify its served states.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,43 +9,43 @@ use crate::message::Digest;
 use crate::session::{Calls, Transcript};
 use crate::tokens::estimate_text;
 
-/// How many servings back a caller's etag is still recognised. One further back gets the whole view.
+/// Number of seals that are kept. A caller with an older etag receives the whole view.
 const MAX_SEALS: usize = 64;
-/// What a marker has in tokens, roughly.
+/// Approximate size of a marker in tokens.
 pub(crate) const MARKER_TOKENS: u32 = 8;
 
-/// A point up to which a view was served, or at which a view-changing event left it.
+/// One served state of a view. A seal is also recorded after each view-changing event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seal {
-    /// The epoch of that serving.
+    /// The epoch at that time.
     pub epoch: Epoch,
-    /// How many pieces it had.
+    /// The number of pieces at that time.
     pub pieces: u32,
-    /// How many of them are still what they were.
+    /// The number of leading pieces that have not changed since.
     pub intact: u32,
-    /// Stands for the content of all of them.
+    /// The digest of the content of all pieces.
     pub digest: Digest,
 }
 
-/// Everything that was served, in the order in which the model sees it.
+/// All pieces that were served, in the order of the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sealed {
     pieces: Vec<Piece>,
     digest: Digest,
     epoch: Epoch,
     seals: VecDeque<Seal>,
-    /// How many pictures the pieces show.
+    /// The number of pictures in the pieces.
     pictures: usize,
-    /// The calls whose results are shown as they came, oldest first.
+    /// The calls whose results are shown without a replacement, oldest first.
     live: BTreeSet<CallKey>,
-    /// The last call whose result was cleared.
+    /// The newest call whose result was cleared.
     last_cleared: Option<CallKey>,
-    /// Where the latest serving began.
+    /// The index of the first piece of the latest serving.
     newest_from: usize,
 }
 
 impl Sealed {
-    /// Puts one together again from what a snapshot holds.
+    /// Rebuilds the sealed part from the fields of a snapshot.
     pub fn restore(
         pieces: Vec<Piece>,
         digest: Digest,
@@ -66,62 +66,62 @@ impl Sealed {
         }
     }
 
-    /// The pieces.
+    /// Returns all sealed pieces in the order of the view.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// The points up to which it was served, oldest first.
+    /// Returns the recorded seals, oldest first. At most 64 are kept.
     pub fn seals(&self) -> impl Iterator<Item = &Seal> {
         self.seals.iter()
     }
 
-    /// The latest serving.
+    /// Returns the seal of the latest serving or view-changing event.
     pub fn last(&self) -> Option<&Seal> {
         self.seals.back()
     }
 
-    /// Stands for the content of everything sealed.
+    /// Returns the digest of everything that is sealed.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// How many view-changing events there were.
+    /// Returns the number of view-changing events.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Where the latest serving began.
+    /// Returns the index of the first piece of the latest serving.
     pub fn newest_from(&self) -> usize {
         self.newest_from
     }
 
-    /// How many pictures the pieces show.
+    /// Returns the number of pictures in the pieces.
     pub fn pictures(&self) -> usize {
         self.pictures
     }
 
-    /// The calls whose results are shown as they came, oldest first.
+    /// Returns the calls whose results are shown without a replacement, oldest first.
     pub fn live(&self) -> &BTreeSet<CallKey> {
         &self.live
     }
 
-    /// Whether a call's result is shown as it came.
+    /// Returns true if a call's result is shown without a replacement.
     pub(crate) fn shows_result(&self, call: CallKey) -> bool {
         self.live.contains(&call)
     }
 
-    /// The last call whose result was cleared.
+    /// Returns the newest call whose result was cleared.
     pub(crate) fn last_cleared(&self) -> Option<CallKey> {
         self.last_cleared
     }
 
-    /// The calls whose results were shown for the first time in the latest serving.
+    /// Returns the calls whose results were shown for the first time in the latest serving.
     pub(crate) fn newest_results(&self) -> BTreeSet<CallKey> {
         live(&self.pieces[self.newest_from.min(self.pieces.len())..]).collect()
     }
 
-    /// The digest with these pieces at the end.
+    /// Returns the digest after these pieces are appended.
     fn digest_with(&self, pieces: &[Piece], transcript: &Transcript) -> Digest {
         if pieces.is_empty() {
             return self.digest;
@@ -139,7 +139,7 @@ impl Sealed {
         self.digest.chain(&link)
     }
 
-    /// Seals what was just served at the end.
+    /// Seals newly served pieces at the end of the view.
     pub(crate) fn extend(&mut self, pieces: &[Piece], transcript: &Transcript) {
         self.digest = self.digest_with(pieces, transcript);
         self.pictures += pictures(pieces, transcript);
@@ -149,14 +149,14 @@ impl Sealed {
         self.mark();
     }
 
-    /// A view-changing event: pieces leave, come or take another form, and the epoch moves.
+    /// Applies a view-changing event: changes the pieces and increments the epoch.
     pub(crate) fn change(&mut self, change: &LayoutChange, transcript: &Transcript) {
         let first = change.first().map_or(u32::MAX, count);
         for seal in &mut self.seals {
             seal.intact = seal.intact.min(first);
         }
         self.epoch = self.epoch.next();
-        // The chain cannot be cut: it goes on from what was, and what became of it.
+        // The digest is a chain that cannot be shortened. The change itself is therefore appended to the chain.
         self.digest = self.digest.chain(&self.epoch.get().to_le_bytes());
         for splice in &change.splices {
             let place = [splice.at.to_le_bytes(), splice.remove.to_le_bytes()].concat();
@@ -167,7 +167,7 @@ impl Sealed {
         self.pieces = change.apply(&self.pieces);
         self.live = live(&self.pieces).collect();
         self.last_cleared = last_cleared(&self.pieces);
-        // What was new has moved by as many pieces as came or left before it.
+        // The latest serving shifts by the number of pieces that were inserted or removed before it.
         self.newest_from = (self.newest_from + self.pieces.len()).saturating_sub(before);
         self.pictures = pictures(&self.pieces, transcript);
         self.mark();
@@ -187,7 +187,7 @@ impl Sealed {
     }
 }
 
-/// The calls whose results some pieces show as they came.
+/// Returns the calls whose results are shown without a replacement.
 fn live(pieces: &[Piece]) -> impl Iterator<Item = CallKey> {
     pieces.iter().filter_map(|piece| match piece.form {
         PieceForm::Result(call) | PieceForm::ResultWithoutMedia(call) => Some(call),
@@ -195,7 +195,7 @@ fn live(pieces: &[Piece]) -> impl Iterator<Item = CallKey> {
     })
 }
 
-/// The last call whose result was cleared.
+/// Returns the newest call whose result was cleared.
 fn last_cleared(pieces: &[Piece]) -> Option<CallKey> {
     let cleared = pieces.iter().filter_map(|piece| match piece.form {
         PieceForm::Cleared(call) => Some(call),
@@ -204,7 +204,7 @@ fn last_cleared(pieces: &[Piece]) -> Option<CallKey> {
     cleared.max()
 }
 
-/// How many pictures some pieces show.
+/// Returns the number of pictures in some pieces.
 fn pictures(pieces: &[Piece], transcript: &Transcript) -> usize {
     let of_piece = |piece: &Piece| match piece.form {
         PieceForm::Block | PieceForm::Result(_) => {
@@ -215,7 +215,7 @@ fn pictures(pieces: &[Piece], transcript: &Transcript) -> usize {
     pieces.iter().map(of_piece).sum::<usize>()
 }
 
-/// The tokens of a result as it is shown.
+/// Returns the estimated tokens of a result in its current form.
 pub(crate) fn shown_tokens(calls: &Calls, form: PieceForm, call: CallKey) -> u32 {
     match form {
         PieceForm::Result(_) | PieceForm::ResultWithoutMedia(_) => {

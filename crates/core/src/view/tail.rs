@@ -1,37 +1,39 @@
-//! The end of a view: who spoke last, and which calls still wait for their results.
+//! The end of a view: the last speaker and the open calls.
 
 use super::{Piece, PieceForm};
 use crate::ids::CallKey;
 use crate::message::Role;
 use crate::session::Transcript;
 
-/// Whose turn a piece belongs to.
+/// The side of the conversation to which a piece belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
-    /// The operator, before anyone else has spoken.
+    /// The operator, at the start of the view.
     System,
-    /// The user and the tools.
+    /// The user and the tool results.
     User,
     /// The model.
     Assistant,
 }
 
-/// What a continuation has to know about the end of a view. It is found by walking back over the
-/// last two messages, so its cost does not depend on how long the view is.
+/// The state at the end of a view that its continuation depends on. Only the last two messages are read, so the cost
+/// does not depend on the length of the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tail {
-    /// Who spoke last; `None` as long as only the operator has.
+    /// The last speaker. `None` if the view contains only system messages or nothing.
     pub last: Option<Speaker>,
-    /// The calls of the last assistant message that have no result yet, in order.
+    /// The calls of the last assistant message without a result, in order.
     pub open: Vec<CallKey>,
 }
 
 impl Tail {
-    /// Reads the end of a list of pieces.
+    /// Determines the end of a list of pieces.
     pub fn of(pieces: &[Piece], transcript: &Transcript) -> Self {
         let mut tail = Self::default();
         let mut answered = Vec::new();
         let mut in_assistant = false;
+        // A provider requires results directly after the message with their calls. Only the last such message can have
+        // open calls.
         for piece in pieces.iter().rev().filter(|piece| piece.form.is_shown()) {
             match side(piece, transcript) {
                 Speaker::System => break,
@@ -56,7 +58,7 @@ impl Tail {
     }
 }
 
-/// Whose turn a piece belongs to.
+/// Returns the side of the conversation to which a piece belongs.
 pub(crate) fn side(piece: &Piece, transcript: &Transcript) -> Speaker {
     match piece.form {
         PieceForm::Interrupted(_)

@@ -1,28 +1,27 @@
-//! For whom a view is made.
+//! The target of a view: the provider, the model and the request options.
 
 use crate::message::{Digest, Message, MessageOrigin};
 
-/// Whose API takes the view.
+/// The API for which a view is rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Provider {
-    /// Anthropic's Messages API, and whoever speaks it.
+    /// Anthropic's Messages API, and compatible servers.
     #[default]
     Anthropic,
-    /// OpenAI's Chat Completions API, and whoever speaks it.
+    /// OpenAI's Chat Completions API, and compatible servers.
     OpenAi,
-    /// Amazon Bedrock's Converse API with Anthropic's models. The array is Anthropic's, block for block;
-    /// only cache breakpoints have a form and rules of their own. Its prompt cache is another one than
-    /// Anthropic's, which is why it is a provider of its own here.
+    /// Amazon Bedrock's Converse API with Anthropic's models. The array equals Anthropic's, block for block. Only cache
+    /// breakpoints have their own form and rules. Bedrock has its own prompt cache, so it is a separate provider here.
     Bedrock,
 }
 
 impl Provider {
-    /// Whether it takes the array in Anthropic's form.
+    /// Returns true if the provider accepts the array in Anthropic's form.
     pub const fn is_anthropic(self) -> bool {
         matches!(self, Self::Anthropic | Self::Bedrock)
     }
 
-    /// The longest id of a call that it takes.
+    /// Returns the maximum length of a call id, in characters.
     pub const fn max_call_id_len(self) -> usize {
         match self {
             Self::Anthropic | Self::Bedrock => 64,
@@ -31,20 +30,20 @@ impl Provider {
     }
 }
 
-/// For whom a view is made. Two targets may see different blocks of the same pieces: thinking goes
-/// back to the model that wrote it, and to no other.
+/// The provider, model and options for which a view is rendered. Two targets may see different blocks of the same
+/// pieces: thinking is returned only to the model that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Target {
-    /// Whose API takes the view.
+    /// The API that receives the view.
     pub provider: Provider,
-    /// The model that will read it; empty when the caller does not say.
+    /// The model that receives the view. Empty if the caller does not name it.
     pub model: Box<str>,
-    /// Whether the request turns extended thinking on.
+    /// True if the request enables extended thinking.
     pub thinking: bool,
 }
 
 impl Target {
-    /// Sixteen bytes that stand for this target.
+    /// Returns a 16-byte digest that identifies this target.
     pub fn digest(&self) -> Digest {
         let provider = match self.provider {
             Provider::Anthropic => "anthropic",
@@ -55,12 +54,12 @@ impl Target {
         Digest::of_bytes(text.as_bytes())
     }
 
-    /// Whether a wire message of this role stands apart from the array.
+    /// Returns true if messages of this role are sent outside the array.
     pub(crate) fn takes_apart(&self, role: WireRole) -> bool {
         self.provider.is_anthropic() && role == WireRole::System
     }
 
-    /// Whether the thinking in a message goes back to this target.
+    /// Returns true if the thinking in a message is returned to this target. An unknown model on either side matches.
     pub(crate) fn takes_thinking_of(&self, message: &Message) -> bool {
         self.provider.is_anthropic()
             && self.thinking
@@ -69,7 +68,7 @@ impl Target {
                 || message.model.as_deref() == Some(&*self.model))
     }
 
-    /// Whether this target knows the fields that we do not.
+    /// Returns true if this target defines the unknown fields of messages with this origin.
     pub(crate) fn takes_extra_of(&self, origin: MessageOrigin) -> bool {
         match origin {
             MessageOrigin::Typed => true,
@@ -79,17 +78,17 @@ impl Target {
     }
 }
 
-/// Who speaks in a wire message.
+/// The role of a wire message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WireRole {
-    /// The operator.
+    /// The operator's system prompt.
     System,
-    /// The operator, in the newer word.
+    /// The operator, under OpenAI's newer role name.
     Developer,
-    /// The user.
+    /// The user, and the tools where the provider has no role for them.
     User,
     /// The model.
     Assistant,
-    /// A tool, where the provider gives tools a role of their own.
+    /// A tool, if the provider has a separate role for tools.
     Tool,
 }

@@ -1,17 +1,17 @@
-//! The tokens of a block in the form that a provider gets.
+//! Counts the tokens of a block in the form that a provider receives.
 
 use super::{WireBlock, WireResult};
 use crate::message::Thinking;
 use crate::tokens::{CALL_TOKENS, Counter, Nature, TokenTally};
 
-/// Returns the tokens of a block in the form that a provider gets.
+/// Returns the tokens of a block in the form that a provider receives.
 pub fn wire_tokens(counter: Counter, block: &WireBlock<'_>) -> u32 {
     let mut tally = counter.tally(wire_bytes(block));
     let tokens = add_wire(&mut tally, block, Nature::Prose);
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
-/// Counts a block. `words` is the nature of its text: inside a result, text is the output of a program.
+/// Adds a block to the tally. `words` is the nature of its text: text inside a result is program output.
 fn add_wire(tally: &mut TokenTally, block: &WireBlock<'_>, words: Nature) -> u64 {
     match block {
         WireBlock::Text { text, .. } => tally.text(text, words),
@@ -38,7 +38,7 @@ fn add_wire(tally: &mut TokenTally, block: &WireBlock<'_>, words: Nature) -> u64
     }
 }
 
-/// Returns the bytes of a block's words in the form that a provider gets.
+/// Returns the bytes of a block's text in the form that a provider receives.
 fn wire_bytes(block: &WireBlock<'_>) -> usize {
     match block {
         WireBlock::Text { text, .. } => text.len(),

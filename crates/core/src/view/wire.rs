@@ -1,6 +1,6 @@
-//! Pieces grouped into the messages that go over the wire.
+//! Groups the pieces of a view into the messages that are sent to a provider.
 //!
-//! A wire message borrows from the transcript; a codec or the typed contract turns it into bytes.
+//! A wire message borrows from the transcript. A codec or the typed contract converts it into bytes.
 
 use std::borrow::Cow;
 
@@ -18,77 +18,78 @@ use crate::message::{
 };
 use crate::session::{Calls, ContentNotLoaded, Session, Transcript};
 
-/// One message as a provider takes it.
+/// One message in the form that a provider accepts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WireMessage<'a> {
-    /// Who speaks.
+    /// The role of the message.
     pub role: WireRole,
-    /// What is said; never empty.
+    /// The content. Never empty.
     pub blocks: Vec<WireBlock<'a>>,
-    /// Unknown fields of the message, where it stands for exactly one.
+    /// Unknown fields of the transcript message. `None` if the target does not define them, or if several transcript
+    /// messages are combined.
     pub extra: Option<&'a UnknownFields>,
-    /// The first message of the transcript that it comes from.
+    /// The first transcript message that contributes to this message.
     pub first: Ordinal,
 }
 
-/// One block as a provider takes it. `extra` is there only when the provider knows those fields.
+/// One block in the form that a provider accepts. `extra` is set only if the provider defines those fields.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WireBlock<'a> {
-    /// Words.
+    /// Plain text.
     Text {
-        /// The words.
+        /// The content of the block.
         text: Cow<'a, str>,
         /// Unknown fields.
         extra: Option<&'a UnknownFields>,
     },
     /// A picture or a document.
     Media {
-        /// Which.
+        /// The picture or document.
         media: &'a Media,
         /// Unknown fields.
         extra: Option<&'a UnknownFields>,
     },
-    /// A call.
+    /// A tool call.
     Call {
-        /// Its id on the wire.
+        /// The id of the call on the wire.
         id: Cow<'a, str>,
-        /// The tool.
+        /// The name of the tool.
         name: Cow<'a, str>,
-        /// What the model wrote.
+        /// The input as the model wrote it.
         input: &'a ToolInput,
         /// Unknown fields.
         extra: Option<&'a UnknownFields>,
     },
-    /// A result.
+    /// A tool result.
     Result {
-        /// The id of its call on the wire.
+        /// The wire id of the call that the result answers.
         id: Cow<'a, str>,
-        /// What the tool said.
+        /// The output of the tool.
         content: WireResult<'a>,
-        /// Whether it failed.
+        /// True if the tool failed. `None` if the result does not state it.
         is_error: Option<bool>,
         /// Unknown fields.
         extra: Option<&'a UnknownFields>,
     },
     /// Reasoning, verbatim.
     Thinking {
-        /// The reasoning.
+        /// The thinking block.
         thinking: &'a Thinking,
         /// Unknown fields.
         extra: Option<&'a UnknownFields>,
     },
-    /// A block that we do not know.
+    /// A block of an unknown type, verbatim.
     Opaque(&'a RawJson),
 }
 
-/// A result's content as a provider takes it.
+/// The content of a tool result in the form that a provider accepts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WireResult<'a> {
-    /// Nothing.
+    /// No content.
     None,
-    /// A string.
+    /// A single string.
     Text(Cow<'a, str>),
-    /// Blocks.
+    /// A list of blocks.
     Blocks(Vec<WireBlock<'a>>),
 }
 
@@ -100,7 +101,7 @@ impl<'a> WireBlock<'a> {
         }
     }
 
-    /// A block of the transcript as it stands, without any repair.
+    /// Converts a block of the transcript without any repair.
     pub fn plain(block: &'a Block) -> Self {
         match block {
             Block::Text { text, extra } => Self::Text {
@@ -142,8 +143,8 @@ fn some(extra: &UnknownFields) -> Option<&UnknownFields> {
     (!extra.is_empty()).then_some(extra)
 }
 
-/// Groups pieces into wire messages. Where the provider takes the operator's words apart from the
-/// array, messages of the role [`WireRole::System`] lead and are to be taken out.
+/// Groups pieces into wire messages. Some providers take the system prompt outside the `messages` array. For these
+/// providers, messages of the role [`WireRole::System`] come first, and the caller removes them from the array.
 pub fn wire<'a>(
     session: &'a Session,
     pieces: &[Piece],
@@ -160,6 +161,7 @@ pub fn wire<'a>(
             && let Some(message) = messages.last_mut()
         {
             message.blocks.push(block);
+            // Unknown fields of a message cannot be merged, so a combined message has none.
             if message.first != piece.message {
                 message.extra = None;
             }
@@ -176,16 +178,16 @@ pub fn wire<'a>(
     Ok(messages)
 }
 
-/// What must be equal for two neighbouring pieces to share a wire message.
+/// The key that two neighbouring pieces must share to become part of one wire message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupKey {
-    /// Who speaks.
+    /// The role of the wire message.
     pub(super) role: WireRole,
-    /// Where neighbours of one role stay apart: the message, or the call.
+    /// Separates neighbours of the same role: the message, or the call of a tool result.
     apart: Option<(Ordinal, u16)>,
 }
 
-/// The key of a piece; `None` when the target does not see it.
+/// Returns the key of a piece. `None` if the target does not see the piece.
 pub(crate) fn group_key(
     session: &Session,
     piece: &Piece,
@@ -217,6 +219,7 @@ impl<'a, 't> Renderer<'a, 't> {
         piece: &Piece,
     ) -> Result<Option<(GroupKey, WireBlock<'a>)>, ContentNotLoaded> {
         let side = side(piece, self.transcript);
+        // The texts of these forms are constants or part of the session state, so their messages need not be loaded.
         let block = match piece.form {
             PieceForm::Dropped(_) => return Ok(None),
             PieceForm::Opening => WireBlock::say(OPENING),
@@ -249,10 +252,12 @@ impl<'a, 't> Renderer<'a, 't> {
             (Provider::OpenAi, _) if matches!(block, WireBlock::Result { .. }) => WireRole::Tool,
             (_, Speaker::User) => WireRole::User,
         };
+        // Anthropic's APIs require alternating roles, so neighbours of one role are merged. `OpenAI` accepts
+        // consecutive user messages, and requires one tool message for each result.
         let apart = match (self.target.provider, role) {
             (Provider::OpenAi, WireRole::Assistant)
             | (Provider::Anthropic | Provider::Bedrock, _) => None,
-            // Results of one message, and interruptions, which all have block 0, stay apart.
+            // Interruptions of several calls share a message and block 0. The call distinguishes them.
             (Provider::OpenAi, WireRole::Tool) => match piece.form.answers() {
                 Some(call) => Some((Ordinal::new(call.get()), u16::MAX)),
                 None => Some((piece.message, piece.block)),
@@ -282,6 +287,7 @@ impl<'a, 't> Renderer<'a, 't> {
 
     fn block(&self, piece: &Piece, side: Speaker, message: &'a Message) -> Option<WireBlock<'a>> {
         let block = message.blocks.get(usize::from(piece.block))?;
+        // Another provider rejects fields that it does not define.
         let extra = |extra: &'a UnknownFields| {
             (self.target.takes_extra_of(message.origin))
                 .then(|| some(extra))
@@ -347,8 +353,8 @@ impl<'a, 't> Renderer<'a, 't> {
         })
     }
 
-    /// What stands in the place of a result. It goes by its own block: a call that a rewind opened
-    /// again may have had another result before.
+    /// Returns the text that replaces a stored result. The block has priority over the call: a call that a rewind
+    /// opened again may have had another result before.
     fn stored_text(&self, piece: &Piece, call: CallKey) -> &'a str {
         let stored = self.session.stored();
         let here = stored.at(piece.message, piece.block);
@@ -356,7 +362,7 @@ impl<'a, 't> Renderer<'a, 't> {
             .map_or("", |stored| &stored.text)
     }
 
-    /// A result that is no more than a few words.
+    /// Returns a result whose content is a fixed text.
     fn marked(&self, call: CallKey, words: &'a str, is_error: Option<bool>) -> WireBlock<'a> {
         WireBlock::Result {
             id: self.id(call),
@@ -404,6 +410,7 @@ impl<'a, 't> Renderer<'a, 't> {
                     .collect(),
             ),
         };
+        // Providers reject a result without content. This includes results whose blocks were all blank.
         if matches!(&content, WireResult::Blocks(blocks) if blocks.is_empty()) {
             content = WireResult::None;
         }
@@ -419,7 +426,7 @@ impl<'a, 't> Renderer<'a, 't> {
         }
     }
 
-    /// A block inside a result.
+    /// Returns a block inside a tool result. `None` for block types that a result cannot contain.
     fn nested(
         &self,
         block: &'a Block,
@@ -468,7 +475,8 @@ impl<'a, 't> Renderer<'a, 't> {
         }
     }
 
-    /// A block that we do not know goes to whoever wrote it; another provider would refuse it.
+    /// Returns a block of an unknown type. Another provider than its author's would reject the block, so that provider
+    /// gets a text instead, and nothing if the model wrote the block.
     fn opaque(
         &self,
         kind: &str,
@@ -484,7 +492,7 @@ impl<'a, 't> Renderer<'a, 't> {
     }
 }
 
-/// Providers take letters, digits, `_` and `-` in the name of a tool, and at most 128 of them.
+/// Maps the name of a tool to a legal name. Providers accept 1 to 128 characters: letters, digits, `_` and `-`.
 fn legal_name(name: &str) -> Cow<'_, str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !name.is_empty() && name.len() <= 128 && name.chars().all(legal) {
@@ -502,8 +510,8 @@ fn legal_name(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// How many of some wire messages stand in the provider's array: where the operator's words go apart
-/// from it, they do not count.
+/// Returns the number of wire messages inside the provider's array. Messages that the provider takes separately, such
+/// as the system prompt, do not count.
 pub fn in_array(messages: &[WireMessage<'_>], target: &Target) -> u32 {
     let inside = |message: &&WireMessage<'_>| !target.takes_apart(message.role);
     count(messages.iter().filter(inside).count())

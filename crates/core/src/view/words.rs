@@ -1,5 +1,5 @@
-//! What stands in a view that nobody said: fixed texts, and the markers that stand for what was left
-//! out. They are part of what was served, so their words never change within a version of the rules.
+//! Fixed texts and markers that the service adds to views. They are part of served views, so their wording never
+//! changes within a version of the rules.
 
 use std::sync::LazyLock;
 
@@ -7,29 +7,29 @@ use super::{Provider, TextReason};
 use crate::message::{Block, Media, MediaKind, MediaProblem, ResultContent, ToolInput, ToolResult};
 use crate::session::Calls;
 
-/// What the user is made to say where a transcript begins with the model.
+/// The user message before a transcript that begins with the model.
 pub(super) const OPENING: &str = "[The conversation begins with the assistant.]";
-/// What stands for the result of a call that will not be answered in time.
+/// The result of a call that was interrupted.
 pub(super) const INTERRUPTED: &str =
     "[Interrupted: the conversation went on before this tool returned a result.]";
-/// The input of a call whose own was snipped.
+/// The input of a call whose own input was snipped.
 pub(super) static NO_INPUT: LazyLock<ToolInput> = LazyLock::new(|| ToolInput::parse("{}"));
-/// What stands between two of the model's messages when what was said between them has left.
+/// The user text between two responses whose separating messages were removed.
 pub(super) const GAP: &str = "[Messages that stood here were removed.]";
-/// What stands for an old result.
+/// The marker in place of a cleared result.
 pub(crate) const CLEARED: &str = "[Old tool result content cleared]";
-/// What stands for a result that was snipped.
+/// The marker in place of a snipped result.
 pub(super) const SNIPPED_RESULT: &str = "[This tool result was removed.]";
-/// What a tool is made to say that says nothing.
+/// The content of a tool result without output.
 pub(crate) const NO_OUTPUT: &str = "(Tool completed with no output)";
-/// How the model is told that a person spoke before it had finished.
+/// The introduction of user input that arrived while the model was working.
 pub(super) const INTERJECTED: &str = "The user sent this message while you were working. Take it into account \
                            and go on:";
 /// The reminder to snip.
 pub(super) const NUDGE: &str = "<system-reminder>\nThe conversation has grown. If there are turns that the work \
                      no longer needs, remove them with the Snip tool, by the [id:…] at their end. \
                      This is a reminder and needs no answer.\n</system-reminder>";
-/// A failed call must say something: providers refuse an empty error.
+/// The content of a failed result without output. Providers reject an empty error.
 pub(super) const FAILED_SILENTLY: &str = "[The tool failed without saying anything.]";
 
 pub(super) fn kind_name(media: &Media) -> &'static str {
@@ -49,7 +49,7 @@ pub(super) fn marker(media: &Media, problem: MediaProblem) -> String {
     format!("[{} left out: {why}]", kind_name(media))
 }
 
-/// A marker in the place of a block that was snipped.
+/// Returns the marker in place of a snipped block.
 pub(super) fn snipped(block: &Block) -> String {
     let what = match block {
         Block::Text { .. } => "text",
