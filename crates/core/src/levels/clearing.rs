@@ -1,4 +1,4 @@
-//! Level 3: which results may be cleared, and what a caller must know of it.
+//! Level 3: determines the results that may be cleared and the paths that the model no longer sees.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::message::{Block, ToolInput};
 use crate::policy::{ModelTool, Policy};
 use crate::session::{ContentNotLoaded, Session};
 
-/// Whether the policy lets a call's result be cleared.
+/// Returns true if the policy allows a call's result to be cleared. Pinned results are never cleared.
 pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {
     let policy = &session.policy().microcompact;
     let Some(call) = session.calls().get(call) else {
@@ -28,13 +28,13 @@ pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {
     by_name && !is_pinned && (!has_media || call.result_tokens >= policy.min_media_tokens)
 }
 
-/// The tool with which the model reads a stored result.
+/// Returns the name of the tool with which the model reads a stored result. Defaults to `Read`.
 pub(crate) fn read_tool(policy: &Policy) -> String {
     let own = policy.model_tools.name_of(ModelTool::ReadToolResult);
     own.unwrap_or_else(|| "Read".into())
 }
 
-/// The paths that the model read through some calls and does not see through any other.
+/// Returns the paths that the model read through the cleared calls and does not see through another call.
 pub(crate) fn hidden_paths(
     session: &Session,
     cleared: &[CallKey],
@@ -56,7 +56,7 @@ pub(crate) fn hidden_paths(
     Ok(hidden.into_iter().collect())
 }
 
-/// The path that a call reads, when its tool is one that reads.
+/// Returns the path of a reading call. A tool reads if its name contains `read` or `view`, in any case.
 fn read_path(session: &Session, call: CallKey) -> Result<Option<Box<str>>, ContentNotLoaded> {
     let Some(call) = session.calls().get(call) else {
         return Ok(None);
@@ -72,7 +72,7 @@ fn read_path(session: &Session, call: CallKey) -> Result<Option<Box<str>>, Conte
     })
 }
 
-/// The path that a tool's input names.
+/// Returns the path in a tool's input. `None` if the input is not a JSON object or has no path field.
 pub fn path_in(input: &ToolInput) -> Option<Box<str>> {
     let ToolInput::Object(json) = input else {
         return None;

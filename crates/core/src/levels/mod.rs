@@ -1,5 +1,5 @@
-//! What each level does to a view, as pure functions: which results are replaced and by what, what
-//! leaves with what, and how a list of pieces stays valid for a provider. The commands decide when.
+//! The five levels as pure functions on views: the results to replace and their replacements, the content that leaves,
+//! and the repairs that keep a view valid. The commands decide when a level runs.
 
 pub mod attachments;
 pub mod clearing;

@@ -1,5 +1,5 @@
-//! What left a view, and the ways back to each of it: what in the view still leads there, and which of
-//! the service's tools reads it. Not here: walking these ways (`replay` and the server do).
+//! Finds removed content and the ways to recover it: the handle in the view that leads to the content, and the
+//! service's tool that reads it. The tools themselves run in `replay` and in the server.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
@@ -14,80 +14,80 @@ use crate::policy::ModelTool;
 use crate::session::{Calls, Session};
 use crate::view::{DropReason, MarkerReason, PieceForm, Target};
 
-/// Something that left the view.
+/// Content that left the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Departed {
-    /// What it is.
+    /// The removed content.
     pub what: ContentRef,
-    /// The event that removed it; none for a result that level 1 replaced some time ago.
+    /// The revision of the event that removed the content. `None` for a result that level 1 replaced earlier.
     pub cause: Option<Revision>,
-    /// What it had, in tokens.
+    /// The size of the content in calibrated tokens.
     pub tokens: u64,
 }
 
-/// What left.
+/// A reference to removed content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContentRef {
-    /// A user turn, with so many messages up to this one.
+    /// A user turn. The range ends with the last removed message of the turn.
     Turn(TurnNumber, Messages),
-    /// Messages in a row.
+    /// Consecutive messages.
     Messages(Messages),
-    /// Messages for which a placeholder stands.
+    /// A collapsed span with a placeholder in the view.
     Span(SpanKey, Messages),
-    /// A block that is no result.
+    /// A block that is not a tool result.
     Block(Ordinal, u16),
-    /// A tool's result.
+    /// A tool result, named by its call.
     Result(CallKey),
 }
 
-/// Messages of a stretch of the transcript.
+/// A range of messages of the transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Messages {
-    /// The first.
+    /// The first message of the range.
     pub first: Ordinal,
-    /// The last.
+    /// The last message of the range.
     pub last: Ordinal,
-    /// How many of those in between left.
+    /// The number of messages in the range that left the view.
     pub count: u32,
 }
 
-/// What in the view still leads to something.
+/// The text in the view that leads to removed content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecoveryHandle {
-    /// Nothing.
+    /// Nothing in the view leads to the content.
     None,
-    /// The reference that stands in its place.
+    /// The reference in the replacement of a stored result.
     Reference(String),
-    /// The id of its call, as the view has it.
+    /// The id of the tool call, as the view shows it.
     CallId(String),
-    /// The placeholder that stands in its place.
+    /// The placeholder of a collapsed span.
     Placeholder(SpanKey),
 }
 
-/// A call of one of the service's tools.
+/// A call of one of the service's tools for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelToolUse {
-    /// The tool.
+    /// The tool to call.
     pub tool: ModelTool,
-    /// Its name for the model.
+    /// The name of the tool as the model sees it.
     pub name: String,
-    /// Its input.
+    /// The input as a JSON object.
     pub input: Value,
 }
 
-/// Looks for ways back into a session, as the model of a target sees it.
+/// Finds ways to recover content of a session for the model of a target.
 #[derive(Debug)]
 pub struct Recovery<'s> {
     session: &'s Session,
     target: &'s Target,
-    /// What stands for blocks of the transcript, in its order; read when it is asked for first.
+    /// The form of each block in the view, sorted by block. Filled on first use.
     forms: OnceCell<Vec<((Ordinal, u16), PieceForm)>>,
-    /// Calls that are shown; the same.
+    /// The calls that the view shows. Filled on first use.
     calls: OnceCell<BTreeSet<CallKey>>,
 }
 
 impl<'s> Recovery<'s> {
-    /// Ways into a session's view.
+    /// Creates a recovery for the session's current view.
     pub fn new(session: &'s Session, target: &'s Target) -> Self {
         Self {
             session,
@@ -97,7 +97,7 @@ impl<'s> Recovery<'s> {
         }
     }
 
-    /// What stands for a block.
+    /// Returns the form of a block in the view. `None` if the view has no piece for the block.
     fn form_at(&self, place: (Ordinal, u16)) -> Option<PieceForm> {
         let forms = self.forms.get_or_init(|| {
             let pieces = self.session.sealed().pieces().iter();
@@ -105,7 +105,7 @@ impl<'s> Recovery<'s> {
             let mut forms: Vec<_> = of_block
                 .map(|piece| ((piece.message, piece.block), piece.form))
                 .collect();
-            // Nearly all of it is in order.
+            // The pieces are almost sorted already, which makes the sort cheap.
             forms.sort_by_key(|(place, _)| *place);
             forms
         });
@@ -113,7 +113,7 @@ impl<'s> Recovery<'s> {
         found.ok().map(|at| forms[at].1)
     }
 
-    /// Whether a call is shown.
+    /// Returns true if the view shows a call.
     fn shows_call(&self, call: CallKey) -> bool {
         let calls = self.calls.get_or_init(|| {
             let pieces = self.session.sealed().pieces().iter();
@@ -122,7 +122,7 @@ impl<'s> Recovery<'s> {
         calls.contains(&call)
     }
 
-    /// What an event removed from the view, in the order of the transcript.
+    /// Returns the content that an event removed from the view, in the order of the transcript.
     pub fn removed_by(&self, event: &Event, revision: Revision) -> Vec<Departed> {
         let departed = |(what, estimated): (ContentRef, u64)| Departed {
             what,
@@ -147,7 +147,7 @@ impl<'s> Recovery<'s> {
             Event::SessionRewound(event) => self.sized(rows(event.left.iter().copied())),
             Event::ContextRestored(event) => {
                 let left = event.standings.iter();
-                // What a compaction had made goes with it, and was never said.
+                // Messages that a compaction added leave with it. They are no part of the conversation.
                 let left = left.filter(|(message, standing)| {
                     !standing.takes_part() && !self.session.is_framing(*message)
                 });
@@ -158,7 +158,7 @@ impl<'s> Recovery<'s> {
         found.into_iter().map(departed).collect()
     }
 
-    /// The results that level 1 replaced, as far as what replaced them is still there.
+    /// Returns the results that level 1 replaced and whose replacement is still in the view.
     pub fn replaced(&self) -> Vec<Departed> {
         let stored = self.session.stored().iter();
         let replaced =
@@ -177,8 +177,8 @@ impl<'s> Recovery<'s> {
         sized.map(departed).collect()
     }
 
-    /// The parts of it that are not in the view, or those that are: an undo may bring back the beginning
-    /// of a row and not its end.
+    /// Returns the parts of some content that are in the view, or with `gone` the parts that are not. An undo may
+    /// restore the beginning of a range and not its end.
     pub fn parts(&self, departed: Departed, gone: bool) -> Vec<Departed> {
         let row = match departed.what {
             ContentRef::Turn(_, row) | ContentRef::Messages(row) => row,
@@ -186,13 +186,13 @@ impl<'s> Recovery<'s> {
             _ => return Vec::new(),
         };
         let transcript = self.session.transcript();
-        // What a placeholder stands for is told with the placeholder.
+        // Content behind a placeholder is reported with the placeholder, so a collapsed message counts as present.
         let stays = |message: Ordinal| {
             let entry = transcript.get(message);
             entry.is_some_and(|entry| entry.standing.takes_part())
         };
         let asked = |message: &Ordinal| stays(*message) != gone;
-        // What the operator says belongs to no turn, and some messages never were in the view.
+        // System messages belong to no turn, and some messages were never in the view.
         let of_turn = matches!(departed.what, ContentRef::Turn(..));
         let counts = |message: &Ordinal| {
             let entry = transcript.get(*message);
@@ -218,12 +218,12 @@ impl<'s> Recovery<'s> {
         parts.map(part).collect()
     }
 
-    /// Each thing once, as it left last: what comes first counts. Parts of a row that left by itself
-    /// later are not told apart from it.
+    /// Keeps the first report of each content. The input must be ordered from the newest event to the oldest. Parts of
+    /// a range that left on their own later are not reported separately from the range.
     pub fn latest_first(&self, departed: impl IntoIterator<Item = Departed>) -> Vec<Departed> {
         let mut seen: HashSet<ContentRef> = HashSet::new();
         let mut messages: HashSet<Ordinal> = HashSet::new();
-        // Every message is looked at, so that all of them are known from then on.
+        // `count` visits every message, so that all messages of the range are recorded. `any` would stop early.
         let mut any_new = |all: &mut dyn Iterator<Item = Ordinal>| {
             all.filter(|message| messages.insert(*message)).count() > 0
         };
@@ -233,7 +233,7 @@ impl<'s> Recovery<'s> {
                 ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
                     any_new(&mut (row.first.get()..=row.last.get()).map(Ordinal::new))
                 }
-                // What had left before from between its messages is not in what its placeholder leads to.
+                // A placeholder leads only to the messages of its span, not to messages between them that left earlier.
                 ContentRef::Span(span, _) => {
                     let placeholder = self.session.spans().placeholder(span);
                     let held = placeholder.map(|one| one.span.messages.iter().copied());
@@ -248,7 +248,7 @@ impl<'s> Recovery<'s> {
         kept
     }
 
-    /// Whether it is not in the view.
+    /// Returns true if the content is not in the view.
     fn is_gone(&self, what: ContentRef) -> bool {
         match what {
             ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
@@ -271,7 +271,7 @@ impl<'s> Recovery<'s> {
         }
     }
 
-    /// What in the view leads to it.
+    /// Returns the handle in the view that leads to the content.
     pub fn handle(&self, what: ContentRef) -> RecoveryHandle {
         let call = match what {
             ContentRef::Result(call) => call,
@@ -289,7 +289,7 @@ impl<'s> Recovery<'s> {
         }
     }
 
-    /// The call with which the model reads it; none when the policy does not give it the tool.
+    /// Returns the tool call with which the model reads the content. `None` if the policy does not enable the tool.
     pub fn tool_call(&self, what: ContentRef) -> Option<ModelToolUse> {
         let (tool, input) = match what {
             ContentRef::Turn(_, row) | ContentRef::Messages(row) if row.first < row.last => {
@@ -319,18 +319,19 @@ impl<'s> Recovery<'s> {
         Some(ModelToolUse { tool, name, input })
     }
 
-    /// The revision whose view has it, when an undo brings it back.
+    /// Returns the last revision whose view contains the content. `None` if no view-changing event is recorded as the
+    /// cause.
     pub fn restore_to(&self, departed: &Departed) -> Option<Revision> {
         let cause = self.session.view_change(departed.cause?)?;
         Some(Revision::new(cause.revision.get() - 1))
     }
 
-    /// Where a result stands in the transcript.
+    /// Returns the message and block of a call's original result.
     pub fn place(&self, call: CallKey) -> Option<(Ordinal, u16)> {
         self.session.calls().get(call)?.original
     }
 
-    /// The result that stands where a call's result stood: after an undo it may answer another call.
+    /// Returns the result in the block of a call's result. After an undo that block may answer another call.
     fn result_of(&self, call: CallKey) -> ContentRef {
         let answers = self.form_of(call).and_then(PieceForm::answers);
         ContentRef::Result(answers.unwrap_or(call))
@@ -346,13 +347,14 @@ impl<'s> Recovery<'s> {
         Some(reference(template, self.session.key(), &stored.file))
     }
 
-    /// The id under which the view has a call.
+    /// Returns the id of a call in the view.
     fn wire_id(&self, call: CallKey) -> String {
         let max_len = self.target.provider.max_call_id_len();
         self.session.calls().wire_id(call, max_len).into_owned()
     }
 
-    /// An id that leads to one call alone: the one in the view, unless the caller has used it twice.
+    /// Returns an id that identifies one call. This is the wire id, unless the caller used the same id for several
+    /// calls.
     fn unique_id(&self, call: CallKey) -> String {
         let calls = self.session.calls();
         let shown = self.wire_id(call);
@@ -391,7 +393,7 @@ impl<'s> Recovery<'s> {
         found
     }
 
-    /// What stands, or stood, in a block.
+    /// Returns the reference to a block: a result if the block is or was one.
     fn block(&self, (message, block): (Ordinal, u16)) -> ContentRef {
         let call = self.form_at((message, block)).and_then(PieceForm::answers);
         let calls = self.session.calls();
@@ -414,7 +416,7 @@ impl<'s> Recovery<'s> {
         entry.map_or(0, |entry| u64::from(entry.size.tokens))
     }
 
-    /// The estimated tokens of something; of messages, all in the row.
+    /// Returns the estimated tokens of some content. For a range, all messages between its ends count.
     fn tokens(&self, what: ContentRef) -> u64 {
         match what {
             ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
@@ -438,7 +440,7 @@ impl<'s> Recovery<'s> {
     }
 }
 
-/// The messages of a span.
+/// Returns the reference to a span.
 fn of_span(span: &Span) -> ContentRef {
     let messages = Messages {
         first: span.first(),
@@ -448,12 +450,12 @@ fn of_span(span: &Span) -> ContentRef {
     ContentRef::Span(span.key, messages)
 }
 
-/// A message's number, as the model's tools count.
+/// Returns the number of a message as the model's tools count, starting at 1.
 fn number(message: Ordinal) -> u64 {
     u64::from(message.get()) + 1
 }
 
-/// Messages as rows of neighbours.
+/// Groups messages into ranges of neighbours.
 fn rows(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = ContentRef> {
     let mut rows: Vec<Messages> = Vec::new();
     for message in messages {
@@ -472,8 +474,8 @@ fn rows(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = Content
     rows.into_iter().map(ContentRef::Messages)
 }
 
-/// Returns the call that an id in the view leads to, and the number of calls of a tool that this takes: one, or two for
-/// an id that several calls share. The first is then rejected with its candidates, and the second names a key.
+/// Returns the call to which an id in the view leads, and the number of tool calls that this takes. The number is 2 if
+/// several calls share the id: the first tool call is rejected with the candidates, and the second names a call key.
 pub fn resolve(calls: &Calls, id: &str) -> Option<(CallKey, u32)> {
     if let Some(call) = calls.mapped(id) {
         return Some((call, 1));

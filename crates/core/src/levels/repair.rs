@@ -1,24 +1,28 @@
-//! Pieces leave a view, and what is left stays such that a provider takes it: the user begins, calls
-//! keep their results, nothing ends with reasoning, and two responses do not become one.
+//! Removes and changes pieces of a view so that the rest stays valid for its provider. The user begins, calls keep
+//! their results, no message ends with thinking, and two responses are not merged into one.
 
 use crate::message::Block;
 use crate::session::{ContentNotLoaded, Session};
 use crate::view::{DropReason, LayoutChange, Piece, PieceForm, Rewriter, Speaker, side};
 
-/// What becomes of a piece.
+/// The change of one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PieceAction {
-    /// It stays as it is.
+    /// The piece stays unchanged.
     Stay,
-    /// It leaves.
+    /// The piece is removed.
     Leave,
-    /// It leaves, and another stands in its place.
+    /// The piece is replaced by another piece.
     Yield(Piece),
-    /// It takes another form.
+    /// The piece changes its form.
     Become(PieceForm),
 }
 
-/// The change that gives each piece of a session's view its fate. Everything in the view must be held.
+/// Returns the change that applies an action to each piece of a session's view.
+///
+/// # Errors
+///
+/// Fails if the content of any message is not loaded.
 pub fn repair_layout(
     session: &Session,
     fate: impl Fn(usize, &Piece) -> PieceAction,
@@ -26,7 +30,7 @@ pub fn repair_layout(
     mend_with(session, None, fate)
 }
 
-/// The same, and another piece comes before the one at a place.
+/// Like `repair_layout`, and inserts the piece `new` before the given index.
 pub fn mend_with(
     session: &Session,
     new: Option<(usize, Piece)>,
@@ -36,7 +40,7 @@ pub fn mend_with(
     Ok(measured(change, session))
 }
 
-/// The same for pieces that are not the session's yet. What a prompt cache can still use is not known of them.
+/// Like `mend_with`, for pieces that are not the session's view. `kept_tokens` of the change stays 0.
 pub fn mend_pieces(
     session: &Session,
     before: &[Piece],
@@ -58,6 +62,8 @@ pub fn mend_pieces(
         .collect();
     drop_trailing_thinking(before, &mut after, session);
     let mut rewriter = Rewriter::default();
+    // `last` is the last shown speaker, and `user_left` is true if user content after it was removed. Two responses
+    // need a gap only in that case: without a removal they were already adjacent and belong together.
     let mut last = None;
     let mut user_left = false;
     for (index, (old, kept)) in before.iter().zip(after).enumerate() {
@@ -104,7 +110,7 @@ pub fn mend_pieces(
     Ok(rewriter.finish())
 }
 
-/// A change with what a prompt cache can still use after it.
+/// Sets `kept_tokens` of a change: the tokens before the first change, which a prompt cache can still use.
 pub fn measured(mut change: LayoutChange, session: &Session) -> LayoutChange {
     let first = change.first().unwrap_or(usize::MAX);
     change.kept_tokens = session.tokens_of(|index, _| index < first);
@@ -115,7 +121,7 @@ fn of(session: &Session, piece: &Piece) -> Speaker {
     side(piece, session.transcript())
 }
 
-/// The form of a piece where it stands now: the operator's words lead as long as nobody else has spoken.
+/// Returns the form of a piece at its new position. System text leads the view until someone else speaks.
 fn placed(session: &Session, piece: &Piece, leads: bool) -> PieceForm {
     match piece.form {
         PieceForm::Operator if leads => PieceForm::Block,
@@ -130,13 +136,13 @@ fn placed(session: &Session, piece: &Piece, leads: bool) -> PieceForm {
     }
 }
 
-/// Thinking that stood before what left may now end its message, which providers refuse.
+/// Drops thinking that now ends its message because later blocks were removed. Providers reject such a message.
 fn drop_trailing_thinking(before: &[Piece], after: &mut [Option<Piece>], session: &Session) {
     let transcript = session.transcript();
     let mut ends = true;
     for (old, new) in before.iter().zip(after).rev() {
         let Some(piece) = new.as_mut().filter(|piece| piece.form.is_shown()) else {
-            // Where the user's words left, others will stand if need be.
+            // Removed user content still ends the message before it: `mend_pieces` inserts a gap if one is needed.
             ends |= old.form.is_shown() && of(session, old) == Speaker::User;
             continue;
         };

@@ -1,4 +1,4 @@
-//! Level 1: a large result is stored, and a preview with a reference stands in its place.
+//! Level 1: large results are stored, and a preview with a reference replaces them.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -13,13 +13,13 @@ use crate::message::{Block, ResultContent, ToolResult};
 use crate::policy::{Policy, PreviewMode, ToolResultPolicy, ToolResultRule};
 use crate::view::{Provider, WireBlock};
 
-/// What every replacement begins with.
+/// The tag at the beginning of every replacement.
 const TAG: &str = "<persisted-output>";
 const END: &str = "</persisted-output>";
-/// The most characters of a replacement. A longer result that begins with the tag merely talks about it.
+/// Maximum characters of a replacement. A longer result that begins with the tag merely quotes it.
 const MAX_REPLACEMENT_CHARS: usize = 4 * 1024;
 
-/// How many characters a result has; those of its JSON when it is made of blocks.
+/// Returns the size of a result in characters. For a result of blocks, the characters of its JSON count.
 pub fn chars_of(result: &ToolResult) -> u64 {
     let chars = match &result.content {
         ResultContent::None => 0,
@@ -29,7 +29,7 @@ pub fn chars_of(result: &ToolResult) -> u64 {
     chars as u64
 }
 
-/// What is stored of a result: its text, or its blocks as indented JSON.
+/// Returns the content of the file for a result: its text, or its blocks as indented JSON.
 pub fn file_content(result: &ToolResult) -> Cow<'_, str> {
     match &result.content {
         ResultContent::None => "".into(),
@@ -38,29 +38,29 @@ pub fn file_content(result: &ToolResult) -> Cow<'_, str> {
     }
 }
 
-/// Whether a result is stored as JSON.
+/// Returns true if a result is stored as JSON.
 pub fn is_json(result: &ToolResult) -> bool {
     matches!(result.content, ResultContent::Blocks(_))
 }
 
-/// Whether a file holds JSON.
+/// Returns true if a file contains JSON, judged by its extension.
 pub fn is_json_file(file: &str) -> bool {
     file.rsplit_once('.')
         .is_some_and(|(_, ending)| ending == "json")
 }
 
-/// Why a result is left alone, whatever its size.
+/// The reason for which a result is never stored, whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExemptReason {
-    /// It says nothing.
+    /// The result has no content.
     Empty,
-    /// It holds a picture.
+    /// The result contains media.
     Image,
-    /// It is a replacement already.
+    /// The result is a replacement itself.
     Replacement,
 }
 
-/// Why a result is left alone, whatever its size; `is_known` tells replacements of the session.
+/// Returns the reason for which a result is never stored. `is_known` returns true for replacements of the session.
 pub fn exemption(result: &ToolResult, is_known: impl Fn(&str) -> bool) -> Option<ExemptReason> {
     match &result.content {
         ResultContent::None => Some(ExemptReason::Empty),
@@ -89,7 +89,7 @@ fn is_replacement(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
     is_tagged || is_known(text)
 }
 
-/// Decides about one result. Its characters are counted only where that decides.
+/// Decides about one result. Characters are counted only if the decision depends on them.
 pub fn verdict(
     policy: &ToolResultPolicy,
     tool: &str,
@@ -99,7 +99,7 @@ pub fn verdict(
 ) -> Verdict {
     match exemption(result, is_known) {
         Some(ExemptReason::Replacement) => return Verdict::Replacement,
-        // The line is what a provider needs, whether the level is on or not.
+        // Providers need text in place of an empty result, whether the level is enabled or not.
         Some(ExemptReason::Empty) => return Verdict::Empty,
         _ if !policy.enabled => return Verdict::Disabled,
         Some(ExemptReason::Image) => return Verdict::Image,
@@ -107,7 +107,7 @@ pub fn verdict(
     }
     match limit(policy, tool, own) {
         None => Verdict::Never,
-        // No text has more characters than bytes, and to count them takes a walk over all of it.
+        // A text has at most as many characters as bytes. The byte length avoids a scan of the whole text.
         Some(most) if text_bytes(result).is_some_and(|bytes| bytes <= most) => Verdict::UnderLimit,
         Some(most) if chars_of(result) <= most => Verdict::UnderLimit,
         Some(_) => Verdict::Persist,
@@ -121,7 +121,7 @@ fn text_bytes(result: &ToolResult) -> Option<u64> {
     }
 }
 
-/// The most characters that a tool's result may have to stay inline; none when it always may.
+/// Returns the maximum characters of an inline result of a tool. `None` if the result always stays inline.
 pub fn limit(policy: &ToolResultPolicy, tool: &str, own: Option<ToolResultRule>) -> Option<u64> {
     match own.or_else(|| policy.rules.get(tool).copied()) {
         None => Some(policy.max_result_chars),
@@ -135,24 +135,24 @@ pub fn limit(policy: &ToolResultPolicy, tool: &str, own: Option<ToolResultRule>)
     }
 }
 
-/// The session whose files are named, and the command's own salt.
+/// The inputs for names of files: the session and the salt of the command.
 #[derive(Debug, Clone, Copy)]
 pub struct FileNamer<'a> {
-    /// The session.
+    /// The session that owns the files.
     pub session: &'a SessionKey,
-    /// [`crate::command::DecisionContext::file_salt`].
+    /// The random salt of the command, see [`crate::command::DecisionContext::file_salt`].
     pub salt: u64,
 }
 
 impl FileNamer<'_> {
-    /// The first bytes of the digest, which tell a command's files apart, changed by the salt, which tells commands
-    /// apart.
+    /// Returns a tag for a file name. The digest distinguishes the files of a command, and the salt distinguishes
+    /// commands, so a name is never used twice.
     fn tag(&self, sha256: &[u8; 32]) -> u64 {
         u64::from_be_bytes(std::array::from_fn(|at| sha256[at])) ^ self.salt
     }
 }
 
-/// Stores a result under a preview.
+/// Returns the stored result of a call, with a preview as its replacement. Nothing is written here.
 pub fn persist(
     names: FileNamer<'_>,
     policy: &Policy,
@@ -162,7 +162,7 @@ pub fn persist(
     keep(names, policy, call, result).of(call, false)
 }
 
-/// The same for whatever `owner` the file is named after: a call, or an offer.
+/// Like `persist`, for a file that is named after any `owner`: a call or a persist decision.
 pub fn keep(
     names: FileNamer<'_>,
     policy: &Policy,
@@ -172,7 +172,7 @@ pub fn keep(
     store(names, policy, owner, result, |reference, content| {
         let policy = &policy.tool_results;
         let preview = preview(content, policy.preview_chars as usize, policy.preview_mode);
-        // Characters, as the limits count them, in the units in which people read sizes.
+        // The limits count characters, so the size does too. It is shown in units that people use for sizes.
         let size = size(content.chars().count());
         let shown = size_of_preview(policy.preview_chars);
         format!(
@@ -186,7 +186,7 @@ pub fn keep(
     })
 }
 
-/// Stores a result that is to be cleared, so that the model can still find it.
+/// Returns the stored result of a call whose result will be cleared. Its text names the file and the reading tool.
 pub fn save(
     names: FileNamer<'_>,
     policy: &Policy,
@@ -225,7 +225,7 @@ fn store(
     }
 }
 
-/// How the model is told where a file is.
+/// Returns the reference to a file as the model sees it, from the policy's template.
 pub fn reference(template: &str, key: &SessionKey, file: &str) -> String {
     template
         .replace("{project}", key.project.as_str())
@@ -233,7 +233,7 @@ pub fn reference(template: &str, key: &SessionKey, file: &str) -> String {
         .replace("{file}", file)
 }
 
-/// The file that a reference names, when it is one of this session.
+/// Returns the file that a reference names. `None` if the reference is not one of this session.
 pub fn file_of<'r>(template: &str, key: &SessionKey, reference: &'r str) -> Option<&'r str> {
     let marked = self::reference(template, key, "\0");
     let (before, after) = marked.split_once('\0')?;
@@ -241,7 +241,7 @@ pub fn file_of<'r>(template: &str, key: &SessionKey, reference: &'r str) -> Opti
     (!file.is_empty() && !file.contains('/')).then_some(file)
 }
 
-/// The beginning of a text, up to its last whole line when that is more than half of it.
+/// Returns the first `chars` characters of a text. The cut moves to a line end if more than half of them remain.
 fn head(text: &str, chars: usize) -> &str {
     let Some((end, _)) = text.char_indices().nth(chars) else {
         return text;
@@ -253,7 +253,7 @@ fn head(text: &str, chars: usize) -> &str {
     }
 }
 
-/// The end of a text, from its first whole line when that is more than half of it.
+/// Returns the last `chars` characters of a text. The cut moves to a line start if at least half of them remain.
 fn tail(text: &str, chars: usize) -> &str {
     let Some(last) = chars.checked_sub(1) else {
         return "";
@@ -284,7 +284,7 @@ fn preview(text: &str, chars: usize, mode: PreviewMode) -> String {
     }
 }
 
-/// A size as people write it.
+/// Formats a size for people, with units of 1,024.
 pub fn size(bytes: usize) -> String {
     #[expect(clippy::cast_precision_loss, reason = "it is shown with one decimal")]
     let mut number = bytes as f64;
@@ -300,7 +300,7 @@ pub fn size(bytes: usize) -> String {
     String::new()
 }
 
-/// A preview's length: in round thousands, as settings are.
+/// Formats the length of a preview. Multiples of 1,000 use a unit of 1,000, like the settings.
 fn size_of_preview(chars: u32) -> String {
     if chars.is_multiple_of(1_000) {
         format!("{}KB", chars / 1_000)
@@ -318,7 +318,7 @@ fn as_json(blocks: &[Block]) -> String {
         codec::write_block(Provider::Anthropic, &WireBlock::plain(block), &mut out);
     }
     out.push(b']');
-    // Every codec writes text.
+    // Every codec writes valid UTF-8, so the default is never used.
     String::from_utf8(out).unwrap_or_default()
 }
 
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(head(&wide, 40), "字".repeat(40));
         assert_eq!(tail(&wide, 40), "字".repeat(40));
         assert_eq!(preview(&wide, 100, PreviewMode::Head), wide);
-        // A newline in the first half does not cost the other half.
+        // A newline in the first half does not shorten the preview.
         let late = format!("a\n{}", "b".repeat(200));
         assert_eq!(head(&late, 100).len(), 100);
         let both = preview(&lines, 44, PreviewMode::HeadAndTail);

@@ -1,23 +1,23 @@
-//! One thing that a compaction may attach, with its size.
+//! One candidate for attachment after a compaction, with its size.
 
 use crate::event::{AttachmentKind, AttachmentRecord};
 use crate::ids::{MessageId, Ordinal};
 use crate::message::{Block, Message, MessageKind, Role};
 use crate::tokens::{Counter, Size, head_within};
 
-/// Something to attach.
+/// Content that a compaction may attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is told apart")]
 pub(crate) struct AttachmentCandidate {
     pub(crate) kind: AttachmentKind,
     pub(crate) name: Box<str>,
-    /// The texts of its blocks.
+    /// The texts of the message's blocks.
     pub(crate) texts: Vec<Box<str>>,
     pub(crate) truncated: bool,
     pub(crate) stale: bool,
-    /// Whether leaving it out loses edits.
+    /// True if an omission loses edits.
     pub(super) edited: bool,
-    /// Whether it is left out.
+    /// True if the candidate is not attached.
     pub(crate) omitted: bool,
     pub(crate) size: Size,
 }
@@ -36,14 +36,14 @@ impl AttachmentCandidate {
         }
     }
 
-    /// The same with its size.
+    /// Computes the size and returns the candidate with it.
     pub(super) fn counted(mut self, counter: Counter) -> Self {
-        // The id is no part of the size.
+        // The id does not influence the size, so a nil id is sufficient.
         self.size = counter.message(&self.message(MessageId::new(uuid::Uuid::nil())));
         self
     }
 
-    /// The message that holds it.
+    /// Returns the attachment message.
     pub(crate) fn message(&self, id: MessageId) -> Message {
         let blocks = self.texts.iter().map(|text| Block::text(text.clone()));
         let mut message = Message::new(id, Role::User, blocks.collect());
@@ -52,7 +52,7 @@ impl AttachmentCandidate {
         message
     }
 
-    /// What is told of it.
+    /// Returns the record of this candidate. `message` is its message, or `None` if the candidate was omitted.
     pub(crate) fn told(&self, message: Option<Ordinal>) -> AttachmentRecord {
         AttachmentRecord {
             kind: self.kind,
@@ -65,8 +65,8 @@ impl AttachmentCandidate {
     }
 }
 
-/// The beginning of a text within so many tokens, on a line's end where one is near, and whether it was
-/// cut.
+/// Returns the beginning of a text with at most `max_tokens` tokens, and true if the text was cut. The cut is at a line
+/// end if one exists in the second half.
 pub(super) fn within(text: &str, max_tokens: u32) -> (&str, bool) {
     let cut = head_within(text, max_tokens);
     if cut.len() == text.len() {

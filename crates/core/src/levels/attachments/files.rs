@@ -1,5 +1,5 @@
-//! What is known of files: from the working state, from what an earlier compaction attached, and from
-//! the calls in the view, each later word upon the earlier ones.
+//! Reconstructs file contents from the working state, from earlier attachments and from the tool calls in the view.
+//! Later sources override earlier ones.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,10 +15,9 @@ use crate::session::{ContentNotLoaded, Session};
 use crate::view::{CLEARED, Piece, PieceForm};
 use crate::working::FileState;
 
-/// What stands at the start of a result that is stored elsewhere: a transcript that was imported may
-/// have nothing else.
+/// The beginning of the replacement of a stored result. An imported transcript may contain only the replacement.
 const STORED: &str = "<persisted-output>";
-/// The names of tools that show a file, without what is no letter.
+/// Names of tools that show a file, reduced to lowercase letters and digits.
 const READERS: [&str; 14] = [
     "read",
     "readfile",
@@ -35,7 +34,7 @@ const READERS: [&str; 14] = [
     "strreplacebasededittool",
     "strreplaceeditor",
 ];
-/// Fields that say that only a part of a file is read.
+/// Input fields of a reading tool that select a part of a file.
 const PART_FIELDS: [&str; 6] = [
     "offset",
     "limit",
@@ -45,26 +44,26 @@ const PART_FIELDS: [&str; 6] = [
     "pages",
 ];
 
-/// A file.
+/// The state of one file, as far as the session can reconstruct it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is told apart")]
 pub(super) struct TrackedFile {
     pub(super) path: Box<str>,
     pub(super) content: Option<String>,
-    /// The first line of the content, from 1.
+    /// The number of the first line of the content, starting at 1.
     pub(super) first_line: usize,
-    /// Whether the end of it is missing.
+    /// True if the content is not the complete file.
     pub(super) is_cut: bool,
-    /// Whether a later edit could not be followed.
+    /// True if a later edit could not be applied.
     pub(super) is_stale: bool,
-    /// Whether the content has edits that nothing else has.
+    /// True if the content includes edits that no other source has.
     pub(super) is_edited: bool,
     pub(super) is_instructions: bool,
-    /// The last call that showed or wrote all of it, and the edits since.
+    /// The last call that returned or wrote the complete file, followed by the calls that edited it since.
     calls: Vec<CallKey>,
-    /// Whether the first of them wrote it.
+    /// True if the first of these calls wrote the file.
     is_written: bool,
-    /// When it was touched last: in the transcript, and by the clock.
+    /// The latest access: the message in the transcript, then the time.
     touched: (Ordinal, Timestamp),
 }
 
@@ -90,8 +89,8 @@ impl TrackedFile {
         (self.is_stale, self.is_edited) = (false, false);
     }
 
-    /// Whether the view still shows all of it when some messages have left: the call that brought it, and
-    /// every edit since.
+    /// Returns true if the view still shows the complete file after some messages leave. The call with the content and
+    /// every later edit must stay.
     pub(super) fn is_shown(&self, session: &Session, leaving: &BTreeSet<Ordinal>) -> bool {
         let stays = |call: &CallKey| {
             let Some(known) = session.calls().get(*call) else {
@@ -104,7 +103,7 @@ impl TrackedFile {
         let Some(first) = self.calls.first() else {
             return false;
         };
-        // Its content is in what a writing call was given, and in what a reading one returned.
+        // A write call contains the content in its input. A read call contains it in its result.
         let content = if self.is_written {
             |piece: &Piece| piece.form.calls()
         } else {
@@ -112,25 +111,25 @@ impl TrackedFile {
         };
         let mut pieces = session.sealed().pieces().iter();
         let of_first = pieces.find(|piece| content(piece) == Some(*first));
-        // What waits to be served is shown when it is.
+        // A pending call has no piece yet. It is shown as soon as it is served.
         let is_whole = of_first
             .is_none_or(|piece| matches!(piece.form, PieceForm::Result(_) | PieceForm::Call(_)));
         is_whole && self.calls.iter().all(stays)
     }
 }
 
-/// What is known of a file's content, for whoever wants no more than that.
+/// The reconstructed content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReconstructedFile {
-    /// The path.
+    /// The path as the caller or the tools named it.
     pub path: Box<str>,
-    /// The content; none when it is not known.
+    /// The content. `None` if it is unknown.
     pub content: Option<String>,
-    /// Whether a later edit could not be followed.
+    /// True if a later edit could not be applied.
     pub stale: bool,
 }
 
-/// The contents of files, as the session knows them.
+/// Returns the files of a session with their reconstructed contents, latest access first. The plan file is omitted.
 pub fn rebuilt(session: &Session) -> Result<Vec<ReconstructedFile>, ContentNotLoaded> {
     let known = files(session)?.into_iter();
     Ok(known
@@ -142,15 +141,15 @@ pub fn rebuilt(session: &Session) -> Result<Vec<ReconstructedFile>, ContentNotLo
         .collect())
 }
 
-/// Something that says what a file holds, in the order of the transcript.
+/// A source of a file's content, in the order of the transcript.
 enum Word<'a> {
     State(&'a FileState),
-    /// What an earlier compaction attached, its content, and when it had been touched.
+    /// An attachment of an earlier compaction, its content, and the latest access of the file.
     Attached(&'a AttachmentRecord, Option<&'a str>, (Ordinal, Timestamp)),
     Call(CallKey, &'a ToolUse, &'a ToolResult),
 }
 
-/// The files that the session knows of, the last that were touched first; not the plan.
+/// Returns the files of a session, latest access first. The plan file is omitted.
 pub(super) fn files(session: &Session) -> Result<Vec<TrackedFile>, ContentNotLoaded> {
     let state = &session.working().state;
     let policy = &session.policy().attachments;
@@ -180,7 +179,7 @@ pub(super) fn files(session: &Session) -> Result<Vec<TrackedFile>, ContentNotLoa
     Ok(all)
 }
 
-/// Everything that says what files hold, in order.
+/// Returns all sources of file contents in the order of the transcript.
 fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, ContentNotLoaded> {
     let state = &session.working().state;
     let files = state.instruction_files.iter().chain(&state.files);
@@ -195,7 +194,7 @@ fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, ContentNotLoaded
             let at = one.message.unwrap_or(boundary.mark);
             let stands = match (one.message, boundary.summary) {
                 (Some(message), _) => session.transcript().is_visible(message),
-                // What a compaction that was taken back left out was not left out.
+                // An omitted attachment counts only while the summary of its compaction is in force.
                 (None, summary) => summary.is_some_and(|at| holds(session, at)),
             };
             if !(is_file && stands) {
@@ -209,7 +208,7 @@ fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, ContentNotLoaded
                 Some(Block::Text { text, .. }) => Some(&**text),
                 _ => None,
             };
-            // The last that was touched stood first.
+            // Attachments are ordered from the latest access to the earliest, so the index serves as a descending time.
             let touched = (boundary.mark, Timestamp::from_millis(-index));
             words.push((at, Word::Attached(one, content, touched)));
         }
@@ -226,12 +225,12 @@ fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, ContentNotLoaded
         };
         words.push((message, Word::Call(key, tool, result)));
     }
-    // Of what stands at one place, calls come last: the state that was told before a message is older.
+    // At the same message calls come last: the working state was recorded before the message.
     words.sort_by_key(|(at, word)| (*at, matches!(word, Word::Call(..))));
     Ok(words)
 }
 
-/// Whether what a message says still counts, shown or not.
+/// Returns true if the content of a message is still in force, whether it is shown or not.
 fn holds(session: &Session, message: Ordinal) -> bool {
     let entry = session.transcript().get(message);
     entry.is_some_and(|entry| entry.standing.holds())
@@ -248,7 +247,7 @@ fn tool_at(
     })
 }
 
-/// A block of a message that the view shows.
+/// Returns a block of a message. `None` if the view does not show the message.
 fn block_at(
     session: &Session,
     message: Ordinal,
@@ -280,7 +279,7 @@ impl FileTracker {
     fn state(&mut self, at: Ordinal, file: &FileState) {
         let known = self.at(&file.path);
         if let Some(content) = &file.content {
-            // What a call showed is what the caller says too: the call still shows it.
+            // If the caller reports the content that a call showed, that call still shows the file.
             if known.content.as_deref() != Some(&**content) {
                 known.calls.clear();
             }
@@ -298,7 +297,7 @@ impl FileTracker {
         let known = self.at(&one.name);
         known.touched = known.touched.max(touched);
         if one.message.is_none() {
-            // Edits that left with their compaction are not in what is known otherwise.
+            // Edits that were removed with an omitted attachment are missing in the content from other sources.
             known.is_stale |= one.stale && known.content.is_some();
             return;
         }
@@ -331,7 +330,7 @@ impl FileTracker {
             known.touched = known.touched.max((at, Timestamp::default()));
             match call.act {
                 Act::Read if is_reader(&tool.name) => known.read(session, key, &fields, result),
-                // Of what another tool says about a file nobody knows how it is made.
+                // The output format of other tools is unknown, so their output is not used as content.
                 Act::Read => {}
                 Act::Write => known.write(key, &fields),
                 _ => known.edit(key, &fields),
@@ -395,7 +394,7 @@ impl TrackedFile {
         self.is_edited = self.content.is_some();
     }
 
-    /// Follows one replacement of text.
+    /// Applies one replacement of text. Returns false if the edit cannot be applied.
     fn replace(&mut self, fields: &Map<String, Value>) -> bool {
         let field = |names: [&str; 4]| names.iter().find_map(|name| fields.get(*name)?.as_str());
         let old = field(["old_string", "old_str", "oldString", "oldText"]);
@@ -409,7 +408,7 @@ impl TrackedFile {
             .iter()
             .any(|name| fields.get(*name) == Some(&Value::Bool(true)));
         match &mut self.content {
-            // An edit of nothing makes the file.
+            // An edit that replaces an empty string creates the file.
             None if old.is_empty() => {
                 self.set(new.to_owned());
                 true
@@ -430,7 +429,7 @@ impl TrackedFile {
         }
     }
 
-    /// Follows text that is put in after a line.
+    /// Applies an insertion after a line. Returns false if the edit cannot be applied.
     fn insert(&mut self, fields: &Map<String, Value>) -> bool {
         let line = fields.get("insert_line").and_then(Value::as_u64);
         let text = ["insert_text", "new_str"];
@@ -438,6 +437,7 @@ impl TrackedFile {
         let (Some(line), Some(text), Some(content)) = (line, text, &mut self.content) else {
             return false;
         };
+        // Line numbers count from the start of the file, which is missing here.
         if self.first_line > 1 {
             return false;
         }
@@ -455,7 +455,7 @@ impl TrackedFile {
     }
 }
 
-/// Whether a tool shows a file and nothing else. Servers put their names before their tools'.
+/// Returns true if a tool only shows a file. An MCP server's name may precede the tool's name, separated by `__`.
 fn is_reader(tool: &str) -> bool {
     let name = tool.rsplit("__").next().unwrap_or_default();
     let letters = name.chars().filter(char::is_ascii_alphanumeric);
@@ -463,7 +463,7 @@ fn is_reader(tool: &str) -> bool {
     READERS.contains(&name.as_str())
 }
 
-/// What a result says, when it says it in words alone.
+/// Returns the text of a result. `None` if the result contains other blocks than text, or nothing.
 fn text(result: &ToolResult) -> Option<String> {
     match &result.content {
         ResultContent::None => None,

@@ -1,19 +1,20 @@
-//! Attachments never make a compaction useless: the least important stay out until there is room.
+//! Selects the attachments that fit. The least important are omitted, so that attachments never undo a compaction.
 
 use super::candidate::AttachmentCandidate;
 use crate::event::AttachmentKind;
 use crate::session::Session;
 
-/// How much may be attached, by the estimate.
+/// The limits for attachments, in tokens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// The view must become smaller: what leaves, less what the summary adds.
+    /// The estimated tokens that leave, minus those of the summary. Attachments must stay below this number, so that
+    /// the view becomes smaller.
     pub(crate) freed: u64,
-    /// The view without attachments, as it counts.
+    /// The calibrated tokens of the view without attachments.
     pub(crate) tokens: u64,
 }
 
-/// What is left out first when there is no room: what the model can read or ask for again.
+/// Returns the importance of a kind. Lower numbers are omitted first: the model can read or request them again.
 const fn importance(kind: AttachmentKind) -> u8 {
     match kind {
         AttachmentKind::File => 0,
@@ -31,16 +32,16 @@ const fn importance(kind: AttachmentKind) -> u8 {
     }
 }
 
-/// Whether it is large, and the model can get it again by itself.
+/// Returns true for kinds that are large and that the model can obtain again.
 const fn is_bulky(kind: AttachmentKind) -> bool {
     matches!(kind, AttachmentKind::File | AttachmentKind::Skill)
 }
 
-/// Leaves out as many as must be; of equals the later ones, which are older.
+/// Marks as many candidates as necessary as omitted. Among equally important candidates the later, older ones go first.
 pub(crate) fn fit(session: &Session, candidates: &mut [AttachmentCandidate], room: Room) {
     let threshold = session.thresholds().compact;
-    // A view that is over the threshold by itself is not made good by saying less. And what is bulky
-    // leaves half of it free: a view that is nearly full again would soon be compacted again.
+    // If the view alone exceeds the threshold, fewer attachments do not help, so the threshold does not apply. Bulky
+    // attachments leave half of the threshold free, because a nearly full view would soon be compacted again.
     let most = |bulky: bool| match room.tokens {
         tokens if tokens >= threshold => u64::MAX,
         _ if bulky => threshold / 2,

@@ -1,7 +1,7 @@
-//! What comes back after a compaction without any model: files, the plan, tasks and whatever else the
-//! working state holds, each only when it has something to say, within the limits of the policy.
+//! Attachments after a compaction, created without a model: files, the plan, tasks and the rest of the working state.
+//! Empty parts are skipped, and the limits of the policy apply.
 //!
-//! Everything is said anew each time: what an earlier compaction attached leaves with the next.
+//! Attachments are created again each time. Those of an earlier compaction leave with the next one.
 
 mod candidate;
 mod files;
@@ -25,24 +25,24 @@ use crate::message::{Digest, Message, MessageKind};
 use crate::session::{ContentNotLoaded, Session};
 use crate::working::{CapabilityKind, PinTarget, Skill, WorkingState};
 
-/// How many things that found no room one compaction tells of.
+/// Maximum number of omitted candidates that a compaction reports.
 const MAX_OMITTED: usize = 100;
 
-/// The id of an attachment, named after the message that marks its compaction: as many as are needed
-/// come of the one that was given.
+/// Returns the id of an attachment, derived from the id of the compaction's boundary message and the index. One given
+/// id is therefore sufficient for any number of attachments.
 pub(crate) fn id(mark: MessageId, index: usize) -> MessageId {
     let name = format!("{mark} attachment {index}");
     let digest = Digest::of_bytes(name.as_bytes());
     MessageId::new(Builder::from_custom_bytes(*digest.as_bytes()).into_uuid())
 }
 
-/// Whether a message was attached by a compaction, and leaves with the next.
+/// Returns true if a compaction attached a message that leaves with the next compaction.
 pub(crate) fn is_attachment(session: &Session, message: Ordinal) -> bool {
     let entry = session.transcript().get(message);
     entry.is_some_and(|entry| entry.kind == MessageKind::Attachment) && session.is_framing(message)
 }
 
-/// Everything that there is to attach when some messages leave, in the order in which it is attached.
+/// Returns all candidates for attachment when some messages leave, in the order of attachment.
 pub(crate) fn candidates(
     session: &Session,
     leaving: &BTreeSet<Ordinal>,
@@ -73,6 +73,7 @@ pub(crate) fn candidates(
     if policy.notes && !state.notes.is_empty() {
         all.push(sized(words::notes(&state.notes)));
     }
+    // Pins of messages and blocks protect content in the view. Only a text pin needs an attachment.
     for pin in &state.pins {
         if let PinTarget::Text(text) = &pin.target {
             let texts = vec![text.clone()];
@@ -84,7 +85,7 @@ pub(crate) fn candidates(
     Ok(all)
 }
 
-/// Files that were read recently, and instruction files; not those that the view still shows.
+/// Returns files with recent access, and instruction files. Files that the view still shows are skipped.
 fn of_files(
     session: &Session,
     known: &[TrackedFile],
@@ -94,6 +95,7 @@ fn of_files(
     let mut all = Vec::new();
     let (mut count, mut room) = (0, u64::from(policy.max_files_tokens));
     let hidden = |file: &&TrackedFile| !file.is_instructions && !file.is_shown(session, leaving);
+    // A limit of 0 turns file attachments off. Otherwise files that do not fit are recorded as omitted.
     for file in known.iter().filter(hidden) {
         if policy.max_files == 0 || policy.max_file_tokens == 0 || policy.max_files_tokens == 0 {
             break;
@@ -118,7 +120,7 @@ fn of_files(
     all
 }
 
-/// Skills, the last that were invoked first.
+/// Returns the skills, latest invocation first. Skills that exceed the token limit are marked as omitted.
 fn skills(session: &Session, state: &WorkingState) -> Vec<AttachmentCandidate> {
     let policy = &session.policy().attachments;
     if policy.max_skill_tokens == 0 || policy.max_skills_tokens == 0 {
@@ -140,9 +142,9 @@ fn skills(session: &Session, state: &WorkingState) -> Vec<AttachmentCandidate> {
     skills.into_iter().map(one).collect()
 }
 
-/// The capabilities, whole: what an earlier announcement said has left the view, or leaves with the next
-/// compaction, so a difference alone would leave the model without the rest. What is gone since the
-/// last compaction is named beside it, because the summary may still speak of it.
+/// Returns the complete lists of capabilities. Earlier announcements have left the view or leave with the next
+/// compaction, so a difference would be incomplete. Capabilities that were removed since the last compaction are named
+/// too, because the summary may still mention them.
 fn capabilities(session: &Session, state: &WorkingState) -> Vec<AttachmentCandidate> {
     let boundaries = session.compactions().boundaries.iter().rev();
     let mut standing = boundaries.filter(|boundary| {
@@ -164,7 +166,7 @@ fn capabilities(session: &Session, state: &WorkingState) -> Vec<AttachmentCandid
         .collect()
 }
 
-/// Of what found no room, the first are told.
+/// Keeps only the first omitted candidates.
 fn limit_omitted(all: &mut Vec<AttachmentCandidate>) {
     let mut omitted = 0;
     all.retain(|candidate| {
@@ -173,7 +175,7 @@ fn limit_omitted(all: &mut Vec<AttachmentCandidate>) {
     });
 }
 
-/// A message to attach, shared.
+/// Returns the message of a candidate in an `Arc`.
 pub(crate) fn shared(candidate: &AttachmentCandidate, id: MessageId) -> Arc<Message> {
     Arc::new(candidate.message(id))
 }

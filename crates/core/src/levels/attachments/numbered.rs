@@ -1,17 +1,17 @@
-//! What a reading tool showed, as the file has it: without the numbers of lines and the tool's words.
+//! Recovers the content of a file from the output of a reading tool: line numbers and the tool's own text are removed.
 
 const REMINDER: &str = "<system-reminder>";
 const REMINDER_END: &str = "</system-reminder>";
 
-/// What a tool showed of a file.
+/// The part of a file that a tool showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileExcerpt {
     pub(super) content: String,
-    /// The first line that was shown, from 1.
+    /// The number of the first shown line, starting at 1.
     pub(super) first_line: usize,
 }
 
-/// The content that a tool's output shows.
+/// Returns the file content in a tool's output.
 pub(super) fn shown(output: &str) -> FileExcerpt {
     let text = without_reminders(output);
     numbered(text).unwrap_or_else(|| FileExcerpt {
@@ -20,7 +20,7 @@ pub(super) fn shown(output: &str) -> FileExcerpt {
     })
 }
 
-/// The same without what a program appended for the model.
+/// Removes trailing reminders that a program appended for the model.
 fn without_reminders(mut text: &str) -> &str {
     while text.trim_end().ends_with(REMINDER_END) {
         match text.rfind(REMINDER) {
@@ -31,7 +31,7 @@ fn without_reminders(mut text: &str) -> &str {
     text
 }
 
-/// Lines that count up, after at most two that are the tool's own; what follows them is the tool's too.
+/// Parses lines with ascending numbers. At most two lines of the tool may precede them, and later text is ignored.
 fn numbered(text: &str) -> Option<FileExcerpt> {
     let lines: Vec<&str> = text.split('\n').collect();
     let start = lines
@@ -47,14 +47,14 @@ fn numbered(text: &str) -> Option<FileExcerpt> {
         content.push_str(rest);
         content.push('\n');
     }
-    // A tool that numbers lines says nothing of the last line's end; most files have one.
+    // The output does not show whether the last line ends with a newline. Most files end with one, so one is added.
     Some(FileExcerpt {
         content,
         first_line,
     })
 }
 
-/// The number of a line, and what follows it.
+/// Returns the number of a line and the text after the separator.
 fn number(line: &str) -> Option<(usize, &str)> {
     let line = line.trim_start_matches(' ');
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,5 +1,5 @@
-//! What attachments say. Each begins with a line that says what it is, so that nothing in it is taken
-//! for something that the user said just now.
+//! Texts of attachments. Each text begins with a line that identifies it, so that a model does not mistake the content
+//! for user input.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::working::{
     Skill, Task, TaskStatus,
 };
 
-/// A file within a limit; none when its content is not known.
+/// Returns a file within a token limit. `None` if its content is unknown.
 pub(super) fn file(file: &TrackedFile, max_tokens: u32) -> Option<AttachmentCandidate> {
     let content = file.content.as_deref()?;
     let (shown, is_cut) = within(content, max_tokens);
@@ -36,7 +36,7 @@ pub(super) fn file(file: &TrackedFile, max_tokens: u32) -> Option<AttachmentCand
     Some(candidate)
 }
 
-/// An instruction file, whole.
+/// Returns an instruction file without a token limit. `None` if its content is unknown.
 pub(super) fn instructions(file: &TrackedFile) -> Option<AttachmentCandidate> {
     let content = file.content.as_deref()?;
     let mut head = format!("[Attached again: the instructions in {}", name(&file.path));
@@ -50,9 +50,10 @@ pub(super) fn instructions(file: &TrackedFile) -> Option<AttachmentCandidate> {
     Some(candidate)
 }
 
-/// A head, the content in a block of its own, and the end. The content is as it is, except for tags that
-/// carry authority, and stands between fences that nothing in it can be taken for.
+/// Returns the header, the content in a separate block, and the closing fence. The content is verbatim except for tags
+/// with authority. The fence does not occur in the content.
 fn body(mut head: String, content: &str) -> Vec<Box<str>> {
+    // The header ends with `]`, which moves behind the added sentence.
     if content.trim().is_empty() {
         head.truncate(head.len() - 1);
         head.push_str(" It is empty.]");
@@ -85,7 +86,7 @@ pub(super) fn plan_mode(mode: &PlanMode) -> AttachmentCandidate {
     AttachmentCandidate::new(AttachmentKind::PlanMode, "", texts)
 }
 
-/// A skill within a limit.
+/// Returns a skill within a token limit.
 pub(super) fn skill(skill: &Skill, max_tokens: u32) -> AttachmentCandidate {
     let (shown, truncated) = within(&skill.content, max_tokens);
     let mut head = format!(
@@ -124,6 +125,7 @@ pub(super) fn tasks(tasks: &[Task]) -> AttachmentCandidate {
             name(&task.id),
             without_tags(&task.subject).replace('\n', " ")
         );
+        // A finished task needs no description any more, which keeps the list short.
         let is_over = matches!(task.status, TaskStatus::Completed | TaskStatus::Cancelled);
         if !task.description.is_empty() && !is_over {
             let _ = write!(
@@ -151,7 +153,7 @@ pub(super) fn tasks(tasks: &[Task]) -> AttachmentCandidate {
     AttachmentCandidate::new(AttachmentKind::Tasks, "", vec![text.into()])
 }
 
-/// A list whole, and what is gone from it; none when there is neither.
+/// Returns a complete list of capabilities and the removed ones. `None` if both are empty.
 pub(super) fn capabilities(
     kind: CapabilityKind,
     capabilities: &[Capability],
@@ -182,6 +184,7 @@ pub(super) fn capabilities(
             );
         }
     }
+    // An empty list is stated explicitly, because the summary may still mention former capabilities.
     if capabilities.is_empty() {
         text.push_str("\nThere are none now.");
     }

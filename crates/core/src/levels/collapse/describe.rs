@@ -1,4 +1,4 @@
-//! What a run of rounds was about, and what a judgment of its risk has to know.
+//! Summarizes a run of rounds and collects the inputs for its risk.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use palimpsest_facts::{features, span};
 use crate::levels::clearing::path_in;
 use crate::message::{Block, Message};
 
-/// What a span was about.
+/// The summary of a span and the inputs for its risk.
 pub(super) struct SpanDescription {
     pub(super) summary: String,
     pub(super) paths: BTreeSet<Box<str>>,
-    /// The share of its calls that repeat earlier ones, in thousandths.
+    /// The fraction of calls that repeat earlier calls, in thousandths.
     pub(super) repeated_milli: u64,
     pub(super) decisions: u64,
     pub(super) ends_in_failure: bool,
@@ -33,7 +33,7 @@ pub(super) fn describe(messages: &[&Message]) -> SpanDescription {
     }
 }
 
-/// The paths that a message's calls name.
+/// Returns the paths that the calls of a message name.
 pub(super) fn paths(message: &Message) -> impl Iterator<Item = Box<str>> {
     message.blocks.iter().filter_map(|block| match block {
         Block::ToolUse(call) => path_in(&call.input),

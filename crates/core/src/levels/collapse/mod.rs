@@ -1,8 +1,8 @@
-//! Level 4: runs of old rounds for which a short summary can stand, and what stands in their place.
+//! Level 4: selects spans of old rounds and writes their placeholders.
 //!
-//! A round is what the model said at once and what its tools answered. What people said and what the
-//! model answered them stays: only the work in between folds. Choosing spans reads all of the view
-//! and is done in the background; putting placeholders in their places is not.
+//! A round is one model response and the tool results that answer its calls. User input and the final answers of the
+//! model stay. Only the work in between is collapsed. The selection of spans reads the whole view and runs in the
+//! background. The insertion of placeholders does not.
 
 mod describe;
 mod rounds;
@@ -19,15 +19,15 @@ use crate::policy::{ModelTool, Policy, Risk};
 use crate::quoting::without_tags;
 use crate::session::{ContentNotLoaded, Session};
 
-/// A span has no more rounds than this, so that one answer of a tool can show all of it.
+/// Maximum number of rounds in a span. One tool result can then show the whole span.
 const MAX_ROUNDS: usize = 12;
-/// Nor more tokens, by the estimate.
+/// Maximum estimated tokens of a span. A single larger round forms a span of its own.
 const MAX_TOKENS: u32 = 12_000;
-/// No more spans wait at any time.
+/// Maximum number of staged spans.
 const MAX_STAGED: usize = 256;
 
-/// The spans that may be staged: those within the risk that the policy takes, the best of them when
-/// there are too many, in the order of the transcript.
+/// Returns the spans to stage, in the order of the transcript. Each has at most the risk that the policy accepts. If
+/// there are too many spans, those with the highest worth are returned.
 pub fn choose(session: &Session) -> Result<Vec<Span>, ContentNotLoaded> {
     let Some(current) = session.current_turn() else {
         return Ok(Vec::new());
@@ -53,7 +53,8 @@ pub fn choose(session: &Session) -> Result<Vec<Span>, ContentNotLoaded> {
     Ok(spans)
 }
 
-/// Gives spans their keys: that of the staged one with the same messages, else a new one.
+/// Assigns keys to spans. A span with the same first and last message as a staged span keeps that
+/// key. Others get new keys.
 fn name(session: &Session, spans: &mut [Span]) {
     let place = |span: &Span| (span.first(), span.last());
     let staged = session.spans().staged().iter();
@@ -67,25 +68,25 @@ fn name(session: &Session, spans: &mut [Span]) {
     }
 }
 
-/// Whether so much has come since spans were chosen that they are to be chosen again.
+/// Returns true if the view has grown by `pass_every_tokens` since the last selection, and the level is enabled.
 pub fn is_due(session: &Session) -> bool {
     let policy = &session.policy().collapse;
     let grown = session.spans().pass_tokens() + u64::from(policy.pass_every_tokens);
     policy.enabled && session.tokens().tokens >= grown
 }
 
-/// A staged span as the view holds it now.
+/// A staged span in the current view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foldable {
-    /// What stands in its place.
+    /// The placeholder that replaces the span.
     pub placeholder: Placeholder,
-    /// Its pieces.
+    /// The range of pieces to replace.
     pub pieces: Range<usize>,
-    /// What it frees, by the estimate.
+    /// The estimated tokens that the replacement frees.
     pub freed: u32,
 }
 
-/// Those of some spans that the view still holds whole.
+/// Returns those of some spans that the view still contains completely and whose replacement frees tokens.
 pub fn foldable(session: &Session, spans: &[Span]) -> Vec<Foldable> {
     if spans.is_empty() {
         return Vec::new();
@@ -104,6 +105,7 @@ pub fn foldable(session: &Session, spans: &[Span]) -> Vec<Foldable> {
             let rounds = &runs[run][from..];
             let ends = |round: &Round| round.messages.contains(&span.last());
             let rounds = &rounds[..=rounds.iter().position(ends)?];
+            // The view may have changed since the span was staged.
             if messages_of(rounds) != span.messages {
                 return None;
             }
@@ -122,7 +124,7 @@ pub fn foldable(session: &Session, spans: &[Span]) -> Vec<Foldable> {
         .collect()
 }
 
-/// What stands in the place of a span.
+/// Returns the placeholder of a span. The text names the tool that reads the originals, if the policy enables it.
 pub fn placeholder(policy: &Policy, span: &Span) -> Placeholder {
     let tools = &policy.model_tools;
     let way_back = if tools.enabled_tools.contains(&ModelTool::ReadTranscript) {
@@ -131,7 +133,7 @@ pub fn placeholder(policy: &Policy, span: &Span) -> Placeholder {
     } else {
         String::new()
     };
-    // A summary of a span quotes tools and files too.
+    // The summary quotes tools and files, so tags with authority are removed.
     let summary = without_tags(&span.summary);
     let text = format!(
         "[{}: {} earlier messages were folded into this note.\n{}{way_back}]",
@@ -155,12 +157,12 @@ fn messages_of(rounds: &[Round]) -> Vec<Ordinal> {
     messages
 }
 
-/// What a span is worth: what it frees, less what it may lose.
+/// Returns the worth of a span: the freed tokens, multiplied by 1,000 minus the risk in thousandths.
 fn worth(span: &Span) -> u64 {
     u64::from(span.freed) * u64::from(1_000 - span.risk.milli())
 }
 
-/// Cuts a run into spans of bounded size.
+/// Splits a run into chunks within the limits for rounds and tokens.
 fn chunks<'r>(session: &Session, run: &'r [Round]) -> Vec<&'r [Round]> {
     let mut chunks = Vec::new();
     let (mut from, mut tokens) = (0, 0_u32);
@@ -176,7 +178,7 @@ fn chunks<'r>(session: &Session, run: &'r [Round]) -> Vec<&'r [Round]> {
     chunks
 }
 
-/// A span of some rounds; its key is still to come.
+/// Creates a span from some rounds. Its key is provisional until `name` assigns one.
 fn span(
     session: &Session,
     rounds: &[Round],
@@ -195,6 +197,7 @@ fn span(
         .collect::<Result<_, _>>()?;
     let described = describe(&contents);
     let risk = risk(session, (*first, *last), &described, current, mentions);
+    // `freed` depends on the placeholder, and the placeholder on the span, so the span is completed in two steps.
     let mut span = Span {
         key: session.spans().next(),
         messages,
@@ -210,8 +213,8 @@ fn span(
     Ok(Some(span))
 }
 
-/// How much might be lost, in thousandths: recent work, work that was gone back to, failures that were
-/// not made good and decisions weigh; what was done again and again does not.
+/// Returns the risk of losing something, in thousandths. Recent work, work that was referenced later, unresolved
+/// failures and decisions increase the risk. Repeated work reduces it.
 fn risk(
     session: &Session,
     (first, last): (Ordinal, Ordinal),
@@ -240,7 +243,7 @@ fn risk(
     Risk::from_milli(u16::try_from(risk.saturating_sub(repeated)).unwrap_or(u16::MAX))
 }
 
-/// The last message that names each path in the input of a tool.
+/// Returns the last message whose tool input names each path.
 fn last_mentions(session: &Session) -> Result<BTreeMap<Box<str>, Ordinal>, ContentNotLoaded> {
     let mut mentions = BTreeMap::new();
     let mut before = None;

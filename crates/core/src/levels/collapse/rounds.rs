@@ -1,4 +1,4 @@
-//! The rounds of a view that may fold: whole, answered, old, and with nothing of a person's in them.
+//! Finds the rounds of a view that may be collapsed: complete, answered, old and without user input.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -8,17 +8,17 @@ use crate::message::{MessageKind, Role};
 use crate::session::Session;
 use crate::view::{Piece, PieceForm, Speaker, side};
 
-/// What the model said at once, and what its tools answered.
+/// One model response and the tool results that answer its calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Round {
-    /// Its pieces.
+    /// The range of its pieces in the view.
     pub(super) pieces: Range<usize>,
-    /// Its messages, in order; never empty.
+    /// Its messages in ascending order. Never empty.
     pub(super) messages: Vec<Ordinal>,
 }
 
 impl Round {
-    /// What it has as it is shown, by the estimate.
+    /// Returns the estimated tokens of the round in its current form.
     pub(super) fn tokens(&self, session: &Session) -> u32 {
         let size = |message: &Ordinal| {
             let entry = session.transcript().get(*message);
@@ -28,18 +28,18 @@ impl Round {
     }
 }
 
-/// What a piece is to a round.
+/// The role of a piece in a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PieceRole {
-    /// The model speaks.
+    /// Content of the model.
     Model,
-    /// Its tools answer, or the machine says something.
+    /// A tool result or a text of the service.
     Answer,
-    /// No round goes past it.
+    /// Content that no round may include.
     Wall,
 }
 
-/// The rounds that may fold, neighbours together, before the turn that is going on.
+/// Returns the rounds before the current user turn that may be collapsed. Adjacent rounds form one run.
 pub(super) fn runs(session: &Session) -> Vec<Vec<Round>> {
     let current = session.current_turn();
     let Some(end) = current.and_then(|turn| session.turns().start(turn)) else {
@@ -50,6 +50,7 @@ pub(super) fn runs(session: &Session) -> Vec<Vec<Round>> {
     let (mut runs, mut run) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < pieces.len() {
+        // A range that is no collapsible round ends the current run, so that spans never cross it.
         let to = round_from(session, pieces, at, end);
         let round = whole.round(pieces, at..to);
         let round = round.filter(|_| to > at && stands_alone(session, pieces, at..to));
@@ -66,7 +67,7 @@ pub(super) fn runs(session: &Session) -> Vec<Vec<Round>> {
     runs
 }
 
-/// Where the round ends that begins at a piece; there itself when none does.
+/// Returns the index after the round that begins at `from`. Returns `from` if no round begins there.
 fn round_from(session: &Session, pieces: &[Piece], from: usize, end: Ordinal) -> usize {
     let part = |piece: &Piece| part(session, piece, end);
     let says = |of: PieceRole| move |piece: &&Piece| part(piece) == of;
@@ -81,8 +82,8 @@ fn round_from(session: &Session, pieces: &[Piece], from: usize, end: Ordinal) ->
     from + spoken + answers.take_while(says(PieceRole::Answer)).count()
 }
 
-/// Whether a wire message of the model's begins with a round, and all that answers it is in the round.
-/// What is not shown keeps nothing apart.
+/// Returns true if the round begins a wire message of the model and no result after the round answers it. Pieces that
+/// are not shown are ignored.
 fn stands_alone(session: &Session, pieces: &[Piece], range: Range<usize>) -> bool {
     let shown = |piece: &&Piece| piece.form.is_shown();
     let before = pieces[..range.start].iter().rev().find(shown);
@@ -92,7 +93,7 @@ fn stands_alone(session: &Session, pieces: &[Piece], range: Range<usize>) -> boo
 }
 
 fn part(session: &Session, piece: &Piece, end: Ordinal) -> PieceRole {
-    // It stands where a result would, whatever came that made it necessary.
+    // The piece takes the place of a result, even if its message belongs to a later turn.
     if matches!(piece.form, PieceForm::Interrupted(_)) {
         return PieceRole::Answer;
     }
@@ -120,7 +121,7 @@ fn part(session: &Session, piece: &Piece, end: Ordinal) -> PieceRole {
     }
 }
 
-/// How many pieces each message has in all, so that no message is cut.
+/// The number of pieces of each message. A round must contain all pieces of its messages.
 struct Whole {
     pieces: HashMap<Ordinal, usize>,
     waiting: HashSet<Ordinal>,
@@ -143,7 +144,7 @@ impl Whole {
         }
     }
 
-    /// The round that some pieces make: with calls, each answered within it, and no message cut.
+    /// Returns the round of some pieces. `None` without calls, with an unanswered call, or with an incomplete message.
     fn round(&self, pieces: &[Piece], range: Range<usize>) -> Option<Round> {
         let inside = &pieces[range.clone()];
         let calls: HashSet<_> = inside

@@ -1,5 +1,5 @@
-//! Which messages a compaction keeps. What belongs together stays together: a call and its result, the
-//! fragments of one response.
+//! Decides which messages a compaction keeps. Related messages stay together: a call and its result, and the fragments
+//! of one response.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,55 +10,59 @@ use crate::message::{Block, Role};
 use crate::session::{ContentNotLoaded, Session};
 use crate::view::PieceForm;
 
-/// What is to be kept beside what always is: the last thing that a person said, rounds with open calls,
-/// what is pinned, and the operator's words.
+/// The messages to keep in addition to those that are always kept. Always kept are the start of the current user turn,
+/// pending messages, messages with open calls, pinned messages and system messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeepRule {
-    /// Recent messages: at least so many tokens and so many messages with text, and no more than the
-    /// most, which is looked at after each message. What comes after `after` is kept whatever its size.
+    /// Keeps recent messages until both minimums are reached, or until the maximum is reached. The limits are checked
+    /// before each older message, so the last one may exceed the maximum. Messages after `after` are always kept.
     Recent {
-        /// The last message that need not be kept.
+        /// The last message that need not be kept. `None` keeps all messages.
         after: Option<Ordinal>,
-        /// The least tokens.
+        /// The minimum number of tokens to keep.
         min_tokens: u64,
-        /// The least messages with text.
+        /// The minimum number of messages with text to keep.
         min_messages: u32,
-        /// The most tokens.
+        /// The number of tokens at which no older messages are added.
         max_tokens: u64,
     },
-    /// The last messages, so many whatever their size; and before them more, until there are so many
-    /// tokens, none of which is beyond the most.
+    /// Keeps a fixed number of last messages, whatever their size. Older messages follow until `min_tokens` is reached,
+    /// as long as the total does not exceed `max_tokens`.
     Last {
-        /// The number of messages.
+        /// The number of messages to keep in any case.
         messages: u32,
-        /// The least tokens.
+        /// The number of tokens up to which older messages are added.
         min_tokens: u64,
-        /// The most tokens.
+        /// The maximum total for the added messages, in tokens.
         max_tokens: u64,
     },
-    /// What follows a message.
+    /// Keeps the messages after this one.
     After(Ordinal),
-    /// What comes after a message, and, if so wished, what frames the conversation.
+    /// Keeps the messages after `last`, and optionally earlier summaries and their attachments.
     Since {
         /// The last message that leaves.
         last: Ordinal,
-        /// Whether earlier summaries and what is attached to them stay.
+        /// True if earlier summaries and their attachments stay.
         framing: bool,
     },
-    /// What precedes a message.
+    /// Keeps the messages before this one.
     Before(Ordinal),
 }
 
-/// The messages of a view, parted.
+/// The messages of a view, divided into kept and leaving messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessagePartition {
-    /// Those that stay, in the order of the view.
+    /// The messages that stay, in the order of the view.
     pub kept: Vec<Ordinal>,
-    /// Those that leave, in order: also those for which placeholders stand that leave.
+    /// The messages that leave, in the order of the transcript. Messages of collapsed spans that leave are included.
     pub leaving: Vec<Ordinal>,
 }
 
-/// Parts the messages of a view.
+/// Divides the messages of a view by a rule.
+///
+/// # Errors
+///
+/// Fails if the content of any message is not loaded.
 pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, ContentNotLoaded> {
     if !session.transcript().is_whole() {
         return Err(ContentNotLoaded);
@@ -73,7 +77,7 @@ pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, Conte
     match what {
         KeepRule::After(last) => kept.extend(spoken(session, &order).filter(|at| *at > last)),
         KeepRule::Since { last, framing } => {
-            // The note of what was left out before gives way to the next one.
+            // The note about earlier dropped content is replaced by the next note, so the old note leaves.
             let notes = session.compactions().boundaries.iter();
             let notes = notes.filter(|boundary| boundary.strategy == Strategy::DropOldest);
             let notes: BTreeSet<Ordinal> = notes.filter_map(|boundary| boundary.summary).collect();
@@ -101,7 +105,7 @@ pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, Conte
                 kept.insert(message);
             }
         }
-        // An earlier summary precedes it too, though it came later.
+        // The order of the view counts: an earlier summary precedes the message although it was added later.
         KeepRule::Before(first) => kept.extend(order.iter().take_while(|at| **at != first)),
         KeepRule::Recent {
             after,
@@ -123,7 +127,7 @@ pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, Conte
             }
         }
     }
-    // What an earlier compaction attached is attached anew, as things stand now.
+    // Earlier attachments leave. The compaction attaches the current state again.
     if !matches!(what, KeepRule::Since { .. }) {
         kept.retain(|message| {
             !is_attachment(session, *message) || session.pins().within(*message).is_some()
@@ -132,8 +136,8 @@ pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, Conte
     Ok(parted(session, &order, &groups.widened(&kept)))
 }
 
-/// The same parting, with no more leaving than a limit in tokens: the oldest. What belongs together leaves
-/// together, so that one round may exceed the limit by itself.
+/// Reduces a partition so that at most `most` tokens leave, oldest messages first. Related messages leave together, so
+/// a single round may exceed the limit.
 pub fn oldest_within(
     session: &Session,
     kept: MessagePartition,
@@ -151,8 +155,8 @@ pub fn oldest_within(
     let order = in_order(session);
     let groups = Groups::of(session, &order);
     let leaving: BTreeSet<Ordinal> = kept.leaving.iter().copied().collect();
-    // The limit is reached at the first group that does not fit. What frames the conversation always leaves
-    // and does not count, because the next summary says it anew.
+    // The selection stops at the first group that does not fit. Earlier summaries and attachments always leave and
+    // do not count, because the next summary repeats them.
     let mut sizes: HashMap<Ordinal, u64> = HashMap::new();
     for at in &leaving {
         let root = groups.root(*at).unwrap_or(*at);
@@ -184,8 +188,8 @@ pub fn oldest_within(
     Ok(parted(session, &order, &groups.widened(&kept)))
 }
 
-/// Parts the messages of a view where it was decided elsewhere which of them leave. What belongs to a
-/// message that stays, stays with it, and so do the operator's words and pins.
+/// Divides the messages of a view by a predicate for leaving messages. Messages related to a kept message stay, and so
+/// do system messages and pinned messages.
 pub fn replace(
     session: &Session,
     leaves: impl Fn(Ordinal) -> bool,
@@ -216,7 +220,7 @@ fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Mes
         .copied()
         .filter(|message| !kept.contains(message))
         .collect();
-    // A placeholder leaves with all that it stands for.
+    // A placeholder that leaves takes all messages of its span with it.
     session.add_folded(&mut leaving);
     let folded = |message: &Ordinal| {
         let entry = session.transcript().get(*message);
@@ -229,7 +233,7 @@ fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Mes
     }
 }
 
-/// Messages that were chosen to leave, less those that were pinned since with all that belongs to them.
+/// Returns the chosen messages without those that were pinned since, and without messages related to them.
 pub fn spared(session: &Session, leaving: &[Ordinal]) -> Result<Vec<Ordinal>, ContentNotLoaded> {
     let is_pinned = |message: &&Ordinal| session.pins().within(**message).is_some();
     let pinned: BTreeSet<Ordinal> = leaving.iter().filter(is_pinned).copied().collect();
@@ -244,19 +248,20 @@ pub fn spared(session: &Session, leaving: &[Ordinal]) -> Result<Vec<Ordinal>, Co
     Ok(leaving.iter().filter(leaves).copied().collect())
 }
 
-/// The messages of the view that are parts of the conversation, in its order.
+/// Returns the conversation messages of the view in its order, without summaries and attachments.
 pub(super) fn spoken_now(session: &Session) -> Vec<Ordinal> {
     spoken(session, &in_order(session)).collect()
 }
 
-/// How many rounds some messages are: what stays together counts once.
+/// Returns the number of rounds in some messages. Related messages count once.
 pub(super) fn rounds(session: &Session, messages: &[Ordinal]) -> u32 {
     let groups = Groups::of(session, messages);
     let roots: BTreeSet<Ordinal> = messages.iter().filter_map(|at| groups.root(*at)).collect();
     crate::view::count(roots.len())
 }
 
-/// The messages of the view in its order; of a span that is folded, the one that its placeholder names.
+/// Returns the messages of the view in its order, then the pending ones. A collapsed span is represented by the message
+/// of its placeholder.
 fn in_order(session: &Session) -> Vec<Ordinal> {
     let mut seen = BTreeSet::new();
     let sealed = session.sealed().pieces().iter();
@@ -268,7 +273,7 @@ fn in_order(session: &Session) -> Vec<Ordinal> {
     all.filter(|message| seen.insert(*message)).collect()
 }
 
-/// Those of them that are parts of the conversation.
+/// Filters out summaries and attachments.
 fn spoken<'o>(session: &Session, order: &'o [Ordinal]) -> impl Iterator<Item = Ordinal> + 'o {
     let is_spoken = |message: &Ordinal| {
         let entry = session.transcript().get(*message);
@@ -305,7 +310,7 @@ fn has_text(session: &Session, message: Ordinal) -> bool {
     })
 }
 
-/// Which messages belong together.
+/// A union-find forest of related messages. The root of each group is its first message.
 struct Groups(HashMap<Ordinal, Ordinal>);
 
 impl Groups {
@@ -316,6 +321,7 @@ impl Groups {
                 groups.join(call.message, result);
             }
         }
+        // Consecutive model messages with the same provider id are fragments of one response.
         let mut before: Option<(Ordinal, &str)> = None;
         for message in order {
             let Some(content) = session.transcript().content(*message) else {
@@ -353,7 +359,7 @@ impl Groups {
         }
     }
 
-    /// Some messages with all that belongs to them.
+    /// Returns some messages and all messages related to them.
     fn widened(&self, some: &BTreeSet<Ordinal>) -> BTreeSet<Ordinal> {
         let wanted: BTreeSet<Ordinal> = some.iter().filter_map(|at| self.root(*at)).collect();
         let all = self.0.keys().copied();

@@ -1,4 +1,4 @@
-//! Level 5: which messages stay word for word, and what a summariser is told of the others.
+//! Level 5: selects the messages that a compaction keeps, and renders the others as input for a summarizer.
 
 mod keep;
 mod oldest;

@@ -1,22 +1,23 @@
-//! Which rounds leave first where none can be summarised.
+//! Selects the oldest rounds to drop if no summary is possible.
 
 use super::keep::{KeepRule, MessagePartition, keep, rounds, spoken_now};
 use crate::ids::Ordinal;
 use crate::session::{ContentNotLoaded, Session};
 
-/// What the note that stands for them takes, at most.
+/// Maximum tokens of the note that replaces the dropped rounds.
 const NOTE_TOKENS: u64 = 120;
 
-/// The oldest rounds, as many as have so many tokens, or a share of them; and how many rounds they are.
-/// What frames the conversation (an earlier summary, what was attached to it) goes only when all else
-/// that may go is too little. The last round stays, whatever it has.
+/// Returns the partition that drops the oldest rounds, and the number of dropped rounds.
+///
+/// At least `tokens` are dropped, in addition to the size of the note. Without `tokens`, the policy's `retry_drop_percent` of the messages are dropped.
+/// Earlier summaries and their attachments leave only if everything else is not enough. The last round always stays.
 pub fn oldest(
     session: &Session,
     tokens: Option<u64>,
 ) -> Result<(MessagePartition, u32), ContentNotLoaded> {
     let mut spoken = spoken_now(session);
     spoken.sort_unstable();
-    // The last one is never cut off.
+    // The last message is never dropped.
     spoken.pop();
     let share = session.policy().summary.retry_drop_percent;
     let count = u64::try_from(spoken.len()).unwrap_or(u64::MAX);
@@ -35,8 +36,8 @@ pub fn oldest(
             |last: Ordinal| keep(session, KeepRule::Since { last, framing }),
         )
     };
-    // With earlier messages gone, no later one comes back: so the first cut that is enough can be
-    // searched for by halves.
+    // A later cut never keeps a message that an earlier cut drops. The first sufficient cut can therefore be found
+    // by binary search.
     let first = |framing| -> Result<MessagePartition, ContentNotLoaded> {
         let (mut low, mut high) = (0, spoken.len());
         while low < high {

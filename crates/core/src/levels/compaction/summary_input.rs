@@ -1,5 +1,5 @@
-//! What a summariser is told: the messages that leave, as plain words, round by round. Nothing in it is
-//! a call that somebody might run, and what tools said is marked as theirs.
+//! Renders the leaving messages as plain text for a summarizer, round by round. The text contains no executable calls,
+//! and tool output is marked as such.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,29 @@ use crate::session::{ContentNotLoaded, Session};
 use crate::tokens::Counter;
 use crate::view::{Piece, PieceForm, Target, WireBlock, WireMessage, WireResult, WireRole, wire};
 
-/// One message in words.
+/// One message as plain text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummaryInputMessage {
-    /// Who speaks: the user, with the tools, or the model.
+    /// The role: the model, or the user, which includes tools.
     pub role: Role,
-    /// What is said.
+    /// The text of the message. Never empty.
     pub text: String,
-    /// Whether it has what tools returned to the message before it.
+    /// True if the message contains tool results for the previous message.
     pub answers: bool,
-    /// Its estimated tokens.
+    /// The estimated tokens of the text.
     pub tokens: u32,
-    /// The messages that it comes from.
+    /// The transcript messages that the text represents.
     pub messages: Vec<Ordinal>,
 }
 
-/// The messages of some that the view shows, in its order and as it shows them.
+/// Renders those of some messages that the view shows, in the order and form of the view. Attachments are skipped.
 pub fn summary_input(
     session: &Session,
     messages: &[Ordinal],
 ) -> Result<Vec<SummaryInputMessage>, ContentNotLoaded> {
     let asked: BTreeSet<Ordinal> = messages.iter().copied().collect();
     let target = Target {
-        // All calls and results are told, and no reasoning.
+        // With thinking off, all calls and results are rendered and thinking is not.
         thinking: false,
         ..session.last_served().target.clone()
     };
@@ -54,8 +54,8 @@ pub fn summary_input(
         .collect())
 }
 
-/// Names of turns and reminders are for the model that answers them, and so is the dress of words that
-/// came while it was at work: a summary that repeats them names what is gone.
+/// Removes turn ids, reminders and wrappers of interjected input. They address the model at work, and a summary that
+/// repeats them would name content that is gone.
 fn bare(piece: &Piece) -> Option<Piece> {
     let form = match piece.form {
         PieceForm::Tag(_) | PieceForm::Nudge => return None,
@@ -68,7 +68,7 @@ fn bare(piece: &Piece) -> Option<Piece> {
     Some(Piece { form, ..*piece })
 }
 
-/// The messages that each wire message comes from: those up to the first one of the next.
+/// Returns the transcript messages of each wire message.
 fn sources(pieces: &[Piece], messages: &[WireMessage<'_>]) -> Vec<Vec<Ordinal>> {
     let mut sources: Vec<Vec<Ordinal>> = vec![Vec::new(); messages.len()];
     let (mut at, mut seen) = (0, BTreeSet::new());
@@ -118,6 +118,7 @@ fn in_words(
 fn block_in_words(block: &WireBlock<'_>, out: &mut String) {
     match block {
         WireBlock::Text { text, .. } => out.push_str(text),
+        // Media cannot be summarized as text, so only their presence is mentioned.
         WireBlock::Media { media, .. } => out.push_str(match media.kind {
             crate::message::MediaKind::Image => "[image]",
             crate::message::MediaKind::Document => "[document]",
