@@ -1,4 +1,4 @@
-//! Anthropic Messages JSON into messages.
+//! Reads Anthropic Messages JSON.
 
 use serde_json::value::RawValue;
 
@@ -61,13 +61,13 @@ fn message(mut fields: ObjectFields<'_>, id: MessageId) -> Result<Message, Codec
     if let Some(raw) = fields.take("usage")? {
         message.usage = Some(usage(raw).at("usage")?);
     }
-    // `type` is always "message"; it says nothing.
+    // `type` is always "message" and carries no information.
     fields.take("type")?;
     message.extra = fields.rest();
     Ok(message)
 }
 
-/// A provider's usage object.
+/// Reads a usage object. Missing counts are 0.
 pub(crate) fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
     let mut fields = ObjectFields::read(raw)?;
     Ok(Usage {
@@ -95,8 +95,9 @@ fn content(raw: &RawValue) -> Result<Vec<Block>, CodecError> {
     each(raw, block)
 }
 
-/// One content block.
+/// Reads one content block. A block of an unknown type is kept verbatim.
 pub(crate) fn block(raw: &RawValue) -> Result<Block, CodecError> {
+    // Every known field is taken, and the rest is kept as unknown fields. A block is thus returned without loss.
     let mut fields = ObjectFields::read(raw)?;
     let kind = fields.require_string("type").at("type")?;
     Ok(match &*kind {
@@ -168,7 +169,7 @@ fn media(kind: MediaKind, mut fields: ObjectFields<'_>) -> Result<Block, CodecEr
 fn source(raw: &RawValue) -> Result<MediaSource, CodecError> {
     let mut fields = ObjectFields::read(raw)?;
     let source = MediaSource::of(&mut fields)?;
-    // A field that we do not know would be lost: then the whole source stays as it came.
+    // An unknown field would be lost, so a source with unknown fields is kept verbatim as a whole.
     let whole = source.filter(|_| fields.rest().is_empty());
     Ok(whole.unwrap_or_else(|| MediaSource::Other(RawJson::of(raw))))
 }

@@ -1,4 +1,4 @@
-//! Wire messages into Anthropic Messages JSON.
+//! Writes wire messages as Anthropic Messages JSON.
 
 use super::reader::{Audience, close_for};
 use crate::json::{RawJson, UnknownFields, write_str};
@@ -28,8 +28,9 @@ fn list<T>(out: &mut Vec<u8>, items: &[T], mut write: impl FnMut(&T, &mut Vec<u8
     out.push(b']');
 }
 
-/// One block. What two views have in common is compared block by block, in this form.
+/// Writes one block. Views are compared block by block in this form.
 pub(super) fn block(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) {
+    // The order of the fields is fixed, because prompt caches and comparisons of views depend on identical bytes.
     match block {
         WireBlock::Text { text, extra } => {
             field(out, b"{\"type\":\"text\",\"text\":", text);
@@ -80,7 +81,7 @@ pub(super) fn block(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) 
     }
 }
 
-/// A block that we do not know, as it came. A cache marker in it is not for a model, as in any other.
+/// Writes a block of an unknown type verbatim. Cache markers are removed for a model, as in all other blocks.
 fn opaque(json: &RawJson, reader: Audience, out: &mut Vec<u8>) {
     let whole = json.as_str();
     let marked = reader == Audience::Model && whole.contains("\"cache_control\"");
@@ -107,7 +108,7 @@ fn opaque(json: &RawJson, reader: Audience, out: &mut Vec<u8>) {
 fn input(input: &ToolInput, reader: Audience, out: &mut Vec<u8>) {
     match (input, reader) {
         (ToolInput::Object(json), _) => out.extend_from_slice(json.as_str().as_bytes()),
-        // The provider takes objects alone.
+        // The provider accepts only objects as input, so other text is wrapped in one.
         (ToolInput::Text(text), Audience::Model) => {
             field(out, b"{\"raw_arguments\":", text);
             out.push(b'}');

@@ -1,8 +1,8 @@
-//! Providers' JSON, in both directions.
+//! Codecs for providers' JSON, in both directions.
 //!
-//! Reading takes whatever a backend has at hand: one message, an array of them, a whole request or
-//! a whole response. Writing gives one JSON object per wire message. Not here: which messages are
-//! shown (`view`), and whether the outcome is valid (`validate`, which shares no code with this).
+//! Readers accept one message, an array of messages, a complete request or a complete response. Writers create one JSON
+//! object for each wire message. The selection of messages is in `view`. The validation of the output is in `validate`,
+//! which shares no code with this module.
 
 mod anthropic_read;
 mod anthropic_write;
@@ -19,7 +19,11 @@ use crate::json::{self, JsonError};
 use crate::message::Message;
 use crate::view::{Provider, WireBlock, WireMessage};
 
-/// Reads a payload. `next_id` names the messages, in order.
+/// Reads the messages of a payload. `next_id` creates an id for each message, in order.
+///
+/// # Errors
+///
+/// Fails if the payload is not valid JSON or not a form that the provider defines. The error contains the path.
 pub fn read(
     provider: Provider,
     payload: &[u8],
@@ -33,7 +37,7 @@ pub fn read(
     }
 }
 
-/// Appends one wire message as the provider's JSON.
+/// Appends one wire message as the provider's JSON to `out`.
 pub fn write(provider: Provider, message: &WireMessage<'_>, out: &mut Vec<u8>) {
     match provider {
         Provider::Anthropic | Provider::Bedrock => anthropic_write::message(message, out),
@@ -41,7 +45,7 @@ pub fn write(provider: Provider, message: &WireMessage<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends one block as the provider's JSON.
+/// Appends one block as the provider's JSON to `out`.
 pub fn write_block(provider: Provider, block: &WireBlock<'_>, out: &mut Vec<u8>) {
     match provider {
         Provider::Anthropic | Provider::Bedrock => {
@@ -51,8 +55,8 @@ pub fn write_block(provider: Provider, block: &WireBlock<'_>, out: &mut Vec<u8>)
     }
 }
 
-/// Appends one block of a transcript in Anthropic's words, with what no view shows: the cache markers
-/// that it came with, and an input that is no JSON object as the string that it is.
+/// Appends one transcript block in Anthropic's form. Unlike in a view, original cache markers are included, and an
+/// input that is not a JSON object is written as a string.
 pub fn write_original(block: &WireBlock<'_>, out: &mut Vec<u8>) {
     anthropic_write::block(block, Audience::Transcript, out);
 }

@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions JSON into messages.
+//! Reads OpenAI Chat Completions JSON.
 
 use serde_json::value::RawValue;
 
@@ -32,7 +32,8 @@ pub(super) fn payload(
     }
 }
 
-/// A whole response. Of several choices only one can go on; the caller sends that one.
+/// Reads a complete response. A response with several choices is rejected: the conversation continues with only one,
+/// and the caller must send that message.
 fn response(
     mut fields: ObjectFields<'_>,
     choices: &RawValue,
@@ -82,6 +83,8 @@ fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
 fn message(mut fields: ObjectFields<'_>, id: MessageId) -> Result<Message, CodecError> {
     let role = fields.require_string("role")?;
     let content = fields.take("content")?;
+    // Tool messages become user messages with a result block, and refusals become text. The inner model has one form
+    // for both providers.
     let mut message = match &*role {
         "system" => Message::new(id, Role::System, parts(content)?),
         "developer" => Message::new(id, Role::Developer, parts(content)?),
@@ -91,7 +94,7 @@ fn message(mut fields: ObjectFields<'_>, id: MessageId) -> Result<Message, Codec
                 tool_use_id: fields.require_string("tool_call_id")?,
                 content: result_content(content)?,
                 is_error: None,
-                // What stands beside the result belongs to the message.
+                // Unknown fields next to the result are stored with the message.
                 extra: json::UnknownFields::default(),
             });
             Message::new(id, Role::User, vec![result])
@@ -165,7 +168,7 @@ fn part(raw: &RawValue) -> Result<Block, CodecError> {
             Block::Media(Media {
                 kind: MediaKind::Image,
                 source: image_source(url),
-                // `detail`, the one other field, stands inside `image_url`; it is put back there.
+                // `detail` is the only other field of `image_url`. The writer puts it back there.
                 extra: inner.rest(),
             })
         }
@@ -208,7 +211,7 @@ fn tool_call(raw: &RawValue) -> Result<Block, CodecError> {
         return Err(JsonError::Missing { field: "function" }.into());
     };
     let mut custom = ObjectFields::read(custom).at("custom")?;
-    // `type` stays among the unknown fields: it is how a custom call is told on the way out.
+    // `type` stays among the unknown fields, where the writer recognizes a custom call by it.
     Ok(Block::ToolUse(ToolUse {
         id,
         name: custom.require_string("name").at("custom")?,

@@ -1,4 +1,4 @@
-//! Wire messages into OpenAI Chat Completions JSON.
+//! Writes wire messages as OpenAI Chat Completions JSON.
 
 use super::reader::close;
 use crate::json::{UnknownFields, write_str};
@@ -27,7 +27,7 @@ pub(super) fn message(message: &WireMessage<'_>, out: &mut Vec<u8>) {
         }
     }
     for (name, value) in message.extra.into_iter().flat_map(UnknownFields::iter) {
-        // Empty notes of a response (`"annotations":null`) are refused in a request.
+        // Responses contain empty fields such as `"annotations":null`. A request with them is rejected.
         if value.as_str() == "null" || value.as_str() == "[]" {
             continue;
         }
@@ -72,6 +72,7 @@ fn call(block: &WireBlock<'_>, out: &mut Vec<u8>) {
     else {
         return;
     };
+    // The reader keeps `type` only for custom calls, which have other field names than function calls.
     let custom = extra.is_some_and(|extra| {
         extra
             .get("type")
@@ -106,8 +107,8 @@ fn call(block: &WireBlock<'_>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// A single text goes as a string, which every server that speaks this API takes; several parts
-/// must go as an array.
+/// Writes the content of a message. A single text is written as a string, which every compatible server accepts.
+/// Several parts require an array.
 fn parts<'b, 'a: 'b>(blocks: impl IntoIterator<Item = &'b WireBlock<'a>>, out: &mut Vec<u8>) {
     let blocks: Vec<_> = blocks.into_iter().collect();
     if let [WireBlock::Text { text, extra: None }] = blocks.as_slice() {
@@ -124,7 +125,7 @@ fn parts<'b, 'a: 'b>(blocks: impl IntoIterator<Item = &'b WireBlock<'a>>, out: &
     out.push(b']');
 }
 
-/// One block by itself. What two views have in common is compared block by block, in this form.
+/// Writes one block without its message. Views are compared block by block in this form.
 pub(super) fn block(block: &WireBlock<'_>, out: &mut Vec<u8>) {
     match block {
         WireBlock::Result { id, content, .. } => {
@@ -151,7 +152,7 @@ fn part(block: &WireBlock<'_>, out: &mut Vec<u8>) {
         WireBlock::Media { media, .. } => file(media, out),
         WireBlock::Opaque(json) => out.extend_from_slice(json.as_str().as_bytes()),
         WireBlock::Call { .. } => call(block, out),
-        // The view never puts these where a part belongs.
+        // The view never places these blocks among parts.
         WireBlock::Result { .. } | WireBlock::Thinking { .. } => {
             out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"\"}");
         }
@@ -171,7 +172,7 @@ fn image(media: &Media, extra: Option<&UnknownFields>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// A document. The view lets only PDFs through.
+/// Writes a document. The view passes only PDFs.
 fn file(media: &Media, out: &mut Vec<u8>) {
     let data = match &media.source {
         MediaSource::Base64 { media_type, data } => format!("data:{media_type};base64,{data}"),

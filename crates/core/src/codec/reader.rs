@@ -1,16 +1,16 @@
-//! The error of a payload with its path, and the helpers that both providers' readers and writers share.
+//! Errors with paths, and helpers for the readers and writers of both providers.
 
 use serde_json::value::RawValue;
 
 use crate::json::{self, JsonError, ObjectFields, UnknownFields};
 
-/// A payload that could not be read: where, and why.
+/// An error in a payload, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {error}", path = if path.is_empty() { "the payload" } else { path.as_str() })]
 pub struct CodecError {
-    /// A path into the payload, such as `messages[3].content[0].source`.
+    /// The path of the invalid value, such as `messages[3].content[0].source`. Empty for the payload itself.
     pub path: String,
-    /// What is wrong there.
+    /// The reason for the rejection.
     pub error: JsonError,
 }
 
@@ -29,7 +29,7 @@ impl From<JsonError> for CodecError {
     }
 }
 
-/// Says where an error happened, from the inside out.
+/// Adds path segments to an error, from the innermost to the outermost.
 pub(super) trait At<T> {
     fn at(self, segment: &str) -> Result<T, CodecError>;
     fn at_index(self, index: usize) -> Result<T, CodecError>;
@@ -53,22 +53,22 @@ impl<T, E: Into<CodecError>> At<T> for Result<T, E> {
     }
 }
 
-/// For whom a block is written.
+/// The audience of a written block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Audience {
-    /// A model: what its provider takes.
+    /// A model. Only fields that its provider accepts are written.
     Model,
-    /// Whoever reads the transcript: everything as it came.
+    /// A reader of the transcript. All fields are written in their original form.
     Transcript,
 }
 
-/// The unknown fields and the closing brace, for a model.
+/// Writes the unknown fields and the closing brace for a model.
 pub(super) fn close(out: &mut Vec<u8>, extra: Option<&UnknownFields>) {
     close_for(Audience::Model, out, extra);
 }
 
-/// The unknown fields and the closing brace. For a model a cache marker is never among them: markers
-/// are placed on request, and must not change the bytes that views are compared by.
+/// Writes the unknown fields and the closing brace. Cache markers are omitted for a model. Breakpoints are placed
+/// on request, and must not change the bytes by which views are compared.
 pub(super) fn close_for(reader: Audience, out: &mut Vec<u8>, extra: Option<&UnknownFields>) {
     for (name, value) in extra.into_iter().flat_map(UnknownFields::iter) {
         if name == "cache_control" && reader == Audience::Model {
@@ -82,7 +82,7 @@ pub(super) fn close_for(reader: Audience, out: &mut Vec<u8>, extra: Option<&Unkn
     out.push(b'}');
 }
 
-/// Reads every element of an array, saying which one was wrong.
+/// Reads each element of an array. An error contains the index of the element.
 pub(super) fn each<T>(
     raw: &RawValue,
     mut read: impl FnMut(&RawValue) -> Result<T, CodecError>,
@@ -94,7 +94,7 @@ pub(super) fn each<T>(
         .collect()
 }
 
-/// Takes a count of tokens out of a usage object; absent is zero.
+/// Takes a token count out of a usage object. A missing field is 0.
 pub(super) fn count(fields: &mut ObjectFields<'_>, field: &'static str) -> Result<u64, CodecError> {
     match fields.take(field)? {
         None => Ok(0),

@@ -1,4 +1,4 @@
-//! The rules of Anthropic's Messages API.
+//! Rules of Anthropic's Messages API.
 
 use std::collections::HashSet;
 
@@ -30,6 +30,7 @@ pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut ViolationR
         ids: HashSet::new(),
         images: 0,
     };
+    // `open` contains the call ids of the previous assistant message. The next message must answer all of them.
     let mut open: Vec<String> = Vec::new();
     let mut previous = None;
     for (index, message) in messages.iter().enumerate() {
@@ -89,6 +90,7 @@ struct ConversationValidator<'r> {
 impl ConversationValidator<'_> {
     fn user(&mut self, blocks: &[Value], open: &[String], path: &str) {
         let mut answered = HashSet::new();
+        // Results must precede all other content of a user message.
         let mut words = false;
         for (index, block) in blocks.iter().enumerate() {
             let path = format!("{path}.content[{index}]");
@@ -161,6 +163,7 @@ impl ConversationValidator<'_> {
                 _ => self.content(block, &path),
             }
         }
+        // Only the last block matters: thinking elsewhere in the message is legal.
         let last = blocks.last().and_then(|block| text(block, "type"));
         self.report.unless(
             !matches!(last, Some("thinking" | "redacted_thinking")),
@@ -216,6 +219,7 @@ impl ConversationValidator<'_> {
             "extra inputs are not permitted",
         );
         let content = block.get("content");
+        // An empty result is legal unless it reports a failure.
         let empty = match content {
             None => true,
             Some(Value::String(text)) => text.is_empty(),
@@ -289,6 +293,7 @@ impl ConversationValidator<'_> {
                     "a document needs its source",
                 );
             }
+            // Blocks of unknown types are not checked: their rules are unknown.
             Some(_) => {}
             None => self.report.add(path.to_owned(), "a block needs its type"),
         }
@@ -300,6 +305,7 @@ impl ConversationValidator<'_> {
                 .add(path.to_owned(), "an image needs its source");
             return;
         };
+        // Only embedded images can be checked. Other sources are resolved by the provider.
         if text(source, "type") != Some("base64") {
             return;
         }

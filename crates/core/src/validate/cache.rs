@@ -1,13 +1,13 @@
-//! The rules of cache breakpoints, in Anthropic's form and in Bedrock's.
+//! Rules for cache breakpoints, in Anthropic's and in Bedrock's form.
 
 use serde_json::Value;
 
 use super::report::{ViolationReport, has_only, text};
 
-/// How many breakpoints a request may hold.
+/// Maximum number of breakpoints in a request.
 const MOST: usize = 4;
 
-/// Breakpoints as fields of the blocks that they are on.
+/// Checks breakpoints that are fields of blocks, as in Anthropic's API.
 pub(super) fn check_fields(messages: &[&Value], report: &mut ViolationReport) {
     let mut markers = Markers::new(report);
     for (index, message) in messages.iter().enumerate() {
@@ -15,6 +15,7 @@ pub(super) fn check_fields(messages: &[&Value], report: &mut ViolationReport) {
         for (block_index, block) in blocks.into_iter().flatten().enumerate() {
             let path = format!("messages[{index}].content[{block_index}]");
             markers.field(block, &path);
+            // Blocks inside a tool result can carry breakpoints too.
             let nested = block.get("content").and_then(Value::as_array);
             for (nested_index, block) in nested.into_iter().flatten().enumerate() {
                 markers.field(block, &format!("{path}.content[{nested_index}]"));
@@ -24,7 +25,7 @@ pub(super) fn check_fields(messages: &[&Value], report: &mut ViolationReport) {
     markers.end();
 }
 
-/// Breakpoints as blocks of their own; returns the messages without them.
+/// Checks breakpoints that are blocks, as in Bedrock's API. Returns the messages without these blocks.
 pub(super) fn check_blocks(messages: &[&Value], report: &mut ViolationReport) -> Vec<Value> {
     let mut markers = Markers::new(report);
     let mut without: Vec<Value> = messages.iter().map(|message| (*message).clone()).collect();
@@ -125,6 +126,7 @@ impl<'r> Markers<'r> {
             path,
             "a breakpoint lives for \"5m\" or \"1h\"",
         );
+        // A breakpoint with a shorter lifetime must not precede one with a longer lifetime.
         self.report.unless(
             !(self.short_lived && ttl == Some("1h")),
             path,

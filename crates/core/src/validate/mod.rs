@@ -1,5 +1,5 @@
-//! Would a provider take this array? Written from the providers' documented rules, on the JSON
-//! itself, and sharing no code with what renders it, so that a mistake there is found here.
+//! Validates an array against the rules of its provider. The checks follow the provider's documentation and read the
+//! JSON itself. They share no code with the renderer, so that its mistakes are found.
 
 mod anthropic;
 mod cache;
@@ -12,16 +12,16 @@ pub use self::report::Violation;
 use self::report::ViolationReport;
 use crate::view::{Provider, Target};
 
-/// A message as a provider gets it, read once for all the arrays that it stands in.
+/// A message in the provider's form. It is parsed once for all arrays that contain it.
 #[derive(Debug)]
 pub struct ParsedMessage {
-    /// None when it is not JSON.
+    /// The parsed JSON. `None` if the bytes are not JSON.
     value: Option<Value>,
     bytes: usize,
 }
 
 impl ParsedMessage {
-    /// Reads the JSON of one message.
+    /// Parses the JSON of one message. Invalid JSON is reported by the validation.
     pub fn new(json: &[u8]) -> Self {
         Self {
             value: serde_json::from_slice(json).ok(),
@@ -29,13 +29,13 @@ impl ParsedMessage {
         }
     }
 
-    /// How long its JSON is.
+    /// Returns the length of the JSON in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Every rule that an array of messages breaks; each message is given as its own JSON.
+/// Returns all rule violations of an array. Each message is passed as its own JSON.
 pub fn validate<M: AsRef<[u8]>>(target: &Target, messages: &[M]) -> Vec<Violation> {
     let parsed: Vec<ParsedMessage> = messages
         .iter()
@@ -44,7 +44,7 @@ pub fn validate<M: AsRef<[u8]>>(target: &Target, messages: &[M]) -> Vec<Violatio
     validate_parsed(target, parsed.iter())
 }
 
-/// The same for messages that were read before.
+/// Returns all rule violations of an array of parsed messages.
 pub fn validate_parsed<'p>(
     target: &Target,
     messages: impl IntoIterator<Item = &'p ParsedMessage>,
@@ -62,6 +62,7 @@ pub fn validate_parsed<'p>(
     if bytes > 32 * 1024 * 1024 {
         report.add("messages".into(), "exceeds the size limit of a request");
     }
+    // Bedrock's array equals Anthropic's except for cache points, so these are checked and removed first.
     match target.provider {
         Provider::Anthropic => {
             cache::check_fields(&values, &mut report);

@@ -1,4 +1,4 @@
-//! The rules of OpenAI's Chat Completions API.
+//! Rules of OpenAI's Chat Completions API.
 
 use std::collections::HashSet;
 
@@ -12,6 +12,7 @@ pub(super) fn check(messages: &[&Value], report: &mut ViolationReport) {
         "messages",
         "at least one message is required",
     );
+    // `open` contains the call ids that the following tool messages must answer.
     let mut open: HashSet<String> = HashSet::new();
     let mut ids = HashSet::new();
     let mut spoken = false;
@@ -86,6 +87,7 @@ fn tool_calls(
         report.unless(
             !id.is_empty() && id.len() <= 40,
             &path,
+            // Ids must be unique in the whole array, so `ids` outlives the message.
             "id must have 1 to 40 characters",
         );
         report.unless(ids.insert(id.clone()), &path, "ids must be unique");
@@ -135,6 +137,7 @@ fn content(
                 let path = format!("{path}.content[{index}]");
                 let kind = text(part, "type").unwrap_or_default();
                 report.unless(kinds.contains(&kind), &path, "this part may not stand here");
+                // Other part types are accepted without a check of their content.
                 let filled = match kind {
                     "text" => text(part, "text").is_some_and(|text| !text.is_empty()),
                     "image_url" => part

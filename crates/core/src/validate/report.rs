@@ -1,15 +1,15 @@
-//! The violations that a validation finds, and the checks of JSON that all providers share.
+//! The report of rule violations, and JSON checks that all providers share.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A rule that an array breaks.
+/// One violated rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Where: a path such as `messages[3].content[0]`.
+    /// The path of the violation, such as `messages[3].content[0]`.
     pub path: String,
-    /// What the provider would say.
+    /// The error text that the provider would return.
     pub rule: &'static str,
 }
 
@@ -38,14 +38,14 @@ pub(super) fn text<'v>(value: &'v Value, field: &str) -> Option<&'v str> {
     value.get(field).and_then(Value::as_str)
 }
 
-/// Whether an object has no other fields than these.
+/// Returns true if a value is an object without any other fields than these.
 pub(super) fn has_only(value: &Value, fields: &[&str]) -> bool {
     value
         .as_object()
         .is_some_and(|object| object.keys().all(|key| fields.contains(&key.as_str())))
 }
 
-/// Whether every character of a name may stand in it, and there are not too many.
+/// Returns true if a text is a legal name: 1 to `max_len` ASCII letters, digits, `_` and `-`.
 pub(super) fn is_name(text: &str, max_len: usize) -> bool {
     !text.is_empty()
         && text.len() <= max_len
