@@ -1,4 +1,5 @@
-//! Random histories of a session for property tests of this crate and of the crates above. Compiled only for tests.
+//! Random session histories for the property tests of this crate and of the crates above it. They are at least as
+//! irregular as real sessions. Compiled only for tests.
 
 mod compactions;
 mod hooks;
@@ -31,14 +32,14 @@ use crate::session::{self, Session};
 
 pub use trial::Trial;
 
-/// One step of a history. Ids are small numbers, so that they collide.
+/// One step of a history. Small numbers serve as ids, so that ids collide.
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// Appends messages.
     Append(Vec<MessageDraft>),
-    /// Serves the view for one of a few targets.
+    /// Serves the view for one of four targets.
     Serve { target: u8, interrupt: bool },
-    /// Removes later messages from the view.
+    /// Rewinds to one of the visible messages, or to the start.
     Rewind(u8),
     /// Snips a turn, a message or a block, if possible.
     Snip {
@@ -47,27 +48,27 @@ pub enum Operation {
         block: u8,
         what: u8,
     },
-    /// Clears old results. The target is ten times this number of tokens.
+    /// Clears old results down to a token target of ten times this number.
     Clear(u8),
-    /// Stages spans, or collapses spans until the view reaches a target.
+    /// Stages spans, or collapses as many spans as the token target requires.
     Collapse { stage: bool, target: u8 },
-    /// Requests a persist decision about a result.
+    /// Requests a persist decision for a result.
     Offer {
         call: u8,
         shape: u8,
         rule: u8,
         by_key: bool,
     },
-    /// Compacts in one of several ways. The range is the whole view, up to a message or from a message on. The source
-    /// is a model, the caller's model, a preparation, or none. The steps may be separated by other operations.
+    /// Advances the running compaction by one step, or starts a new one. The strategies, the scopes and prepared
+    /// summaries are chosen from `how` and `place`. Some steps drop the oldest rounds instead.
     Compact { how: u8, place: u8 },
-    /// Undoes view-changing events. 0 undoes the latest, 1 the latest two, and so on.
+    /// Restores the view before one of the last view-changing events, counted from the end.
     Restore(u8),
-    /// Starts, writes, edits or fails an update of session memory.
+    /// Starts an update of session memory, writes or edits it, or reports a failure.
     Note(u8),
     /// Changes the working state: a file, a task, a list or a pin.
     Work { what: u8, which: u8 },
-    /// Changes the token estimator.
+    /// Changes the estimator for later messages.
     Count(u8),
     /// Advances the clock by two hours and clears results automatically.
     Wait,
@@ -75,7 +76,7 @@ pub enum Operation {
     Reload,
 }
 
-/// The plan of a message.
+/// A description of a message to append.
 #[derive(Debug, Clone)]
 pub enum MessageDraft {
     User {
@@ -87,11 +88,11 @@ pub enum MessageDraft {
         parts: Vec<BlockDraft>,
     },
     System(BlockDraft),
-    /// Repeats the content of an earlier message under a new id.
+    /// The content of an earlier message under a new id.
     Again(u8),
 }
 
-/// The plan of a block.
+/// A description of a block to append.
 #[derive(Debug, Clone)]
 pub enum BlockDraft {
     Words(u8),
@@ -106,7 +107,7 @@ pub enum BlockDraft {
         error: bool,
         shape: u8,
     },
-    /// A replacement text that a caller received, as a string or as a block.
+    /// The replacement that a caller received for a result, as a string or as a block.
     Given {
         call: u8,
         block: bool,
@@ -154,7 +155,7 @@ fn draft() -> impl Strategy<Value = MessageDraft> {
     ]
 }
 
-/// Generates any step.
+/// Returns a strategy for all operations.
 pub fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         8 => prop::collection::vec(draft(), 1..5).prop_map(Operation::Append),
@@ -218,7 +219,7 @@ fn block(part: &BlockDraft) -> Block {
                 0 => ResultContent::None,
                 1 => ResultContent::Text("said".into()),
                 2 => ResultContent::Blocks(vec![]),
-                // Exceeds the limit of a single result, and with another of its kind that of a message.
+                // Larger than the limit of one result. Two of them also exceed the limit of a message.
                 3 => ResultContent::Text("a long line of output\n".repeat(40).into()),
                 4 => ResultContent::Blocks(vec![Block::text("output ".repeat(90))]),
                 _ => ResultContent::Blocks(vec![
@@ -229,7 +230,7 @@ fn block(part: &BlockDraft) -> Block {
             };
             result(format!("call_{call}"), *error, content)
         }
-        // No replacement text is known in this place, so a plain result is used.
+        // The default content if the caller received no replacement for this call.
         BlockDraft::Given { call, .. } => result(
             format!("call_{call}"),
             false,
@@ -251,7 +252,7 @@ fn block(part: &BlockDraft) -> Block {
     }
 }
 
-/// Returns a policy with limits so low that every level acts in a short history.
+/// Returns a policy with such low limits that every level acts in a short history.
 fn policy() -> Policy {
     let overlay = Overlay::from_toml(
         "tool_results = { max_result_chars = 700, max_message_chars = 1000, preview_chars = 100 }\n\
@@ -265,29 +266,29 @@ fn policy() -> Policy {
     overlay.unwrap().resolve(Preset::ClaudeCode).unwrap()
 }
 
-/// Executes the steps of a history and keeps the log.
+/// Applies the steps of a history to a session and records its log.
 #[derive(Debug)]
 pub struct SessionHarness {
     /// The current session.
     pub session: Session,
-    /// All events of the history.
+    /// All events of the session.
     pub log: Vec<RecordedEvent>,
     originals: Vec<Message>,
-    /// The appended messages, in order.
+    /// The appended messages in the order of arrival.
     appended: Vec<Arc<Message>>,
-    /// The replacement texts that callers received, by call id.
+    /// The replacements that callers received, by call id.
     given: HashMap<Box<str>, Box<str>>,
     next_id: u128,
     now: i64,
 }
 
 impl SessionHarness {
-    /// Creates a session without messages.
+    /// Creates a session without messages and with low limits.
     pub fn new() -> Self {
         Self::with_policy(policy())
     }
 
-    /// Creates a session without messages and with the given policy.
+    /// Creates a session without messages and with a given policy.
     #[must_use]
     pub fn with_policy(policy: Policy) -> Self {
         let limits = Limits::default();
@@ -319,7 +320,11 @@ impl SessionHarness {
         }
     }
 
-    /// Decides a command and applies its events. Panics if the command is rejected.
+    /// Decides a command and applies its events.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the command is rejected or answered as a repeat.
     pub fn run(&mut self, command: Command) {
         match self.try_run(command) {
             Ok(Decision::Answered(_)) => panic!("no request was stamped"),
@@ -328,7 +333,11 @@ impl SessionHarness {
         }
     }
 
-    /// Decides a command and applies its events, or returns the rejection.
+    /// Decides a command and applies its events. Content is loaded if the decision requires it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the rejection of the command.
     pub fn try_run(&mut self, command: Command) -> Result<Decision, Rejection> {
         let limits = Limits::default();
         self.now += 1;
@@ -340,7 +349,6 @@ impl SessionHarness {
             file_salt: 0,
         };
         let mut decided = decide(&self.session, command.clone(), context);
-        // Contents are loaded on demand and the command is repeated, as the server does it.
         if decided == Err(Rejection::ContentNotLoaded) {
             self.load_content();
             decided = decide(&self.session, command, context);
@@ -357,7 +365,7 @@ impl SessionHarness {
         Ok(decided)
     }
 
-    /// Returns the session at a revision.
+    /// Returns the session at a revision, with all contents.
     #[must_use]
     pub fn at(&self, revision: Revision) -> Session {
         let events = usize::try_from(revision.get()).unwrap();
@@ -367,7 +375,7 @@ impl SessionHarness {
         session
     }
 
-    /// Builds a message with a new id.
+    /// Creates a message with a new id.
     fn message(&mut self, draft: &MessageDraft) -> Message {
         let id = MessageId::new(Uuid::from_u128(self.next_id));
         self.next_id += 1;
@@ -398,7 +406,7 @@ impl SessionHarness {
         message
     }
 
-    /// Executes a step that changes the session. Serving is executed by the caller.
+    /// Runs one step. `Operation::Serve` is ignored here, because [`Trial`] serves views itself.
     pub fn step(&mut self, operation: &Operation) {
         match operation {
             Operation::Append(drafts) => {
@@ -418,7 +426,7 @@ impl SessionHarness {
                 let visible = self.visible();
                 let at = usize::from(*to) % (visible.len() + 1);
                 let to = at.checked_sub(1).map(|at| visible[at]);
-                // A rewind to summarized messages first restores them, as the server does it.
+                // Messages behind a summary are restored first, as the server does.
                 if let Some(shown) = to.and_then(|to| self.session.shown_until(to)) {
                     self.restore(shown);
                 }
@@ -440,7 +448,7 @@ impl SessionHarness {
                 block,
                 what,
             } => {
-                // Pending messages are served first, as the server does it.
+                // Pending messages are served first, as the server does.
                 self.run(Command::ServeView(ServeView::default()));
                 let refused =
                     self.try_run(Command::Snip(self.snip(*turn, *message, *block, *what)));
@@ -511,7 +519,7 @@ impl SessionHarness {
     fn count(&mut self, which: u8) {
         let estimator = ["bytes", "o200k", "cl100k"][usize::from(which) % 3];
         let policy = Overlay::from_toml(&format!("tokens.estimator = \"{estimator}\"")).unwrap();
-        // Test policies outside the limits of callers reject changes, so the result is ignored.
+        // A policy that is valid only in this test may reject the change.
         let _ = self.try_run(Command::UpdateSession(Update {
             policy: Some(policy),
             ..Update::default()
@@ -535,7 +543,6 @@ impl SessionHarness {
     fn note(&mut self, what: u8) {
         let notes = self.session.memory();
         let version = notes.version.as_ref();
-        // The text depends on `what` alone, so that histories also contain unchanged texts.
         let update = |author, read_to| {
             Command::RecordMemoryVersion(UpdateMemory {
                 text: format!("# Task specification\nto do {what}\n").into(),
@@ -547,6 +554,7 @@ impl SessionHarness {
                 took_ms: 1,
             })
         };
+        // `of_file` distinguishes a failed copy of the file from a failed update of the text.
         let fail = |of_file| {
             Command::FailMemoryUpdate(FailMemory {
                 of_file,
@@ -597,7 +605,7 @@ impl SessionHarness {
             .collect()
     }
 
-    /// Returns the session as loaded from its snapshot, with the least content that it needs.
+    /// Returns the session after a reload from its snapshot, with the minimum of message contents.
     #[must_use]
     pub fn loaded(&self) -> Session {
         let snapshot = self.session.snapshot();
@@ -614,7 +622,7 @@ impl SessionHarness {
         snapshot.restore(contents).unwrap()
     }
 
-    /// Loads the contents that are not in memory.
+    /// Loads all message contents.
     pub fn load_content(&mut self) {
         let contents: Vec<_> = self.contents().map(|(_, message)| message).collect();
         self.session.load_content(contents);

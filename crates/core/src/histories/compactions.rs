@@ -1,4 +1,4 @@
-//! Compactions in random histories, with what must be so when one begins, goes on or ends.
+//! Compactions in random histories, with assertions for their start, their steps and their end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::message::{Block, Digest, Message, MessageKind, Role, Usage};
 use crate::session::RunningCompaction;
 
 impl SessionHarness {
-    /// One step of a compaction: the next of the one that is under way, or a new one.
+    /// Runs the next step of the running compaction, or starts a new one.
     pub(super) fn compact(&mut self, how: u8, place: u8) {
         if let Some(running) = self.session.compactions().running.clone() {
             return match how % 9 {
@@ -76,7 +76,7 @@ impl SessionHarness {
             ..StartCompaction::new(asked, SummarySource::Write(spec))
         }));
         started.unwrap();
-        // No history is long enough for the threshold at which one is written ahead.
+        // Random histories never reach the threshold for summaries that are prepared ahead, so the event is edited.
         if place.is_multiple_of(3) && self.session.compactions().running.is_some() {
             let mut last = self.log.pop().unwrap();
             if let Event::CompactionStarted(event) = &mut last.event
@@ -91,7 +91,7 @@ impl SessionHarness {
         }
     }
 
-    /// A summary of another program's, for the messages around a place.
+    /// Adopts a summary from another program for the messages around a position.
     fn adopt(&mut self, place: u8) {
         let visible = self.visible();
         let at = usize::from(place) % visible.len().max(1);
@@ -113,7 +113,7 @@ impl SessionHarness {
         )));
     }
 
-    /// The command that finishes the running compaction with a short summary of a model. None if none is running.
+    /// Returns the command that finishes the running compaction with a short model summary. `None` if none is running.
     pub fn finish_by_model(&self, made: CompactionMessages) -> Option<AdvanceCompaction> {
         let running = self.session.compactions().running.as_ref()?;
         let summary = WrittenSummary {
@@ -130,6 +130,7 @@ impl SessionHarness {
     }
 
     fn finish(&mut self, running: &RunningCompaction, place: u8) {
+        // The state before the command is recorded, because the assertions compare it with the outcome.
         let (before, there) = (self.shown(), self.taking_part());
         let leaving = self.leaving(&running.leaving);
         let pieces = self.session.sealed().pieces().to_vec();
@@ -199,7 +200,7 @@ impl SessionHarness {
 
     fn use_prepared(&mut self, place: u8) {
         let prepared = self.session.compactions().prepared.clone().unwrap();
-        // What is folded is told of too.
+        // Collapsed messages are summarized too.
         let there = self.taking_part();
         let leaving = self.leaving(&prepared.leaving);
         let made = self.made(place);
@@ -219,7 +220,7 @@ impl SessionHarness {
         }
     }
 
-    /// Of what was chosen to leave, what has not been pinned since.
+    /// Returns the messages that leave: the chosen ones except those that were pinned since.
     pub(super) fn leaving(&mut self, chosen: &[Ordinal]) -> BTreeSet<Ordinal> {
         self.load_content();
         spared(&self.session, chosen).unwrap().into_iter().collect()
@@ -271,7 +272,7 @@ impl SessionHarness {
             return self.check_answer(running);
         };
         assert_eq!(Some(now).map(|now| now.attempt), Some(running.attempt + 1));
-        // An answer to the longer request is no answer any more.
+        // An answer to the earlier attempt has no effect after the request was shortened.
         let failed = CompactionInput::Failed {
             why: CompactionFailureReason::DelegateFailed,
             detail: "".into(),
@@ -283,7 +284,7 @@ impl SessionHarness {
         assert_eq!(late, Ok(Decision::Events(Vec::new())));
     }
 
-    /// Its time is over; whatever comes next closes it.
+    /// Advances the clock to the deadline. The next command then closes the compaction.
     fn expire(&mut self, running: &RunningCompaction) {
         self.now = self.now.max(running.expires.as_millis());
         let before = self.session.revision();
@@ -311,10 +312,10 @@ impl SessionHarness {
         self.check_answer(running);
     }
 
-    /// Whoever asked for it is answered by what became of it.
+    /// Checks that a repeat of the request is answered with the outcome of this compaction.
     fn check_answer(&self, running: &RunningCompaction) {
         assert_eq!(self.session.compactions().running, None);
-        // What was there already was begun without a request.
+        // A compaction from a prepared summary or session memory was started without a request id.
         let Some(request) = running.request.as_ref() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Hooks in random histories: what they say about compactions, with what must be so then.
+//! Hooks in random histories: their answers, with assertions for compactions.
 
 use super::SessionHarness;
 use crate::command::{
@@ -10,7 +10,7 @@ use crate::message::{Block, MessageKind};
 use crate::session::RunningCompaction;
 
 impl SessionHarness {
-    /// A hook answers before anything is summarised.
+    /// Records the answer of a hook before the summary is written.
     pub(super) fn answer_hook(&mut self, running: &RunningCompaction, place: u8) {
         let pieces = self.session.sealed().pieces().to_vec();
         let was_asked = running.hooks.is_asked();
@@ -38,7 +38,7 @@ impl SessionHarness {
         }
     }
 
-    /// The calls of hooks at the end of a compaction; one says that it added these messages.
+    /// Returns the hook calls at the end of a compaction. One of them adds the given messages.
     pub(super) fn hooks_at_end(how: u8, messages: Vec<MessageId>) -> Vec<HookCall> {
         let mut calls = Vec::new();
         if how.is_multiple_of(2) {
@@ -53,7 +53,7 @@ impl SessionHarness {
         calls
     }
 
-    /// What hooks wanted is in what took effect.
+    /// Checks that hook calls are recorded, and that the summary contains the texts to keep.
     pub(super) fn check_hooks(
         running: &RunningCompaction,
         events: &[Event],
@@ -78,7 +78,7 @@ impl SessionHarness {
         }
     }
 
-    /// A summary that is there is begun to be put in its place.
+    /// Starts a compaction from a prepared summary or from session memory. The compaction waits for hooks.
     pub(super) fn start_ready(&mut self, place: u8) {
         let prepared = self.session.compactions().prepared.clone();
         let leaving = prepared.as_ref().map(|one| self.leaving(&one.leaving));

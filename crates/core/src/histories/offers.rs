@@ -1,4 +1,4 @@
-//! Callers that ask what becomes of a result, and append what they were given for it.
+//! Persist decisions in random histories: callers request them and append the replacements that they received.
 
 use super::{BlockDraft, SessionHarness, block};
 use crate::command::{CallRef, Command, Conflict, Decision, Offering, Rejection, told};
@@ -7,7 +7,7 @@ use crate::message::{Block, ResultContent};
 use crate::policy::ToolResultRule;
 
 impl SessionHarness {
-    /// Blocks, with what callers were given.
+    /// Creates blocks. Results whose call has a replacement contain that replacement.
     pub(super) fn blocks(&self, parts: &[BlockDraft]) -> Vec<Block> {
         let one = |part: &BlockDraft| {
             let mut made = block(part);
@@ -25,8 +25,7 @@ impl SessionHarness {
         parts.iter().map(one).collect()
     }
 
-    /// Asks what becomes of a result, and asks again: the answer is the same, and nothing is written
-    /// for it.
+    /// Requests a persist decision twice. The second decision must be the same and must record no event.
     pub(super) fn offer(&mut self, call: u8, shape: u8, rule: u8, by_key: bool) {
         let part = BlockDraft::Result {
             call,
@@ -51,6 +50,7 @@ impl SessionHarness {
             ..Offering::new(name, result)
         };
         let decided = self.try_run(Command::DecidePersist(offering.clone()));
+        // Ids collide in random histories, so some requests are ambiguous or conflict with an earlier decision.
         let is_expected = matches!(
             decided,
             Ok(_)

@@ -1,6 +1,10 @@
-//! The promises of the view, checked along a history: what was served is sealed, a caller that follows
-//! `keep_messages` has exactly the full view, a sendable view is valid for its provider, every block is
-//! accounted for, and replay gives the same session.
+//! Checks the guarantees of views along a history:
+//!
+//! - Served views are sealed.
+//! - A caller that follows `keep_messages` has the full view.
+//! - A sendable view is valid for its provider.
+//! - Every block is accounted for.
+//! - A replay results in the same session.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,7 +32,7 @@ fn targets() -> [Target; 4] {
     ]
 }
 
-/// A caller: it keeps what it is told to keep, and appends what it is given.
+/// A caller that keeps the prefix named by each reply and appends the returned messages.
 #[derive(Debug, Default)]
 struct NaiveCaller {
     array: Vec<Vec<u8>>,
@@ -37,19 +41,19 @@ struct NaiveCaller {
     epoch: u32,
 }
 
-/// A history, and the callers that follow it.
+/// A history with the callers that follow it.
 #[derive(Debug, Default)]
 pub struct Trial {
     world: SessionHarness,
     callers: HashMap<u8, NaiveCaller>,
-    /// What was served, by revision and target.
+    /// The served views, by revision and target.
     served: HashMap<(Revision, u8), Flat>,
 }
 
 type Flat = Vec<(WireRole, Vec<u8>)>;
 
 impl Trial {
-    /// Plays a history and checks every promise after each step.
+    /// Plays a history and checks all guarantees after each step.
     pub fn play(operations: &[Operation]) {
         let mut stage = Self::default();
         for operation in operations {
@@ -85,7 +89,7 @@ impl Trial {
             ..ServeView::default()
         }));
         let caller = self.callers.entry(which).or_default();
-        // What a session that holds little can show is what it shows when it holds everything.
+        // A session with few loaded contents must show the same view as a session with all contents.
         let of_little = self.world.session.view(&target, caller.etag);
         let of_little = of_little.map(|view| (view.keep, flatten(&target, &view.messages)));
         self.world.load_content();
@@ -122,13 +126,13 @@ impl Trial {
         );
         assert_eq!(delta.etag, full.etag);
         assert_eq!(full.length as usize, full.messages.len());
-        // Sealed: the earlier view is a prefix of this one.
+        // Within an epoch, each served view is a prefix of the next one.
         let flat = flatten(&target, &full.messages);
         let epoch = self.world.session.sealed().epoch().get();
         if caller.epoch == epoch {
             assert!(flat.starts_with(&caller.flat), "a served view changed");
         }
-        // A second look changes nothing, and gives nothing new.
+        // A repeated read changes nothing and returns no messages.
         let again = self.world.session.view(&target, Some(full.etag)).unwrap();
         assert_eq!((again.keep, again.messages.len()), (full.length, 0));
         if full.unsendable.is_none() {
@@ -145,7 +149,7 @@ impl Trial {
         self.check_accounting();
     }
 
-    /// An undo brings the view back byte for byte; what came since follows it.
+    /// Checks that an undo restores the view byte for byte. Later messages follow it.
     fn check_undo(&mut self) {
         let Some(Event::ContextRestored(event)) = self.world.log.last().map(|last| &last.event)
         else {
@@ -164,7 +168,7 @@ impl Trial {
         }
     }
 
-    /// Every block of a visible message has one piece, or is pending.
+    /// Checks that every block of a visible message has exactly one piece or is pending.
     fn check_accounting(&self) {
         let mut seen = HashSet::new();
         for piece in self.world.session.sealed().pieces() {
@@ -195,8 +199,9 @@ impl Trial {
         );
     }
 
-    /// Every folded message has one placeholder, and the count of tokens is that of what is shown.
+    /// Checks that every collapsed message has one placeholder, and that the token count matches the shown content.
     fn check_folds(&self) {
+        // Each span must have one placeholder, and the spans of collapsed messages must equal the shown ones.
         let session = &self.world.session;
         let shown: Vec<_> = session
             .sealed()
@@ -228,8 +233,9 @@ impl Trial {
         );
     }
 
-    /// A reference that was given out leads to its file for ever: through the result that came, or
-    /// through the offer that waits for it. And what came in its place shows exactly what was given.
+    /// Checks that each returned reference leads to its file permanently: through the stored result, or through the
+    /// persist decision until the result arrives. A result that was appended as its replacement must show exactly that
+    /// text.
     fn check_promises(&self) {
         let session = &self.world.session;
         for recorded in &self.world.log {
@@ -261,8 +267,8 @@ impl Trial {
         }
     }
 
-    /// The mark of the running summary lies within what was read, moves only while no call waits, and
-    /// the summary is stale exactly when what it reaches to has left the view.
+    /// Checks session memory. Its coverage is within the read part and advances only while no call is open. Session
+    /// memory is stale exactly if a message at its coverage or at the end of its read part has left the view.
     fn check_memory(&self, operation: &Operation, before: Option<Ordinal>) {
         let session = &self.world.session;
         let Some(version) = &session.memory().version else {
@@ -276,6 +282,7 @@ impl Trial {
         let reaches = [version.covers, version.read].into_iter().flatten();
         let has_left = reaches.into_iter().any(|at| !takes_part(at));
         assert_eq!(session.memory_is_stale(), has_left);
+        // Other operations run several commands, so the state after them does not show the state of the update.
         let is_one_step = matches!(operation, Operation::Append(_) | Operation::Note(_));
         if is_one_step && version.covers > before {
             assert_ne!(session.about().waits_for, WaitsFor::Tools, "{version:?}");
@@ -298,7 +305,8 @@ impl Trial {
         }
     }
 
-    /// The forms of what is pinned, as it is shown. Reasoning leaves where a provider would refuse it.
+    /// Returns the forms of pinned blocks in the view. Thinking is excluded, because invalid thinking is removed
+    /// anyway.
     fn pinned(&self) -> Vec<((Ordinal, u16), PieceForm)> {
         let session = &self.world.session;
         let pieces = session.sealed().pieces().iter();
@@ -314,7 +322,7 @@ impl Trial {
             .collect()
     }
 
-    /// What is pinned stays as it is shown, whatever the levels do.
+    /// Checks that pinned blocks keep their form, whatever the levels do.
     fn check_pins(&self, operation: &Operation, before: &[((Ordinal, u16), PieceForm)]) {
         let may_take = matches!(
             operation,
@@ -330,7 +338,7 @@ impl Trial {
             .collect();
         for (place, form) in before {
             let after = now.get(place).copied();
-            // The operator's words are shown the same in both of these.
+            // System text is shown identically in both forms.
             let is_same = after == Some(*form)
                 || (*form == PieceForm::Operator && after == Some(PieceForm::Block));
             assert!(
@@ -340,7 +348,7 @@ impl Trial {
         }
     }
 
-    /// What compactions attached stands there once: with the last one that was not taken back.
+    /// Checks that the visible attachments are those of a single compaction.
     fn check_attachments(&self) {
         let session = &self.world.session;
         let attached = session.transcript().entries().filter(|(at, entry)| {
@@ -353,8 +361,8 @@ impl Trial {
         assert!(revisions.len() <= 1, "attachments of several compactions");
     }
 
-    /// The transcript is what came in, in that order, whatever the levels and the callers did to the view;
-    /// and the log has all of it.
+    /// Checks that the transcript contains all appended messages in order and unchanged, and that the log contains
+    /// them.
     fn check_transcript(&self) {
         let mut entries = self.world.session.transcript().entries();
         let logged: HashMap<_, _> = self.world.contents().map(|(_, m)| (m.id, m)).collect();

@@ -1,4 +1,4 @@
-//! Working state that changes, and pins of whatever there is.
+//! Changes of the working state in random histories, including pins of arbitrary targets.
 
 use super::SessionHarness;
 use crate::command::{Command, Rejection, UpdateWorkingState};
@@ -9,7 +9,7 @@ use crate::working::{
 };
 
 impl SessionHarness {
-    /// Changes one part of the working state. A pin of what has left the view is refused.
+    /// Changes one part of the working state. A pin of content that left the view is rejected.
     pub(super) fn work(&mut self, what: u8, which: u8) {
         let id: Box<str> = format!("k{}", which % 3).into();
         let text: Box<str> = format!("text {which}").into();
@@ -40,6 +40,7 @@ impl SessionHarness {
             description: text.into(),
             discovered: which.is_multiple_of(2),
         };
+        // The remainder of 10 sets nothing: `work` then only removes parts.
         match what % 11 {
             0 => set.files.push(FileState {
                 path: "a".into(),
