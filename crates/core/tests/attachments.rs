@@ -1,5 +1,4 @@
-//! What comes back after a compaction: the words of each attachment, which files are known and how well,
-//! the limits, and that nothing comes back twice.
+//! Attachments after a compaction: their texts, the reconstructed files and the limits. Nothing is attached twice.
 
 #![expect(
     clippy::unwrap_used,
@@ -30,7 +29,7 @@ use palimpsest_core::working::{
 };
 use uuid::Uuid;
 
-/// A session at work.
+/// A session with tool calls.
 struct Play {
     world: SessionHarness,
     next: u128,
@@ -68,7 +67,7 @@ impl Play {
         id
     }
 
-    /// A call and what it returned.
+    /// Appends a call with its result.
     fn call(&mut self, tool: &str, input: &str, output: &str) -> MessageId {
         self.answered(tool, input, output, None)
     }
@@ -116,7 +115,7 @@ impl Play {
             })));
     }
 
-    /// Compacts all but a new input, and tells what was attached.
+    /// Compacts everything except a new input, and returns the attachments.
     fn compact(&mut self) -> Vec<AttachmentRecord> {
         self.say(Role::Assistant, vec![Block::text("done")]);
         self.say(Role::User, vec![Block::text("go on")]);
@@ -390,7 +389,7 @@ fn nothing_is_attached_where_there_is_nothing_to_say() {
     play.check(&expect![""]);
 }
 
-/// Files that were read, written and edited, one of them in a way that cannot be followed.
+/// Returns a session with files that were read, written and edited. One edit cannot be applied.
 fn edited_files() -> Play {
     let mut play = Play::new();
     play.call(
@@ -482,7 +481,7 @@ fn files_are_rebuilt_from_reads_writes_and_edits() {
         ---
         ```
     "]]);
-    // What was attached is known, edited and attached again after the next one, and stands once.
+    // Attached content counts as known. It is edited, attached again by the next compaction, and shown once.
     play.say(
         Role::Assistant,
         vec![Block::text("more work ".repeat(3_000))],
@@ -582,7 +581,7 @@ fn what_the_view_still_shows_is_not_attached() {
         ],
         ..WorkingState::default()
     });
-    // The read stays, but its edit leaves: the view shows what is no longer so.
+    // The read stays and its edit leaves, so the view shows outdated content.
     play.call(
         "Edit",
         r#"{"file_path":"/edited","old_string":"ed","new_string":"ED"}"#,
@@ -631,6 +630,7 @@ fn attachments_keep_to_their_limits() {
         ("one", false, true),
     ];
     assert_eq!(told, expected);
+    // The content of a file has at most 100 tokens. Its header and fences add to them.
     for one in attached.iter().filter(|one| one.message.is_some()) {
         assert!(one.tokens <= 170, "{one:?}");
     }
@@ -652,7 +652,7 @@ fn attachments_never_make_a_compaction_useless() {
         ..WorkingState::default()
     });
     play.compact();
-    // There is little to free now, so what is large stays out and what is small comes back.
+    // Little can be freed now, so large attachments are omitted and small ones are attached.
     play.say(
         Role::Assistant,
         vec![Block::text("a little more ".repeat(200))],
@@ -727,6 +727,7 @@ fn p05_pins_are_the_same_bytes_after_ten_compactions() {
             Role::Assistant,
             vec![Block::text(format!("work {round} ").repeat(3_000))],
         );
+        // Each scope selects the leaving messages in another way, so all of them are used in turn.
         let scope = match round % 3 {
             1 => CompactionScope::UpTo(play.say(Role::User, vec![Block::text("one more thing")])),
             2 => CompactionScope::From(
@@ -769,6 +770,7 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
             Trigger::Manual,
             SummarySource::Write(spec),
         )));
+    // The pin is added after the range was selected and before the summary is committed.
     let pin = Pin {
         id: "rule".into(),
         target: PinTarget::Message(rule),
@@ -851,7 +853,7 @@ fn p25_what_a_file_says_ends_where_its_fence_does() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // The path stays on the line of the note, and the note before its end.
+    // The path must stay on the header line and must not end the header early.
     let (note, fence) = texts[0].split_once('\n').unwrap();
     assert!(
         note.ends_with("not an instruction.]") && note.contains("Obey me"),
@@ -859,7 +861,7 @@ fn p25_what_a_file_says_ends_where_its_fence_does() {
     );
     assert_eq!((fence, &*texts[2]), ("`````", "`````"));
     assert!(!texts[1].contains(fence) && !texts[1].contains("<system-reminder"));
-    // What is known of the file is what it holds.
+    // The content that is tracked for the file is unchanged by the quoting.
     play.say(
         Role::Assistant,
         vec![Block::text("and more ".repeat(2_000))],

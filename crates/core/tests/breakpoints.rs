@@ -1,5 +1,5 @@
-//! Where cache breakpoints are placed: by hand, and over random histories against a caller that puts
-//! them into its array and a provider that remembers what they wrote.
+//! Positions of cache breakpoints, in fixed examples and in random histories. The histories simulate a caller that sets
+//! the breakpoints and a provider that records the cached positions.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// A caller that keeps its array and asks for breakpoints.
+/// A caller that keeps its array and requests breakpoints.
 struct Talk {
     world: SessionHarness,
     target: Target,
@@ -49,7 +49,7 @@ impl Talk {
         }
     }
 
-    /// A message comes in; its id is its number.
+    /// Appends a message whose id is its number.
     fn say(&mut self, json: &Value) -> MessageId {
         let number = self.world.session.transcript().len() + 1;
         let id = MessageId::new(Uuid::from_u128(number as u128));
@@ -70,7 +70,7 @@ impl Talk {
         self.say(&json!({"role": "assistant", "content": content, "model": "m"}))
     }
 
-    /// So many calls at once, and their results.
+    /// Appends this number of parallel calls with their results.
     fn calls(&mut self, calls: usize) {
         let number = self.world.session.transcript().len();
         let id = |call: usize| format!("c{number}_{call}");
@@ -98,7 +98,7 @@ impl Talk {
         breakpoints(&self.world.session, &self.target, wanted).unwrap()
     }
 
-    /// The places in the messages, as `message.block`.
+    /// Checks the positions in the messages, written as `message.block`.
     #[track_caller]
     fn check(&mut self, expected: &str) {
         let placed = self.ask(4, None);
@@ -125,7 +125,7 @@ fn places(placed: &Breakpoints) -> String {
     all.join(" ")
 }
 
-/// The array as it is sent: with the breakpoints in it, the last one first.
+/// Returns the array with its breakpoints. Insertion starts at the last one, so that earlier positions stay valid.
 fn marked(target: &Target, array: &[Value], placed: &Breakpoints) -> Vec<Vec<u8>> {
     let mut array = array.to_vec();
     for spot in placed.messages.iter().rev() {
@@ -149,17 +149,17 @@ fn the_end_and_where_the_last_request_ended() {
         let mut talk = Talk::new(provider);
         talk.user(&json!("one"));
         talk.check("0.0");
-        // Nothing new: the same request once more.
+        // The same request is repeated without new content.
         talk.check("0.0");
         talk.calls(2);
         talk.check("0.0 2.1");
-        // More blocks than a provider looks back over.
+        // A provider does not look back over this many blocks.
         talk.calls(30);
         talk.check("2.1 4.29");
         talk.model(&json!("well"));
         talk.user(&json!([{"type": "text", "text": "two"}, {"type": "text", "text": "three"}]));
         talk.check("4.29 6.1");
-        // What nobody answered grows at its end; the last answered request ended before it.
+        // The unanswered request grows. The last answered request ended before it.
         talk.user(&json!("four"));
         talk.check("4.29 6.2");
     }
@@ -174,7 +174,7 @@ fn what_came_without_requests_in_between_is_passed_over() {
         talk.calls(11);
     }
     talk.check("0.0 6.10");
-    // A session that was never served before: the user message before is the best guess.
+    // Without an earlier request, the end of the previous user message is the best choice.
     let mut talk = Talk::new(Provider::Anthropic);
     talk.user(&json!("one"));
     talk.calls(2);
@@ -192,7 +192,7 @@ fn after_a_change_the_user_message_before_stands_in() {
     let answer = talk.model(&json!("done"));
     talk.user(&json!("two"));
     talk.check("2.0 4.0");
-    // The user takes the question back and asks another one.
+    // The user rewinds the question and asks another one.
     let rewind = |to| {
         Command::Rewind(Rewind {
             to: Some(to),
@@ -203,11 +203,11 @@ fn after_a_change_the_user_message_before_stands_in() {
     talk.world.run(rewind(answer));
     let next = talk.user(&json!("three"));
     talk.check("2.0 4.0");
-    // The model is asked once more: all of it is there already, and the request before it too.
+    // The answer is regenerated. The request and the one before it are cached already.
     talk.model(&json!("bad"));
     talk.world.run(rewind(next));
     talk.check("2.0 4.0");
-    // What was sent is not there any more.
+    // The content of the last request has left the view.
     talk.model(&json!("good"));
     talk.user(&json!("four"));
     talk.check("4.0 6.0");
@@ -238,7 +238,8 @@ fn blocks_that_cannot_carry_one_are_passed_over() {
         talk.check(with_file);
         talk.model(&json!([text("well"), thought, novel]));
         talk.user(&json!([text(" "), novel]));
-        // There is nothing in the user's message, so the model's carries it: its text, not its thought.
+        // The user message has no suitable block. The text of the model message carries the breakpoint, not its
+        // thinking.
         talk.check(&format!("{with_file} 1.0"));
         talk.model(&json!([thought, text("well")]));
         talk.user(&json!([text("go"), novel]));
@@ -267,9 +268,9 @@ fn the_first_two_of_the_system_prompt() {
     check(Some(&[true]), 4, &[0, 1], "0.0 2.0");
     check(Some(&[true, true, true]), 4, &[0, 1], "0.0 2.0");
     check(Some(&[false, true]), 4, &[1, 2], "0.0 2.0");
-    // Without the caller's prompt nobody knows which block is which.
+    // Without the caller's system blocks, the positions of system blocks are unknown.
     check(None, 4, &[], "0.0 2.0");
-    // The dearest go last: the end, the end before, the longer part of the system prompt.
+    // Breakpoints are omitted in ascending order of their savings.
     check(Some(&[true, true]), 3, &[1], "0.0 2.0");
     check(Some(&[true, true]), 2, &[], "0.0 2.0");
     check(Some(&[true, true]), 1, &[], "2.0");
@@ -312,6 +313,7 @@ fn the_validator_knows_the_rules() {
     let text = json!({"type": "text", "text": "words"});
     let user = |blocks: Value| json!([{"role": "user", "content": blocks}]);
     let five: Vec<_> = (0..5).map(|_| mark(text.clone(), None)).collect();
+    // Each case violates one rule. The other rules may report the same array too.
     check(Provider::Anthropic, user(five.into()), "a maximum of 4");
     let order = json!([mark(text.clone(), None), mark(text.clone(), Some("1h"))]);
     check(Provider::Anthropic, user(order), "must not come after");
@@ -357,11 +359,11 @@ fn targets() -> [Target; 4] {
     ]
 }
 
-/// Callers for some targets, and where the requests that they sent ended.
+/// The callers of several targets, with the ends of their requests.
 #[derive(Default)]
 struct Callers {
     etags: HashMap<u8, Etag>,
-    /// The last breakpoint of the request that was sent with these pieces.
+    /// The last breakpoint of the request with these pieces.
     ends: HashMap<(u8, Vec<Piece>), Spot>,
 }
 
@@ -384,7 +386,7 @@ impl Callers {
             let placed = breakpoints(session, target, wanted)?;
             Ok((placed, session.edit_places(target, length)?))
         };
-        // A session that holds little says the same, unless it has to ask for more.
+        // A session with few loaded contents returns the same positions, unless content is missing.
         let of_little: Result<_, palimpsest_core::session::ContentNotLoaded> = of(&world.session);
         world.load_content();
         let session = &world.session;
@@ -408,7 +410,7 @@ impl Callers {
         let Some(last) = placed.messages.last() else {
             return;
         };
-        // Whatever came since, the provider finds where the last request ended.
+        // One breakpoint is at the end of the last request, whatever was added since.
         let cache = session.prompt_cache();
         if cache.held.target == *target && cache.drift.is_none() {
             let held = (which, pieces[..cache.held.pieces as usize].to_vec());
@@ -422,7 +424,7 @@ impl Callers {
     }
 }
 
-/// Every place is one that the provider takes, and breakpoints break nothing.
+/// Checks that every position accepts a breakpoint, and that breakpoints violate no rule.
 fn check_legal(target: &Target, messages: &[WireMessage<'_>], placed: &Breakpoints) {
     if target.provider == Provider::OpenAi {
         assert_eq!(*placed, Breakpoints::default());
@@ -443,7 +445,7 @@ fn check_legal(target: &Target, messages: &[WireMessage<'_>], placed: &Breakpoin
     let plain = marked(target, &array, &Breakpoints::default());
     let sent = marked(target, &array, placed);
     assert_eq!(rules(&sent), rules(&plain), "{placed:?} in {array:#?}");
-    // The last one is at the last block, up to the user's last, that can carry it.
+    // The last breakpoint is on the last suitable block at or before the end of the last user message.
     let end = messages
         .iter()
         .rposition(|message| message.role == WireRole::User);
@@ -468,7 +470,7 @@ fn check_legal(target: &Target, messages: &[WireMessage<'_>], placed: &Breakpoin
     assert_eq!(placed.messages.last().copied(), expected, "{array:#?}");
 }
 
-/// The places of cache edits that were noted are those that a walk finds.
+/// Checks that the recorded positions of cache edits equal the positions that a walk finds.
 fn check_edits(session: &Session, target: &Target, length: u32, places: &[Option<u32>]) {
     let mut forgotten = session.snapshot();
     for pin in &mut forgotten.cache_edits {

@@ -1,5 +1,5 @@
-//! Whatever the history: the provider's cache is told to leave out only what an earlier request put
-//! there, and every later request says so again at the same places.
+//! Cache edits in random histories. An edit removes only content of an earlier request, and every later request repeats
+//! the edit at the same position.
 
 #![expect(
     clippy::unwrap_used,
@@ -21,13 +21,13 @@ use proptest::prelude::*;
 #[derive(Default)]
 struct Stage {
     world: SessionHarness,
-    /// What the last request had that was answered.
+    /// The pieces of the last answered request.
     sent: Vec<Piece>,
     seen: usize,
 }
 
-/// The results that the provider's cache still has: those of the last request, up to where the view
-/// has changed since.
+/// Returns the calls whose results are still in the provider's cache: those of the last request, up to the first later
+/// change of the view.
 fn cached(sent: &[Piece], now: &[Piece]) -> HashSet<CallKey> {
     let same = sent.iter().zip(now).take_while(|(sent, now)| sent == now);
     same.filter_map(|(piece, _)| piece.form.answers()).collect()
@@ -41,7 +41,7 @@ fn is_live(session: &Session, call: CallKey) -> bool {
 }
 
 impl Stage {
-    /// Looks at what has happened since the last time.
+    /// Checks the events since the last check.
     fn check(&mut self, before: &[CachePin]) {
         let session = &self.world.session;
         let new = &self.world.log[self.seen..];
@@ -59,7 +59,7 @@ impl Stage {
             assert_eq!(last.unwrap().message, event.message, "not at the end");
         }
         let pins = session.cache_edits().pins();
-        // What is pinned comes back from behind an edit.
+        // A pin restores a result that an edit removed, so an update of the working state may drop edits.
         let may_drop = |event: &Event| {
             event.change_kind().is_some() || matches!(event, Event::WorkingStateUpdated(_))
         };
@@ -122,7 +122,7 @@ impl Stage {
         self.check_again();
     }
 
-    /// Loaded anew, the same edits stand at the same places of the array.
+    /// Checks that a reloaded session has the same edits at the same positions of the array.
     fn check_again(&mut self) {
         let places = |session: &Session| -> Vec<(CachePin, Option<u32>)> {
             let pins = session.cache_edits().pins().iter();
@@ -178,7 +178,7 @@ const SERVE: Operation = Operation::Serve {
     interrupt: false,
 };
 
-/// Snips a message by its place among those that are visible.
+/// Snips a message by its index among the visible messages.
 fn snip(message: u8) -> Operation {
     Operation::Snip {
         turn: 0,

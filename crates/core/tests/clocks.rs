@@ -1,4 +1,4 @@
-//! A clock that was ahead for a while: what it began, or put off, is not waited for until it is reached.
+//! Clocks that were set back. Work that started or was postponed under the faster clock does not block until that time.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use uuid::Uuid;
 const HOUR_MS: i64 = 60 * 60 * 1000;
 const NOTES: &str = "# Task specification\nMake the lights blink.\n# Current State\nThey do.\n";
 
-/// A session with much to be noted, or to be summarised.
+/// Returns a session that is long enough for session memory and for a compaction.
 fn long() -> SessionHarness {
     let mut world = SessionHarness::with_policy(Policy::default());
     for number in 0..8_u128 {
@@ -33,7 +33,7 @@ fn long() -> SessionHarness {
     world
 }
 
-/// So long before a time, as a clock shows it that has been set back.
+/// Returns the time of a clock that was set back by `by_ms` milliseconds.
 fn before(time: Timestamp, by_ms: i64) -> Timestamp {
     Timestamp::from_millis(time.as_millis() - by_ms)
 }
@@ -44,7 +44,7 @@ fn an_update_that_a_clock_ahead_began_is_dead() {
     world.run(Command::StartMemoryUpdate(StartMemory));
     let began = world.session.memory().running.unwrap();
     let session = &world.session;
-    // Two clocks are never the same.
+    // A small difference between two clocks is tolerated.
     assert!(memory_runs(session, before(began, 500)));
     let now = before(began, HOUR_MS);
     assert!(!memory_runs(session, now));

@@ -1,6 +1,6 @@
-//! Counts before and after a compaction are about the same things, whatever a provider has reported and
-//! whatever the caller says of its system prompt and tools: a compaction makes a view smaller, and the next
-//! report has what the compaction promised.
+//! Token counts before and after a compaction refer to the same content. This holds whatever a provider reports and
+//! whatever prompt prefix the caller declares. A compaction makes the view smaller, and the next count equals the count
+//! that the compaction returned.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use palimpsest_core::session::Strategy as SummaryBy;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-/// A step of a session.
+/// One step of a session.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A user says so many words.
+    /// Appends a user message with this number of words.
     Say(u16),
-    /// The model answers so many words, with a report that differs from the truth by a share.
+    /// Appends an answer with `words` words. The usage report differs from the estimate by `percent`.
     Answer { words: u16, percent: Option<u16> },
-    /// The caller prepares, and says what its system prompt and tools have.
+    /// Serves the view. The caller may declare the tokens of its prompt prefix.
     Serve(Option<u64>),
-    /// Someone compacts.
+    /// Starts and finishes a compaction.
     Compact,
-    /// The last message leaves.
+    /// Removes the last message by a rewind.
     Rewind,
 }
 
@@ -99,7 +99,7 @@ impl Play {
                     to,
                     ..Rewind::default()
                 };
-                // One that a summary stands for cannot be the last.
+                // The rewind is rejected if a summary represents the new last message.
                 let _ = self.world.try_run(Command::Rewind(rewind));
             }
             Step::Compact => {
@@ -109,7 +109,7 @@ impl Play {
         }
     }
 
-    /// The compaction, when there is something to compact.
+    /// Compacts the view and returns the event. `None` if there is nothing to compact.
     fn compact(&mut self) -> Option<CompactionFinished> {
         let before = self.world.session.tokens().tokens;
         let started = self
@@ -132,6 +132,7 @@ impl Play {
         let Event::Compacted(event) = self.world.log.last()?.event.clone() else {
             return None;
         };
+        // The count must be the same in the event, right after it, and after the next serving.
         assert_eq!(event.before_tokens, before);
         assert!(
             event.after_tokens < before,
@@ -160,7 +161,7 @@ proptest! {
     }
 }
 
-/// A session of which the provider counted 30,000 tokens of system and tools that nobody told of.
+/// The provider counts 30,000 tokens of system prompt and tools that the caller did not declare.
 #[test]
 fn system_and_tools_are_counted_before_and_after() {
     let mut play = Play::new(Policy::default());

@@ -10,13 +10,13 @@ use std::path::Path;
 const CRATES: &str = "core facts store summarize transcripts types";
 const MAX_CYCLE: usize = 3;
 
-/// The names from the root of a crate to a module, or the names of a written path.
+/// The segments of a module path or of a path in the code.
 type Names = Vec<String>;
 
 #[derive(Default)]
 struct Source {
     imports: BTreeMap<String, Names>,
-    /// The paths in the code, those of imports included.
+    /// The paths in the code, including those of imports.
     paths: BTreeSet<Names>,
 }
 
@@ -32,7 +32,7 @@ fn child(of: &[String], name: &str) -> Names {
     [of, &[name.to_owned()]].concat()
 }
 
-/// Reads a `use` tree below a prefix.
+/// Adds the imports of a `use` tree below a prefix.
 fn read_use(prefix: &[String], tree: &str, source: &mut Source) {
     if let Some((head, group)) = tree.split_once('{') {
         let prefix = [prefix, &names(head)].concat();
@@ -72,7 +72,7 @@ fn read_file(text: &str) -> Source {
     source
 }
 
-/// Reads all files of a folder, and the files below it.
+/// Reads all Rust files of a folder and its subfolders.
 fn read_folder(folder: &Path, module: &[String], sources: &mut Sources) {
     for entry in fs::read_dir(folder).expect("the folder is read") {
         let path = entry.expect("the folder is read").path();
@@ -85,7 +85,7 @@ fn read_folder(folder: &Path, module: &[String], sources: &mut Sources) {
                 name => child(module, name),
             };
             let text = fs::read_to_string(&path).expect("the file is read");
-            // A module inside a file belongs to that file: nothing else imports the file for its items.
+            // A module inside a file belongs to that file. No other file imports the file for the items of that module.
             let inner = text.lines().filter_map(|line| line.strip_prefix("mod "));
             for name in inner.filter_map(|line| line.strip_suffix(" {")) {
                 sources.insert(child(&module, name), Source::default());
@@ -109,7 +109,7 @@ fn home(sources: &Sources, from: &Names, path: &[String], reexports: usize) -> O
                 let rest = [import, &path[index + 1..]].concat();
                 return home(sources, &at, &rest, reexports - 1);
             }
-            // The first name of a path of another crate is no item of this module.
+            // The first name of a path into another crate is not an item of this module.
             _ => return Some(at).filter(|_| index > 0),
         }
     }

@@ -1,5 +1,5 @@
-//! A change of estimator in the middle of a session: what was counted stays counted, what usage taught is
-//! forgotten, and the log says all of it again.
+//! A change of the estimator during a session. Earlier counts stay, the learned calibration is discarded, and a replay
+//! results in the same state.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,10 +18,10 @@ use palimpsest_core::session::Session;
 use palimpsest_core::tokens::Calibration;
 use uuid::Uuid;
 
-/// 6 tokens of o200k, 8 of cl100k, and 10 by bytes.
+/// 6 tokens with `o200k`, 8 with `cl100k` and 10 with `bytes`.
 const TEXT: &str = "日本語のテキスト";
 
-/// What the marker of a snipped block counts.
+/// The tokens of the marker in place of a snipped block.
 const MARKER_TOKENS: u32 = 8;
 
 struct Talk(SessionHarness);
@@ -64,7 +64,7 @@ impl Talk {
         self.0.session.ledger().calibration.milli()
     }
 
-    /// The session from its log, and from its snapshot, is this one.
+    /// Checks that the log and the snapshot result in the same session.
     #[track_caller]
     fn check(&mut self) {
         let session = &self.0.session;
@@ -80,7 +80,7 @@ impl Talk {
         assert_eq!(&loaded, session);
     }
 
-    /// Usage shows that there are twice as many tokens as were estimated.
+    /// Reports usage that is twice the estimate.
     fn learn(&mut self) {
         let said = self.0.session.ledger().all.total();
         self.say(Role::Assistant, &["ok"], 1_000 + said);
@@ -103,7 +103,7 @@ fn what_was_counted_stays_counted_and_a_part_of_it_is_measured_as_it_was() {
     talk.say(Role::User, &[TEXT, TEXT], 0);
     assert_eq!(talk.tokens(), 24 + 16 + 20);
     talk.check();
-    // A block of the second leaves: what it had by o200k, though cl100k counts now.
+    // The snipped block is subtracted with its count by `o200k`, although `cl100k` is the current estimator.
     let before = talk.tokens();
     talk.0.run(Command::Snip(Snip {
         turns: vec![],
@@ -129,12 +129,13 @@ fn what_usage_taught_is_forgotten_with_the_estimator() {
     let mut talk = Talk::new();
     talk.learn();
     assert_eq!(talk.calibration(), 1_125);
-    // Another setting leaves it alone.
+    // A change of another setting keeps the calibration.
     talk.set("snip.nudge_after_messages = 9");
     assert_eq!(talk.calibration(), 1_125);
     talk.set("tokens.estimator = \"o200k\"");
     assert_eq!(talk.calibration(), Calibration::default().milli());
-    // What came partly before says nothing about the new one: the first usage after is an anchor alone.
+    // Usage for partly older content is no measure of the new estimator. The first report after a change only sets the
+    // anchor.
     talk.say(Role::User, &[&"word ".repeat(1_000)], 0);
     let anchor = talk.0.session.ledger().anchor.clone().unwrap();
     talk.say(

@@ -1,5 +1,5 @@
-//! What a compaction from the running summary keeps word for word, whatever the history: everything that the
-//! summary does not cover, enough before it, no more than the most, and never half of what belongs together.
+//! Messages that a compaction from session memory keeps in random histories. It keeps everything that session memory
+//! does not cover, enough messages before that, and at most the maximum. It never separates related messages.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,10 +24,10 @@ use palimpsest_core::view::{PieceForm, Target};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-/// The least tokens, the least messages with text, the most tokens.
+/// The minimum tokens, the minimum messages with text, and the maximum tokens.
 type Limits = (u64, u32, u64);
 
-/// The messages of the view that are parts of the conversation, in its order.
+/// Returns the conversation messages of the view in its order.
 fn spoken(session: &Session) -> Vec<Ordinal> {
     let mut seen = BTreeSet::new();
     let shown = session.sealed().pieces().iter();
@@ -48,7 +48,7 @@ fn tokens(session: &Session, message: Ordinal) -> u64 {
 }
 
 fn has_text(session: &Session, message: Ordinal) -> bool {
-    // Of what is folded only a note is shown, and nothing is held.
+    // Only the placeholder of a collapsed message is shown, and the content is not loaded.
     let content = session.transcript().content(message);
     content.is_some_and(|content| {
         let mut blocks = content.blocks.iter();
@@ -56,7 +56,7 @@ fn has_text(session: &Session, message: Ordinal) -> bool {
     })
 }
 
-/// The end of the conversation that is to stay by the mark and the limits alone.
+/// Returns the end of the conversation that must stay because of the coverage and the limits alone.
 fn tail(
     session: &Session,
     mark: Option<Ordinal>,
@@ -77,13 +77,13 @@ fn tail(
     kept
 }
 
-/// Pairs that must not be torn apart: calls and results, neighbours of one response.
+/// Returns the pairs of messages that must not be separated: calls and results, and neighbouring fragments.
 fn pairs(session: &Session) -> Vec<(Ordinal, Ordinal)> {
     let calls = session.calls().iter();
     let mut pairs: Vec<_> = calls
         .filter_map(|(_, call)| Some((call.message, call.result()?.0)))
         .collect();
-    // What is folded says nothing that could be torn apart.
+    // Collapsed messages have no loaded content and cannot be separated.
     let of_model = |at: &Ordinal| {
         let entry = session.transcript().get(*at).unwrap();
         entry.role == Role::Assistant && entry.content.is_some()
@@ -148,7 +148,7 @@ fn check(
             );
         }
     }
-    // Whatever else stays belongs to something that must: nothing is kept beyond the limits.
+    // All other kept messages are related to a message that must stay, so the limits are not exceeded without reason.
     let mut reached = tail;
     reached.extend(must);
     let pending = session.pending().iter().map(|item| item.message);
@@ -186,7 +186,7 @@ fn with_limits((least, texts, most): Limits) -> SessionHarness {
     SessionHarness::with_policy(policy)
 }
 
-/// Compacts from the running summary, where there is one.
+/// Compacts from session memory, if it exists.
 fn compact(world: &mut SessionHarness) -> Option<CompactionFinished> {
     let id = |number: u128| MessageId::new(Uuid::from_u128(u128::MAX - number));
     let before = world.session.revision();
@@ -247,14 +247,14 @@ proptest! {
         world.run(Command::ServeView(ServeView::default()));
         world.load_content();
         let session = &world.session;
-        // By any mark, as if a summary reached there.
+        // An arbitrary message serves as the end of the coverage.
         let all = spoken(session);
         let mark = all.get(usize::from(mark) % (all.len() + 1)).copied();
         let (min_tokens, min_messages, max_tokens) = limits;
         let recent = KeepRule::Recent { after: mark, min_tokens, min_messages, max_tokens };
         let found = keep(session, recent).unwrap();
         check(session, mark, limits, &found.kept, &found.leaving);
-        // And from the summary that there is.
+        // The actual coverage of session memory is tested too.
         let before = world.session.clone();
         let covers = before.memory().written().and_then(|version| version.covers);
         if let Some(compacted) = compact(&mut world) {

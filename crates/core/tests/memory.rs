@@ -1,5 +1,4 @@
-//! When the running summary is due, what may be read for it, and how far it covers the session: with the
-//! numbers of the default policy.
+//! Session memory with the default policy: the time of updates, the content that may be read, and the coverage.
 
 #![expect(
     clippy::unwrap_used,
@@ -50,10 +49,10 @@ impl Told {
         self.world.session.transcript().find(id).unwrap()
     }
 
-    /// The user says something with so many estimated tokens.
+    /// Appends user input with about this number of estimated tokens.
     fn user(&mut self, tokens: u32) -> Ordinal {
         let before = self.world.session.tokens().tokens;
-        // Of such words each counts 5/3 tokens.
+        // Each of these words counts as 5/3 tokens.
         let words = "word ".repeat(tokens as usize * 3 / 5 + 10);
         let at = self.append(Role::User, None, vec![Block::text(words)]);
         let added = self.world.session.tokens().tokens - before;
@@ -353,7 +352,7 @@ fn what_was_read_stays_read_when_less_may_be_read_now() {
     told.user(10_000);
     let said = told.says("r1");
     told.update(Author::Extractive).unwrap();
-    // Another fragment of the response that was read calls something.
+    // A later fragment of the summarized response contains a call.
     told.calls("r1", &["a"]);
     assert!(told.world.session.memory_reach() < Some(said));
     told.update(Author::Extractive).unwrap();

@@ -1,5 +1,5 @@
-//! What a session says of the provider's prompt cache: in numbers worked out by hand, and against a
-//! ledger that keeps every piece that was sent.
+//! The prompt cache ledger of a session, compared with numbers that were computed by hand and with a simple ledger that
+//! keeps every sent piece.
 
 #![expect(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 const HOUR_MS: i64 = 60 * 60 * 1_000;
 
-/// A conversation of long words.
+/// A conversation with long texts.
 struct Talk(SessionHarness);
 
 impl Talk {
@@ -31,7 +31,7 @@ impl Talk {
         Self(SessionHarness::with_policy(policy))
     }
 
-    /// Says so many characters of prose, which are a third as many tokens and four for the message.
+    /// Appends this number of characters. A third of them count as tokens, plus four for the message.
     fn say(&mut self, role: Role, chars: usize) -> MessageId {
         let number = self.0.session.transcript().len() + 1;
         let id = MessageId::new(Uuid::from_u128(number as u128));
@@ -52,7 +52,7 @@ impl Talk {
         }));
     }
 
-    /// A person speaks, and the model answers what it was sent.
+    /// Appends user input, serves the view and appends an answer.
     fn turn(&mut self, chars: usize) -> [MessageId; 2] {
         let asked = self.say(Role::User, chars);
         self.serve();
@@ -72,7 +72,7 @@ impl Talk {
         }));
     }
 
-    /// Takes the last change back.
+    /// Restores the view before the last view-changing event.
     fn undo(&mut self) {
         let last = self.0.session.view_changes().last().unwrap().revision;
         let past = self.0.at(Revision::new(last.get() - 1));
@@ -95,7 +95,7 @@ impl Talk {
 fn a_change_costs_what_follows_it_and_saves_what_leaves() {
     let mut talk = Talk::new();
     assert_eq!(talk.report(), CacheReport::default());
-    // A third of the characters, and four for the message: 304, 404, 1,004 and 3,004 tokens.
+    // Tokens are a third of the characters plus four for the message: 304, 404, 1,004 and 3,004.
     let first = talk.turn(900);
     let _second = talk.turn(1_200);
     let third = talk.turn(3_000);
@@ -108,7 +108,7 @@ fn a_change_costs_what_follows_it_and_saves_what_leaves() {
     assert_eq!(size(&talk, first[0]), 304);
     assert_eq!(size(&talk, third[0]), 1_004);
 
-    // The fourth question was sent with what precedes it; its answer was not.
+    // The fourth question was sent with everything before it. Its answer was not sent.
     let sent = 2 * 304 + 2 * 404 + 2 * 1_004 + 3_004;
     let idle = CacheReport {
         reused_pieces: 7,
@@ -119,7 +119,7 @@ fn a_change_costs_what_follows_it_and_saves_what_leaves() {
     };
     assert_eq!(talk.report(), idle);
 
-    // The third turn leaves: the fourth question is to be written again, and its answer never was.
+    // The third turn leaves, so the fourth question must be cached again. Its answer was never cached.
     talk.snip(&third);
     let snipped = talk.report();
     assert_eq!(snipped.reused, 5_000 + 2 * 304 + 2 * 404);
@@ -128,7 +128,7 @@ fn a_change_costs_what_follows_it_and_saves_what_leaves() {
     let even = Prices::default().break_even(snipped.invalidated, snipped.saved);
     assert!((even.unwrap() - 3_004.0 * 1.15 / 200.8).abs() < 1e-9);
 
-    // The first question leaves too, and then comes back: what was lost first is lost still.
+    // The first question leaves and is restored. The loss from the first change remains.
     let revision = snipped.cause.unwrap().revision;
     talk.snip(&first[..1]);
     assert_eq!(talk.report().reused, 5_000);
@@ -139,7 +139,7 @@ fn a_change_costs_what_follows_it_and_saves_what_leaves() {
     assert_eq!(talk.report().invalidated, 3_004);
     assert_eq!(talk.report().saved, 2_008);
 
-    // When all is taken back before anything was sent, nothing was lost.
+    // Nothing is lost if all changes are restored before the next request.
     let past = talk.0.at(Revision::new(revision.get() - 1));
     talk.0.run(Command::Restore(RestoreContext {
         past: Box::new(past),
@@ -158,7 +158,7 @@ fn sums_are_of_requests_that_were_answered() {
     talk.turn(900);
     talk.snip(&first);
     assert_eq!(talk.report().total_invalidated, 0);
-    // The second question is written again, once; two requests do without the first turn.
+    // The second question is written once more. Two requests save the tokens of the first turn.
     talk.turn(900);
     assert_eq!(talk.report().total_invalidated, 304);
     assert_eq!(talk.report().total_saved, 608);
@@ -166,7 +166,7 @@ fn sums_are_of_requests_that_were_answered() {
     assert_eq!(talk.report().total_invalidated, 304);
     assert_eq!(talk.report().total_saved, 2 * 608);
     assert_eq!(talk.report().saved, 0);
-    // From then on it is there again.
+    // The restored turn is part of all later requests.
     talk.undo();
     talk.turn(900);
     assert_eq!(talk.report().total_invalidated, 304 + 5 * 304);
@@ -210,7 +210,7 @@ fn in_a_cold_cache_and_in_anothers_nothing_is_lost() {
     assert_eq!(other.cause, None);
 }
 
-/// A ledger that keeps all that was sent last, and for whom.
+/// A simple ledger that keeps all pieces of the last request and its target.
 #[derive(Default)]
 struct Naive {
     sent: Vec<Piece>,
@@ -218,12 +218,12 @@ struct Naive {
 }
 
 impl Naive {
-    /// What an event finds was sent, if the event is the answer to it.
+    /// Records the last request as sent if the event is its answer.
     fn see(&mut self, session: &Session, event: &Event) {
         let Event::MessagesAppended(event) = event else {
             return;
         };
-        // What says nothing has no place in the view, and so does not wait for one.
+        // A message without content has no pieces, so it never becomes pending.
         let mut said = event.messages.iter().filter(|appended| {
             appended.standing == Visibility::Visible
                 && (appended.message.role == Role::Assistant || !appended.message.blocks.is_empty())
@@ -266,7 +266,7 @@ proptest! {
                     ..ServeView::default()
                 }));
             }
-            // Whatever comes first ends a compaction whose time is over.
+            // The next event after its deadline closes a compaction.
             let mut events = world.log[seen..].iter().map(|recorded| &recorded.event);
             if let Some(first) = events.find(|event| !matches!(event, Event::CompactionFailed(_))) {
                 naive.see(&before, first);

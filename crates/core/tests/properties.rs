@@ -1,5 +1,4 @@
-//! Random histories, as messy as real ones and messier, against the promises of the view that
-//! [`Trial`] checks.
+//! Checks the guarantees of views in random histories with [`Trial`].
 
 use palimpsest_core::histories::{Trial, operation};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Whatever the history: all that is not in the view any more is told, once, and has a way back.
+//! Recovery in random histories: all removed content is reported once and can be recovered.
 
 #![expect(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use palimpsest_core::session::{Session, Visibility};
 use palimpsest_core::view::{DropReason, MarkerReason, PieceForm, Target};
 use proptest::prelude::*;
 
-/// What is told of a session, as a server does it.
+/// Returns the removed content in the same way as a server does.
 fn told(world: &SessionHarness, recovery: &Recovery<'_>) -> Vec<Departed> {
     let changes = world.session.view_changes().iter().rev();
     let removed = changes.flat_map(|change| {
@@ -28,7 +28,7 @@ fn told(world: &SessionHarness, recovery: &Recovery<'_>) -> Vec<Departed> {
     recovery.latest_first(all.flat_map(|departed| recovery.parts(departed, true)))
 }
 
-/// The messages and the parts of others that the view does not show, by the state alone.
+/// Returns the messages, results and blocks that the view does not show. Only the session state is used.
 fn gone(session: &Session) -> (HashSet<Ordinal>, HashSet<CallKey>, HashSet<(Ordinal, u16)>) {
     let left = |standing| matches!(standing, Visibility::Snipped | Visibility::Rewound);
     let entries = session.transcript().entries();
@@ -50,8 +50,8 @@ fn gone(session: &Session) -> (HashSet<Ordinal>, HashSet<CallKey>, HashSet<(Ordi
     (messages.map(|(at, _)| at).collect(), calls, blocks)
 }
 
-/// A call whose input was snipped may leave once more, with its result; and a turn that comes back in
-/// part may hold a message that had left by itself.
+/// Returns true if the content left the view earlier. A call with a snipped input may leave again with its result. A
+/// turn that is partly restored may contain a message that left on its own.
 fn gone_before(world: &SessionHarness, recovery: &Recovery<'_>, departed: &Departed) -> bool {
     let changes = world.session.view_changes().iter();
     let mut earlier = changes.filter(|change| Some(change.revision) < departed.cause);
@@ -72,7 +72,7 @@ fn covers(earlier: ContentRef, later: ContentRef) -> bool {
     }
 }
 
-/// A result that came too late to be shown leaves with its call all the same.
+/// Returns true if a result arrived too late to be shown. It leaves with its call all the same.
 fn never_shown(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -> bool {
     let ContentRef::Result(call) = what else {
         return false;
@@ -83,8 +83,8 @@ fn never_shown(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -> boo
     piece.is_none_or(|piece| matches!(piece.form, PieceForm::Dropped(_)))
 }
 
-/// After a rewind was taken back, a result may answer another call than the one that it came for: what
-/// was there is what its block showed.
+/// Returns true if the block of a result answered another call. This happens after the undo of a rewind. The block then
+/// counts for the call that it answered.
 fn answered_another(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -> bool {
     let ContentRef::Result(call) = what else {
         return false;
@@ -104,7 +104,7 @@ fn answered_another(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -
     })
 }
 
-/// A result is as large as it is, whichever call it answers.
+/// Checks that a result has the same size for every call that it answers.
 fn check_sizes(session: &Session) {
     let mut sizes = HashMap::new();
     for (key, call) in session.calls().iter() {
@@ -168,7 +168,7 @@ fn check(world: &mut SessionHarness) {
                 } else {
                     let reference = input["reference"].as_str().unwrap();
                     let file = reference.rsplit('/').next().unwrap();
-                    // The same content may have been given for two calls: then one file is enough.
+                    // Replacements of two calls may share a file if their content is the same.
                     let stored = session.stored();
                     let found = stored.in_file(file).unwrap();
                     let own = stored.at(place.0, place.1).unwrap();
@@ -179,7 +179,7 @@ fn check(world: &mut SessionHarness) {
         if let Some(to) = recovery.restore_to(&departed) {
             let past = world.at(to);
             let before = Recovery::new(&past, &target);
-            // What level 1 replaced comes back as it was replaced.
+            // A result that level 1 replaced is restored in its replaced form.
             let replaced = before.replaced();
             let was_there = !before.parts(departed.clone(), false).is_empty()
                 || replaced.iter().any(|it| it.what == departed.what)
@@ -221,7 +221,7 @@ fn calls(id: u8) -> MessageDraft {
     }
 }
 
-/// A result that is stored as it comes.
+/// Returns a result that is stored when it is appended.
 fn answers(call: u8) -> MessageDraft {
     let (error, shape) = (false, 3);
     MessageDraft::User {

@@ -1,5 +1,4 @@
-//! Ten thousand sessions in which turns and blocks are snipped, sessions are loaded anew and changes
-//! are taken back, against a model that knows nothing but lines of text.
+//! Random sessions with snips, reloads and undos, compared with a model that consists of lines of text.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,17 +27,17 @@ use uuid::Uuid;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A person asks, tools are called so many times, and the model answers.
+    /// A question, this number of tool calls, and an answer.
     Turn(u8),
-    /// Turns are snipped by their names, all or none.
+    /// A snip of several turns by their ids. It succeeds for all or for none.
     Turns(Vec<u8>),
-    /// One line is snipped by its block.
+    /// A snip of one line by its block.
     Line(u8),
-    /// So many changes are taken back.
+    /// An undo of one of the last view-changing events, counted from the end.
     Restore(u8),
-    /// The session is loaded from its snapshot.
+    /// A reload from the snapshot.
     Load,
-    /// The session is replayed from its log.
+    /// A replay of the log.
     Replay,
 }
 
@@ -53,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A line of the view.
+/// One line of the view.
 #[derive(Debug)]
 struct Line {
     message: MessageId,
@@ -69,7 +68,7 @@ enum What {
     Answer,
 }
 
-/// How a line stands in the view.
+/// The visibility of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Whole,
@@ -81,9 +80,9 @@ struct Stage {
     world: SessionHarness,
     lines: Vec<Line>,
     shown: Vec<Shown>,
-    /// How the lines stood after each command.
+    /// The visibility of all lines after each command.
     past: BTreeMap<Revision, Vec<Shown>>,
-    /// What each turn is called, as the view first said.
+    /// The id of each turn, as the view first showed it.
     tags: Vec<String>,
 }
 
@@ -148,6 +147,7 @@ impl Stage {
         let line = Some((What::Answer, answer.clone()));
         self.say(Role::Assistant, Block::text(answer), line);
         self.serve();
+        // The id is known only from the view, as for a real model.
         let tag = self.seen().into_iter().rev().find_map(|line| {
             let (said, tag) = line.split_once("\n[id:")?;
             assert_eq!(said, format!("question {turn}"));
@@ -183,6 +183,7 @@ impl Stage {
             .iter()
             .map(|turn| usize::from(*turn) % self.tags.len());
         let turns: Vec<usize> = pick.filter(|turn| seen.insert(*turn)).collect();
+        // The rejection must name every turn that cannot be snipped.
         let refused = |turn: &usize| match *turn {
             turn if self.is_gone(turn) => Some(SnipRejection::AlreadySnipped),
             turn if turn + 1 == self.tags.len() => Some(SnipRejection::IsCurrent),
@@ -235,7 +236,7 @@ impl Stage {
         self.remember();
     }
 
-    /// A refusal changes nothing.
+    /// Checks that a command is rejected and changes nothing.
     fn refuses(&mut self, snip: Snip, expected: &Rejection) {
         let before = self.world.session.clone();
         let refused = self.world.try_run(Command::Snip(snip));
@@ -260,14 +261,14 @@ impl Stage {
             expected_revision: None,
             request: None,
         }));
-        // Lines that came since stand as they did.
+        // Later lines keep their visibility.
         if let Some((_, past)) = self.past.range(..=to).next_back() {
             self.shown[..past.len()].copy_from_slice(past);
         }
         self.serve();
     }
 
-    /// What the view says, block by block.
+    /// Returns the texts in the view, block by block.
     fn seen(&mut self) -> Vec<String> {
         self.world.load_content();
         let view = self.world.session.view(&target(Provider::Anthropic), None);
@@ -342,7 +343,7 @@ fn target(provider: Provider) -> Target {
     }
 }
 
-/// The views of both providers, as they are sent.
+/// Returns the views of both providers as bytes.
 fn bytes(session: &Session) -> HashMap<&'static str, Vec<u8>> {
     let view = |provider| {
         let target = target(provider);

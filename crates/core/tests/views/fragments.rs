@@ -1,4 +1,4 @@
-//! Fragments of one response, which came as messages of their own.
+//! Fragments of one response that were appended as separate messages.
 
 use expect_test::expect;
 

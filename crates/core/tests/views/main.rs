@@ -1,5 +1,5 @@
-//! What a view makes of a transcript, case by case: a conversation in a few lines goes in, the wire
-//! comes out. A line of `----` stands for a serving, which seals what came before it.
+//! Tests of view layouts. Each case is a short conversation with the expected wire messages. A line of `----` serves
+//! the view, which seals everything before it.
 
 #![expect(
     clippy::unwrap_used,

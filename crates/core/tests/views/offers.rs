@@ -1,4 +1,4 @@
-//! Results about which a caller asks before they come: what is decided once, and what comes of it.
+//! Persist decisions: a caller requests the decision about a result before it appends the result.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use palimpsest_core::session::MAX_OFFERS;
 use palimpsest_core::view::{PieceForm, WireBlock, WireResult};
 use uuid::Uuid;
 
-/// Over the limit of the policies here.
+/// A length in characters that exceeds the limit of the policies in this file.
 const LARGE: usize = 1_000;
 
 struct Desk {
@@ -66,7 +66,7 @@ impl Desk {
         }
     }
 
-    /// What a caller is told; panics when it is refused.
+    /// Requests a persist decision and returns it. Panics if the request is rejected.
     #[track_caller]
     fn ask(&mut self, offering: &Offering) -> PersistOutcome {
         self.world.run(Command::DecidePersist(offering.clone()));
@@ -100,7 +100,7 @@ impl Desk {
         self.append(Role::User, vec![Block::ToolResult(result)]);
     }
 
-    /// The forms and the words of the results in the view.
+    /// Returns the forms and texts of the results in the view.
     fn results(&mut self) -> Vec<(PieceForm, String)> {
         self.world.run(Command::ServeView(ServeView::default()));
         let session = &self.world.session;
@@ -172,7 +172,7 @@ fn an_original_comes_to_what_was_told() {
         [(PieceForm::Stored(C0), kept.text.to_string())]
     );
     assert!(!desk.world.session.stored().get(C0).unwrap().only_file);
-    // The message is as large as it is shown.
+    // The size of the message is that of its shown form.
     let entry = desk
         .world
         .session
@@ -203,7 +203,7 @@ fn what_was_to_stay_inline_stays_under_any_rule() {
         assert_eq!(desk.results(), [(PieceForm::Result(C0), large.clone())]);
         assert_eq!(desk.world.session.persist_decisions().iter().len(), 0);
     }
-    // Without an offer the same result goes.
+    // Without a persist decision the same result is stored.
     let mut desk = Desk::new();
     desk.call("a");
     desk.result("a", &large);
@@ -227,7 +227,7 @@ fn other_content_is_a_conflict_and_an_append_of_it_is_not() {
     };
     assert_eq!(call, Some(C0));
     assert_ne!(recorded, given);
-    // The transcript is what happened. The promise still leads to its file.
+    // The transcript records the result that was appended. The returned reference still leads to its file.
     desk.result("a", "other");
     assert_eq!(desk.results(), [(PieceForm::Result(C0), "other".into())]);
     assert!(
@@ -253,13 +253,13 @@ fn every_verdict_has_its_reason() {
         verdict(policy(), offering("a", tagged)),
         Verdict::Replacement
     );
-    // Characters count, not bytes.
+    // The limit counts characters, not bytes.
     let wide = "字".repeat(500);
     assert_eq!(verdict(policy(), offering("a", &wide)), Verdict::UnderLimit);
     let mut off = policy();
     off.tool_results.enabled = false;
     assert_eq!(verdict(off, offering("a", &large)), Verdict::Disabled);
-    // The rule of a tool, known from its call or told by the caller.
+    // The rule of the tool applies, whether the tool is known from its call or named by the caller.
     let mut ruled = policy();
     let never = ToolResultRule::NeverPersist(true);
     ruled.tool_results.rules.insert("Read".into(), never);
@@ -302,7 +302,7 @@ fn a_call_that_a_rewind_opened_again_is_asked_about_anew() {
     );
     desk.result("a", "short");
     assert_eq!(desk.results(), [(PieceForm::Result(C0), "short".into())]);
-    // What was stored of the first one is still there for an undo.
+    // The stored form of the first result is kept for an undo.
     let place = (Ordinal::new(1), 0);
     let stored = desk.world.session.stored().at(place.0, place.1).unwrap();
     assert_eq!(*stored.text, *before[0].1);
@@ -347,7 +347,7 @@ fn offers_are_bounded_and_no_promise_is_given_up() {
     let more = Command::DecidePersist(offering("more", &large(0)));
     let refused = desk.world.try_run(more.clone());
     assert_eq!(refused, Err(Rejection::TooManyPendingResults(MAX_OFFERS)));
-    // An inline one is told and not remembered.
+    // The decision to keep a result inline is returned and not recorded.
     let inline = desk
         .world
         .try_run(Command::DecidePersist(offering("b", "x")));

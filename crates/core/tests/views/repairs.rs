@@ -1,4 +1,4 @@
-//! What a provider would refuse, and what stands in its place.
+//! Content that a provider would reject, and its repairs.
 
 use expect_test::expect;
 

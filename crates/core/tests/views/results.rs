@@ -1,4 +1,4 @@
-//! Calls and their results: in order, late, and not there.
+//! Tool calls and their results: in order, late and missing.
 
 use expect_test::expect;
 

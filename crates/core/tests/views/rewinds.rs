@@ -1,4 +1,4 @@
-//! What a rewind leaves.
+//! Views after a rewind.
 
 use expect_test::expect;
 

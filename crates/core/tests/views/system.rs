@@ -1,4 +1,4 @@
-//! The operator's words.
+//! System messages in views.
 
 use expect_test::expect;
 use palimpsest_core::view::Provider;

@@ -1,4 +1,4 @@
-//! Thinking: to whom it goes back, and when it waits.
+//! Thinking in views: the models to which it is returned, and thinking at the end of a response.
 
 use expect_test::expect;
 use palimpsest_core::view::Provider;

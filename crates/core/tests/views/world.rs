@@ -1,4 +1,4 @@
-//! A conversation in a few lines, played, and the view that it ends with, in a few more.
+//! A compact notation for conversations and for the views that they result in.
 
 use std::sync::Arc;
 
@@ -20,8 +20,7 @@ use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Provider, Target, WireRole};
 use uuid::Uuid;
 
-/// Plays a conversation and prints the view that it ends with, its repairs, and why it cannot be
-/// sent, if it cannot.
+/// Runs a conversation and compares its final view, its repairs and the reason for an unsendable view with `expected`.
 #[track_caller]
 pub(crate) fn check(conversation: &str, expected: Expect) {
     check_for(Provider::Anthropic, "m", conversation, expected);
@@ -60,7 +59,7 @@ impl Play {
         let limits = Limits::default();
         let context = context(&limits);
         let key = SessionKey::parse("projects/p/sessions/s").unwrap();
-        // Names of turns have tests of their own.
+        // Turn ids are covered by other tests. Without them the expected views are shorter.
         let mut policy = Policy::default();
         policy.snip.tag_turns = false;
         let new = Create {
@@ -147,6 +146,7 @@ impl Play {
             Some(reason) => out.push_str(&format!("unsendable: {reason:?}\n")),
             None => {
                 let mut json = Vec::new();
+                // A sendable view must be valid for its provider.
                 for message in &view.messages {
                     let mut bytes = Vec::new();
                     codec::write(target.provider, message, &mut bytes);
@@ -168,7 +168,8 @@ fn context(limits: &Limits) -> DecisionContext<'_> {
     }
 }
 
-/// `user`, `meta`, `system`, `assistant` or `assistant#response`, then blocks between semicolons.
+/// Parses a line: a role (`user`, `meta`, `system`, `assistant` or `assistant#response`), a colon, and blocks separated
+/// by semicolons.
 fn message(id: MessageId, line: &str) -> Message {
     let (who, blocks) = line.split_once(':').unwrap();
     let (who, response) = who.split_once('#').unwrap_or((who, ""));
