@@ -96,6 +96,7 @@ pub fn breakpoints(
     }
     let mut left = wanted.most.min(MAX_BREAKPOINTS);
     let mut messages = in_messages(session, target, wanted.length)?;
+    // The most important positions come first here. They are returned in the order of the prompt.
     messages.truncate(left);
     left -= messages.len();
     messages.reverse();

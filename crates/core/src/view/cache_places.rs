@@ -36,6 +36,7 @@ impl Session {
             .iter()
             .map(|pin| noted(pin).map(|place| place.message))
             .collect();
+        // Only the missing positions are searched, in one walk.
         let unknown = |index: &usize| places[*index].is_none();
         let missing: Vec<usize> = (0..pins.len()).filter(unknown).collect();
         let messages: Vec<Ordinal> = missing.iter().map(|index| pins[*index].message).collect();

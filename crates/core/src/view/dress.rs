@@ -14,6 +14,7 @@ pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_
         return;
     }
     let mut inputs: Vec<(Ordinal, TurnNumber)> = Vec::new();
+    // A message may have several pieces, but its turn is tagged once.
     for piece in &pieces[from..] {
         let begins = session.turns().beginning_at(piece.message);
         if let Some(turn) = begins
@@ -58,6 +59,7 @@ fn tag(
         let dressed = matches!(piece.form, PieceForm::Block | PieceForm::Input { .. });
         piece.message == message && dressed && is_text(session, piece)
     };
+    // The id follows the last text, because it marks the end of the input.
     match pieces[from..].iter_mut().rev().find(is_words) {
         Some(words) => {
             let interjected = matches!(

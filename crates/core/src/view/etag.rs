@@ -135,6 +135,7 @@ pub(super) fn kept_messages(
     pieces: usize,
     target: &Target,
 ) -> Result<u32, ContentNotLoaded> {
+    // A later piece with the same key is merged into the last message, which is then not made of these pieces alone.
     let all = session.sealed().pieces();
     let (kept, rest) = all.split_at(pieces.min(all.len()));
     let key = |piece: &Piece| group_key(session, piece, target);
@@ -157,6 +158,7 @@ fn last_group<K: PartialEq + Copy>(
     pieces: &[Piece],
     key: impl Fn(&Piece) -> Result<Option<K>, ContentNotLoaded>,
 ) -> Result<(usize, Option<K>), ContentNotLoaded> {
+    // Pieces without a key are invisible for the target, so they do not separate messages.
     let (mut start, mut last) = (pieces.len(), None);
     for (index, piece) in pieces.iter().enumerate().rev() {
         match (key(piece)?, last) {
@@ -170,6 +172,7 @@ fn last_group<K: PartialEq + Copy>(
 }
 
 fn check(epoch: Epoch, length: u32, digest: Digest, target: &Target) -> Digest {
+    // The target is part of the digest, because two targets may see different messages of the same pieces.
     let mut link = Vec::with_capacity(24);
     link.extend_from_slice(target.digest().as_bytes());
     link.extend_from_slice(&epoch.get().to_le_bytes());

@@ -91,6 +91,7 @@ impl Sorted {
         tail: &Tail,
     ) -> Result<Self, ContentNotLoaded> {
         let mut sorted = Self::default();
+        // A result finds the response with its call through `group_of`, even if other groups follow that response.
         let mut group_of: HashMap<Ordinal, usize> = HashMap::new();
         for item in pending {
             let message = transcript.held(item.message)?;
@@ -193,6 +194,7 @@ impl Sorted {
     }
 
     fn system(&mut self, item: &PendingMessage, tail: &Tail) {
+        // Anthropic's APIs have no system messages inside the conversation, so later system text gets another form.
         let leads = tail.last.is_none()
             && self
                 .groups
@@ -343,6 +345,7 @@ impl LayoutBuilder<'_> {
             return;
         };
         let pictures = self.transcript.pictures_in(message, block);
+        // Only pictures that are shown count against the limit. A stored result shows none.
         let form = if self.session.stored().at(message, block).is_some() {
             PieceForm::Stored(call)
         } else if self.take_pictures(pictures) {
@@ -356,6 +359,7 @@ impl LayoutBuilder<'_> {
     }
 
     fn words(&mut self, words: UserContent) {
+        // The state must be read before `interrupt_open` closes the open calls.
         let at_work = self.is_at_work();
         let written = self.layout.pieces.len();
         let first = words.blocks.first().map(|(message, ..)| *message);
@@ -409,6 +413,7 @@ impl LayoutBuilder<'_> {
     }
 
     fn interrupt_open(&mut self, because_of: Option<Ordinal>) {
+        // The message that forced the interruption is recorded. Without one, the message of the call is.
         for call in std::mem::take(&mut self.layout.tail.open) {
             let of_call = self.calls.get(call).map(|call| call.message);
             let Some(message) = because_of.or(of_call) else {
@@ -420,6 +425,7 @@ impl LayoutBuilder<'_> {
     }
 
     fn open_with_the_user(&mut self, because_of: Ordinal) {
+        // Providers require that the first message is the user's.
         if self.layout.tail.last.is_none() {
             self.push(because_of, 0, PieceForm::Opening);
         }

@@ -27,6 +27,7 @@ impl LayoutChange {
     /// Returns the change from `before` to `after` as at most one splice. `kept_tokens` is 0.
     pub fn between(before: &[Piece], after: &[Piece]) -> Self {
         let same = |(a, b): &(&Piece, &Piece)| a == b;
+        // Common pieces at both ends are excluded, so the splice contains only the difference.
         let head = before.iter().zip(after).take_while(same).count();
         let (rest_before, rest_after) = (&before[head..], &after[head..]);
         let backwards = rest_before.iter().rev().zip(rest_after.iter().rev());
@@ -61,6 +62,7 @@ impl LayoutChange {
         let mut after = Vec::with_capacity(before.len());
         let mut from = 0;
         for splice in &self.splices {
+            // Clamping prevents a panic for a splice outside the list.
             let at = (splice.at as usize).clamp(from, before.len());
             after.extend_from_slice(&before[from..at]);
             after.extend_from_slice(&splice.insert);
@@ -113,6 +115,7 @@ impl Rewriter {
 
     /// Returns the splice that ends directly before the next piece, and starts one if necessary.
     fn here(&mut self) -> &mut Splice {
+        // Adjacent changes share a splice, which keeps the event small.
         let touches = self
             .splices
             .last()

@@ -49,6 +49,7 @@ impl Session {
         };
         let new = &pieces[prefix.from..];
         let mut messages = wire(self, new, target)?;
+        // Separate system messages come first, so one split divides the list.
         let apart = messages.len() - in_array(&messages, target) as usize;
         let rest = messages.split_off(apart);
         let (system, messages) = (messages, rest);
@@ -121,6 +122,7 @@ impl Session {
     /// Returns the reason for which a provider would reject the view now. `None` if the view is sendable.
     pub fn unsendable(&self) -> Option<NotSendableReason> {
         let tail = Tail::of(self.sealed().pieces(), self.transcript());
+        // Open calls are the more specific reason, so they are reported first.
         if !tail.open.is_empty() {
             return Some(NotSendableReason::OpenCalls(tail.open));
         }

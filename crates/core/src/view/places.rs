@@ -83,6 +83,7 @@ pub(super) fn messages_before(
 ) -> Result<u32, ContentNotLoaded> {
     let mut walk = Backwards::of(session, target, length);
     let mut before = length;
+    // The first visible piece at or after `pieces` determines the first message that is not kept.
     while walk.pieces.len() > pieces {
         match walk.next()? {
             Some(seen) if seen.index >= pieces => before = seen.message,
@@ -155,6 +156,7 @@ pub(super) fn at(
         if target.takes_apart(key.role) {
             continue;
         }
+        // Positions are counted from the start, because the length of the array is not known here.
         let here = match place {
             Some((message, block)) if last_key == Some(key) => (message, block + 1),
             Some((message, _)) => (message + 1, 0),

@@ -126,15 +126,14 @@ impl Sealed {
         if pieces.is_empty() {
             return self.digest;
         }
+        // The digest of the message covers its content, so the pieces need no content of their own.
         let mut link = Vec::with_capacity(pieces.len() * 32);
-        let mut text = String::new();
         for piece in pieces {
-            text.clear();
-            piece.form.write_digest_text(&mut text);
             link.extend_from_slice(transcript.digest(piece.message).as_bytes());
             link.extend_from_slice(&piece.message.get().to_le_bytes());
             link.extend_from_slice(&piece.block.to_le_bytes());
-            link.extend_from_slice(text.as_bytes());
+            // The debug format of a form is part of persisted digests. A renamed form changes them.
+            link.extend_from_slice(format!("{:?}", piece.form).as_bytes());
         }
         self.digest.chain(&link)
     }
@@ -181,6 +180,7 @@ impl Sealed {
             intact: pieces,
             digest: self.digest,
         });
+        // The number of seals bounds the memory of a session and the time to find an etag.
         while self.seals.len() > MAX_SEALS {
             self.seals.pop_front();
         }

@@ -45,6 +45,7 @@ pub struct Target {
 impl Target {
     /// Returns a 16-byte digest that identifies this target.
     pub fn digest(&self) -> Digest {
+        // The names are part of etags that callers hold, so they must not change.
         let provider = match self.provider {
             Provider::Anthropic => "anthropic",
             Provider::OpenAi => "openai",
@@ -61,6 +62,7 @@ impl Target {
 
     /// Returns true if the thinking in a message is returned to this target. An unknown model on either side matches.
     pub(crate) fn takes_thinking_of(&self, message: &Message) -> bool {
+        // A signature is valid only for the model that wrote the thinking.
         self.provider.is_anthropic()
             && self.thinking
             && (self.model.is_empty()

@@ -103,6 +103,7 @@ impl<'a> WireBlock<'a> {
 
     /// Converts a block of the transcript without any repair.
     pub fn plain(block: &'a Block) -> Self {
+        // Every block type is listed, so that a new type cannot be dropped here without a compile error.
         match block {
             Block::Text { text, extra } => Self::Text {
                 text: (&**text).into(),
@@ -245,6 +246,7 @@ impl<'a, 't> Renderer<'a, 't> {
     fn key(&self, piece: &Piece, side: Speaker, block: &WireBlock<'_>) -> GroupKey {
         let message = self.transcript.role(piece.message);
         let role = match (self.target.provider, side) {
+            // The order of the arms matters: a developer message keeps its role even where it leads the view.
             (_, Speaker::Assistant) => WireRole::Assistant,
             (Provider::OpenAi, _) if message == Role::Developer => WireRole::Developer,
             (_, Speaker::System) => WireRole::System,
@@ -274,6 +276,7 @@ impl<'a, 't> Renderer<'a, 't> {
         (from_openai
             && matches!(
                 piece.form,
+                // Other forms replace or change the content, so the original fields no longer describe them.
                 PieceForm::Block | PieceForm::Call(_) | PieceForm::Result(_)
             ))
         .then(|| some(&message.extra))
@@ -397,6 +400,7 @@ impl<'a, 't> Renderer<'a, 't> {
         extra: Option<&'a UnknownFields>,
         origin: MessageOrigin,
     ) -> WireBlock<'a> {
+        // Providers reject an empty failed result, so a fixed text replaces an empty result.
         let failed = result.is_error == Some(true);
         let mut content = match &result.content {
             ResultContent::None => WireResult::None,
@@ -410,7 +414,7 @@ impl<'a, 't> Renderer<'a, 't> {
                     .collect(),
             ),
         };
-        // Providers reject a result without content. This includes results whose blocks were all blank.
+        // Results whose blocks were all blank count as empty too.
         if matches!(&content, WireResult::Blocks(blocks) if blocks.is_empty()) {
             content = WireResult::None;
         }
@@ -438,6 +442,7 @@ impl<'a, 't> Renderer<'a, 't> {
             Block::Media(media) => match media.problem() {
                 Some(problem) => WireBlock::say(marker(media, problem)),
                 None if !with_media => WireBlock::say(marker(media, MediaProblem::TooMany)),
+                // `OpenAI` accepts only text in tool messages.
                 None if self.target.provider == Provider::OpenAi => WireBlock::say(format!(
                     "[{}: this provider takes none in a tool's result]",
                     kind_name(media)
@@ -457,6 +462,7 @@ impl<'a, 't> Renderer<'a, 't> {
     }
 
     fn media(&self, media: &'a Media, extra: Option<&'a UnknownFields>) -> WireBlock<'a> {
+        // `OpenAI` accepts documents only as embedded PDFs.
         let foreign = self.target.provider == Provider::OpenAi
             && match (&media.source, media.kind) {
                 (MediaSource::Other(_), _) | (MediaSource::Url(_), MediaKind::Document) => true,
@@ -498,6 +504,7 @@ fn legal_name(name: &str) -> Cow<'_, str> {
     if !name.is_empty() && name.len() <= 128 && name.chars().all(legal) {
         return name.into();
     }
+    // The mapping is deterministic, so the call has the same name in every view.
     let mapped: String = name
         .chars()
         .take(128)
