@@ -16,6 +16,7 @@ pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {
         return false;
     };
     let is = |name: &str| *name == *call.name;
+    // A list of protected tools replaces the list of clearable tools.
     let by_name = match &policy.protected_tools {
         Some(protected) => !protected.iter().any(|name| is(name)),
         None => policy.clearable_tools.iter().any(|name| is(name)),
@@ -43,6 +44,7 @@ pub(crate) fn hidden_paths(
     for call in cleared {
         hidden.extend(read_path(session, *call)?);
     }
+    // A path stays visible if another shown result of a reading call contains it.
     for call in session.sealed().live() {
         if hidden.is_empty() {
             break;

@@ -124,6 +124,7 @@ impl<'s> Recovery<'s> {
 
     /// Returns the content that an event removed from the view, in the order of the transcript.
     pub fn removed_by(&self, event: &Event, revision: Revision) -> Vec<Departed> {
+        // Sizes are estimates by the service. The calibration scales them to the counts of the provider.
         let departed = |(what, estimated): (ContentRef, u64)| Departed {
             what,
             cause: Some(revision),
@@ -145,6 +146,7 @@ impl<'s> Recovery<'s> {
                 self.sized(spans.map(|one| of_span(&one.span)))
             }
             Event::SessionRewound(event) => self.sized(rows(event.left.iter().copied())),
+            // A restore also removes messages: those that were appended or shown after the restored revision.
             Event::ContextRestored(event) => {
                 let left = event.standings.iter();
                 // Messages that a compaction added leave with it. They are no part of the conversation.
@@ -180,6 +182,7 @@ impl<'s> Recovery<'s> {
     /// Returns the parts of some content that are in the view, or with `gone` the parts that are not. An undo may
     /// restore the beginning of a range and not its end.
     pub fn parts(&self, departed: Departed, gone: bool) -> Vec<Departed> {
+        // Only ranges can be partly gone. Everything else is either in the view or not.
         let row = match departed.what {
             ContentRef::Turn(_, row) | ContentRef::Messages(row) => row,
             what if self.is_gone(what) == gone => return vec![departed],
@@ -280,6 +283,7 @@ impl<'s> Recovery<'s> {
             }
             _ => return RecoveryHandle::None,
         };
+        // A stored result has its own reference. Every other form is reached through the id of its call.
         match self.form_of(call) {
             Some(PieceForm::Stored(_)) => self
                 .reference(call)
@@ -366,6 +370,7 @@ impl<'s> Recovery<'s> {
 
     fn snipped(&self, event: &ContentSnipped) -> Vec<(ContentRef, u64)> {
         let starts = self.session.turns().starts();
+        // Messages of a snipped turn are reported with the turn. Only the others are reported on their own.
         let mut left: BTreeSet<Ordinal> = event.messages.iter().copied().collect();
         let mut found = Vec::new();
         for turn in &event.turns {
@@ -395,6 +400,7 @@ impl<'s> Recovery<'s> {
 
     /// Returns the reference to a block: a result if the block is or was one.
     fn block(&self, (message, block): (Ordinal, u16)) -> ContentRef {
+        // The view is asked first: after an undo, the block may answer another call than its original one.
         let call = self.form_at((message, block)).and_then(PieceForm::answers);
         let calls = self.session.calls();
         let call = call.or_else(|| {

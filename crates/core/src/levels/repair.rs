@@ -47,6 +47,7 @@ pub fn mend_pieces(
     new: Option<(usize, Piece)>,
     fate: impl Fn(usize, &Piece) -> PieceAction,
 ) -> Result<LayoutChange, ContentNotLoaded> {
+    // System text, thinking and gaps depend on the content of neighbours, so all content must be loaded.
     if !session.transcript().is_whole() {
         return Err(ContentNotLoaded);
     }
@@ -93,6 +94,7 @@ pub fn mend_pieces(
                 }
                 _ => {}
             }
+            // System pieces lead the view and do not count as speakers.
             if side != Speaker::System {
                 last = Some(side);
             }
@@ -112,6 +114,7 @@ pub fn mend_pieces(
 
 /// Sets `kept_tokens` of a change: the tokens before the first change, which a prompt cache can still use.
 pub fn measured(mut change: LayoutChange, session: &Session) -> LayoutChange {
+    // Without a change the whole view can still be used.
     let first = change.first().unwrap_or(usize::MAX);
     change.kept_tokens = session.tokens_of(|index, _| index < first);
     change
@@ -139,6 +142,7 @@ fn placed(session: &Session, piece: &Piece, leads: bool) -> PieceForm {
 /// Drops thinking that now ends its message because later blocks were removed. Providers reject such a message.
 fn drop_trailing_thinking(before: &[Piece], after: &mut [Option<Piece>], session: &Session) {
     let transcript = session.transcript();
+    // The list is visited backwards, because a dropped piece may make the piece before it the last of its message.
     let mut ends = true;
     for (old, new) in before.iter().zip(after).rev() {
         let Some(piece) = new.as_mut().filter(|piece| piece.form.is_shown()) else {

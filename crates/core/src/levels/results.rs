@@ -84,6 +84,7 @@ pub fn exemption(result: &ToolResult, is_known: impl Fn(&str) -> bool) -> Option
 }
 
 fn is_replacement(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
+    // `nth` stops at the limit, so a large text is not scanned completely.
     let is_short = |text: &str| text.chars().nth(MAX_REPLACEMENT_CHARS).is_none();
     let is_tagged = text.starts_with(TAG) && is_short(text);
     is_tagged || is_known(text)
@@ -207,6 +208,7 @@ fn store(
     result: &ToolResult,
     text: impl FnOnce(&str, &str) -> String,
 ) -> UnboundResult {
+    // The salt makes the name unique, so a late removal never deletes a file of another command.
     let content = file_content(result);
     let sha256: [u8; 32] = Sha256::digest(content.as_bytes()).into();
     let ending = if is_json(result) { "json" } else { "txt" };
@@ -235,9 +237,11 @@ pub fn reference(template: &str, key: &SessionKey, file: &str) -> String {
 
 /// Returns the file that a reference names. `None` if the reference is not one of this session.
 pub fn file_of<'r>(template: &str, key: &SessionKey, reference: &'r str) -> Option<&'r str> {
+    // NUL marks the position of the file name in the reference.
     let marked = self::reference(template, key, "\0");
     let (before, after) = marked.split_once('\0')?;
     let file = reference.trim().strip_prefix(before)?.strip_suffix(after)?;
+    // A slash would allow a path outside the session's folder.
     (!file.is_empty() && !file.contains('/')).then_some(file)
 }
 
@@ -444,6 +448,7 @@ mod tests {
         assert_eq!(rule(ToolResultRule::DeclaredChars(9_000)), Some(9_000));
         assert_eq!(rule(ToolResultRule::FixedChars(90_000)), Some(90_000));
         assert_eq!(rule(ToolResultRule::NeverPersist(true)), None);
+        // A rule of the call overrides the rule of the tool.
         let own = Some(ToolResultRule::FixedChars(5));
         assert_eq!(limit(&policy, "Read", own), Some(5));
     }

@@ -68,6 +68,7 @@ impl AttachmentCandidate {
 /// Returns the beginning of a text with at most `max_tokens` tokens, and true if the text was cut. The cut is at a line
 /// end if one exists in the second half.
 pub(super) fn within(text: &str, max_tokens: u32) -> (&str, bool) {
+    // A line end in the first half is ignored, because the cut would waste more than half of the limit.
     let cut = head_within(text, max_tokens);
     if cut.len() == text.len() {
         return (text, false);

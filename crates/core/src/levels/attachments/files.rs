@@ -153,6 +153,7 @@ enum Word<'a> {
 pub(super) fn files(session: &Session) -> Result<Vec<TrackedFile>, ContentNotLoaded> {
     let state = &session.working().state;
     let policy = &session.policy().attachments;
+    // The sources are applied in order, so that the latest content of each file remains.
     let mut known = FileTracker::default();
     for (at, word) in words(session)? {
         match word {
@@ -163,6 +164,7 @@ pub(super) fn files(session: &Session) -> Result<Vec<TrackedFile>, ContentNotLoa
     }
     let plan = state.plan.as_ref().map(|plan| &*plan.path);
     let mut all = known.all;
+    // The plan is attached on its own.
     all.retain(|file| Some(&*file.path) != plan);
     let named: BTreeSet<&str> = state
         .instruction_files
@@ -214,6 +216,7 @@ fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, ContentNotLoaded
         }
     }
     for (key, call) in session.calls().iter() {
+        // The outcome of a call without a result is unknown.
         let CallState::Answered { message, block } = call.state else {
             continue;
         };
@@ -313,6 +316,7 @@ impl FileTracker {
         (key, tool): (CallKey, &ToolUse),
         result: &ToolResult,
     ) {
+        // A failed call did not change the file and did not show it.
         if result.is_error == Some(true) {
             return;
         }
@@ -350,6 +354,7 @@ impl TrackedFile {
         let Some(output) = text(result) else {
             return;
         };
+        // The output is only a marker or a preview, not the content of the file.
         let is_elsewhere =
             output.starts_with(STORED) || output == CLEARED || session.is_replacement(&output);
         if is_elsewhere {
@@ -360,6 +365,7 @@ impl TrackedFile {
             || PART_FIELDS
                 .iter()
                 .any(|name| fields.get(*name).is_some_and(|value| !value.is_null()));
+        // A partial read never replaces complete content.
         if !is_part {
             self.set(shown.content);
             (self.calls, self.is_written) = (vec![key], false);
@@ -381,6 +387,7 @@ impl TrackedFile {
     }
 
     fn edit(&mut self, key: CallKey, fields: &Map<String, Value>) {
+        // The view shows the file only as long as it shows every edit, whether the edit can be applied or not.
         self.calls.push(key);
         let several = fields.get("edits").and_then(Value::as_array);
         let followed = match several {
@@ -448,6 +455,7 @@ impl TrackedFile {
         if line > lines.len() {
             return false;
         }
+        // Inserted text forms complete lines, so it must end with exactly one newline.
         let text = format!("{}\n", text.trim_end_matches('\n'));
         lines.insert(line, &text);
         *content = lines.concat();

@@ -55,6 +55,7 @@ pub(crate) fn fit(session: &Session, candidates: &mut [AttachmentCandidate], roo
     let mut added: u64 = order.iter().map(|at| size(&candidates[*at])).sum();
     for at in order {
         let candidate = &mut candidates[at];
+        // Sizes are estimated, and the threshold is compared with calibrated counts.
         let after = room.tokens.saturating_add(calibration.apply(added));
         if added < room.freed && after <= most(is_bulky(candidate.kind)) {
             continue;

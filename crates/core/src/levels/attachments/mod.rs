@@ -156,6 +156,7 @@ fn capabilities(session: &Session, state: &WorkingState) -> Vec<AttachmentCandid
     });
     let since = standing.next().map(|boundary| boundary.revision);
     let since = since.unwrap_or(Revision::ZERO);
+    // Only a compaction that is still in force counts. An undone one announced nothing.
     let of_kind = |kind: CapabilityKind| {
         let gone = session.working().delisted_since(kind, since);
         words::capabilities(kind, state.capabilities(kind), &gone)

@@ -44,6 +44,7 @@ pub fn choose(session: &Session) -> Result<Vec<Span>, ContentNotLoaded> {
             spans.push(span);
         }
     }
+    // The spans are sorted by worth for the selection and then by position for the caller.
     if spans.len() > MAX_STAGED {
         spans.sort_by_key(|span| std::cmp::Reverse(worth(span)));
         spans.truncate(MAX_STAGED);
@@ -126,6 +127,7 @@ pub fn foldable(session: &Session, spans: &[Span]) -> Vec<Foldable> {
 
 /// Returns the placeholder of a span. The text names the tool that reads the originals, if the policy enables it.
 pub fn placeholder(policy: &Policy, span: &Span) -> Placeholder {
+    // Without the tool the model cannot read the originals, so the text must not mention it.
     let tools = &policy.model_tools;
     let way_back = if tools.enabled_tools.contains(&ModelTool::ReadTranscript) {
         let (prefix, key) = (&tools.name_prefix, span.key);
@@ -230,6 +232,7 @@ fn risk(
     const MAX_DECIDED: u64 = 150;
     const REPEATED: u64 = 100;
     let turn = session.turns().of(first).map_or(0, TurnNumber::get);
+    // The risk from recency falls with the number of user turns since.
     let back = u64::from(current.get().saturating_sub(turn).max(1));
     let later = |path: &str| mentions.get(path).is_some_and(|at| *at > last);
     let referred = described.paths.iter().filter(|path| later(path)).count() as u64;
@@ -239,6 +242,7 @@ fn risk(
         + REFERRED * share(referred, described.paths.len() as u64) / 1_000
         + FAILED * u64::from(described.ends_in_failure)
         + (DECIDED * described.decisions).min(MAX_DECIDED);
+    // Repeated work appears elsewhere too, so its loss costs less.
     let repeated = REPEATED * described.repeated_milli / 1_000;
     Risk::from_milli(u16::try_from(risk.saturating_sub(repeated)).unwrap_or(u16::MAX))
 }
@@ -248,6 +252,7 @@ fn last_mentions(session: &Session) -> Result<BTreeMap<Box<str>, Ordinal>, Conte
     let mut mentions = BTreeMap::new();
     let mut before = None;
     for (_, call) in session.calls().iter() {
+        // Calls of one message are neighbours, so each message is read once.
         if before == Some(call.message) || !session.transcript().is_visible(call.message) {
             continue;
         }

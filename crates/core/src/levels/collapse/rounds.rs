@@ -46,6 +46,7 @@ pub(super) fn runs(session: &Session) -> Vec<Vec<Round>> {
         return Vec::new();
     };
     let pieces = session.sealed().pieces();
+    // Counts of pieces are computed once, because every candidate range is compared with them.
     let whole = Whole::of(session);
     let (mut runs, mut run) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -147,6 +148,7 @@ impl Whole {
     /// Returns the round of some pieces. `None` without calls, with an unanswered call, or with an incomplete message.
     fn round(&self, pieces: &[Piece], range: Range<usize>) -> Option<Round> {
         let inside = &pieces[range.clone()];
+        // A result without its call, or a call without its result, would make the view invalid.
         let calls: HashSet<_> = inside
             .iter()
             .filter_map(|piece| piece.form.calls())

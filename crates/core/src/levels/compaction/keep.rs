@@ -67,7 +67,9 @@ pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, Conte
     if !session.transcript().is_whole() {
         return Err(ContentNotLoaded);
     }
+    // Earlier summaries and attachments have higher ordinals than their position in the view suggests.
     let order = in_order(session);
+    // Groups are applied last, so that a rule cannot separate related messages.
     let groups = Groups::of(session, &order);
     let mut kept: BTreeSet<Ordinal> = order
         .iter()
@@ -288,6 +290,7 @@ fn is_always_kept(session: &Session, message: Ordinal) -> bool {
         return false;
     };
     let turn = session.current_turn();
+    // The current user input is the task at hand, so it is never summarized.
     let begins = turn.and_then(|turn| session.turns().start(turn)) == Some(message);
     let mut calls = session.calls().of(message);
     let is_pinned = session.pins().within(message).is_some();
@@ -354,6 +357,7 @@ impl Groups {
 
     fn join(&mut self, one: Ordinal, other: Ordinal) {
         if let (Some(one), Some(other)) = (self.root(one), self.root(other)) {
+            // The smaller ordinal becomes the root. The root of a group is therefore independent of the order of joins.
             let (low, high) = (one.min(other), one.max(other));
             self.0.insert(high, low);
         }

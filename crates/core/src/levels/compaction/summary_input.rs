@@ -35,6 +35,7 @@ pub fn summary_input(
         thinking: false,
         ..session.last_served().target.clone()
     };
+    // Attachments are created again after the compaction. An earlier summary is part of the input.
     let is_attachment = |piece: &Piece| {
         let entry = session.transcript().get(piece.message);
         entry.is_some_and(|entry| entry.kind.is_framing()) && piece.form != PieceForm::Summary
