@@ -136,6 +136,7 @@ fn part() -> impl Strategy<Value = BlockDraft> {
 }
 
 fn draft() -> impl Strategy<Value = MessageDraft> {
+    // Only six call ids exist, so results are often duplicated, late or orphaned.
     let parts = || prop::collection::vec(part(), 0..4);
     let result = prop_oneof![
         4 => (0..6_u8, any::<bool>(), 0..6_u8).prop_map(|(call, error, shape)| BlockDraft::Result {
@@ -158,6 +159,7 @@ fn draft() -> impl Strategy<Value = MessageDraft> {
 /// Returns a strategy for all operations.
 pub fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
+        // Appends and servings are the most frequent, because all other operations need content in the view.
         8 => prop::collection::vec(draft(), 1..5).prop_map(Operation::Append),
         8 => (0..4_u8, prop::bool::weighted(0.1))
             .prop_map(|(target, interrupt)| Operation::Serve { target, interrupt }),
@@ -349,6 +351,7 @@ impl SessionHarness {
             file_salt: 0,
         };
         let mut decided = decide(&self.session, command.clone(), context);
+        // Content is loaded only on demand, so that decisions without content are tested too.
         if decided == Err(Rejection::ContentNotLoaded) {
             self.load_content();
             decided = decide(&self.session, command, context);
@@ -609,6 +612,7 @@ impl SessionHarness {
     #[must_use]
     pub fn loaded(&self) -> Session {
         let snapshot = self.session.snapshot();
+        // Only the required revisions are loaded, so that the session behaves as after a restart.
         let needed = snapshot.needed(1);
         let is_needed = |revision: &Revision| {
             needed.tail.is_some_and(|tail| *revision >= tail)

@@ -1,5 +1,5 @@
-//! The prompt cache ledger of a session, compared with numbers that were computed by hand and with a simple ledger that
-//! keeps every sent piece.
+//! The prompt cache ledger of a session. It is compared with numbers that were computed by hand, and with a simple
+//! ledger that keeps every sent piece.
 
 #![expect(
     clippy::unwrap_used,

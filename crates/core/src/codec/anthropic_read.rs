@@ -24,6 +24,7 @@ pub(super) fn payload(
         return Ok(vec![message(fields, next_id())?]);
     };
     let mut all = Vec::new();
+    // The system prompt of a request becomes the first message of the transcript.
     if let Some(system) = fields.take("system")? {
         let mut operator = Message::new(next_id(), Role::System, content(system).at("system")?);
         operator.origin = MessageOrigin::Anthropic;
@@ -111,6 +112,8 @@ pub(crate) fn block(raw: &RawValue) -> Result<Block, CodecError> {
             id: fields.require_string("id")?,
             name: fields.require_string("name")?,
             input: match fields.take("input")? {
+                // `write_original` writes an input that is not an object as a string. Such a string is read back as
+                // text.
                 Some(raw) if is_string(raw) => ToolInput::Text(json::string(raw)?),
                 Some(raw) => ToolInput::parse(raw.get()),
                 None => ToolInput::parse("{}"),

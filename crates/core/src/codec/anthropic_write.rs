@@ -83,6 +83,7 @@ pub(super) fn block(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) 
 
 /// Writes a block of an unknown type verbatim. Cache markers are removed for a model, as in all other blocks.
 fn opaque(json: &RawJson, reader: Audience, out: &mut Vec<u8>) {
+    // Most blocks have no marker. The text search avoids parsing them, and their bytes stay unchanged.
     let whole = json.as_str();
     let marked = reader == Audience::Model && whole.contains("\"cache_control\"");
     let fields = marked

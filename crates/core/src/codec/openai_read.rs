@@ -72,6 +72,7 @@ fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
         }
         None => 0,
     };
+    // `prompt_tokens` includes cached tokens, and `input_tokens` does not. Inconsistent reports must not underflow.
     Ok(Usage {
         input_tokens: prompt.saturating_sub(cached),
         cache_read_tokens: cached.min(prompt),
@@ -180,6 +181,7 @@ fn part(raw: &RawValue) -> Result<Block, CodecError> {
 }
 
 fn image_source(url: Box<str>) -> MediaSource {
+    // Embedded data is separated from its URL, because other providers take it in another form.
     match url
         .strip_prefix("data:")
         .and_then(|rest| rest.split_once(";base64,"))

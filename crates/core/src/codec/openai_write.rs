@@ -44,6 +44,7 @@ fn assistant(blocks: &[WireBlock<'_>], out: &mut Vec<u8>) {
     let calls: Vec<_> = blocks.iter().filter(is_call).collect();
     let said: Vec<_> = blocks.iter().filter(|block| !is_call(block)).collect();
     out.extend_from_slice(b",\"content\":");
+    // A message that contains only calls has null as its content.
     if said.is_empty() {
         out.extend_from_slice(b"null");
     } else {

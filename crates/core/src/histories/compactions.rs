@@ -40,6 +40,7 @@ impl SessionHarness {
             _ => {
                 self.start(how, place);
                 if how.is_multiple_of(2) {
+                    // This value finishes the new compaction at once. Otherwise other steps happen in between.
                     self.compact(5, place);
                 }
             }
@@ -229,6 +230,7 @@ impl SessionHarness {
     fn drop_oldest(&mut self, place: u8) {
         self.load_content();
         let session = &self.session;
+        // The start of the current turn, open calls and system messages must stay.
         let turn = session.current_turn();
         let start = turn.and_then(|turn| session.turns().start(turn));
         let entries = session.transcript().entries();

@@ -29,6 +29,7 @@ impl SessionHarness {
             assert!(running.is_delegated() && running.expires.as_millis() <= self.now);
             return;
         };
+        // Only the first answer counts. A second one records no event.
         if was_asked {
             assert_eq!(decided, Ok(Decision::Events(Vec::new())));
             assert_eq!(now.hooks, running.hooks, "the first answer holds");

@@ -59,6 +59,7 @@ impl Trial {
         for operation in operations {
             stage.step(operation);
         }
+        // Open calls are interrupted at the end, so that the final views can be validated.
         for target in 0..4 {
             stage.serve(target, true);
         }
@@ -66,6 +67,7 @@ impl Trial {
     }
 
     fn step(&mut self, operation: &Operation) {
+        // The state before the step is recorded, because the checks compare it with the outcome.
         let mark = self.world.session.memory().version.as_ref();
         let mark = mark.and_then(|version| version.covers);
         let pinned = self.pinned();

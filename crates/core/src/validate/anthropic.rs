@@ -315,6 +315,7 @@ impl ConversationValidator<'_> {
             path,
             "the media type is not supported",
         );
+        // The limit of 5 MiB applies to the base64 text.
         let data = text(source, "data").unwrap_or_default();
         self.report.unless(
             data.len() <= 5 * 1024 * 1024,
@@ -327,6 +328,7 @@ impl ConversationValidator<'_> {
         };
         self.report
             .unless(!bytes.is_empty(), path, "image cannot be empty");
+        // An image with an unreadable header is left to the provider.
         if let Ok(size) = imagesize::blob_size(&bytes) {
             self.report.unless(
                 size.width <= 8_000 && size.height <= 8_000,

@@ -34,6 +34,7 @@ pub(super) fn check_blocks(messages: &[&Value], report: &mut ViolationReport) ->
             continue;
         };
         let mut before: Option<Value> = None;
+        // The block before a cache point is recorded with cache points included, so that two in a row are detected.
         let mut kept = Vec::with_capacity(blocks.len());
         for (block_index, block) in blocks.drain(..).enumerate() {
             if let Some(point) = block.get("cachePoint") {

@@ -59,6 +59,7 @@ pub fn validate_parsed<'p>(
             None => report.add(format!("messages[{index}]"), "is not JSON"),
         }
     }
+    // The same limit of 32 MiB applies to every provider here.
     if bytes > 32 * 1024 * 1024 {
         report.add("messages".into(), "exceeds the size limit of a request");
     }

@@ -29,8 +29,8 @@ use crate::session::{ContentNotLoaded, Session};
 pub const MAX_BREAKPOINTS: usize = 4;
 /// Maximum number of breakpoints in the system prompt, and the same number in the messages.
 const OF_EACH: usize = 2;
-/// Maximum number of blocks that are searched backwards for the end of the last request. If it is further back, the end
-/// of the previous user message is used instead. The limit bounds the cost for long views.
+/// Maximum number of blocks that are searched backwards for the end of the last request. If that end is further back,
+/// the end of the previous user message is used instead. The limit bounds the cost for long views.
 const MAX_BLOCKS: usize = 2_048;
 
 /// The parameters of a search for breakpoints.

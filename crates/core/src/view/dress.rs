@@ -1,5 +1,5 @@
-//! Adds information to user input: the id of the user turn, so that a model can snip the turn, and a reminder around
-//! input that arrived while the model was working.
+//! Adds information to user input. The id of the user turn is appended, so that a model can snip the turn. Input that
+//! arrived while the model was working is wrapped in a reminder.
 
 use super::{Piece, PieceForm};
 use crate::ids::{Ordinal, TurnNumber};

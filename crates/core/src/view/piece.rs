@@ -43,7 +43,7 @@ pub enum PieceForm {
     Cleared(CallKey),
     /// A marker in place of a result that was snipped.
     SnippedResult(CallKey),
-    /// A result without a call that can precede it, shown as text.
+    /// A late or orphaned result, shown as text.
     Text(TextReason),
     /// A marker in place of the block.
     Marker(MarkerReason),

@@ -273,10 +273,10 @@ impl<'a, 't> Renderer<'a, 't> {
         let message = self.transcript.content(piece.message)?;
         let from_openai =
             self.target.provider == Provider::OpenAi && message.origin == MessageOrigin::OpenAi;
+        // Other forms replace or change the content, so the original fields no longer describe it.
         (from_openai
             && matches!(
                 piece.form,
-                // Other forms replace or change the content, so the original fields no longer describe them.
                 PieceForm::Block | PieceForm::Call(_) | PieceForm::Result(_)
             ))
         .then(|| some(&message.extra))

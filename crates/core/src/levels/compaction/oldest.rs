@@ -9,8 +9,9 @@ const NOTE_TOKENS: u64 = 120;
 
 /// Returns the partition that drops the oldest rounds, and the number of dropped rounds.
 ///
-/// At least `tokens` are dropped, in addition to the size of the note. Without `tokens`, the policy's `retry_drop_percent` of the messages are dropped.
-/// Earlier summaries and their attachments leave only if everything else is not enough. The last round always stays.
+/// At least `tokens` are dropped, in addition to the size of the note. Without `tokens`, the policy's
+/// `retry_drop_percent` of the messages are dropped. Earlier summaries and their attachments leave only if everything
+/// else is not enough. The last round always stays.
 pub fn oldest(
     session: &Session,
     tokens: Option<u64>,
