@@ -1,5 +1,5 @@
-//! The five levels as pure functions on views: the results to replace and their replacements, the content that leaves,
-//! and the repairs that keep a view valid. The commands decide when a level runs.
+//! The five levels as pure functions on views. They select the results to replace and the content that leaves, and they
+//! repair the rest. The commands decide when a level runs.
 
 pub mod attachments;
 pub mod clearing;

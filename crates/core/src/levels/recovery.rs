@@ -1,5 +1,5 @@
-//! Finds removed content and the ways to recover it: the handle in the view that leads to the content, and the
-//! service's tool that reads it. The tools themselves run in `replay` and in the server.
+//! Finds removed content and the ways to recover it. A handle in the view leads to the content, and one of the
+//! service's tools reads it. The tools themselves run in `replay` and in the server.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
@@ -480,8 +480,10 @@ fn rows(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = Content
     rows.into_iter().map(ContentRef::Messages)
 }
 
-/// Returns the call to which an id in the view leads, and the number of tool calls that this takes. The number is 2 if
-/// several calls share the id: the first tool call is rejected with the candidates, and the second names a call key.
+/// Returns the call to which an id in the view leads, and the number of tool calls that this takes.
+///
+/// The number is 1, or 2 if several calls share the id. In that case the first tool call is rejected with the
+/// candidates, and the second one names a call key.
 pub fn resolve(calls: &Calls, id: &str) -> Option<(CallKey, u32)> {
     if let Some(call) = calls.mapped(id) {
         return Some((call, 1));

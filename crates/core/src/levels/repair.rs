@@ -1,5 +1,5 @@
-//! Removes and changes pieces of a view so that the rest stays valid for its provider. The user begins, calls keep
-//! their results, no message ends with thinking, and two responses are not merged into one.
+//! Removes and changes pieces of a view so that the rest stays valid for its provider. The first
+//! message is the user's, calls keep their results, no message ends with thinking, and two responses are not merged.
 
 use crate::message::Block;
 use crate::session::{ContentNotLoaded, Session};

@@ -27,7 +27,7 @@ use crate::session::{ContentNotLoaded, Session};
 
 /// Maximum number of breakpoints in a request.
 pub const MAX_BREAKPOINTS: usize = 4;
-/// Maximum number of breakpoints in the system prompt, and the same number in the messages.
+/// Maximum number of breakpoints in the system prompt. The messages have the same limit.
 const OF_EACH: usize = 2;
 /// Maximum number of blocks that are searched backwards for the end of the last request. If that end is further back,
 /// the end of the previous user message is used instead. The limit bounds the cost for long views.
@@ -130,7 +130,7 @@ fn in_messages(
 ) -> Result<Vec<Spot>, ContentNotLoaded> {
     let takes = |seen: &PositionedPiece<'_>| seen.block.takes_breakpoint(target.provider);
     let mut walk = Backwards::of(session, target, length);
-    // The last breakpoint is on the last block of a user message that can carry one.
+    // The last breakpoint is on the last suitable block at or before the end of the last user message.
     let mut in_user = false;
     let last = loop {
         let Some(seen) = walk.next()? else {

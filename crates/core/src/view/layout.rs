@@ -1,10 +1,10 @@
 //! Decides how pending messages continue a view.
 //!
-//! Providers accept only one shape. The user begins and ends, every call is answered in the next message, and
-//! results precede text. Transcripts differ from this shape: one response arrives in fragments with results between
-//! them, and results are missing, duplicated, late or orphaned. This module converts the second shape into the first.
-//! Each block is placed once, so the cost depends on the pending messages alone. Blocks that cannot be placed yet
-//! stay pending.
+//! Providers accept only one shape. The first and the last message are the user's, every call is answered in the next
+//! message, and results precede text. Transcripts differ from this shape: one response arrives in fragments with
+//! results between them, and results are missing, duplicated, late or orphaned. This module converts the second shape
+//! into the first. Each block is placed once, so the cost depends on the pending messages alone. Blocks that cannot be
+//! placed yet stay pending.
 
 use std::collections::HashMap;
 

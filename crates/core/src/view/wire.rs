@@ -71,7 +71,7 @@ pub enum WireBlock<'a> {
         /// Unknown fields.
         extra: Option<&'a UnknownFields>,
     },
-    /// Reasoning, verbatim.
+    /// Thinking of the model, verbatim.
     Thinking {
         /// The thinking block.
         thinking: &'a Thinking,

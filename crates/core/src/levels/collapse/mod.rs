@@ -54,8 +54,8 @@ pub fn choose(session: &Session) -> Result<Vec<Span>, ContentNotLoaded> {
     Ok(spans)
 }
 
-/// Assigns keys to spans. A span with the same first and last message as a staged span keeps that
-/// key. Others get new keys.
+/// Assigns keys to spans. A span with the same first and last message as a staged span keeps that key. Others get new
+/// keys.
 fn name(session: &Session, spans: &mut [Span]) {
     let place = |span: &Span| (span.first(), span.last());
     let staged = session.spans().staged().iter();

@@ -67,7 +67,7 @@ pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, Conte
     if !session.transcript().is_whole() {
         return Err(ContentNotLoaded);
     }
-    // Earlier summaries and attachments have higher ordinals than their position in the view suggests.
+    // The order of the view is not that of the ordinals: summaries and attachments precede older messages.
     let order = in_order(session);
     // Groups are applied last, so that a rule cannot separate related messages.
     let groups = Groups::of(session, &order);
