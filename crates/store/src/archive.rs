@@ -1,6 +1,5 @@
-//! A folder or a bucket that whole files are streamed to and from: backups and exports.
-//!
-//! A file is there when it is whole, or not at all. Not here: what the files hold.
+//! Streams whole files to and from a folder or a bucket, for backups and exports. A file is visible
+//! only when it is complete.
 
 use std::sync::Arc;
 
@@ -15,31 +14,31 @@ use crate::blobs::{BlobError, PART_BYTES, PARTS, lost};
 
 pub use crate::blobs::hex;
 
-/// A place for files.
+/// A folder or bucket for files.
 #[derive(Debug, Clone)]
 pub struct Archive {
     store: Arc<dyn ObjectStore>,
     root: Path,
 }
 
-/// What was written, or read.
+/// The checksum and the size of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sum {
-    /// The SHA-256 of all of it, in hex.
+    /// The SHA-256 of the content, in hex.
     pub sha256: String,
-    /// How many bytes.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
 impl Archive {
-    /// Opens a folder (a path, or `file://`) or a bucket (`s3://bucket/prefix`, with credentials from
-    /// the environment).
+    /// Opens a folder (a path or `file://`) or a bucket (`s3://bucket/prefix`, with credentials from the
+    /// environment).
     pub fn open(location: &str) -> Result<Self, BlobError> {
         let (store, root) = crate::blobs::open_location(location)?;
         Ok(Self { store, root })
     }
 
-    /// Begins a file. It is there after [`ArchiveWriter::finish`].
+    /// Starts a file. It becomes visible after [`ArchiveWriter::finish`].
     pub fn writer(&self, path: &str) -> Result<ArchiveWriter, BlobError> {
         Ok(ArchiveWriter {
             store: Arc::clone(&self.store),
@@ -51,7 +50,7 @@ impl Archive {
         })
     }
 
-    /// A file's bytes, in parts.
+    /// Returns the content of a file as a stream of chunks.
     pub async fn read(
         &self,
         path: &str,
@@ -61,7 +60,7 @@ impl Archive {
         Ok(found.into_stream().map_err(BlobError::Store).boxed())
     }
 
-    /// Reads a file to its end, and says what it holds.
+    /// Reads a whole file and returns its checksum and size.
     pub async fn sum(&self, path: &str) -> Result<Sum, BlobError> {
         let mut parts = self.read(path).await?;
         let (mut digest, mut bytes) = (Sha256::new(), 0);
@@ -75,7 +74,7 @@ impl Archive {
         })
     }
 
-    /// The paths of all files below a folder, in no order.
+    /// Returns the paths of all files below a folder, relative to the root, in no order.
     pub fn list(
         &self,
         folder: &str,
@@ -91,7 +90,7 @@ impl Archive {
         Ok(listed.boxed())
     }
 
-    /// Removes a file; that there is none is no failure.
+    /// Removes a file. A missing file is not an error.
     pub async fn remove(&self, path: &str) -> Result<(), BlobError> {
         match self.store.delete(&self.path(path)?).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -124,10 +123,12 @@ impl std::fmt::Debug for ArchiveWriter {
 }
 
 impl ArchiveWriter {
-    /// Adds bytes; waits when the place is slower than who writes.
+    /// Appends bytes. Waits while too many parts are being uploaded.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
         self.digest.update(bytes);
         self.bytes += bytes.len() as u64;
+        // Small files are stored by a single put. A multipart upload starts only when the content exceeds one
+        // part.
         if self.parts.is_none() && self.held.len() + bytes.len() > PART_BYTES {
             let upload = self.store.put_multipart(&self.path).await;
             let upload = upload.map_err(BlobError::Store)?;
@@ -146,7 +147,7 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// What was written so far.
+    /// Returns the checksum and the size of the bytes written so far.
     pub fn sum(&self) -> Sum {
         Sum {
             sha256: hex(&self.digest.clone().finalize()),
@@ -154,7 +155,7 @@ impl ArchiveWriter {
         }
     }
 
-    /// Makes the file: durably, where the place is a local folder.
+    /// Completes the file. In a local folder, the file is durable on return.
     pub async fn finish(self) -> Result<Sum, BlobError> {
         let sum = self.sum();
         let put = if let Some(parts) = self.parts {

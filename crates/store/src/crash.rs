@@ -1,11 +1,11 @@
-//! Places at which a test ends the process, as a power failure or the kernel might: at once, without a
-//! destructor. They are there in debug builds alone, and do nothing unless `CRASH_AT` names
-//! one, as `NAME` or, for its third passing, `NAME:3`.
+//! Crash points for tests. At a crash point the process aborts without running destructors, like a
+//! power failure. They exist only in debug builds and are inactive unless `CRASH_AT` contains the name
+//! of one. `NAME:3` aborts when the point is reached for the third time.
 
 #[cfg(debug_assertions)]
 pub use in_debug::crash_point;
 
-/// Nothing, in a release.
+/// Does nothing in release builds.
 #[cfg(not(debug_assertions))]
 #[inline]
 pub const fn crash_point(_name: &'static str) {}
@@ -20,7 +20,7 @@ mod in_debug {
         left: AtomicU64,
     }
 
-    /// Ends the process here if a test wants that.
+    /// Aborts the process if `CRASH_AT` selects this point.
     pub fn crash_point(name: &'static str) {
         static WANTED: OnceLock<Option<CrashRequest>> = OnceLock::new();
         let wanted = WANTED.get_or_init(|| {

@@ -1,81 +1,81 @@
-//! What can go wrong in the log, as far as a caller acts differently on it.
+//! Errors of the log, divided by the reaction that a caller needs.
 
 use std::io;
 use std::path::PathBuf;
 
 use palimpsest_core::ids::{Revision, SessionKey};
 
-/// Why a call of the log failed.
+/// An error of a log operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Somebody else appended first, or it is another session of that name: reload and decide again.
+    /// Another append came first, or the name belongs to another session now. Reload the session and decide
+    /// again.
     #[error("the session stands at revision {current}, not where the change was decided")]
     Conflict {
-        /// Where it stands; zero when there is no session of that name.
+        /// The current revision. Zero if no session has this name.
         current: Revision,
     },
-    /// A sweep has taken a file up before the event that names it: store it again under another name.
+    /// A sweep doomed a file before the event that names it. Store the file again under another name.
     #[error(
         "a sweep removed the file {0} before an event named it: store it again under another name"
     )]
     IntentRevoked(Box<str>),
-    /// A session of that name was deleted, and what belonged to it is still being removed.
+    /// A session of this name was deleted, and its data is still being removed.
     #[error("{0} was deleted a moment ago and is still being removed")]
     Deleting(SessionKey),
-    /// There is no such session to put a snapshot to.
+    /// The session of a snapshot does not exist.
     #[error("{0} does not exist")]
     NotFound(SessionKey),
-    /// A snapshot claims to hold events that the log does not have.
+    /// A snapshot is at a revision after the head of the log.
     #[error("a snapshot at revision {at} is past the head at {head}")]
     SnapshotAhead {
-        /// What the snapshot claims.
+        /// The revision of the snapshot.
         at: Revision,
-        /// What the log holds.
+        /// The revision of the log.
         head: Revision,
     },
-    /// A limit that keeps every write bounded was passed: the request can never succeed.
+    /// A size limit that bounds every write was exceeded. A retry cannot succeed.
     #[error("{what} has {len} bytes, the most is {max}")]
     TooLarge {
-        /// Which part.
+        /// The part of the request that is too large.
         what: &'static str,
-        /// Its size.
+        /// The size of the part.
         len: usize,
-        /// The limit.
+        /// The maximum size.
         max: usize,
     },
-    /// The engine is shutting down: another one may take the request.
+    /// The engine is shutting down. Another process may accept the request.
     #[error("the store is closed")]
     Closed,
-    /// A write or a sync failed, so that nothing written since can be trusted to be on disk. The
-    /// engine refuses everything until the process is restarted; the outcome of the call is unknown.
+    /// A write or a sync failed, so that later writes may not be on disk. The engine rejects every call
+    /// until the process is restarted. The outcome of this call is unknown.
     #[error("the store failed and must be restarted: {0}")]
     Failed(String),
-    /// There is no room to write, or the file system takes no writes. What is there can be read, and
-    /// writes are taken again when there is room. A write that was under way when the room ran out may
-    /// have happened or not.
+    /// The disk is full or the file system rejects writes. Reads still work, and writes are accepted again
+    /// when room is available. The outcome of a write in flight is unknown.
     #[error("the store takes no writes: {0}")]
     Full(&'static str),
-    /// The process or the machine is short of a resource other than room, such as file handles. Nothing that was
-    /// acknowledged is lost; what of the call has happened is unknown, and it may be tried again in a moment.
+    /// The process or the machine has run out of a resource other than disk space, such as file handles. No
+    /// acknowledged write is lost. The outcome of this call is unknown, and the caller may retry soon.
     #[error("the store is short of {0}")]
     Short(&'static str),
-    /// The database that holds the store cannot be used now. Nothing that was acknowledged is lost; what of the call
-    /// has happened is unknown, and it may be tried again in a moment.
+    /// The database of the store is temporarily unavailable. No acknowledged write is lost. The outcome of
+    /// this call is unknown, and the caller may retry soon.
     #[error("the database cannot be used now: {0}")]
     Unreachable(String),
-    /// The database is not as the store needs it, or how to reach it was said wrongly: somebody has to see to it.
+    /// The database or its connection settings are not usable. An operator must correct them.
     #[error("the database cannot be used: {0}")]
     Setup(String),
-    /// A read failed. Nothing is known to be lost; the call may be tried again.
+    /// A read failed. No data is known to be lost. The caller may retry.
     #[error("failed to read the store: {0}")]
     Read(String),
-    /// What is stored of one session contradicts itself: that session must be restored.
+    /// The stored data of one session is inconsistent. The session must be restored from a backup.
     #[error("{key} is damaged: {detail}")]
     Damaged {
-        /// Which.
+        /// The session.
         key: SessionKey,
-        /// How, without any content.
+        /// A description without any session content.
         detail: String,
     },
     /// Another process has the store open.
@@ -85,66 +85,67 @@ pub enum StoreError {
         dir = dir.display()
     )]
     Locked {
-        /// The store's folder.
+        /// The data directory of the store.
         dir: PathBuf,
     },
-    /// The store was written by a newer release: use that one or newer.
+    /// A newer release wrote the store. Use that release or a newer one.
     #[error("the store has format {found}, this release reads up to {supported}: use a newer one")]
     Newer {
-        /// The format found.
+        /// The format version of the store.
         found: u64,
-        /// The newest that this release knows.
+        /// The newest format version that this release supports.
         supported: u64,
     },
-    /// The store cannot be opened. Its folder was moved aside so that the next start neither trips
-    /// over it nor mistakes it for an empty one; nothing in it was deleted.
+    /// The store is corrupt and cannot be opened. Its folder was renamed, so that the next start does not
+    /// fail on it again or mistake it for an empty store. Nothing was deleted.
     #[error(
         "{dir} is corrupt ({detail}); it is kept as {kept}: restore a backup to {dir}, or start \
          again there with an empty store",
         dir = dir.display(), kept = kept.display()
     )]
     Corrupt {
-        /// The store's folder.
+        /// The data directory of the store.
         dir: PathBuf,
-        /// Where it is now; the same when it could not be moved.
+        /// The current path of the folder. Equal to `dir` if the rename failed.
         kept: PathBuf,
-        /// What was found.
+        /// The inconsistency that was found.
         detail: String,
     },
-    /// The folder of the log is missing and what looks like an earlier state of it lies beside it: a log that begins
-    /// empty would look like a loss of all sessions.
+    /// The folder of the log is missing, and a folder beside it may be an earlier state of the store.
+    /// Starting with an empty log would look like a loss of all sessions.
     #[error(
         "{dir} does not exist, but {found} does{more}: no empty store is begun beside it. {advice}",
         dir = dir.display(), found = found.display(),
         more = if *others > 0 { format!(" and {others} more") } else { String::new() }
     )]
     Missing {
-        /// The store's folder.
+        /// The data directory of the store.
         dir: PathBuf,
-        /// The folder beside it.
+        /// The folder that may be an earlier state.
         found: PathBuf,
         /// The number of further such folders.
         others: usize,
-        /// What to do.
+        /// Instructions for the operator.
         advice: String,
     },
-    /// The store's folder cannot be used at all, for a reason that the system gives.
+    /// The operating system rejected an operation on the store's folder.
     #[error("failed to {doing} {path}", path = path.display())]
     Io {
-        /// What was tried.
+        /// The operation, as an infinitive.
         doing: &'static str,
-        /// On which path.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// How much is told of an error.
+/// The maximum length of an error text, in characters.
 const MOST_CHARS: usize = 500;
 
-/// An error with what is behind it, as far as that is not said already, and not too long: many an error's own text
-/// says only what was tried.
+/// Returns an error's text followed by the texts of its causes, separated by colons. A cause is left
+/// out if the text contains it already. The result has at most 500 characters. Many errors describe
+/// only the operation in their own text and the reason in the cause.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,15 +1,15 @@
-//! Folders that survive a power loss: what the engines and the blobs both need of one.
+//! Durable operations on folders, shared by the engines and the blob store.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Makes the entries of a folder durable: a file's own sync does not.
+/// Makes the entries of a folder durable. Syncing a file does not sync its entry.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Creates a folder and its parents so that they survive a power loss.
+/// Creates a folder and its parents durably.
 pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
     let missing: Vec<_> = dir.ancestors().take_while(|path| !path.exists()).collect();
     fs::create_dir_all(dir)?;
@@ -19,7 +19,7 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A path's folder; a bare name's is the current one.
+/// Returns the parent folder of a path, or `.` for a bare name.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -27,20 +27,20 @@ pub(crate) fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Exchanges two files or two folders in one step.
+/// Exchanges two files or folders atomically.
 #[cfg(target_os = "linux")]
 pub(crate) fn exchange(a: &Path, b: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
 }
 
-/// Exchanges two files or two folders in one step.
+/// Always fails: only Linux supports the atomic exchange.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// True if an exchange failed because the file system has no such step.
+/// Returns true if an exchange failed because the file system does not support it.
 pub(crate) fn cannot_exchange(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,5 +1,6 @@
-//! A session's head and the rules by which it changes, shared by the engines that have no SQL to say
-//! them in. Pure: an engine loads a record, changes it here, and stores it.
+//! The head of a session and the rules of its changes, shared by the sled and memory engines. The code
+//! has no I/O: an engine loads a record, changes it here and stores it. The PostgreSQL engine has these
+//! rules in SQL.
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
@@ -10,7 +11,7 @@ use crate::{
     MAX_SUMMARY_BYTES, Position, SessionHead, SnapshotMark, StoreError, Tombstone,
 };
 
-/// A session's head as the engines keep it.
+/// The head of a session as the engines store it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeadRecord {
     pub(crate) incarnation: u64,
@@ -20,23 +21,23 @@ pub(crate) struct HeadRecord {
     pub(crate) tail_bytes: u64,
     pub(crate) snapshot: Option<SnapshotRecord>,
     pub(crate) due: Option<i64>,
-    /// Counts the appends that set or cleared `due`, so that a release can tell whether one did since
-    /// the claim.
+    /// Counts the appends that set or cleared `due`. A release compares it with the value at the claim.
     pub(crate) due_changes: u64,
     pub(crate) lease: Option<LeaseRecord>,
     pub(crate) summary: Bytes,
 }
 
-/// The current snapshot.
+/// The metadata of the current snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SnapshotRecord {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
-    /// Names the stored bytes, so that a new snapshot never overwrites the one being read.
+    /// Part of the key of the stored bytes. A new snapshot therefore never overwrites the one that is being
+    /// read.
     pub(crate) version: u64,
 }
 
-/// A lease, and what it was taken on.
+/// A lease, and the value of `due_changes` at the claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LeaseRecord {
     pub(crate) owner: String,
@@ -76,6 +77,7 @@ impl HeadRecord {
         self.tail_bytes += bytes;
         self.summary = batch.summary.clone();
         match batch.due {
+            // `due_changes` counts only appends that change the due time, so `Keep` returns before the increment.
             DueChange::Keep => return,
             DueChange::At(at) => self.due = Some(self.due_with(at.as_millis())),
             DueChange::Clear => self.due = None,
@@ -83,13 +85,14 @@ impl HeadRecord {
         self.due_changes += 1;
     }
 
-    /// When it is due, where an append says so: since before that where it waits already.
+    /// Returns the due time after an append requested `at`. A session that already waits without a lease
+    /// keeps the earlier time.
     fn due_with(&self, at: i64) -> i64 {
         let waits = self.due.filter(|_| self.lease.is_none());
         waits.map_or(at, |due| due.min(at))
     }
 
-    /// Whether a snapshot at `at` would replace the current one.
+    /// Returns true if a snapshot at `at` would replace the current one. Fails if `at` is after the head.
     pub(crate) fn accepts_snapshot(&self, at: Revision) -> Result<bool, StoreError> {
         if at.get() > self.revision {
             return Err(StoreError::SnapshotAhead {
@@ -100,7 +103,7 @@ impl HeadRecord {
         Ok(self.snapshot.is_none_or(|mark| mark.at <= at.get()))
     }
 
-    /// Makes the snapshot the current one; `tail_bytes` are those of the frames after it.
+    /// Sets the current snapshot. `tail_bytes` is the size of the frames after it.
     pub(crate) fn set_snapshot(&mut self, at: Revision, bytes: u64, tail_bytes: u64) {
         let version = self.next_snapshot_version();
         self.snapshot = Some(SnapshotRecord {
@@ -125,6 +128,7 @@ impl HeadRecord {
             Some(held) if holds(held.until, now) => return false,
             _ => {}
         }
+        // The holder's own renewal above does not depend on the due time. A first claim does.
         if !self.due.is_some_and(|due| is_due(due, now)) {
             return false;
         }
@@ -150,7 +154,7 @@ impl HeadRecord {
         true
     }
 
-    /// What stays of it when it is deleted.
+    /// Returns the tombstone that replaces the record when the session is deleted.
     pub(crate) fn tombstone(&self, key: &SessionKey, at: Timestamp) -> Tombstone {
         Tombstone {
             key: key.clone(),
@@ -160,19 +164,20 @@ impl HeadRecord {
         }
     }
 
-    /// When the session is ready for a worker: its place in the queue.
+    /// Returns the time at which the session becomes ready for a worker, which is its sort key in the
+    /// queue.
     pub(crate) fn ready(&self) -> Option<i64> {
         let lease_end = self.lease.as_ref().map_or(i64::MIN, |held| held.until);
         self.due.map(|due| due.max(lease_end))
     }
 
-    /// Returns true if a worker may take the session at a time.
+    /// Returns true if a worker may claim the session at `now`.
     pub(crate) fn is_ready(&self, now: i64) -> bool {
         let is_held = |held: &LeaseRecord| holds(held.until, now);
         self.due.is_some_and(|due| is_due(due, now)) && !self.lease.as_ref().is_some_and(is_held)
     }
 
-    /// What it counts for in what its project holds.
+    /// Returns the size that counts towards the storage usage of the project, in bytes.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let snapshot = self.snapshot.map_or(0, |mark| mark.bytes);
         self.log_bytes
@@ -203,7 +208,7 @@ impl HeadRecord {
 }
 
 impl Tombstone {
-    /// See [`crate::SessionLog::claim_removal`].
+    /// Implements [`crate::SessionLog::claim_removal`].
     pub(crate) fn claim(&mut self, incarnation: u64, lease: Lease, now: Timestamp) -> bool {
         let is_held = |held: &Lease| held.owner != lease.owner && held.holds(now);
         if self.incarnation != incarnation || self.lease.as_ref().is_some_and(is_held) {
@@ -213,7 +218,7 @@ impl Tombstone {
         true
     }
 
-    /// Whether its removal is not another's.
+    /// Returns true if no other owner holds the lease of the tombstone.
     pub(crate) fn may_be_forgotten_by(&self, owner: &str) -> bool {
         self.lease.as_ref().is_none_or(|lease| lease.owner == owner)
     }
@@ -226,7 +231,7 @@ fn within(what: &'static str, len: usize, max: usize) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Refuses what was decided upon another state than the one that is there.
+/// Rejects a change that was decided on another position than the current one.
 pub(crate) fn check_position(
     current: Option<&HeadRecord>,
     expected: Position,
@@ -240,19 +245,19 @@ pub(crate) fn check_position(
     })
 }
 
-/// Refuses a batch that no engine could keep its promises on.
+/// Rejects a batch that exceeds a size limit.
 pub(crate) fn check_batch(batch: &Batch) -> Result<(), StoreError> {
     within("an append", batch.frame.len(), MAX_FRAME_BYTES)?;
     within("a summary", batch.summary.len(), MAX_SUMMARY_BYTES)?;
     check_files(&batch.settles)
 }
 
-/// As [`check_batch`], for the files of an intent or an append.
+/// Rejects a list of files that is too long or contains an empty or too long name.
 pub(crate) fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
     within("a list of files", files.len(), MAX_FILES)?;
     let mut longest = files.iter().map(|file| file.len());
     let longest = longest.try_fold(0, |most, len| (len > 0).then_some(most.max(len)));
-    // An empty name is as little a file as one that is too long.
+    // An empty name is reported as too long, because both are invalid.
     within(
         "a file's name",
         longest.unwrap_or(usize::MAX),
@@ -260,12 +265,12 @@ pub(crate) fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
     )
 }
 
-/// As [`check_batch`], for a snapshot.
+/// Rejects a snapshot that exceeds the size limit.
 pub(crate) fn check_snapshot(bytes: &Bytes) -> Result<(), StoreError> {
     within("a snapshot", bytes.len(), MAX_FRAME_BYTES)
 }
 
-/// As [`check_batch`], for a lease.
+/// Rejects a lease whose owner name is too long.
 pub(crate) fn check_lease(lease: &Lease) -> Result<(), StoreError> {
     within("a lease owner", lease.owner.len(), MAX_OWNER_BYTES)
 }

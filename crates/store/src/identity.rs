@@ -1,28 +1,28 @@
-//! The identity of a log: what tells it from every other one, and its blobs from another log's.
+//! The random identity of a log, which distinguishes its blobs from those of other logs.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::StoreError;
 
-/// A log's own random number. It is made once, when the log is created, and never changes.
+/// The random identity of a log. It is generated when the log is created and never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StoreId(u128);
 
 impl StoreId {
-    /// A new one.
+    /// Generates a new identity. Fails if the system has no random numbers.
     pub fn random() -> Result<Self, StoreError> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|error| StoreError::Read(error.to_string()))?;
         Ok(Self::from_bytes(bytes))
     }
 
-    /// The number in big-endian bytes, for an engine's own record.
+    /// Returns the identity as big-endian bytes, for an engine's own record.
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// Reads [`Self::to_bytes`] back.
+    /// Parses the result of [`Self::to_bytes`].
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
@@ -40,7 +40,7 @@ impl fmt::Debug for StoreId {
     }
 }
 
-/// A text that is no store id.
+/// The error for a text that is not a store id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a store id has 32 hex digits")]
 pub struct NotAStoreId;

@@ -1,4 +1,4 @@
-//! Who has which duty, where all who could are in this process.
+//! Leases of leader tasks for engines that a single process uses.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,15 +7,16 @@ use palimpsest_core::ids::Timestamp;
 
 use crate::Lease;
 
-/// The duties that somebody has.
+/// The current lease of each leader task.
 #[derive(Debug, Default)]
 pub(crate) struct LeaderTasks(Mutex<BTreeMap<&'static str, Lease>>);
 
 impl LeaderTasks {
-    /// See [`crate::SessionLog::claim_leader_task`].
+    /// Implements [`crate::SessionLog::claim_leader_task`].
     pub(crate) fn claim(&self, duty: &'static str, lease: Lease, now: Timestamp) -> bool {
         let mut duties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has = duties.get(duty);
+        // A claim beyond twice the requested length was made by a process with a wrong clock.
         let wrong = 2 * lease.until.as_millis() - now.as_millis();
         let is_mine = has.is_none_or(|it| {
             it.owner == lease.owner || it.until <= now || it.until.as_millis() > wrong

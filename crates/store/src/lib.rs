@@ -1,7 +1,6 @@
-//! The log and the blobs: where every session's events and tool results are kept.
+//! Storage of sessions: the log of events, and the blobs with tool results.
 //!
-//! The log's engines store opaque bytes behind one small trait and do not know what an event is.
-//! Not here: what the bytes mean, when a snapshot is worth taking, and what a due session needs.
+//! The store engines implement [`SessionLog`] and store opaque bytes. Only `encoding` knows the events.
 
 pub mod archive;
 pub mod blobs;

@@ -1,4 +1,5 @@
-//! The contract that every engine keeps: what a session's log is, and how it changes.
+//! The storage contract that every store engine implements: session logs, file intents, tombstones,
+//! leases and the work queue.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,75 +11,79 @@ use tokio::sync::broadcast;
 
 use crate::{StoreError, StoreId};
 
-/// The most bytes that one append's frame or one snapshot may have. It bounds how long one session
-/// can hold up the others, and how much memory a write takes.
+/// The maximum size of one append's frame or of one snapshot, in bytes. The limit bounds the memory of
+/// a write and the time that one session can delay others.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// The most bytes of a summary. It is rewritten by every append, so it must stay small.
+/// The maximum size of a session summary, in bytes. Every append rewrites the summary, so it must stay
+/// small.
 pub const MAX_SUMMARY_BYTES: usize = 2048;
 
-/// The most bytes of a lease owner's name, so that a head always fits one stored value.
+/// The maximum length of a lease owner's name, in bytes. The limit ensures that a head always fits one
+/// stored value.
 pub const MAX_OWNER_BYTES: usize = 256;
 
-/// The longest lease, in milliseconds: a setting may ask for no more. One that has longer to go was taken by a wrong clock,
-/// and holds nobody up.
+/// The maximum length of a lease, in milliseconds. Settings cannot exceed it. A lease with a longer
+/// remaining time was taken by a process with a wrong clock and is ignored.
 pub const LONGEST_LEASE_MS: i64 = 60 * 60 * 1000;
 
-/// The furthest ahead of now that a session may be due, in milliseconds. A later due time was set by a wrong clock and counts
-/// as due: a worker with nothing to do yet looks again before then.
+/// The maximum distance of a due time from now, in milliseconds. A later due time was set by a process
+/// with a wrong clock and counts as due. A worker with nothing to do schedules its next look before
+/// then.
 pub const LONGEST_WAIT_MS: i64 = 5 * 60 * 1000;
-/// The most files that one append may name for the first time, and that one call of [`SessionLog::intend`] may announce.
+/// The maximum number of files that one append may name for the first time. [`SessionLog::intend`] has
+/// the same limit per call.
 pub const MAX_FILES: usize = 4096;
 
-/// The most bytes of a file's name.
+/// The maximum length of a file name, in bytes.
 pub const MAX_FILE_BYTES: usize = 160;
 
-/// The most sessions that one call of [`SessionLog::list`] or [`SessionLog::due`] returns, so that
-/// no reply grows with the store.
+/// The maximum number of rows that one call of [`SessionLog::list`] or [`SessionLog::due`] returns. The
+/// limit keeps replies independent of the size of the store.
 pub const MAX_LIST: usize = 1000;
 
-/// One append's events, as the one encoded frame that they were appended as.
+/// The events of one append, encoded as one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The revision of its first event, by which a reader knows what it may skip.
+    /// The revision of the first event. Readers use it to skip frames.
     pub first: Revision,
-    /// How many events it holds, so that a reader need not decode it to find the next.
+    /// The number of events in the frame. A reader can find the next frame without decoding this one.
     pub events: u32,
     /// The events, encoded and compressed by the caller.
     pub bytes: Bytes,
 }
 
 impl Frame {
-    /// The revision of its last event, which is where the next frame must join.
+    /// Returns the revision of the last event. The next frame must start at the revision after it.
     pub fn last(&self) -> Revision {
         Revision::new(self.first.get() + u64::from(self.events) - 1)
     }
 }
 
-/// Where a session stands: which session of its name, how many events it holds, and by which append. What was read
-/// of a session that is deleted by now is never taken for a part of a new one of that name, nor what a store has
-/// lost for a part of what it holds instead.
+/// Identifies one history of a session: the incarnation, the number of events and the token of the last
+/// append. Comparing positions detects two cases: the session was deleted and created again, or the
+/// store lost appends and continued from an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
-    /// Tells a session from an earlier one of the same name. Never zero, and never used again within a store.
+    /// Distinguishes sessions with the same name. Never zero and never reused within a store.
     pub incarnation: u64,
-    /// How many events it holds.
+    /// The number of events in the log.
     pub revision: Revision,
-    /// Tells the append that brought it there from another one to the same revision. There are two where a store went
-    /// on from an earlier state of itself under those who use it: a standby took over that was behind, or a backup
-    /// was put back. Zero where that cannot be or is not known, and is not compared then.
+    /// Distinguishes appends that led to the same revision. Two such appends exist after a store continued
+    /// from an earlier state: a lagging standby was promoted, or a backup was restored. Zero means unknown
+    /// or not needed by the engine, and is not compared.
     pub token: u64,
 }
 
 impl Position {
-    /// Where a session stands that is not there.
+    /// The position of a session that does not exist.
     pub const START: Self = Self {
         incarnation: 0,
         revision: Revision::ZERO,
         token: 0,
     };
 
-    /// Returns true if both are the same place. A token that is zero is not compared.
+    /// Returns true if both positions identify the same history. A token of zero is not compared.
     #[must_use]
     pub fn agrees(self, other: Self) -> bool {
         let tokens = [self.token, other.token];
@@ -87,7 +92,8 @@ impl Position {
             && (tokens.contains(&0) || self.token == other.token)
     }
 
-    /// The same session at another revision, by whichever append it came there.
+    /// Returns the position of the same session at another revision. The token becomes zero, because the
+    /// append is unknown.
     #[must_use]
     pub fn at(self, revision: Revision) -> Self {
         Self {
@@ -98,86 +104,90 @@ impl Position {
     }
 }
 
-/// What one append changes, all of it or nothing.
+/// The changes of one append. They are applied atomically.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// What the events were decided on; [`Position::START`] creates the session.
+    /// The position that the events were decided on. [`Position::START`] creates the session.
     pub expected: Position,
-    /// How many events the frame holds. Never none: an append that adds nothing is not one.
+    /// The number of events in the frame.
     pub events: NonZeroU32,
-    /// The events, encoded. Opaque here.
+    /// The encoded events. The store does not interpret them.
     pub frame: Bytes,
-    /// What lists show of the session without reading its log. Opaque here, replaced by each append.
+    /// The data that lists return for the session without reading its log. The store does not interpret it.
+    /// Each append replaces it.
     pub summary: Bytes,
-    /// Whether the session's place in the worker's queue changes with it.
+    /// The change of the session's due time in the work queue.
     pub due: DueChange,
-    /// Bytes of the blobs that these events name for the first time: they count into what is stored.
+    /// The size of the blobs that these events name for the first time, in bytes. It counts towards the
+    /// storage usage.
     pub blob_bytes: u64,
-    /// The files that these events name for the first time. Each was announced by [`SessionLog::intend`], and the append
-    /// ends that intent. It is refused with [`StoreError::IntentRevoked`] where a sweep has taken one of them up.
+    /// The files that these events name for the first time. Each was announced by [`SessionLog::intend`],
+    /// and the append ends its intent. The append fails with [`StoreError::IntentRevoked`] if a sweep has
+    /// doomed one of them.
     pub settles: Vec<Box<str>>,
 }
 
-/// A file that is about to be stored, or was stored and is named by no event.
+/// A file that is about to be stored, or that was stored and is not named by any event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileIntent {
-    /// The session whose events may come to name it.
+    /// The session whose events may name the file.
     pub key: SessionKey,
     /// The file's name among the session's results.
     pub file: Box<str>,
     /// The time of the intent.
     pub at: Timestamp,
-    /// True once a sweep has taken the file up: no append can name it any more.
+    /// True after a sweep has doomed the file. No append can name it any more.
     pub is_doomed: bool,
 }
 
-/// A change of a session's place in the worker's queue.
+/// A change of a session's due time in the work queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DueChange {
-    /// It stays as it is.
+    /// Keeps the current due time.
     Keep,
-    /// The worker should look at it from then on. Where nobody has a lease of it, not even one that lapsed, and it waits
-    /// since before then, it goes on waiting since that: what changes all the time would wait for ever, and never long.
+    /// Sets the due time. An earlier due time is kept if the session has no lease, not even an expired one.
+    /// Otherwise a session that changes all the time would be postponed for ever.
     At(Timestamp),
-    /// There is nothing for the worker to do.
+    /// Removes the session from the queue.
     Clear,
 }
 
 impl DueChange {
-    /// Due at a time, or after half of [`LONGEST_WAIT_MS`] where that is sooner: the worker looks again then. Half, because
-    /// clocks differ.
+    /// Returns a change to `due`, or to half of [`LONGEST_WAIT_MS`] from now if that is sooner. The worker
+    /// then looks at the session again. The other half is a margin for clock differences.
     pub fn at(due: Timestamp, now: Timestamp) -> Self {
         Self::At(due.min(now.plus_millis(LONGEST_WAIT_MS.unsigned_abs() / 2)))
     }
 }
 
-/// What is known of a session without reading its log.
+/// The metadata of a session, readable without its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionHead {
-    /// How many events it holds.
+    /// The number of events in the log.
     pub revision: Revision,
-    /// Tells a session from an earlier one of the same name: see [`Position`].
+    /// Distinguishes sessions with the same name. See [`Position`].
     pub incarnation: u64,
-    /// Tells the last append from another one to the same revision: see [`Position`].
+    /// Distinguishes appends that led to the same revision. See [`Position`].
     pub token: u64,
-    /// What the last append said that lists should show.
+    /// The summary that the last append stored for lists.
     pub summary: Bytes,
-    /// The current snapshot, if one was taken.
+    /// The current snapshot, if one exists.
     pub snapshot: Option<SnapshotMark>,
-    /// The bytes of all frames, for quotas and for people.
+    /// The size of all frames, in bytes. Used for quotas and statistics.
     pub log_bytes: u64,
-    /// The bytes of the blobs that its events name.
+    /// The size of the blobs that the events name, in bytes.
     pub blob_bytes: u64,
-    /// The bytes of the frames that a load reads after the snapshot: they say when the next one pays.
+    /// The size of the frames after the snapshot, in bytes. A load replays them, so this size decides when
+    /// the next snapshot is worth its cost.
     pub tail_bytes: u64,
-    /// Since when the worker should look at it.
+    /// The due time of the session in the work queue. `None` if no work is due.
     pub due: Option<Timestamp>,
-    /// Who is looking at it.
+    /// The current lease, which may have expired.
     pub lease: Option<Lease>,
 }
 
 impl SessionHead {
-    /// Where the session stands.
+    /// Returns the current position of the session.
     pub fn position(&self) -> Position {
         Position {
             incarnation: self.incarnation,
@@ -187,47 +197,46 @@ impl SessionHead {
     }
 }
 
-/// What a project, or all of them together, holds.
+/// The storage usage of one project or of all projects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StorageUsage {
-    /// Sessions.
+    /// The number of sessions.
     pub sessions: u64,
-    /// Bytes of their frames, current snapshots and blobs, as they were given: what a disk needs for
-    /// them is more.
+    /// The size of all frames, current snapshots and blobs, in bytes. The space on disk is larger.
     pub bytes: u64,
-    /// The time since counting began. Changes of that time may be missing.
+    /// The time since the count started. Changes made during this time may be missing.
     pub age: Duration,
 }
 
-/// Where the current snapshot stands, without its bytes.
+/// The metadata of the current snapshot, without its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotMark {
-    /// The revision that it holds the state of.
+    /// The revision of the state in the snapshot.
     pub at: Revision,
-    /// Its size: the next one is due when the tail outgrows it.
+    /// The size of the snapshot, in bytes. The next snapshot is due when the tail of the log is larger.
     pub bytes: u64,
 }
 
-/// The state of a session at a revision, so that a load need not replay the whole log.
+/// The state of a session at a revision. A load replays only the events after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredSnapshot {
-    /// The revision that it holds the state of.
+    /// The revision of the state in the snapshot.
     pub at: Revision,
-    /// The state, encoded. Opaque here.
+    /// The encoded state. The store does not interpret it.
     pub bytes: Bytes,
 }
 
-/// Rows of sessions in the order of their names, with those that cannot be read in their places.
+/// A page of session rows in the order of their names. Unreadable rows are included as errors.
 #[derive(Debug, Default)]
 pub struct RowPage {
-    /// Each session's head, or why it cannot be read.
+    /// Each session's head, or the error that occurred while reading it.
     pub rows: Vec<(SessionKey, Result<SessionHead, StoreError>)>,
-    /// Rows between them without a readable name, which no list can show.
+    /// The number of rows in this range whose names are unreadable. Lists cannot show them.
     pub nameless: u64,
 }
 
 impl RowPage {
-    /// All of them, for somebody who must not miss one.
+    /// Returns all rows, or an error if any row is unreadable.
     pub(crate) fn complete(self) -> Result<Vec<(SessionKey, SessionHead)>, StoreError> {
         if self.nameless > 0 {
             return Err(StoreError::Read("a row has no readable name".into()));
@@ -237,32 +246,32 @@ impl RowPage {
     }
 }
 
-/// A session that the worker should look at.
+/// A session with work that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueSession {
-    /// Which.
+    /// The session.
     pub key: SessionKey,
-    /// Since when.
+    /// The due time.
     pub at: Timestamp,
-    /// Its revision when it was listed, so that a worker can see what it is behind by.
+    /// The revision at the time of listing. Workers compute their lag from it.
     pub revision: Revision,
 }
 
-/// A worker that asks what is due.
+/// A worker's query for due sessions.
 #[derive(Debug, Clone, Copy)]
 pub struct DueQuery<'a> {
-    /// The name under which it holds leases.
+    /// The owner name of the worker's leases.
     pub owner: &'a str,
-    /// No more than so many of one project: a project with thousands of due sessions must not hide those of the
-    /// others.
+    /// The maximum number of sessions per project. Without it, a project with thousands of due sessions
+    /// would hide all others.
     pub each: usize,
-    /// What another worker has given back last is left to it, which may still have it in memory, unless it has been
-    /// ready since before then. A log that one process has to itself need not know who that was.
+    /// Sessions that another worker released last are returned only if they became ready before this time.
+    /// That worker may still have them cached. An engine with a single process may ignore this field.
     pub others_before: Timestamp,
 }
 
 impl DueQuery<'static> {
-    /// Whatever is due.
+    /// A query without restrictions: any owner, any number per project.
     pub(crate) const ALL: Self = Self {
         owner: "",
         each: usize::MAX,
@@ -270,23 +279,24 @@ impl DueQuery<'static> {
     };
 }
 
-/// The right to work on a due session for a while, so that two workers do not.
+/// The exclusive right to work on a session until a deadline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The worker that holds it.
+    /// The worker that holds the lease.
     pub owner: String,
-    /// When it lapses unless renewed: a worker that died must not keep it.
+    /// The deadline. The lease expires then unless it is renewed, so a worker that died does not keep it.
     pub until: Timestamp,
 }
 
 impl Lease {
-    /// Returns true if the lease holds at a time. A lease with longer to go than any lease can have was taken by a wrong
-    /// clock and does not hold.
+    /// Returns true if the lease is valid at `now`. A lease with more than [`LONGEST_LEASE_MS`] remaining
+    /// was taken by a process with a wrong clock and is not valid.
     pub fn holds(&self, now: Timestamp) -> bool {
         holds(self.until.as_millis(), now.as_millis())
     }
 
-    /// The remaining length at a time, in milliseconds. It is bounded so that it can be added to any time.
+    /// Returns the remaining time at `now`, in milliseconds. The result is at most 100 years, so that
+    /// adding it to a clock value does not overflow.
     pub(crate) fn length_ms(&self, now: Timestamp) -> i64 {
         const CENTURY_MS: i64 = 100 * 365 * 24 * 60 * 60 * 1000;
         let length = self.until.as_millis().saturating_sub(now.as_millis());
@@ -294,55 +304,59 @@ impl Lease {
     }
 }
 
-/// Returns true if a lease that ends at `until` holds.
+/// Returns true if a lease with the deadline `until` is valid. Both times are in milliseconds.
 pub(crate) fn holds(until: i64, now: i64) -> bool {
     until > now && until <= now.saturating_add(LONGEST_LEASE_MS)
 }
 
-/// Returns true if a session with this due time is due now.
+/// Returns true if a session with this due time is due. Both times are in milliseconds.
 pub(crate) fn is_due(due: i64, now: i64) -> bool {
     due <= now || due > now.saturating_add(LONGEST_WAIT_MS)
 }
 
-/// What is left of a deleted session until everything that belonged to it is gone. It is written in
-/// the same change that takes the log away, so a crash forgets no deletion.
+/// The record of a deleted session until all its data is removed. The deletion writes it atomically, so
+/// a crash never loses a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
-    /// The session.
+    /// The deleted session.
     pub key: SessionKey,
-    /// Which one of that name.
+    /// The incarnation that was deleted.
     pub incarnation: u64,
-    /// When it was deleted.
+    /// The time of the deletion.
     pub at: Timestamp,
-    /// Who was looking at it then, and may write its `summary.md` until the lease is given back or
-    /// lapses.
+    /// The lease at the time of the deletion, or the lease of the process that removes the data. A worker
+    /// with this lease may still write `summary.md` until the lease is released or expires.
     pub lease: Option<Lease>,
 }
 
-/// An engine that keeps every session's log.
+/// The log of all sessions, implemented by each store engine.
 ///
-/// Every change of one session is atomic and durable when its call returns `Ok`; what a call shows
-/// is durable too. Changes of different sessions do not depend on each other, so an engine may keep
-/// each session on another machine. What a call was refused for ([`StoreError::Conflict`] and the like) it did not
-/// do; of a call that could not be carried out ([`StoreError::Failed`], [`StoreError::Unreachable`],
-/// [`StoreError::Closed`]) it is not known, and comparing the position tells. Dropping a call's future does not take
-/// its change back.
+/// - Every change of one session is atomic, and durable when its call returns `Ok`. Reads return only
+///   durable data.
+/// - Changes of different sessions are independent. An engine may store each session on another machine.
+/// - A rejected call ([`StoreError::Conflict`] and the like) has changed nothing.
+/// - The outcome of a failed call ([`StoreError::Failed`], [`StoreError::Unreachable`],
+///   [`StoreError::Closed`]) is unknown. Callers compare the position to find out.
+/// - Dropping a call's future does not undo its change.
 #[async_trait]
 pub trait SessionLog: Send + Sync + 'static {
-    /// Whether nobody else can have the log open: what an earlier process left under way is dead then.
+    /// Returns true if no other process can have the log open. Operations left unfinished by an earlier
+    /// process are then orphaned.
     fn is_exclusive(&self) -> bool {
         false
     }
 
-    /// The log's identity, which never changes.
+    /// Returns the identity of the log. It never changes.
     async fn store_id(&self) -> Result<StoreId, StoreError>;
 
-    /// What is known of a session, or nothing when there is none of that name.
+    /// Returns the metadata of a session, or `None` if no session has this name.
     async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError>;
 
-    /// The frames that hold revisions after a position, oldest first, up to about `max_bytes` and always at least one
-    /// if there is any. The first frame may begin at or before it: it is the one that holds the next revision. There
-    /// are none when the session never stood there, or is not there any more.
+    /// Returns the frames after a position, oldest first. The total size is about `max_bytes`, but at least
+    /// one frame is returned if any exists.
+    ///
+    /// The first frame contains the next revision, and may begin at or before the position. The result is
+    /// empty if the session never had this position or no longer exists.
     async fn read(
         &self,
         key: &SessionKey,
@@ -350,13 +364,15 @@ pub trait SessionLog: Send + Sync + 'static {
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError>;
 
-    /// Appends if the session still stands where it is expected to, and returns where it stands then.
-    /// [`StoreError::Conflict`] says at which revision it stands instead.
+    /// Appends if the session is still at the expected position, and returns the new position. Otherwise
+    /// fails with [`StoreError::Conflict`], which contains the current revision.
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError>;
 
-    /// Announces files that are about to be stored for a session, which need not exist yet. Durable when it returns, so
-    /// that a file whose event never comes is found again. Announcing a file again makes its intent younger.
-    /// [`StoreError::IntentRevoked`] where a sweep has taken one of them up.
+    /// Announces files that are about to be stored for a session. The intents are durable on return, so
+    /// that a sweep can find files whose event was never appended. Announcing a file again updates the time
+    /// of its intent.
+    ///
+    /// Fails with [`StoreError::IntentRevoked`] if a sweep has doomed one of the files.
     async fn intend(
         &self,
         key: &SessionKey,
@@ -364,15 +380,15 @@ pub trait SessionLog: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<(), StoreError>;
 
-    /// Up to `limit` intents in the order of sessions and files, those after `after`.
+    /// Returns up to `limit` intents after `after`, ordered by session and file.
     async fn intents(
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
     ) -> Result<Vec<FileIntent>, StoreError>;
 
-    /// Takes an intent up that was made before `before`, so that no append can settle it any more: its file may go.
-    /// True when it is taken up, now or before.
+    /// Dooms an intent that is older than `before`. No append can end it afterwards, so its file may be
+    /// deleted. Returns true if the intent is doomed now, by this call or an earlier one.
     async fn doom_intent(
         &self,
         key: &SessionKey,
@@ -380,19 +396,21 @@ pub trait SessionLog: Send + Sync + 'static {
         before: Timestamp,
     ) -> Result<bool, StoreError>;
 
-    /// Ends an intent without an event. An intent that does not exist is no failure.
+    /// Ends an intent without an event. A missing intent is not an error.
     async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError>;
 
-    /// The current snapshot; none when the session is not there any more.
+    /// Returns the current snapshot, or `None` if the session has no snapshot or does not exist any more.
     async fn snapshot(
         &self,
         key: &SessionKey,
         incarnation: u64,
     ) -> Result<Option<StoredSnapshot>, StoreError>;
 
-    /// Replaces the snapshot by the session's state at a position. One that is older than the current one changes
-    /// nothing, because a slow writer must not undo a fast one's work, nor does one of a position where the session
-    /// never stood; one past the head is refused.
+    /// Replaces the snapshot with the state at a position. A snapshot older than the current one is
+    /// ignored, so that a slow writer does not undo the work of a fast one. A snapshot of a position that
+    /// the session never had is ignored too.
+    ///
+    /// Fails with [`StoreError::SnapshotAhead`] if the position is after the head.
     async fn put_snapshot(
         &self,
         key: &SessionKey,
@@ -400,8 +418,9 @@ pub trait SessionLog: Send + Sync + 'static {
         bytes: Bytes,
     ) -> Result<(), StoreError>;
 
-    /// Up to `limit` rows in the order of their names, those after `after`; of one project or of all. One that cannot be
-    /// read hides none of the others. There are fewer only where nothing follows.
+    /// Returns up to `limit` rows after `after`, ordered by name, of one project or of all projects.
+    /// Unreadable rows are returned as errors and do not hide other rows. Fewer than `limit` rows mean that
+    /// no more follow.
     async fn rows(
         &self,
         project: Option<&ProjectId>,
@@ -409,8 +428,8 @@ pub trait SessionLog: Send + Sync + 'static {
         limit: usize,
     ) -> Result<RowPage, StoreError>;
 
-    /// Up to `limit` sessions in the order of their names, those after `after`; of one project or of
-    /// all. Fails where one of them cannot be read: it is for those who must not miss one.
+    /// Returns up to `limit` sessions after `after`, ordered by name, of one project or of all projects.
+    /// Fails if any of them is unreadable. Use it where no session may be missed.
     async fn list(
         &self,
         project: Option<&ProjectId>,
@@ -420,10 +439,11 @@ pub trait SessionLog: Send + Sync + 'static {
         self.rows(project, after, limit).await?.complete()
     }
 
-    /// Deletes a session if it still stands where it is expected to: its log, its snapshot, its row and its place in
-    /// the queue. A crash never leaves half of it to be seen. A [`Tombstone`] stays until
-    /// [`Self::forget`], and as long as it does, an append that would create a session of that name is
-    /// refused with [`StoreError::Deleting`]: what is still to be removed elsewhere is found by name.
+    /// Deletes a session if it is still at the expected position: its log, snapshot, row and queue entry.
+    /// The deletion is atomic.
+    ///
+    /// A [`Tombstone`] remains until [`Self::forget`], because data in other places is still found by name.
+    /// Until then, creating a session of this name fails with [`StoreError::Deleting`].
     async fn delete(
         &self,
         key: &SessionKey,
@@ -431,19 +451,22 @@ pub trait SessionLog: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<(), StoreError>;
 
-    /// The tombstone of that name.
+    /// Returns the tombstone of a session name, if one exists.
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError>;
 
-    /// Up to `limit` tombstones in the order of their names, those after `after`.
+    /// Returns up to `limit` tombstones after `after`, ordered by name.
     async fn tombstones(
         &self,
         after: Option<&SessionKey>,
         limit: usize,
     ) -> Result<Vec<Tombstone>, StoreError>;
 
-    /// Takes the right to remove what is left of a deleted session, unless somebody else has it or a worker had the
-    /// session's lease when it was deleted. True when it is the caller's: until then nobody else removes anything
-    /// under that name, which may be a new session's by the time. [`Self::release`] gives it back.
+    /// Takes the right to remove the remaining data of a deleted session, and returns true on success.
+    /// Returns false while another owner's lease on the tombstone is valid. That includes the lease that a
+    /// worker held at the deletion.
+    ///
+    /// While the claim is valid, no other process removes data under this name, which a new session may
+    /// use later. [`Self::release`] ends the claim.
     async fn claim_removal(
         &self,
         key: &SessionKey,
@@ -452,10 +475,12 @@ pub trait SessionLog: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<bool, StoreError>;
 
-    /// Takes a tombstone away, because nothing of the session is left elsewhere. False while the
-    /// engine itself still holds records of it: ask again a little later. False too while the tombstone has a lease of
-    /// somebody else than `owner`: the caller's own claim lapsed, and another process removes what is left. A tombstone
-    /// that is gone already, or is another incarnation's, is no failure.
+    /// Removes a tombstone after all data in other places was removed. Returns false while the engine still
+    /// holds records of the session. The caller retries later.
+    ///
+    /// Also returns false if another owner holds the tombstone's lease. The caller's own claim has expired
+    /// then, and another process removes the data. A missing tombstone, or one of another incarnation, is
+    /// not an error.
     async fn forget(
         &self,
         key: &SessionKey,
@@ -463,12 +488,14 @@ pub trait SessionLog: Send + Sync + 'static {
         owner: &str,
     ) -> Result<bool, StoreError>;
 
-    /// Up to `limit` sessions that are due and not leased. Ordered by when they became ready: the time
-    /// they were due, or the end of a lease that lapsed, whichever is later. Those come last that a wrong clock has put
-    /// further ahead than [`LONGEST_WAIT_MS`] or [`LONGEST_LEASE_MS`]: they are due too.
+    /// Returns up to `limit` sessions that are due and not leased. They are ordered by the time at which
+    /// they became ready: the due time or the end of an expired lease, whichever is later.
+    ///
+    /// Sessions with a time further ahead than [`LONGEST_WAIT_MS`] or [`LONGEST_LEASE_MS`] are due too, and
+    /// follow last. A wrong clock set these times.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError>;
 
-    /// The same of what one worker should take up.
+    /// Returns up to `limit` due sessions that match a worker's query, in the order of [`Self::due`].
     async fn due_for(
         &self,
         worker: DueQuery<'_>,
@@ -476,10 +503,12 @@ pub trait SessionLog: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<DueSession>, StoreError>;
 
-    /// Takes the lease of a due session unless another worker holds it. The holder's own claim renews
-    /// its lease, whatever has become of the due time since. True when the lease is the caller's. Where several
-    /// processes share the log, `now` counts only as far as the engine's own clock has come: a process whose clock is
-    /// ahead takes nothing from the others. Where one has it to itself, no lease outlives the process that took it.
+    /// Takes the lease of a due session unless another worker holds it. Returns true if the caller holds
+    /// the lease. A repeated claim by the holder renews the lease, even if the due time has changed.
+    ///
+    /// If several processes share the log, the engine caps `now` at its own clock, so a process whose clock
+    /// is ahead cannot take leases early. If one process has the log to itself, leases end with that
+    /// process.
     async fn claim(
         &self,
         key: &SessionKey,
@@ -487,9 +516,11 @@ pub trait SessionLog: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<bool, StoreError>;
 
-    /// Gives a lease back with what is next for the session; false when it is no longer the owner's. If
-    /// an append set or cleared the due time since the claim, that stands and `next` is ignored: the
-    /// worker did not know of it. The lease of a deleted session is given back to its tombstone.
+    /// Releases a lease and applies `next` to the due time. Returns false if the caller no longer holds the
+    /// lease.
+    ///
+    /// `next` is ignored if an append set or cleared the due time since the claim, because the worker did
+    /// not see that change. A deleted session's lease is released on its tombstone.
     async fn release(
         &self,
         key: &SessionKey,
@@ -497,9 +528,11 @@ pub trait SessionLog: Send + Sync + 'static {
         next: DueChange,
     ) -> Result<bool, StoreError>;
 
-    /// Takes a duty that one of the processes on a store has at a time, such as looking through all of it, unless
-    /// somebody else has it. The holder's own claim renews it; it lapses by itself. True when it is the caller's. One
-    /// that has more than twice as long to go as is asked for was claimed by a wrong clock, and may be taken.
+    /// Takes or renews a leader task, which one process at a time runs for the whole store. Returns true if
+    /// the caller is the leader. The claim expires at the lease deadline.
+    ///
+    /// A claim with more than twice the requested time remaining came from a wrong clock, and may be taken
+    /// over.
     async fn claim_leader_task(
         &self,
         duty: &'static str,
@@ -507,27 +540,26 @@ pub trait SessionLog: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<bool, StoreError>;
 
-    /// Who is told that others have changed sessions; nobody where no others are. A hint may be lost, and may be of
-    /// what is known already: the log is the truth.
+    /// Subscribes to notifications that other processes changed sessions. Returns `None` if the engine has
+    /// no other processes. A hint may be lost or outdated; callers must verify against the log.
     fn hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
         None
     }
 
-    /// What a project holds, or all of them together, without looking at every session. An engine whose
-    /// sessions cannot be changed and counted in one step may tell what it counted the last time: a minute ago, or as
-    /// long ago as a new count takes.
+    /// Returns the storage usage of one project or of all projects without reading every session. Engines
+    /// that cannot count atomically may return an earlier count: one minute old, or as old as a new count
+    /// takes.
     async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError>;
 
-    /// Whether a write has a chance: [`StoreError::Full`] when there is no room for one. Costs next to
-    /// nothing while there is. For whoever stores something else first, such as a blob.
+    /// Fails with [`StoreError::Full`] if the store has no room for a write. The check is cheap while room
+    /// is available. Callers use it before they store something else, such as a blob.
     async fn has_room(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Writes a canary, durably: whether the engine can still take writes.
+    /// Writes a canary durably, to verify that the engine accepts writes.
     async fn check(&self) -> Result<(), StoreError>;
 
-    /// Finishes what was accepted and refuses what comes after, so that a process can end knowing that
-    /// nothing is under way.
+    /// Completes accepted calls and rejects later ones. The process can exit safely afterwards.
     async fn close(&self) -> Result<(), StoreError>;
 }

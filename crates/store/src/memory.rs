@@ -1,5 +1,4 @@
-//! The engine that keeps everything in memory, for tests. Simple on purpose: what it does is what the
-//! others must do.
+//! The store engine in memory, for tests. It is the reference implementation and therefore kept simple.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -18,7 +17,7 @@ use crate::{
     SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
 };
 
-/// A log that ends with the process, for tests and for trying things out.
+/// A log that is lost when the process ends, for tests and evaluation.
 #[derive(Debug, Default)]
 pub struct MemoryLog {
     state: Mutex<State>,
@@ -36,7 +35,7 @@ struct State {
 }
 
 impl State {
-    /// Ends the intents of files, or none of them.
+    /// Ends the intents of all files. Changes nothing if one of them is missing or doomed.
     fn settle(&mut self, key: &SessionKey, files: &[Box<str>]) -> Result<(), StoreError> {
         let names = files.iter().map(|file| (key.clone(), file.clone()));
         let names: Vec<_> = names.collect();
@@ -64,7 +63,7 @@ struct Session {
 }
 
 impl MemoryLog {
-    /// An empty one.
+    /// Creates an empty log.
     pub fn new() -> Self {
         Self::default()
     }
@@ -125,6 +124,7 @@ impl SessionLog for MemoryLog {
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         check_batch(&batch)?;
         let mut state = self.open()?;
+        // All checks come before the first change, so that a rejected append leaves no trace.
         let current = state.sessions.get(key).map(|session| &session.record);
         check_position(current, batch.expected)?;
         let creates = current.is_none();
@@ -353,6 +353,7 @@ impl SessionLog for MemoryLog {
             })
             .collect();
         ready.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        // The limit per project applies to the sorted list, so each project keeps its oldest sessions.
         let mut of_project: BTreeMap<&ProjectId, usize> = BTreeMap::new();
         ready.retain(|(_, key, _)| {
             let seen = of_project.entry(&key.project).or_default();

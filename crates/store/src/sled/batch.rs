@@ -1,4 +1,4 @@
-//! Which changes become one group, and so share a sync.
+//! Batching for group commit: decides which changes are written together and share one sync.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,27 +9,29 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 
 use super::queued::QueuedJob;
 
-/// The most changes in a group, and so the most that a failure leaves in doubt.
+/// The maximum number of changes in a group. It also bounds the number of changes with an unknown
+/// outcome after a failure.
 const MAX_GROUP: usize = 1024;
 
-/// The bytes after which a group takes no more: the first in it should not wait for all the others.
+/// The size at which a group accepts no more changes, in bytes. It bounds the delay of the first change
+/// in the group.
 const MAX_GROUP_BYTES: usize = 4 << 20;
 
-/// How often it is waited for more changes, and for how long at most.
+/// The maximum number of waits for more changes, and the maximum length of one wait.
 const LOOKS: u32 = 4;
 const LOOK: Duration = Duration::from_micros(500);
 
-/// How many changes are being made or wait to be durable, where somebody counts them.
+/// A counter of the changes that are being prepared or wait to become durable. The counter is optional.
 #[derive(Debug, Clone, Default)]
 pub struct PendingWrites(Option<Arc<AtomicUsize>>);
 
 impl PendingWrites {
-    /// As many as that number is at any time.
+    /// Uses a counter that the caller updates.
     pub fn counted_by(number: Arc<AtomicUsize>) -> Self {
         Self(Some(number))
     }
 
-    /// Whether there are more than these; none when nobody knows.
+    /// Returns true if more than `waiting` changes are in flight. Returns `None` without a counter.
     fn are_more_than(&self, waiting: usize) -> Option<bool> {
         let number = self.0.as_ref()?;
         Some(number.load(Ordering::Relaxed) > waiting)
@@ -49,7 +51,7 @@ impl NextGroup {
         self.queued.push(queued);
     }
 
-    /// Takes what is there and fits; false when nobody is left who could send any.
+    /// Takes the queued changes that fit. Returns false if all senders are gone.
     pub(super) fn drain(&mut self, queue: &mut mpsc::Receiver<QueuedJob>) -> bool {
         while self.has_room() {
             match queue.try_recv() {
@@ -66,12 +68,12 @@ impl NextGroup {
     }
 }
 
-/// What is known of the groups before.
+/// Statistics of earlier groups, used to decide whether to wait for more changes.
 #[derive(Debug, Default)]
 pub(super) struct Batcher {
-    /// How many changes the last one had.
+    /// The number of changes in the last group.
     last: usize,
-    /// What a sync takes of late.
+    /// The moving average of the sync time.
     sync: Duration,
     in_hand: PendingWrites,
 }
@@ -84,10 +86,11 @@ impl Batcher {
         }
     }
 
-    /// Waits for more, as long as more are coming; a look takes no longer than a sync.
+    /// Waits for more changes as long as they arrive. One wait is at most as long as a sync.
     ///
-    /// A sync costs the processor as much for one change as for many. Where cores are busy, it takes that from those
-    /// whose changes could be in the same one. When all that are in hand are here, nobody is kept waiting.
+    /// The CPU cost of a sync does not depend on the number of changes. On busy cores, fewer syncs leave
+    /// more time for callers whose changes could join the group. The wait ends when all changes in flight
+    /// have arrived.
     pub(super) fn collect(
         &mut self,
         waiting: &mut NextGroup,
@@ -102,6 +105,7 @@ impl Batcher {
         queue: &mut mpsc::Receiver<QueuedJob>,
         mut sleep: impl FnMut(Duration),
     ) {
+        // Without a counter, the previous group predicts whether more changes will arrive.
         let look = self.sync.min(LOOK);
         let mut came = self.last > 1 || waiting.queued.len() > 1;
         for _ in 0..LOOKS {
@@ -119,7 +123,7 @@ impl Batcher {
         self.last = waiting.queued.len();
     }
 
-    /// Learns what a sync took.
+    /// Updates the average sync time. The latest measurement has a weight of one quarter.
     pub(super) fn synced(&mut self, took: Duration) {
         self.sync = (3 * self.sync + took) / 4;
     }
@@ -136,8 +140,8 @@ mod tests {
         QueuedJob::new(WriteJob::Check(oneshot::channel().0))
     }
 
-    /// How many are in a group of which so many are there at first, while others come one in each look; and how
-    /// often it was looked.
+    /// Returns the size of the group and the number of waits. The group starts with `first` changes, and
+    /// one of `others` arrives during each wait.
     fn gathered(gathering: &mut Batcher, first: usize, others: usize) -> (usize, u32) {
         let (sender, mut queue) = mpsc::channel(100);
         let mut waiting = NextGroup::default();
