@@ -1,5 +1,5 @@
-//! The one thread that writes: it drains the queue, applies what it found as one group, syncs once,
-//! and only then answers.
+//! The commit thread, the only writer of the store. It drains the queue, applies the changes as one
+//! group, syncs once, and then sends the replies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use super::shared::Shared;
 use super::space::{Space, room_to_open, was_no_room, was_short};
 use crate::{StoreError, crash_point};
 
-/// Garbage is collected when nothing else is to do, and after so many groups in any case: under load
-/// that never ends, a deletion has to end too.
+/// The maximum number of groups between two garbage collections. Garbage is collected when the queue is
+/// empty. This limit lets deletions finish under constant load too.
 const GROUPS_TO_GARBAGE: u32 = 16;
 
 impl WriteJob {
-    /// Adds the change to the group. The answer waits: even a refusal names a revision that must be
-    /// durable before anybody hears of it.
+    /// Adds the change to the group. The reply waits for the sync: even a rejection contains a revision,
+    /// which must be durable before a caller sees it.
     fn run(self, group: &mut WriteGroup) -> Result<PendingReply, (PendingReply, ::sled::Error)> {
         match self {
             Self::Append(key, batch, reply) => answer(reply, group.append(&key, &batch)),
@@ -57,7 +57,8 @@ impl WriteJob {
         }
     }
 
-    /// Whether it needs room. What gives room back must not be refused for want of it.
+    /// Returns true if the change needs disk space. Changes that free space must not be rejected on a full
+    /// disk.
     fn grows(&self) -> bool {
         !matches!(
             self,
@@ -90,14 +91,14 @@ impl WriteJob {
     }
 }
 
-/// Why nothing can be written.
+/// The reason why a group could not be written.
 #[derive(Debug, Clone)]
 enum WriteError {
-    /// For good: what was written is in doubt.
+    /// A write failed. The outcome is unknown until the process restarts.
     Failed(String),
-    /// Until there is room.
+    /// The disk is full. Writes are accepted again when space is available.
     Full(&'static str),
-    /// Until a resource is there again. What was applied waits for its sync.
+    /// A resource is exhausted for now. The applied group waits for its sync.
     Short(&'static str),
 }
 
@@ -109,8 +110,8 @@ impl WriteError {
         }
     }
 
-    /// The trouble that an error of our own sync is. Room that was missing is no lesser failure there: what the
-    /// system could not write it may have forgotten.
+    /// Classifies an error of the store's own sync. A full disk is fatal here: the operating system may
+    /// have dropped pages that it could not write.
     fn of_sync(error: &std::io::Error) -> Self {
         match was_short(error) {
             Some(resource) => Self::Short(resource),
@@ -127,7 +128,7 @@ impl WriteError {
     }
 }
 
-/// What to tell one caller once it is known whether the group failed, and why.
+/// Sends one caller's reply. The argument is the error of the group, if the group failed.
 type PendingReply = Box<dyn FnOnce(Option<&WriteError>) + Send>;
 
 fn answer<T: Send + 'static>(
@@ -144,7 +145,7 @@ fn answer<T: Send + 'static>(
             None => result,
             Some(trouble) => Err(trouble.error()),
         };
-        // A caller that has gone away does not want to know.
+        // The caller may have been cancelled.
         drop(reply.send(result));
     });
     match broken {
@@ -161,7 +162,7 @@ fn refuse(jobs: Vec<WriteJob>, trouble: &WriteError) {
     }
 }
 
-/// The thread's own state.
+/// The state of the commit thread.
 pub(super) struct Committer {
     shared: Arc<Shared>,
     files: DurableFiles,
@@ -172,13 +173,13 @@ pub(super) struct Committer {
     queue: mpsc::Receiver<QueuedJob>,
     options: SledOptions,
     space: Space,
-    /// Whether sled met a full disk, after which it takes no more writes until it is opened anew.
+    /// True after sled met a full disk. sled accepts no writes until it is reopened.
     stuck: bool,
-    /// Whether a group was applied and could not be synced for want of a resource: it stays hidden, and no later group
-    /// is begun, until a sync succeeds.
+    /// True if a group was applied but not synced because a resource was exhausted. The group stays hidden,
+    /// and no other group starts, until a sync succeeds.
     unsynced: bool,
     observers: Observers,
-    /// The spans of the changes under way: they end with the answers.
+    /// The spans of the changes in flight. They end when the replies are sent.
     spans: Vec<Span>,
 }
 
@@ -213,7 +214,7 @@ impl Committer {
         })
     }
 
-    /// Works until every sender is gone and the queue is empty.
+    /// Runs until all senders are dropped and the queue is empty.
     pub(super) fn run(mut self) {
         let _guard = FailOnPanic(Arc::clone(&self.shared));
         while let Some(jobs) = self.next_group() {
@@ -239,7 +240,8 @@ impl Committer {
         }
     }
 
-    /// Waits for the next changes; none at all when there is garbage to collect meanwhile.
+    /// Waits for the next changes. Returns an empty list if garbage can be collected meanwhile, or `None`
+    /// if all senders are gone.
     fn next_group(&mut self) -> Option<Vec<WriteJob>> {
         let mut waiting = NextGroup::default();
         let idle_work = !self.garbage.is_empty()
@@ -249,7 +251,7 @@ impl Committer {
         if !idle_work {
             waiting.push(self.queue.blocking_recv()?);
         }
-        // What is left of the garbage is found again at the next open.
+        // Remaining garbage is found in the journal when the store is opened next.
         if !waiting.drain(&mut self.queue) && waiting.queued.is_empty() {
             return None;
         }
@@ -269,6 +271,8 @@ impl Committer {
 
     fn commit(&mut self, jobs: Vec<WriteJob>) {
         let jobs = self.fitting(jobs);
+        // A previous group may wait for its sync. It must become durable first, because a later sync would
+        // reveal both.
         if jobs.is_empty() {
             return;
         }
@@ -285,8 +289,8 @@ impl Committer {
         match &trouble {
             None => self.shared.reveal(),
             Some(WriteError::Failed(reason)) => drop(self.shared.fail(reason.clone())),
-            // What of the group is on disk is known when it has been opened anew; until then it stays
-            // hidden, as it does when a group fails.
+            // The outcome of the group is known only after the store was reopened. Until then the group stays
+            // hidden, as after a failure.
             Some(WriteError::Full(_)) => self.met_full_disk(),
             Some(WriteError::Short(resource)) => {
                 tracing::warn!(resource, "the store cannot sync for now: it is tried again");
@@ -294,21 +298,22 @@ impl Committer {
             }
         }
         if self.stuck {
-            // For the readers, who would find no more than what is in memory.
+            // Reopen for the readers, which otherwise see only data in memory. A failure is ignored here because
+            // the next group retries.
             let _ = self.open_anew();
         }
-        // Before the answers: whoever has one may be done with its own span at once.
+        // End the spans before the replies: a caller with a reply may close its own span at once.
         self.spans.clear();
         for answer in answers {
             answer(trouble.as_ref());
         }
     }
 
-    /// The jobs for which there is room; the others are refused.
+    /// Returns the jobs for which space is available, and rejects the others.
     fn fitting(&mut self, jobs: Vec<WriteJob>) -> Vec<WriteJob> {
         let bytes = jobs.iter().map(WriteJob::bytes).sum();
         let mut room = self.space.check(bytes);
-        // sled may have met the full disk in its own writing, after which it reads no more either.
+        // sled may have met the full disk during its own background writes. It stops reading then, too.
         if room.is_err() && !self.stuck {
             let flushed = self.db().map(|db| db.flush());
             if flushed.is_ok_and(|flushed| flushed.is_err_and(|e| was_no_room(&e).is_some())) {
@@ -327,10 +332,10 @@ impl Committer {
         others
     }
 
-    /// Syncs a group that had to wait for a resource. What of it was refused becomes durable then: its callers
-    /// were told that its outcome is unknown.
+    /// Syncs a group that waited for a resource. The group becomes durable although its callers received an
+    /// error. That is allowed, because the error states that the outcome is unknown.
     fn sync_what_waits(&mut self) -> Result<(), WriteError> {
-        // A store that was opened anew has been synced as a whole.
+        // Reopening synced the whole store.
         if !self.unsynced || self.stuck {
             return Ok(());
         }
@@ -347,10 +352,11 @@ impl Committer {
         self.shared.set_full(Some(NOT_OPENED));
     }
 
-    /// Opens the store anew in the place of one that met a full disk: sled takes no writes after a
-    /// write that failed. What was acknowledged was synced before, and is read back as after a crash.
+    /// Reopens the store after a full disk. sled accepts no writes after a failed one. Acknowledged changes
+    /// were synced before and are recovered as after a crash.
     fn open_anew(&mut self) -> Result<(), &'static str> {
         room_to_open(&self.options.dir)?;
+        // The old handle must be dropped first, because sled locks the folder.
         self.shared.set_db(None);
         match open::open_locked(&self.options) {
             Ok(opened) => {
@@ -380,6 +386,7 @@ impl Committer {
         }
     }
 
+    /// Applies all jobs as one group and syncs it. Replies are collected, not sent.
     fn write(
         &mut self,
         jobs: Vec<WriteJob>,
@@ -390,6 +397,7 @@ impl Committer {
         let mut group = WriteGroup::new(&self.shared, &db, &mut self.counts);
         let (mut broken, mut late) = (None, Vec::new());
         for job in jobs {
+            // The group cannot be trusted after a broken job, so the remaining jobs are rejected without running.
             match (broken.is_none(), job) {
                 (true, job) => match job.run(&mut group) {
                     Ok(answer) => answers.push(answer),
@@ -409,6 +417,7 @@ impl Committer {
         group.apply().map_err(|e| WriteError::of(&e))?;
         crash_point("log.applied");
         let (wrote, discarded) = (group.wrote, std::mem::take(&mut group.garbage));
+        // A group of rejections alone has written nothing and needs no sync.
         if wrote {
             self.sync(&db, commits)?;
             self.garbage.extend(discarded);
@@ -416,7 +425,7 @@ impl Committer {
         Ok(())
     }
 
-    /// One flush of sled, one sync of the file: what was applied is durable after both.
+    /// Flushes sled and syncs its files. All applied changes are durable afterwards.
     fn sync(&mut self, db: &Db, commits: usize) -> Result<(), WriteError> {
         #[expect(
             clippy::disallowed_methods,
@@ -428,12 +437,13 @@ impl Committer {
         self.files.sync().map_err(|e| WriteError::of_sync(&e))?;
         crash_point("log.synced");
         match self.files.write_mark(self.counts.sequence) {
-            // It may lag behind; the log itself is durable.
+            // The mark may be behind the log. The log itself is durable.
             Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {}
             written => written.map_err(|e| WriteError::Failed(e.to_string()))?,
         }
         let took = begun.elapsed();
         if commits > 0 {
+            // A sync without commits is a retry or the final sync, which would distort the metrics.
             self.observers.synced(commits, took);
         }
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -467,14 +477,15 @@ impl Committer {
             let mark = self.files.sync_mark();
             mark.map_err(|e| WriteError::Failed(e.to_string()))
         });
-        // What was acknowledged is on disk, whether or not there is room for more.
+        // A full disk or a missing resource is ignored here: acknowledged changes are already durable.
         if let Err(WriteError::Failed(reason)) = synced {
             self.shared.fail(reason);
         }
     }
 }
 
-/// sled asserts much. A panic must not look like a store that is merely slow.
+/// Marks the store as failed if the commit thread panics. sled contains many assertions, and callers
+/// must get an error instead of waiting.
 struct FailOnPanic(Arc<Shared>);
 
 impl Drop for FailOnPanic {

@@ -1,4 +1,5 @@
-//! Copies a store into a fresh folder: sled's files never shrink, a copy has only what is in use.
+//! Offline compaction: copies a store into a new folder. sled's files never shrink, and a copy contains
+//! only live records.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,22 +13,22 @@ use super::options::SledOptions;
 use super::{files, garbage, keys, open};
 use crate::{StoreError, crash_point};
 
-/// What a copy holds, for the report to whoever asked for it.
+/// The result of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactReport {
-    /// Sessions copied.
+    /// The number of copied sessions.
     pub sessions: u64,
-    /// Records of all kinds copied.
+    /// The number of copied records of all kinds.
     pub records: u64,
-    /// Bytes of their keys and values.
+    /// The size of the copied keys and values, in bytes.
     pub bytes: u64,
-    /// The size of the old folder's data.
+    /// The size of the old data file, in bytes.
     pub from_disk_bytes: u64,
-    /// The size of the new folder's data.
+    /// The size of the new data file, in bytes.
     pub to_disk_bytes: u64,
 }
 
-/// What a pass over a store finds; two stores that are alike have equal ones.
+/// The counts and the checksum of a store's records. Stores with the same records have equal digests.
 #[derive(PartialEq, Eq)]
 struct StoreDigest {
     sessions: u64,
@@ -36,8 +37,10 @@ struct StoreDigest {
     digest: [u8; 32],
 }
 
-/// Copies the closed store in `from` into the folder `to`, which must not exist or be empty, compares the two, and puts
-/// the copy in the place of the store, which is kept as `old`. Both are locked until the copy is in its place.
+/// Copies the closed store in `from` into the folder `to` and verifies the copy. The copy then replaces
+/// the store, which is kept as `old`. Both folders are locked until the replacement is complete.
+///
+/// Fails if `to` is not empty.
 pub fn compact_store(from: &Path, to: &Path, old: &Path) -> Result<CompactReport, StoreError> {
     let (compacted, _locks) = copied(from, to)?;
     crash_point("compact.copied");
@@ -46,7 +49,8 @@ pub fn compact_store(from: &Path, to: &Path, old: &Path) -> Result<CompactReport
     Ok(compacted)
 }
 
-/// The copy, closed, and the locks of both folders. The locks move with their folders.
+/// Copies and verifies the store. Returns the report and the locks of both folders. The locks stay
+/// valid when the folders are renamed.
 fn copied(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreError> {
     let occupied = to
         .read_dir()
@@ -79,6 +83,7 @@ fn copied(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreErr
     target.files.write_mark(source.sequence).map_err(io)?;
     target.files.sync_mark().map_err(io)?;
     files::settle(to).map_err(io)?;
+    // Compare all records before the copy replaces the store.
     let copied = content(&target.db, &[]).map_err(|e| failed(&e))?;
     if copied != content(&source.db, &garbage).map_err(|e| failed(&e))? {
         return Err(StoreError::Failed("the copy differs from the store".into()));
@@ -90,7 +95,7 @@ fn copied(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreErr
         from_disk_bytes: disk_bytes(from),
         to_disk_bytes: disk_bytes(to),
     };
-    // sled writes to its paths when it closes, so it closes before the paths change.
+    // sled writes to its paths when it closes, so close both stores before the folders are renamed.
     drop((source, target));
     Ok((compacted, [source_lock, target_lock]))
 }
@@ -99,7 +104,7 @@ fn failed(error: &::sled::Error) -> StoreError {
     StoreError::Read(error.to_string())
 }
 
-/// All records in the order of their keys, without garbage and its journal.
+/// Returns all records in key order, except garbage and its journal.
 fn live<'a>(
     db: &Db,
     garbage: &'a [Vec<u8>],
@@ -119,8 +124,8 @@ fn copy(from: &Db, to: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<()> {
         batch.insert(key, value);
         if bytes > MAX_BATCH - 2 * keys::MAX_VALUE {
             to.apply_batch(std::mem::take(&mut batch))?;
-            // sled takes a segment into use again only once what replaced it is flushed: without this
-            // the copy was up to half as large again as the store that it was made of.
+            // sled reuses a segment only after its replacement was flushed. Without this flush, the copy was up to
+            // 50 % larger than its source.
             to.flush()?;
             bytes = 0;
         }

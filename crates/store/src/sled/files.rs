@@ -1,9 +1,11 @@
-//! The store's folder: what sled leaves undone there before an acknowledgement can be trusted.
+//! Durability of the store's files, which sled does not fully ensure.
 //!
-//! sled writes `db` and then calls `sync_file_range`, which neither flushes the drive's cache nor
-//! writes the file's size. It never syncs `conf`, the files in `blobs/`, or any folder. And a process
-//! that is killed while it opens leaves a half-written `snap.*.generating`, which the next open would
-//! read as the newest snapshot and call corrupt. All of that is made good here.
+//! sled writes `db` and then calls `sync_file_range`. That call flushes neither the drive's cache nor
+//! the file size. sled never syncs `conf`, the files in `blobs/` or any folder.
+//!
+//! A process that is killed during opening leaves an incomplete `snap.*.generating`. The next open
+//! would read this file as the newest snapshot and report corruption. This module corrects all of these
+//! cases.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -13,21 +15,21 @@ use std::path::{Path, PathBuf};
 
 use crate::fs::sync_dir;
 
-/// What sled 0.34 writes into `conf` with the settings of `open`, followed by a checksum.
+/// The content of `conf` that sled 0.34 writes with the settings of `open`. A checksum follows.
 const CONF: &[u8] = b"segment_size: 524288\nuse_compression: false\nversion: 0.34\n";
 const CONF_CHECKSUM: usize = 4;
 
-/// Our own handles on the files, so that an error that the drive reports is reported to us: the system
-/// reports it once for each handle, and sled only logs its own.
+/// The store's own file handles. The operating system reports a write error once per handle, and sled
+/// only logs the errors of its handles.
 #[derive(Debug)]
 pub(super) struct DurableFiles {
     db: File,
     mark: File,
     side_dir: PathBuf,
-    /// Kept open, so that a commit needs no new file handle: a process may have none left.
+    /// Kept open so that a commit needs no new file handle. The process may have reached its limit.
     #[cfg(unix)]
     side: rustix::fs::Dir,
-    /// The side files that are durable already.
+    /// The names of side files that are durable.
     synced: HashSet<OsString>,
     #[cfg(test)]
     short: u32,
@@ -56,27 +58,28 @@ impl DurableFiles {
         })
     }
 
-    /// Stands in for a drive that fails.
+    /// Simulates a failing drive.
     #[cfg(test)]
     pub(super) fn replace_db(&mut self, db: File) {
         self.db = db;
     }
 
-    /// Stands in for a process that has no file handle left at its next syncs.
+    /// Simulates a process without free file handles during the next `times` syncs.
     #[cfg(test)]
     pub(super) fn be_short(&mut self, times: u32) {
         self.short = times;
     }
 
-    /// Makes durable what sled has flushed. The file grows by writes past its end; `fdatasync` writes
-    /// the size too when it changed.
+    /// Makes flushed data durable. `fdatasync` also writes the file size if it changed, so growth of the
+    /// file is covered.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.sync_side_files()?;
         self.db.sync_data()
     }
 
-    /// A value as small as ours never goes to a side file by itself, and a page of them only if sled
-    /// puts more than 31 on it. Should that happen, what was acknowledged must still be there.
+    /// Syncs new side files. sled creates side files only for large values or for pages with more than 31
+    /// values, which this layout avoids. The sync protects acknowledged data if sled creates one
+    /// nevertheless.
     fn sync_side_files(&mut self) -> io::Result<()> {
         #[cfg(test)]
         if self.short > 0 {
@@ -95,12 +98,12 @@ impl DurableFiles {
             }
         }
         sync_dir(&self.side_dir)?;
-        // Only now: what an error above leaves is synced by the next try.
+        // Remember the names only after all syncs succeeded, so that a retry syncs them again.
         self.synced.extend(new);
         Ok(())
     }
 
-    /// The names of the side files that were not synced yet.
+    /// Returns the names of side files that were not synced yet.
     #[cfg(unix)]
     fn new_side_files(&mut self) -> io::Result<Vec<OsString>> {
         use std::ffi::OsStr;
@@ -125,9 +128,10 @@ impl DurableFiles {
         Ok(names)
     }
 
-    /// Notes how far the log is known to be durable. Not synced: it may lag behind the log, but never
-    /// be ahead of it, unless the log has lost its end.
+    /// Records the sequence number up to which the log is durable. The mark is not synced, so it may be
+    /// behind the log. A mark ahead of the log proves that the log lost its end.
     pub(super) fn write_mark(&mut self, sequence: u64) -> io::Result<()> {
+        // The inverse serves as a checksum that detects a torn write.
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&sequence.to_be_bytes());
         bytes[8..].copy_from_slice(&(!sequence).to_be_bytes());
@@ -135,12 +139,12 @@ impl DurableFiles {
         self.mark.write_all(&bytes)
     }
 
-    /// Syncs the mark too, for a clean end.
+    /// Syncs the mark, for a clean shutdown.
     pub(super) fn sync_mark(&self) -> io::Result<()> {
         self.mark.sync_data()
     }
 
-    /// What was last noted; nothing if that was torn.
+    /// Returns the recorded sequence number, or `None` if the mark is missing or torn.
     pub(super) fn read_mark(&mut self) -> io::Result<Option<u64>> {
         self.mark.seek(SeekFrom::Start(0))?;
         let mut bytes = Vec::new();
@@ -155,10 +159,10 @@ impl DurableFiles {
     }
 }
 
-/// Readies the folder for sled to open.
+/// Prepares the folder before sled opens it.
 pub(super) fn prepare(dir: &Path) -> io::Result<()> {
-    // A killed process may have written what only the system's cache holds. sled would take it for
-    // durable, write a snapshot that builds on it, and be corrupt if the power then failed.
+    // A killed process may have left writes that are only in the page cache. sled would build a snapshot
+    // on them, and a power failure would then corrupt the store.
     match File::open(dir.join("db")) {
         Ok(db) => db.sync_all()?,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -173,7 +177,8 @@ pub(super) fn prepare(dir: &Path) -> io::Result<()> {
     set_torn_conf_aside(dir)
 }
 
-/// sled refuses a half-written `conf`, though it never changes: without one it writes it again.
+/// Renames a torn `conf`. sled rejects an incomplete `conf` but writes a missing one again. Its content
+/// never changes.
 fn set_torn_conf_aside(dir: &Path) -> io::Result<()> {
     let path = dir.join("conf");
     let conf = match fs::read(&path) {
@@ -187,7 +192,7 @@ fn set_torn_conf_aside(dir: &Path) -> io::Result<()> {
     fs::rename(&path, dir.join("conf.torn"))
 }
 
-/// Makes durable what sled wrote while it opened the folder, and the folder's entries.
+/// Syncs the files that sled wrote while opening, and the folders.
 pub(super) fn settle(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

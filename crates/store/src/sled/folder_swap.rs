@@ -1,5 +1,5 @@
-//! The folder of a store among those beside it: one takes another's place in one step, none begins empty beside an
-//! older one, and a copy is read where nothing may be written.
+//! Operations on a store's folder and its siblings: atomic replacement, protection against an empty
+//! start beside an older store, and read-only copies.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,11 +10,11 @@ use super::space;
 use crate::fs as durable;
 use crate::{StoreError, crash_point};
 
-/// Puts the folder `new` in the place of `current`, whose former content is kept as `old`. There is a whole store at
-/// `current` at every moment where the file system can exchange two folders. Where it cannot, a crash between two renames
-/// leaves none there, and the next start refuses to begin one.
+/// Replaces the folder `current` with the folder `new` and keeps the former content as `old`. Where the
+/// file system can exchange folders atomically, `current` always contains a complete store. Otherwise a
+/// crash between two renames leaves no folder at `current`, and the next start refuses to create one.
 ///
-/// `current` need not exist, and may be an empty folder. Nothing is kept as `old` then.
+/// Without `old`, `current` must be missing or empty.
 pub fn put_in_place(new: &Path, current: &Path, old: Option<&Path>) -> Result<(), StoreError> {
     put_in_place_by(new, current, old, durable::exchange)
 }
@@ -25,7 +25,7 @@ fn put_in_place_by(
     old: Option<&Path>,
     exchange: impl Fn(&Path, &Path) -> io::Result<()>,
 ) -> Result<(), StoreError> {
-    // Threads of sled may outlive a store that was closed by a moment, and write to its paths.
+    // sled's threads may outlive a closed store briefly and still write to its paths.
     for folder in [new, current] {
         wait_until_closed(folder)?;
     }
@@ -34,7 +34,7 @@ fn put_in_place_by(
         durable::sync_dir(durable::parent(to)).map_err(io_error("sync the folder of", to))
     };
     let Some(old) = old else {
-        // A rename replaces an empty folder, and no other.
+        // A rename can replace only an empty folder.
         return moved(new, current);
     };
     match exchange(new, current) {
@@ -53,7 +53,8 @@ fn put_in_place_by(
     }
 }
 
-/// Refuses a folder that does not exist while folders named after it do: `log.compacting` beside a missing `log`.
+/// Rejects a missing folder if siblings with its name as prefix exist, for example `log.compacting`
+/// without `log`.
 pub(super) fn refuse_beside_others(dir: &Path) -> Result<(), StoreError> {
     if dir.exists() {
         return Ok(());
@@ -68,7 +69,7 @@ pub(super) fn refuse_beside_others(dir: &Path) -> Result<(), StoreError> {
             .extension()
             .is_some_and(|found| found.eq_ignore_ascii_case(ending))
     };
-    // The one that is whole for certain, if there is such a one.
+    // Prefer a sibling that is certainly complete.
     let best = others.iter().find(|it| is(it, "before-compaction"));
     let found = best.unwrap_or(&others[0]).clone();
     let move_back = format!("mv {} {}", found.display(), dir.display());
@@ -111,8 +112,8 @@ fn beside(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Copies the files of a closed store into `to`, an empty folder, and changes nothing of the store: opening one writes,
-/// and recovers what a crash left. A store that is in use is refused.
+/// Copies the files of a closed store into the empty folder `to` without changing the store. Opening a
+/// store directly would write to it and run crash recovery. Fails if the store is in use.
 pub fn copy_for_reading(from: &Path, to: &Path) -> Result<(), StoreError> {
     if !from.is_dir() {
         return Err(io_error("find a store in", from)(
@@ -128,7 +129,7 @@ pub fn copy_for_reading(from: &Path, to: &Path) -> Result<(), StoreError> {
     copy(from, to).map_err(io_error("copy the store", from))
 }
 
-/// What is not needed to read a store: room that was set aside, and the lock.
+/// Returns true for files that a reader does not need: the reserved space and the lock.
 fn is_left_out(name: &std::ffi::OsStr) -> bool {
     name == "spare" || name == "lock"
 }

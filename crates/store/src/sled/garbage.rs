@@ -1,17 +1,20 @@
-//! What is to be removed: named by a journal in the tree itself, so that a crash forgets none of it.
+//! Garbage collection with a journal in the tree, so that a crash loses no pending removal.
 //!
-//! A write that needs several batches names itself here in its first one and takes its name back in
-//! its last; what a deletion or a new snapshot makes unreachable is named in the same batch.
+//! A write of several batches adds its own prefix to the journal in the first batch and removes it in
+//! the last. A deletion or a new snapshot adds the unreachable prefixes in its own batch.
 
 use ::sled::{Batch, Db, Result};
 
 use super::keys;
 
-/// So few that a batch of removals, each of which may touch another page, does not hold up appends.
+/// The maximum number of records in one removal batch. Each removal may touch another page, and a
+/// larger batch would delay appends.
 const STEP: usize = 256;
 
-/// Removes some of what lies under a prefix, and its name from the journal with the last of it. True
-/// when nothing is left. Not synced: until it is, the journal still names it.
+/// Removes some of the records under a prefix. The last batch also removes the journal entry. Returns
+/// true if nothing is left.
+///
+/// The removal is not synced. The journal keeps the entry until it is.
 pub(super) fn remove_some(db: &Db, prefix: &[u8]) -> Result<bool> {
     let mut batch = Batch::default();
     let mut removed = 0;
@@ -27,8 +30,8 @@ pub(super) fn remove_some(db: &Db, prefix: &[u8]) -> Result<bool> {
     Ok(done)
 }
 
-/// Removes what a crash left of single objects. It must be gone before anything is written, because
-/// the next write of that object uses the same keys.
+/// Removes the incomplete objects that a crash left. They must be removed before any write, because the
+/// next write of the same object uses the same keys.
 pub(super) fn remove_objects(db: &Db) -> Result<()> {
     for prefix in journal(db)? {
         if keys::is_object(&prefix) {
@@ -38,7 +41,7 @@ pub(super) fn remove_objects(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// All that is to be removed.
+/// Returns all prefixes in the journal.
 pub(super) fn journal(db: &Db) -> Result<Vec<Vec<u8>>> {
     let mut prefixes = Vec::new();
     for key in db.scan_prefix(keys::GARBAGE_PREFIX).keys() {

@@ -1,7 +1,7 @@
-//! One group of changes: what they do to the heads, and the batches that say so.
+//! One group of changes: their effect on the heads, and the batches that store it.
 //!
-//! All that one change does is in one batch, or, when it is too large for one, becomes visible with
-//! the last of its batches.
+//! Each change is contained in one batch. A larger change is staged in several batches and becomes
+//! visible with the last one.
 
 use std::collections::HashMap;
 
@@ -16,23 +16,25 @@ use super::usage::Deltas;
 use crate::head_record::{HeadRecord, check_position};
 use crate::{Batch, DueChange, FileIntent, Lease, Position, StoreError, Tombstone};
 
-/// The most bytes that one batch applies: sled lets nobody else in meanwhile, readers included.
+/// The maximum size of one batch, in bytes. sled blocks all other operations while it applies a batch,
+/// including reads.
 pub(super) const MAX_BATCH: usize = 1 << 20;
 
-/// What a change may add beside its frame or snapshot: a head, queue entries, counters, the journal.
+/// The maximum size of the records that a change adds besides its frame or snapshot, in bytes: head,
+/// queue entries, counters and journal.
 const OVERHEAD: usize = 2 * MAX_VALUE;
 
-/// The most that a session's name takes in the key of an intent.
+/// The maximum size of a session name within the key of an intent, in bytes.
 const NAME_BYTES: usize = 520;
 
-/// The most that a chunk's key takes.
+/// The maximum size of a chunk key, in bytes.
 const CHUNK_KEY: usize = 32;
 
-/// How a change ended short of its answer.
+/// The reason why a change was not added to the group.
 pub(super) enum ChangeError {
-    /// It is refused; it has done nothing yet.
+    /// The change was rejected and has written nothing.
     Rejected(StoreError),
-    /// A write failed: nothing can be said of what is on disk.
+    /// A write failed. The state on disk is unknown.
     Broken(Error),
 }
 
@@ -48,14 +50,14 @@ impl From<Error> for ChangeError {
     }
 }
 
-/// What every group goes on from.
+/// The counters that continue from group to group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sequences {
     pub(super) sequence: u64,
     pub(super) incarnation: u64,
 }
 
-/// The changes between one sync and the next.
+/// The changes between two syncs.
 pub(super) struct WriteGroup<'a> {
     shared: &'a Shared,
     db: &'a Db,
@@ -66,9 +68,9 @@ pub(super) struct WriteGroup<'a> {
     intents: HashMap<Vec<u8>, Option<FileIntent>>,
     batch: TreeBatch,
     batch_bytes: usize,
-    /// Whether there is anything to sync.
+    /// True if the group has written data that needs a sync.
     pub(super) wrote: bool,
-    /// What may be removed once the group is durable.
+    /// The prefixes that may be removed after the group is durable.
     pub(super) garbage: Vec<Vec<u8>>,
 }
 
@@ -94,6 +96,7 @@ impl<'a> WriteGroup<'a> {
         key: &SessionKey,
         batch: &Batch,
     ) -> Result<Position, ChangeError> {
+        // All checks precede the first write, so that a rejected append leaves no trace in the group.
         let old = self.record(key)?;
         check_position(old.as_ref(), batch.expected)?;
         if old.is_none() && self.tombstone(key)?.is_some() {
@@ -117,7 +120,7 @@ impl<'a> WriteGroup<'a> {
             offset: record.log_bytes,
         };
         self.put_object(&object, header, &batch.frame, staged)?;
-        // With the head, in the batch that makes the events visible.
+        // The intents end in the batch that also contains the head and makes the events visible.
         for file in &batch.settles {
             self.set_intent(key, file, None);
         }
@@ -245,7 +248,8 @@ impl<'a> WriteGroup<'a> {
         Ok(())
     }
 
-    /// See [`crate::SessionLog::forget`]. What has to be removed is named in the journal until it is.
+    /// Removes a tombstone. Returns false while the journal still contains data of the session. See
+    /// [`crate::SessionLog::forget`].
     pub(super) fn forget(
         &mut self,
         key: &SessionKey,
@@ -303,7 +307,7 @@ impl<'a> WriteGroup<'a> {
         Ok(())
     }
 
-    /// Applies what is left.
+    /// Applies the current batch to the tree, together with the usage rows and the next sequence number.
     pub(super) fn apply(&mut self) -> Result<(), Error> {
         if self.batch_bytes == 0 {
             return Ok(());
@@ -339,7 +343,7 @@ impl<'a> WriteGroup<'a> {
         Ok(true)
     }
 
-    /// The head as the group's earlier changes left it.
+    /// Returns the head, including earlier changes of this group.
     fn record(&self, key: &SessionKey) -> Result<Option<HeadRecord>, StoreError> {
         match self.heads.get(&keys::head(key)) {
             Some(record) => Ok(record.clone()),
@@ -347,7 +351,7 @@ impl<'a> WriteGroup<'a> {
         }
     }
 
-    /// A tombstone as the group's earlier changes left it.
+    /// Returns the tombstone, including earlier changes of this group.
     fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
         match self.tombstones.get(&keys::tombstone(key)) {
             Some(tombstone) => Ok(tombstone.clone()),
@@ -355,7 +359,7 @@ impl<'a> WriteGroup<'a> {
         }
     }
 
-    /// An intent as the group's earlier changes left it.
+    /// Returns the intent, including earlier changes of this group.
     fn intent(&self, key: &SessionKey, file: &str) -> Result<Option<FileIntent>, StoreError> {
         match self.intents.get(&keys::intent(key, file)) {
             Some(intent) => Ok(intent.clone()),
@@ -388,7 +392,7 @@ impl<'a> WriteGroup<'a> {
         HeadRecord::new(incarnation)
     }
 
-    /// The bytes of the frames that hold revisions after `at`.
+    /// Returns the size of the frames that contain revisions after `at`, in bytes.
     fn tail_bytes(
         &mut self,
         key: &SessionKey,
@@ -398,14 +402,14 @@ impl<'a> WriteGroup<'a> {
         if at.get() == old.revision {
             return Ok(0);
         }
-        // Frames of this very group are not in the tree yet.
+        // The frames of this group are not in the tree yet.
         self.apply()?;
         let first = read::first_after(self.db, key, old.incarnation, at.get())?;
         Ok(old.log_bytes - first.offset)
     }
 
-    /// Begins a new batch unless this one has room for all of a change. True when no batch has: then
-    /// the change is staged.
+    /// Starts a new batch if the current one has no space for a change of `bytes`. Returns true if no batch
+    /// has enough space, so that the change must be staged.
     fn reserve(&mut self, bytes: usize) -> Result<bool, Error> {
         let chunks = bytes / (MAX_VALUE - OBJECT_HEADER) + 1;
         let needed = bytes + chunks * CHUNK_KEY + OVERHEAD;
@@ -415,8 +419,8 @@ impl<'a> WriteGroup<'a> {
         Ok(needed > MAX_BATCH)
     }
 
-    /// Writes the chunks. Those of a staged change fill several batches: the journal names them in the
-    /// first, and no more in the last, which will also hold the head.
+    /// Writes the chunks of an object. A staged object fills several batches: the first one adds its
+    /// journal entry, and the last one removes the entry and contains the head.
     fn put_object(
         &mut self,
         object: &[u8],
@@ -446,8 +450,7 @@ impl<'a> WriteGroup<'a> {
         Ok(())
     }
 
-    /// Stores a head and its place in the queue. Readers see the head from before the group until the
-    /// group is durable.
+    /// Stores a head and its queue entry. Readers see the previous head until the group is durable.
     fn set_record(&mut self, key: &SessionKey, old: Option<&HeadRecord>, new: Option<HeadRecord>) {
         let head = keys::head(key);
         self.shared.shadow(&head, old);
@@ -456,6 +459,7 @@ impl<'a> WriteGroup<'a> {
             old.and_then(HeadRecord::ready),
             new.as_ref().and_then(HeadRecord::ready),
         );
+        // The queue key contains the ready time, so a changed time moves the entry.
         if was_ready != ready {
             if let Some(time) = was_ready {
                 self.remove(keys::due(time, key));
@@ -477,7 +481,8 @@ impl<'a> WriteGroup<'a> {
         self.heads.insert(head, new);
     }
 
-    /// Has everything under a prefix removed after the group. Readers that are at it may finish.
+    /// Schedules all records under a prefix for removal after the group. Readers that still use them may
+    /// finish.
     fn discard(&mut self, prefix: Vec<u8>) {
         self.insert(keys::garbage(&prefix), &[]);
         self.garbage.push(prefix);

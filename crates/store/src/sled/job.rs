@@ -1,4 +1,4 @@
-//! One change that a caller enqueues, with the channel for its reply.
+//! The changes that callers enqueue for the commit thread, each with the channel for its reply.
 
 use bytes::Bytes;
 use palimpsest_core::ids::{SessionKey, Timestamp};
@@ -8,7 +8,7 @@ use crate::{Batch, DueChange, Lease, Position, StoreError};
 
 pub(super) type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// A change that was asked for.
+/// A requested change.
 pub(super) enum WriteJob {
     Append(SessionKey, Batch, ReplySender<Position>),
     PutSnapshot(SessionKey, Position, Bytes, ReplySender<()>),

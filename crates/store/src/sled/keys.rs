@@ -1,5 +1,5 @@
-//! How keys and values are laid out in the one tree. Every key begins with its kind; within a kind the
-//! byte order is the order that a scan needs.
+//! The layout of keys and values in sled's single tree. Every key begins with a byte for its kind.
+//! Within a kind, the byte order is the order that scans need.
 
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey, Timestamp};
 
@@ -16,29 +16,30 @@ const TOMBSTONE: u8 = 7;
 const INTENT: u8 = 8;
 const LEASED: u8 = 16;
 
-// Zero is the kind of what there is one of.
+// Kind zero contains the records that exist once per store.
 
 /// The version of this layout.
 pub(super) const FORMAT_KEY: &[u8] = b"\0format";
-/// How many batches were ever applied; see the mark file in `open`.
+/// The number of batches applied so far. See the mark in `files`.
 pub(super) const SEQUENCE_KEY: &[u8] = b"\0sequence";
-/// The last incarnation given out.
+/// The last incarnation that was assigned.
 pub(super) const INCARNATION_KEY: &[u8] = b"\0incarnation";
-/// What all projects hold together.
+/// The storage usage of all projects.
 pub(super) const USAGE_KEY: &[u8] = b"\0usage";
-/// The store's identity.
+/// The identity of the store.
 pub(super) const STORE_KEY: &[u8] = b"\0store";
-/// What the canary write writes.
+/// The value of the canary write.
 pub(super) const CANARY_KEY: &[u8] = b"\0canary";
 
-/// The largest value. sled keeps a value well under its side-file threshold only if a page of them, 17
-/// at most, is; and larger values cost two to three times their space.
+/// The maximum size of a value, in bytes. sled stores a value inline only if its page stays below the
+/// side-file threshold. A page contains up to 17 values of this size. Larger values need two to three
+/// times their size on disk.
 pub(super) const MAX_VALUE: usize = 4096;
-/// What the first chunk of an object begins with.
+/// The size of the header in the first chunk of an object, in bytes.
 pub(super) const OBJECT_HEADER: usize = 16;
 
-/// Names hold no zero byte, so a zero between the parts keeps the order of `(project, session)` and
-/// keeps names that begin alike apart.
+/// Appends a session name to a key. Names contain no zero byte, so a zero between the parts preserves
+/// the order of `(project, session)` and separates names with a common prefix.
 fn push_name(to: &mut Vec<u8>, key: &SessionKey) {
     to.extend_from_slice(key.project.as_str().as_bytes());
     to.push(0);
@@ -59,7 +60,7 @@ pub(super) fn head(key: &SessionKey) -> Vec<u8> {
     out
 }
 
-/// The prefix of all heads, or of one project's.
+/// Returns the prefix of all heads, or of one project's heads.
 pub(super) fn heads(project: Option<&ProjectId>) -> Vec<u8> {
     let mut out = vec![HEAD];
     if let Some(project) = project {
@@ -73,24 +74,25 @@ pub(super) fn parse_head(key: &[u8]) -> Option<SessionKey> {
     parse_name(key.strip_prefix(&[HEAD])?)
 }
 
-/// Says that a session has a lease, so that those of an earlier process are found without reading every head.
+/// Returns the key that marks a session as leased. With these keys, leases of an earlier process are
+/// found without reading every head.
 pub(super) fn leased(key: &SessionKey) -> Vec<u8> {
     let mut out = vec![LEASED];
     push_name(&mut out, key);
     out
 }
 
-/// The prefix of all that have a lease.
+/// The prefix of all lease markers.
 pub(super) const LEASED_PREFIX: &[u8] = &[LEASED];
 
 pub(super) fn parse_leased(key: &[u8]) -> Option<SessionKey> {
     parse_name(key.strip_prefix(LEASED_PREFIX)?)
 }
 
-/// The prefix of what each project holds.
+/// The prefix of the usage rows of projects.
 pub(super) const USAGE_PREFIX: &[u8] = &[USAGE];
 
-/// What one project holds.
+/// Returns the key of a project's usage row.
 pub(super) fn usage(project: &ProjectId) -> Vec<u8> {
     [&[USAGE], project.as_str().as_bytes()].concat()
 }
@@ -115,7 +117,7 @@ pub(super) fn encode_tombstone(tombstone: &Tombstone) -> Vec<u8> {
     out
 }
 
-/// A tombstone out of its key and its value.
+/// Decodes a tombstone from its key and its value. Returns `None` for an invalid record.
 pub(super) fn decode_tombstone(key: &[u8], mut value: &[u8]) -> Option<Tombstone> {
     let key = parse_name(key.strip_prefix(TOMBSTONE_PREFIX)?)?;
     let from = &mut value;
@@ -140,7 +142,7 @@ pub(super) fn decode_tombstone(key: &[u8], mut value: &[u8]) -> Option<Tombstone
     })
 }
 
-/// The intent of a file; its name holds no zero byte either.
+/// Returns the key of a file's intent. File names contain no zero byte either.
 pub(super) fn intent(key: &SessionKey, file: &str) -> Vec<u8> {
     let mut out = vec![INTENT];
     push_name(&mut out, key);
@@ -158,7 +160,7 @@ pub(super) fn encode_intent(intent: &FileIntent) -> Vec<u8> {
     out
 }
 
-/// An intent out of its key and its value.
+/// Decodes an intent from its key and its value. Returns `None` for an invalid record.
 pub(super) fn decode_intent(key: &[u8], mut value: &[u8]) -> Option<FileIntent> {
     let name = key.strip_prefix(INTENT_PREFIX)?;
     let end = name.iter().rposition(|byte| *byte == 0)?;
@@ -175,7 +177,8 @@ pub(super) fn decode_intent(key: &[u8], mut value: &[u8]) -> Option<FileIntent> 
     })
 }
 
-/// Flips the sign so that negative times sort before positive ones.
+/// Encodes a time so that its byte order is its numeric order. Flipping the sign bit sorts negative
+/// times before positive ones.
 fn sortable(time: i64) -> [u8; 8] {
     (time.cast_unsigned() ^ (1 << 63)).to_be_bytes()
 }
@@ -187,7 +190,7 @@ pub(super) fn due(ready: i64, key: &SessionKey) -> Vec<u8> {
     out
 }
 
-/// The queue's keys up to and with `now`.
+/// Returns the range of queue keys with a time up to and including `now`.
 pub(super) fn due_until(now: i64) -> std::ops::Range<Vec<u8>> {
     let end = match now.checked_add(1) {
         Some(next) => [&[DUE][..], &sortable(next)].concat(),
@@ -196,7 +199,8 @@ pub(super) fn due_until(now: i64) -> std::ops::Range<Vec<u8>> {
     vec![DUE]..end
 }
 
-/// The queue's keys after `now` and all that may be ahead of it.
+/// Returns the range of queue keys more than [`LONGEST_WAIT_MS`] after `now`. A wrong clock set these
+/// times.
 pub(super) fn due_after(now: i64) -> std::ops::Range<Vec<u8>> {
     let begin = due_until(now.saturating_add(LONGEST_WAIT_MS)).end;
     begin..vec![DUE + 1]
@@ -215,17 +219,17 @@ fn object(kind: u8, incarnation: u64, id: u64) -> Vec<u8> {
     out
 }
 
-/// The prefix of one frame's chunks.
+/// Returns the prefix of one frame's chunks.
 pub(super) fn frame(incarnation: u64, first: u64) -> Vec<u8> {
     object(FRAME, incarnation, first)
 }
 
-/// The prefix of one snapshot's chunks.
+/// Returns the prefix of one snapshot's chunks.
 pub(super) fn snapshot(incarnation: u64, version: u64) -> Vec<u8> {
     object(SNAPSHOT, incarnation, version)
 }
 
-/// The prefixes of all that a session has beside its head.
+/// Returns the prefixes of all records of a session except its head.
 pub(super) fn belongings(incarnation: u64) -> [Vec<u8>; 2] {
     [FRAME, SNAPSHOT].map(|kind| [&[kind][..], &incarnation.to_be_bytes()].concat())
 }
@@ -234,39 +238,40 @@ pub(super) fn chunk(object: &[u8], index: u32) -> Vec<u8> {
     [object, &index.to_be_bytes()].concat()
 }
 
-/// A frame's first revision, by any of its chunks' keys.
+/// Returns a frame's first revision from the key of any of its chunks.
 pub(super) fn parse_frame(key: &[u8]) -> Option<u64> {
     let first = key.strip_prefix(&[FRAME])?.get(8..16)?;
     Some(u64::from_be_bytes(first.try_into().ok()?))
 }
 
-/// Says that everything under `prefix` is to be removed: chunks of a write that is not complete, or
-/// of what was deleted or replaced.
+/// Returns the journal key for a prefix to be removed. The prefix covers the chunks of an incomplete
+/// write, or of a deleted or replaced object.
 pub(super) fn garbage(prefix: &[u8]) -> Vec<u8> {
     [&[GARBAGE], prefix].concat()
 }
 
-/// The prefix of all that is to be removed.
+/// The prefix of the garbage journal.
 pub(super) const GARBAGE_PREFIX: &[u8] = &[GARBAGE];
 
 pub(super) fn parse_garbage(key: &[u8]) -> Option<&[u8]> {
     key.strip_prefix(&[GARBAGE])
 }
 
-/// Whether a garbage prefix names one object rather than all of a deleted session. An object's name
-/// may be used again, a session's incarnation never is.
+/// Returns true if a garbage prefix is one object, and false if it covers a deleted session. An
+/// object's key may be used again, but an incarnation is never reused.
 pub(super) fn is_object(prefix: &[u8]) -> bool {
     prefix.len() == 17
 }
 
-/// What the first chunk of a frame or a snapshot says about the whole.
+/// The header in the first chunk of a frame or a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ObjectHeader {
-    /// How many events, for a frame.
+    /// The number of events in a frame. Zero for a snapshot.
     pub(super) events: u32,
-    /// The bytes of all chunks together, without this header.
+    /// The size of all chunks without this header, in bytes.
     pub(super) len: u32,
-    /// The bytes of all earlier frames of the session, so that the bytes of a tail are one read.
+    /// The size of all earlier frames of the session, in bytes. The size of a tail therefore needs only one
+    /// read.
     pub(super) offset: u64,
 }
 
@@ -300,6 +305,7 @@ const HAS_DUE: u8 = 2;
 const HAS_LEASE: u8 = 4;
 const HAS_BLOBS: u8 = 8;
 
+/// Encodes a head. Optional fields are present only if their flag is set.
 pub(super) fn encode_record(record: &HeadRecord) -> Vec<u8> {
     let mut flags = 0;
     let mut out = vec![RECORD_VERSION, flags];
@@ -331,10 +337,12 @@ pub(super) fn encode_record(record: &HeadRecord) -> Vec<u8> {
         out.extend_from_slice(&record.blob_bytes.to_be_bytes());
     }
     out.extend_from_slice(&record.summary);
+    // The flags are complete only after all optional fields were written.
     out[1] = flags;
     out
 }
 
+/// Decodes a head. Returns `None` for an invalid record.
 pub(super) fn decode_record(mut value: &[u8]) -> Option<HeadRecord> {
     let from = &mut value;
     let [version, flags] = take::<2>(from)?;

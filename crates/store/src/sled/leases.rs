@@ -1,14 +1,15 @@
-//! Leases of earlier processes. Nobody else has the store open, so whoever held them is gone: they end when it is opened,
-//! and what they held up is ready again, whatever the clock shows.
+//! Cleanup of leases from an earlier process. The store has a single process, so all leases are
+//! orphaned when it opens. The sessions become ready again, regardless of the clock.
 
 use ::sled::{Batch, Db, Result};
 
 use super::keys;
 
-/// Changes of one batch, so that it stays small.
+/// The maximum number of sessions in one batch.
 const STEP: usize = 128;
 
-/// Ends all leases, of sessions and of tombstones. Not synced: until it is, the next start does it again.
+/// Ends the leases of all sessions and tombstones. The change is not synced. If it is lost, the next
+/// start repeats it.
 pub(super) fn end_all(db: &Db) -> Result<()> {
     let leased: Vec<_> = db.scan_prefix(keys::LEASED_PREFIX).keys().collect();
     for some in leased.chunks(STEP) {
@@ -19,7 +20,7 @@ pub(super) fn end_all(db: &Db) -> Result<()> {
             let Some(key) = keys::parse_leased(found) else {
                 continue;
             };
-            // One that cannot be read is whoever's who reads it next.
+            // Skip an unreadable head. The next reader reports it.
             let head = keys::head(&key);
             let value = db.get(&head)?;
             let Some(mut record) = value.and_then(|value| keys::decode_record(&value)) else {

@@ -1,7 +1,8 @@
-//! The embedded engine, on sled 0.34.7: one tree, one thread that writes, one sync for each group.
+//! The embedded store engine, based on sled 0.34.7. It has one tree, one commit thread, and one sync
+//! per group.
 //!
-//! What sled does not do and this engine does instead: see `files` (syncs), `open` (corruption that
-//! sled passes over), `commit` (grouping), `shared` (nothing is shown before it is durable).
+//! Modules compensate for sled's limits: `files` adds the missing syncs, and `open` detects corruption
+//! that sled ignores. `commit` adds group commit, and `shared` hides changes until they are durable.
 
 mod batch;
 mod commit;
@@ -53,11 +54,10 @@ pub use self::options::SledOptions;
 pub use self::queued::{Observer, Observers};
 pub use self::stats::EngineStats;
 
-/// The most changes that wait: beyond that, callers wait to be let in, which is what makes a slow disk
-/// felt where it can be answered.
+/// The maximum number of queued changes. Further callers wait, so that a slow disk causes backpressure.
 const QUEUE: usize = 1024;
 
-/// A log in a local folder. Dropping it waits for what was accepted.
+/// A log in a local folder. Dropping it blocks until accepted changes are complete.
 #[derive(Debug)]
 pub struct SledLog {
     queue: Mutex<Option<mpsc::Sender<QueuedJob>>>,
@@ -68,8 +68,8 @@ pub struct SledLog {
 }
 
 impl SledLog {
-    /// Opens a store, or creates it. Blocks: up to about two seconds for another process to let go, and
-    /// after a crash for as long as sled reads what was written since it was last opened.
+    /// Opens or creates a store. The call blocks up to about two seconds while another process holds the
+    /// lock. After a crash, it also blocks while sled reads the writes since the last open.
     pub fn open(options: &SledOptions) -> Result<Self, StoreError> {
         let (opened, lock) = open::open(options)?;
         let shared = Shared::new(opened.db, lock);
@@ -107,7 +107,7 @@ impl SledLog {
         })
     }
 
-    /// What the engine has done so far, for metrics.
+    /// Returns the counters of the engine, for metrics.
     pub fn stats(&self) -> EngineStats {
         self.shared.counters.read()
     }
@@ -140,7 +140,7 @@ impl SledLog {
         }
     }
 
-    /// Runs a read where it may wait: for the disk, and for the batch that is being applied.
+    /// Runs a read on a blocking thread. Reads may wait for the disk or for a batch that is being applied.
     async fn blocking<T: Send + 'static>(
         &self,
         read: impl Fn(&Shared) -> Result<T, StoreError> + Clone + Send + 'static,
@@ -149,8 +149,8 @@ impl SledLog {
             self.shared.check_open()?;
             let (shared, read) = (Arc::clone(&self.shared), read.clone());
             match spawn_blocking(move || read(&shared)).await {
-                // sled reads no more once it has met a full disk. The commit thread opens it anew, for
-                // which it only has to be asked.
+                // sled stops reading after a full disk. A check makes the commit thread reopen the store, and the
+                // read is retried once.
                 Ok(Err(StoreError::Full(_))) if !last => drop(self.check().await),
                 Ok(result) => return result,
                 Err(error) => return Err(StoreError::Read(error.to_string())),
@@ -177,7 +177,7 @@ impl SledLog {
 impl Drop for SledLog {
     fn drop(&mut self) {
         if let Some(thread) = self.take_thread() {
-            // A panic there is in the store's state already.
+            // A panic was already recorded in the shared state.
             drop(thread.join());
         }
     }

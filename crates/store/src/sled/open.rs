@@ -1,4 +1,4 @@
-//! How a store's folder is opened: locked, checked, and moved aside if it cannot be trusted.
+//! Opening of a store's folder: lock it, verify it, and quarantine it if it is corrupt.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -15,15 +15,16 @@ use super::{folder_swap, garbage, keys, leases, space, usage};
 use crate::fs as durable;
 use crate::{StoreError, StoreId};
 
-/// The layout of `keys`. Raised when an older release could not read what this one writes.
+/// The version of the layout in `keys`. Raise it when older releases cannot read the layout of this
+/// one.
 pub(super) const FORMAT: u64 = 2;
-/// The layout before projects' rows.
+/// The version before usage rows existed.
 const WITHOUT_USAGE: u64 = 1;
 
 const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// A folder that is open and checked.
+/// A folder that was opened and verified.
 pub(super) struct OpenedStore {
     pub(super) db: Db,
     pub(super) files: DurableFiles,
@@ -32,7 +33,7 @@ pub(super) struct OpenedStore {
     pub(super) id: StoreId,
 }
 
-/// Why a folder that sled opened is not to be used.
+/// The reason to reject a folder that sled opened.
 enum OpenDefect {
     Corrupt(String),
     Refused(StoreError),
@@ -60,24 +61,25 @@ impl From<::sled::Error> for OpenDefect {
     }
 }
 
-/// Opens a folder, or creates it.
+/// Opens or creates a folder and locks it.
 pub(super) fn open(options: &SledOptions) -> Result<(OpenedStore, File), StoreError> {
     let dir = options.dir.as_path();
     refuse_after_quarantine(dir)?;
     folder_swap::refuse_beside_others(dir)?;
     durable::create_dir(dir).map_err(io_error("create the folder", dir))?;
     let lock = lock(dir)?;
-    // Half an opening could pass for damage. A process that was killed on a full disk left room for this.
+    // An interrupted opening could look like corruption, so check the space first. A process that was
+    // killed on a full disk left reserved space for this.
     space::room_to_open(dir).map_err(StoreError::Full)?;
     let opened = open_locked(options)?;
-    // Not where the same process opens it again: its own leases go on.
+    // Reopening in the same process does not pass here, because its own leases remain valid.
     match leases::end_all(&opened.db) {
         Ok(()) => Ok((opened, lock)),
         Err(error) => Err(reject(options, error.into())),
     }
 }
 
-/// Opens a folder whose lock the caller has.
+/// Opens a folder that the caller has locked.
 pub(super) fn open_locked(options: &SledOptions) -> Result<OpenedStore, StoreError> {
     let dir = options.dir.as_path();
     files::prepare(dir).map_err(io_error("prepare the folder", dir))?;
@@ -116,7 +118,7 @@ pub(super) fn io_error<'a>(
     }
 }
 
-/// The folder's own lock, if it is free. Nothing is created for it.
+/// Locks the folder for reading. Returns `None` if it has no lock file, and never creates one.
 pub(super) fn lock_for_reading(dir: &Path) -> Result<Option<File>, StoreError> {
     let path = dir.join("lock");
     let file = match File::open(&path) {
@@ -134,14 +136,14 @@ pub(super) fn lock_for_reading(dir: &Path) -> Result<Option<File>, StoreError> {
     Err(StoreError::Locked { dir: dir.into() })
 }
 
-/// The folder's own lock. sled locks `db` too, but only once it may already have touched other files.
+/// Locks the folder. sled locks `db` too, but only after it may have changed other files.
 fn lock(dir: &Path) -> Result<File, StoreError> {
     let path = dir.join("lock");
     let mut file = File::create(&path).map_err(io_error("create", &path))?;
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {
             Ok(()) if is_at(&file, &path) => return Ok(file),
-            // Another folder took this one's place meanwhile, and with it the lock that counts.
+            // The folder was replaced meanwhile, so the lock of the new folder counts.
             Ok(()) => file = File::create(&path).map_err(io_error("create", &path))?,
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(e)) => return Err(io_error("lock", &path)(e)),
@@ -150,7 +152,7 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     Err(StoreError::Locked { dir: dir.into() })
 }
 
-/// Waits until sled has let go of a folder that was closed: it holds a lock on `db` until its last thread is done.
+/// Waits until sled has released a closed folder. sled holds a lock on `db` until its last thread ends.
 pub(super) fn wait_until_closed(dir: &Path) -> Result<(), StoreError> {
     let path = dir.join("db");
     let file = match File::open(&path) {
@@ -168,7 +170,7 @@ pub(super) fn wait_until_closed(dir: &Path) -> Result<(), StoreError> {
     Err(StoreError::Locked { dir: dir.into() })
 }
 
-/// Whether an open file is the one that a path leads to.
+/// Returns true if an open file is the file at `path`.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -182,8 +184,8 @@ fn is_at(_: &File, _: &Path) -> bool {
     true
 }
 
-/// Opens sled's part. Its lock may outlive the last user of a store in this process by a moment, and
-/// it says so only in words.
+/// Opens the database with sled. Its lock may outlive the last user in this process briefly, so a
+/// locked folder is retried. sled reports the lock only in the error text.
 fn open_sled(options: &SledOptions) -> Result<Db, OpenDefect> {
     let config = Config::new()
         .path(&options.dir)
@@ -213,8 +215,9 @@ fn number(db: &Db, key: &[u8]) -> Result<Option<u64>, OpenDefect> {
     Ok(Some(u64::from_be_bytes(bytes)))
 }
 
-/// Checks that the store is ours and whole, finishes what a crash left half done, and makes durable
-/// what opening wrote.
+/// Verifies that the store is compatible and complete. Finishes work that a crash interrupted, and
+/// makes all writes of the opening durable. Returns the sequence number, the last incarnation and the
+/// store id.
 fn check(
     db: &Db,
     files: &mut DurableFiles,
@@ -225,7 +228,7 @@ fn check(
     let sequence = number(db, keys::SEQUENCE_KEY)?.unwrap_or(0);
     let incarnation = number(db, keys::INCARNATION_KEY)?.unwrap_or(0);
     let refused = |source| OpenDefect::Refused(io_error("sync", dir)(source));
-    // sled ends its log at the first record that it cannot read and starts there, silently.
+    // sled truncates its log silently at the first unreadable record. The mark reveals such a loss.
     let mark = files.read_mark().map_err(refused)?;
     if let Some(mark) = mark.filter(|mark| *mark > sequence) {
         return Err(OpenDefect::Corrupt(format!(
@@ -257,7 +260,7 @@ fn check(
     Ok((sequence, incarnation, id))
 }
 
-/// The store's identity. A store that an earlier release wrote gets one when it is opened first.
+/// Returns the identity of the store. A store from an earlier release gets one when it is first opened.
 fn store_id(db: &Db, wanted: Option<StoreId>) -> Result<StoreId, OpenDefect> {
     if let Some(value) = db.get(keys::STORE_KEY)? {
         let bytes = <[u8; 16]>::try_from(&*value)
@@ -270,7 +273,7 @@ fn store_id(db: &Db, wanted: Option<StoreId>) -> Result<StoreId, OpenDefect> {
     Ok(new)
 }
 
-/// Moves a corrupt folder aside and says so.
+/// Quarantines a corrupt folder if the options allow it, and returns the error.
 fn reject(options: &SledOptions, defect: OpenDefect) -> StoreError {
     let dir = options.dir.as_path();
     let detail = match defect {
@@ -311,8 +314,8 @@ fn quarantine(dir: &Path) -> io::Result<PathBuf> {
     Ok(kept)
 }
 
-/// After a quarantine the folder is missing, as it is before the first start. A supervisor that
-/// restarts the process must not get an empty store that way: somebody has to decide.
+/// Rejects a missing folder if a quarantined one exists. Otherwise a supervisor that restarts the
+/// process would get an empty store. An operator must decide.
 fn refuse_after_quarantine(dir: &Path) -> Result<(), StoreError> {
     let kept = quarantined(dir, 1);
     if dir.exists() || !kept.exists() {

@@ -1,4 +1,4 @@
-//! The settings of the embedded engine.
+//! The settings of the sled engine, and their defaults.
 
 use std::path::PathBuf;
 
@@ -6,30 +6,33 @@ use super::batch::PendingWrites;
 use super::queued::Observers;
 use crate::StoreId;
 
-/// How a store is opened.
+/// The settings for opening a store.
 #[derive(Debug, Clone)]
 pub struct SledOptions {
-    /// Its folder, which nothing else may use. Not a mount point itself, so that it can be moved aside.
+    /// The data directory, used by this store alone. It must not be a mount point, so that it can be
+    /// renamed.
     pub dir: PathBuf,
-    /// What sled may keep in memory. Its own default is a gigabyte.
+    /// The size of sled's cache, in bytes. Default: 48 MiB. sled's own default is 1 GiB.
     pub cache_bytes: u64,
-    /// How often sled cleans up after itself. It decides nothing about durability; without it space
-    /// would never be used again.
+    /// The interval of sled's background flush, in milliseconds. Default: 200. It does not affect
+    /// durability, but sled reuses disk space only after a flush.
     pub flush_every_ms: u64,
-    /// Bytes of its disk that stay free: below that it takes no writes until there is more.
+    /// The free disk space below which the store rejects writes, in bytes. Default: 64 MiB.
     pub min_free_bytes: u64,
-    /// Who is told how long things take.
+    /// The receiver of latency measurements. Default: none.
     pub observers: Observers,
-    /// How many changes there are of which some may not be here yet: a sync waits for them, if not for long.
+    /// A counter of the changes in flight. A sync waits briefly for those that have not arrived. Default:
+    /// none.
     pub pending_writes: PendingWrites,
-    /// The identity of the store if this creates it. Default: a new one.
+    /// The identity of a new store. Default: random.
     pub id: Option<StoreId>,
-    /// Whether a damaged store is moved aside, so that the next start does not trip over it. Default: true.
+    /// True if a corrupt store is quarantined, so that the next start does not fail on it again. Default:
+    /// true.
     pub moves_damaged_aside: bool,
 }
 
 impl SledOptions {
-    /// The settings that were measured to be good, for a store in `dir`.
+    /// Returns the default settings for a store in `dir`. The defaults are based on measurements.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),

@@ -1,4 +1,4 @@
-//! A change on its way to disk, as whoever watches the engine sees it: how long it waited, how long its sync took.
+//! Queued changes, and the measurement of their queue and sync times.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use tracing::Span;
 
 use super::job::WriteJob;
 
-/// Told how long things take, by the thread that does them: it must be quick.
+/// Receives latency measurements. It is called on the commit thread and must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// A change waited this long for the commit thread.
+    /// Reports the time that a change waited for the commit thread.
     fn waited(&self, time: Duration);
 
-    /// One sync made this many changes durable.
+    /// Reports a sync, the number of changes that it made durable, and its duration.
     fn synced(&self, changes: usize, time: Duration);
 }
 
-/// Who watches, if anybody does.
+/// An optional [`Observer`].
 #[derive(Clone, Default)]
 pub struct Observers(Option<Arc<dyn Observer>>);
 
 impl Observers {
-    /// One that watches.
+    /// Uses an observer.
     pub fn new(observer: impl Observer) -> Self {
         Self(Some(Arc::new(observer)))
     }
@@ -44,9 +44,9 @@ impl fmt::Debug for Observers {
 pub(super) struct QueuedJob {
     pub(super) job: WriteJob,
     since: Instant,
-    /// What asked for it.
+    /// The span of the caller.
     asked: Span,
-    /// The wait; it ends when this is dropped.
+    /// The span of the wait, which ends on drop.
     wait: Span,
 }
 
@@ -64,7 +64,7 @@ impl QueuedJob {
         }
     }
 
-    /// Ends the wait and begins the work, of which the span is to live until the answer.
+    /// Ends the wait. Returns the change and the span of its sync, which must live until the reply is sent.
     pub(super) fn take(self, observers: &Observers) -> (WriteJob, Span) {
         drop(self.wait);
         if let Some(observer) = &observers.0 {

@@ -1,4 +1,4 @@
-//! How what was written is read back, checked as it is.
+//! Reads of stored records, with checks of their consistency.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -30,7 +30,7 @@ fn damaged(key: &SessionKey, detail: impl Into<String>) -> StoreError {
     }
 }
 
-/// A head as it stands in the tree, durable or not.
+/// Returns a head from the tree, durable or not.
 pub(super) fn record(db: &Db, key: &SessionKey) -> Result<Option<HeadRecord>, StoreError> {
     let Some(value) = db.get(keys::head(key)).map_err(|e| failed(&e))? else {
         return Ok(None);
@@ -41,8 +41,8 @@ pub(super) fn record(db: &Db, key: &SessionKey) -> Result<Option<HeadRecord>, St
     }
 }
 
-/// The header of the first frame that holds a revision after `after`; the caller knows that there is
-/// one.
+/// Returns the header of the first frame that contains a revision after `after`. The caller ensures
+/// that such a frame exists.
 pub(super) fn first_after(
     db: &Db,
     key: &SessionKey,
@@ -57,7 +57,7 @@ pub(super) fn first_after(
         .ok_or_else(|| damaged(key, format!("the frame at {first} has no beginning")))
 }
 
-/// The first revision of the frame that holds `revision`.
+/// Returns the first revision of the frame that contains `revision`.
 fn frame_of(db: &Db, key: &SessionKey, incarnation: u64, revision: u64) -> Result<u64, StoreError> {
     let from = keys::frame(incarnation, 0);
     let until = keys::chunk(&keys::frame(incarnation, revision), u32::MAX);
@@ -70,8 +70,8 @@ fn frame_of(db: &Db, key: &SessionKey, incarnation: u64, revision: u64) -> Resul
 
 type Pairs<'a> = &'a mut dyn Iterator<Item = ::sled::Result<(IVec, IVec)>>;
 
-/// Puts the chunks of one object together, and leaves the iterator behind them. The number of chunks
-/// follows from the header, so that nothing else is taken for a part of it.
+/// Reads the chunks of one object and advances the iterator past them. The header determines the number
+/// of chunks, so that no other record is taken for a part of the object.
 fn object(key: &SessionKey, prefix: &[u8], pairs: Pairs) -> Result<(u32, Bytes), StoreError> {
     let missing = || damaged(key, "a part of it is missing");
     let mut next = |index: u32| {
@@ -84,6 +84,7 @@ fn object(key: &SessionKey, prefix: &[u8], pairs: Pairs) -> Result<(u32, Bytes),
     let value = next(0)?;
     let header = ObjectHeader::decode(&value).ok_or_else(missing)?;
     let len = header.len as usize;
+    // Check the size before the allocation, because a damaged header may contain any number.
     if len > MAX_FRAME_BYTES {
         return Err(damaged(key, "a part of it is too large to be true"));
     }
@@ -100,8 +101,9 @@ fn object(key: &SessionKey, prefix: &[u8], pairs: Pairs) -> Result<(u32, Bytes),
     Ok((header.events, bytes.freeze()))
 }
 
-/// Reads something that hangs on a session's head. If it is not all there, the session was deleted or
-/// its snapshot replaced meanwhile, unless the head is still the same: then it is damaged.
+/// Reads data that belongs to a session's head. Missing data means that the session was deleted or its
+/// snapshot replaced during the read, and the read is retried. If the head is unchanged, the session is
+/// damaged.
 fn consistent<T>(
     shared: &Shared,
     key: &SessionKey,
@@ -125,12 +127,12 @@ fn consistent<T>(
     }
 }
 
-/// See [`crate::SessionLog::head`].
+/// Implements [`crate::SessionLog::head`].
 pub(super) fn head(shared: &Shared, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
     Ok(shared.record(key)?.map(|record| record.head()))
 }
 
-/// See [`crate::SessionLog::read`].
+/// Implements [`crate::SessionLog::read`].
 pub(super) fn frames(
     shared: &Shared,
     key: &SessionKey,
@@ -154,6 +156,7 @@ fn frames_of(
     if after >= record.revision {
         return Ok(frames);
     }
+    // The range ends at the durable head, so frames that are applied but not durable are not returned.
     let mut first = frame_of(db, key, record.incarnation, after + 1)?;
     let from = keys::frame(record.incarnation, first);
     let until = keys::frame(record.incarnation, record.revision + 1);
@@ -185,7 +188,7 @@ fn frames_of(
     Ok(frames)
 }
 
-/// See [`crate::SessionLog::snapshot`].
+/// Implements [`crate::SessionLog::snapshot`].
 pub(super) fn snapshot(
     shared: &Shared,
     key: &SessionKey,
@@ -205,7 +208,7 @@ pub(super) fn snapshot(
     Ok(snapshot.flatten())
 }
 
-/// See [`crate::SessionLog::rows`].
+/// Implements [`crate::SessionLog::rows`].
 pub(super) fn rows(
     shared: &Shared,
     project: Option<&ProjectId>,
@@ -227,7 +230,7 @@ pub(super) fn rows(
             listing.nameless += 1;
             continue;
         };
-        // The scan sees what is applied; the head tells what is durable.
+        // The scan includes applied changes. Only the durable head decides whether the session is listed.
         match shared.record(&key) {
             Ok(Some(record)) => listing.rows.push((key, Ok(record.head()))),
             Ok(None) => {}
@@ -238,7 +241,8 @@ pub(super) fn rows(
     Ok(listing)
 }
 
-/// Skips the queue entry of a damaged session, so that the others go on. Lists and `verify-store` report the session.
+/// Skips the queue entry of a damaged session, so that other sessions are processed. Lists and
+/// `verify-store` report the damage.
 fn unless_damaged<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
         Err(StoreError::Damaged { .. }) => Ok(None),
@@ -246,7 +250,7 @@ fn unless_damaged<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, S
     }
 }
 
-/// See [`crate::SessionLog::due_for`].
+/// Implements [`crate::SessionLog::due_for`].
 pub(super) fn due(
     shared: &Shared,
     now: Timestamp,
@@ -270,7 +274,7 @@ pub(super) fn due(
         if *taken >= each {
             continue;
         }
-        // As in `list`: an entry whose head says otherwise belongs to a group that is not durable yet.
+        // As in `rows`: an entry that contradicts the durable head belongs to a group that is not durable yet.
         let is_this = |r: &HeadRecord| r.ready() == Some(time) && r.is_ready(now);
         let Some(record) = unless_damaged(shared.record(&key))?.filter(is_this) else {
             continue;
@@ -285,7 +289,7 @@ pub(super) fn due(
     Ok(ready)
 }
 
-/// A tombstone as it stands in the tree, durable or not.
+/// Returns a tombstone from the tree, durable or not.
 pub(super) fn stored_tombstone(db: &Db, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
     let stored = keys::tombstone(key);
     let Some(value) = db.get(&stored).map_err(|e| failed(&e))? else {
@@ -297,7 +301,7 @@ pub(super) fn stored_tombstone(db: &Db, key: &SessionKey) -> Result<Option<Tombs
     }
 }
 
-/// The intent of a file.
+/// Returns the intent of a file from the tree, durable or not.
 pub(super) fn stored_intent(
     db: &Db,
     key: &SessionKey,
@@ -313,7 +317,7 @@ pub(super) fn stored_intent(
     }
 }
 
-/// See [`crate::SessionLog::intents`].
+/// Implements [`crate::SessionLog::intents`].
 pub(super) fn intents(
     shared: &Shared,
     after: Option<&(SessionKey, Box<str>)>,
@@ -335,8 +339,8 @@ pub(super) fn intents(
     Ok(found)
 }
 
-/// See [`crate::SessionLog::tombstone`]. A head that is still shown says that the deletion is not
-/// durable yet.
+/// Implements [`crate::SessionLog::tombstone`]. A head that is still visible means that the deletion is
+/// not durable yet.
 pub(super) fn tombstone(
     shared: &Shared,
     key: &SessionKey,
@@ -348,7 +352,7 @@ pub(super) fn tombstone(
     })
 }
 
-/// See [`crate::SessionLog::tombstones`].
+/// Implements [`crate::SessionLog::tombstones`].
 pub(super) fn tombstones(
     shared: &Shared,
     after: Option<&SessionKey>,

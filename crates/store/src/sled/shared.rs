@@ -1,4 +1,4 @@
-//! What readers and the commit thread share.
+//! The state that readers share with the commit thread.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,21 +13,21 @@ use super::{keys, read};
 use crate::StoreError;
 use crate::head_record::HeadRecord;
 
-/// Between closing a store whose disk was full and opening it again.
+/// The error text while the store is reopened after a full disk.
 const REOPENING: &str = "it is opened anew after its disk was full";
 
-/// The open store. The lock comes last: it is given up after sled has let go of the folder.
+/// The open store. `_lock` is the last field, so it is dropped after sled has released the folder.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// None while it is opened anew after a disk was full.
+    /// `None` while the store is reopened after a full disk.
     db: RwLock<Option<Db>>,
     pub(super) counters: Counters,
-    /// The heads from before the group under way, by their keys: what is applied but not yet durable
-    /// is not shown. They stay if the group fails.
+    /// The heads before the current group, by their keys. They hide changes that are applied but not
+    /// durable. They remain if the group fails.
     shadows: RwLock<HashMap<Vec<u8>, Option<HeadRecord>>>,
     failed: OnceLock<String>,
     closed: AtomicBool,
-    /// Whether the last group found no room.
+    /// True if the last group was rejected because of missing disk space.
     full: AtomicBool,
     _lock: File,
 }
@@ -45,22 +45,23 @@ impl Shared {
         }
     }
 
-    /// The open tree. Not to be kept: while somebody has it, it cannot be opened anew.
+    /// Returns the open tree. Callers must not keep it, because the store cannot be reopened while a handle
+    /// exists.
     pub(super) fn db(&self) -> Result<Db, StoreError> {
         let db = self.db.read().unwrap_or_else(PoisonError::into_inner);
         db.clone().ok_or(StoreError::Full(REOPENING))
     }
 
-    /// Gives the tree up, or puts one in its place.
+    /// Replaces the tree, or removes it.
     pub(super) fn set_db(&self, db: Option<Db>) {
         let mut current = self.db.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *current, db);
         drop(current);
-        // Readers need not wait for sled to close.
+        // Drop the old tree after the lock was released, so that readers do not wait for sled to close.
         drop(before);
     }
 
-    /// Says whether there is room; told in the log when that changes.
+    /// Records whether disk space is missing. A change of the state is logged.
     pub(super) fn set_full(&self, why: Option<&'static str>) {
         let was = self.full.swap(why.is_some(), Ordering::AcqRel);
         match why {
@@ -74,8 +75,8 @@ impl Shared {
         self.full.load(Ordering::Acquire)
     }
 
-    /// A session's head as of the last durable group. The lock is held over the read, so that no group
-    /// that touches the session can begin in between.
+    /// Returns a session's head as of the last durable group. The lock is held during the read, so that no
+    /// group can change the session in between.
     pub(super) fn record(&self, key: &SessionKey) -> Result<Option<HeadRecord>, StoreError> {
         let shadows = self.shadows.read().unwrap_or_else(PoisonError::into_inner);
         match shadows.get(&keys::head(key)) {
@@ -84,7 +85,8 @@ impl Shared {
         }
     }
 
-    /// Keeps a head for readers before a group changes it; the first one of a group is the one.
+    /// Saves a head for readers before a group changes it. Only the first call per group and head has an
+    /// effect.
     pub(super) fn shadow(&self, head: &[u8], record: Option<&HeadRecord>) {
         let mut shadows = self.shadows.write().unwrap_or_else(PoisonError::into_inner);
         if !shadows.contains_key(head) {
@@ -92,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// The group is durable: shows what it changed.
+    /// Makes the changes of the durable group visible.
     pub(super) fn reveal(&self) {
         self.shadows
             .write()
@@ -100,8 +102,8 @@ impl Shared {
             .clear();
     }
 
-    /// Ends the store's life: what was written since the last sync is in doubt, and a later sync that
-    /// succeeds proves nothing, because the system forgets pages that it failed to write.
+    /// Marks the store as failed. Writes since the last sync are in doubt. A later successful sync proves
+    /// nothing, because the operating system drops pages that it failed to write.
     pub(super) fn fail(&self, reason: String) -> String {
         if self.failed.get().is_none() {
             tracing::error!(reason, "the store failed");

@@ -1,25 +1,26 @@
-//! Whether there is room to write. Asked before every group, because sled cannot go on after a write
-//! that found none: the store takes no more writes while there is still room for what sled itself
-//! writes, and takes them again when there is clearly more.
+//! Disk space checks. sled cannot continue after a write that found the disk full. The store therefore
+//! rejects writes before every group while sled still has space for its own writes. It accepts them
+//! again when clearly more space is free.
 
 use std::path::{Path, PathBuf};
 
-/// What a group needs on disk at most for each of its bytes: chunks, pages that are written again.
+/// The maximum disk space that a group needs per byte, for chunks and rewritten pages.
 const DISK_FACTOR: u64 = 3;
-/// So much of the reserve must be free beside it before writes are taken again: without it, a disk at
-/// the edge would refuse and take writes in turn.
+/// The divisor of the reserve that gives the hysteresis. After a full disk, a quarter of the reserve
+/// must be free in addition. Otherwise the store would alternate between accepting and rejecting.
 const MARGIN: u64 = 4;
-/// Below this no store is opened: sled makes a segment and a snapshot when it opens.
+/// The minimum free space for opening a store, in bytes. sled creates a segment and a snapshot when it
+/// opens.
 pub(super) const TO_OPEN: u64 = 2 << 20;
-/// What is kept in a file that is given up when a write finds no room, so that the store can be opened
-/// anew for its readers at once.
+/// The size of the spare file, in bytes. The file is released when the disk is full, so that the store
+/// can be reopened for readers at once.
 const SPARE: u64 = 4 * TO_OPEN;
 
 const NO_ROOM: &str = "its disk is nearly full: free or add space, and it goes on by itself";
 const NO_FILES: &str = "its disk has no room for more files: remove some, and it goes on by itself";
 const READ_ONLY: &str = "its file system is read-only: make it writable, and it goes on by itself";
 
-/// The disk beneath the store.
+/// The free space of the store's disk.
 #[derive(Debug)]
 pub(super) struct Space {
     dir: PathBuf,
@@ -36,7 +37,7 @@ impl Space {
         }
     }
 
-    /// Whether a group of so many bytes may be written; why not, otherwise.
+    /// Returns an error text if a group of this size must not be written.
     pub(super) fn check(&mut self, bytes: usize) -> Result<(), &'static str> {
         let mut needed = self.reserve;
         let was_full = self.full;
@@ -48,7 +49,7 @@ impl Space {
         }
         needed = needed.saturating_add((bytes as u64).saturating_mul(DISK_FACTOR));
         let outcome = room(&self.dir, needed);
-        // A group that is too large for what is left does not make the disk full for a small one.
+        // A group that is too large for the remaining space does not block smaller ones.
         self.full = outcome.is_err() && room(&self.dir, self.reserve).is_err()
             || self.full && outcome.is_err();
         if was_full && !self.full {
@@ -57,12 +58,13 @@ impl Space {
         outcome
     }
 
-    /// A write found no room, whatever was expected: it takes the margin to go on.
+    /// Records that a write found no space, despite the check. Writes are accepted again when the
+    /// additional margin is free.
     pub(super) fn found_none(&mut self) {
         self.full = true;
     }
 
-    /// Sets room aside for the moment when there is none. Without it only readers wait longer then.
+    /// Creates the spare file. Without it, readers only wait longer on a full disk.
     #[cfg(target_os = "linux")]
     pub(super) fn set_aside(&self) {
         use rustix::fs::{FallocateFlags, fallocate};
@@ -93,16 +95,16 @@ fn spare(dir: &Path) -> PathBuf {
     dir.join("spare")
 }
 
-/// How much is set aside. An earlier opening may have given up a part.
+/// Returns the size of the spare file. An earlier opening may have released a part of it.
 fn spare_bytes(dir: &Path) -> u64 {
     spare(dir).metadata().map_or(0, |meta| meta.len())
 }
 
-/// Whether a store can be opened. Where there is no room, a part of what was set aside for this is given up, so that a
-/// process that was killed on a full disk can be started again, and again.
+/// Checks the space for opening a store. If it is missing, a part of the spare file is released. A
+/// process that was killed on a full disk can therefore restart, even several times.
 pub(super) fn room_to_open(dir: &Path) -> Result<(), &'static str> {
     while let Err(why) = room(dir, TO_OPEN) {
-        // A part of it at a time: the next opening may need one too.
+        // Release one part at a time, because the next opening may need one too.
         let less = spare_bytes(dir).checked_sub(TO_OPEN).ok_or(why)?;
         let file = std::fs::OpenOptions::new().write(true).open(spare(dir));
         let given_up = file.and_then(|file| file.set_len(less));
@@ -111,10 +113,11 @@ pub(super) fn room_to_open(dir: &Path) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether a folder's disk has so many bytes for us.
+/// Returns an error text if the disk of a folder has less than `needed` bytes free, or accepts no
+/// writes.
 #[cfg(unix)]
 pub(super) fn room(dir: &Path, needed: u64) -> Result<(), &'static str> {
-    // Where the system cannot say, the write itself will.
+    // If the system cannot report the space, the write itself will fail.
     let Ok(disk) = rustix::fs::statvfs(dir) else {
         return Ok(());
     };
@@ -135,8 +138,8 @@ pub(super) fn room(_dir: &Path, _needed: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether an error of sled says that there was no room, or that nothing may be written at all. After
-/// others, such as a drive's, nothing is known of what is on disk.
+/// Returns a text if a sled error means a full or read-only disk. After other errors, such as those of
+/// a drive, the state on disk is unknown.
 pub(super) fn was_no_room(error: &::sled::Error) -> Option<&'static str> {
     use std::io::ErrorKind;
     let ::sled::Error::Io(error) = error else {
@@ -151,8 +154,8 @@ pub(super) fn was_no_room(error: &::sled::Error) -> Option<&'static str> {
     }
 }
 
-/// The resource that an error says is used up for the moment, other than room on the disk: nothing was refused by
-/// the drive, so that the same may succeed later.
+/// Returns the exhausted resource that caused an error, other than disk space. The drive rejected
+/// nothing, so a retry may succeed.
 pub(super) fn was_short(error: &std::io::Error) -> Option<&'static str> {
     #[cfg(unix)]
     {

@@ -1,23 +1,23 @@
-//! What the engine counts about itself, cheap enough to be read by every scrape.
+//! Counters of the engine, cheap enough for every metrics scrape.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What the engine has done since it was opened.
+/// The activity of the engine since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EngineStats {
-    /// Changes that were made durable; one append is one.
+    /// The number of durable changes. One append is one change.
     pub commits: u64,
-    /// Groups of them, each with one sync: commits / groups is what grouping saves.
+    /// The number of groups, each with one sync. `commits / groups` shows the benefit of group commit.
     pub groups: u64,
-    /// Batches applied; more than the groups when large writes were staged.
+    /// The number of applied batches. Larger than the number of groups if large writes were staged.
     pub batches: u64,
-    /// Bytes of keys and values in them.
+    /// The size of the keys and values in all batches, in bytes.
     pub bytes: u64,
-    /// The most changes that one group held.
+    /// The number of changes in the largest group.
     pub largest_group: u64,
-    /// Changes that wait right now: a queue that stays full says that the disk is too slow.
+    /// The number of changes in the queue. A queue that stays full means that the disk is too slow.
     pub queue_depth: u64,
-    /// How long the last sync took: the floor of every append's latency.
+    /// The duration of the last sync, in microseconds. It is the lower bound of an append's latency.
     pub last_sync_micros: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What only shows from within: half-done work, failures of the disk, what readers see meanwhile.
+//! Tests that need access to internals: interrupted work, disk failures, and the visibility of changes.
 
 use std::fs::File;
 use std::num::NonZeroU32;
@@ -20,7 +20,7 @@ fn key(name: &str) -> SessionKey {
 
 fn batch(expected: u64, frame: &[u8]) -> Batch {
     Batch {
-        // The first session of a store.
+        // The first session of a store has incarnation 1.
         expected: Position {
             incarnation: u64::from(expected > 0),
             revision: Revision::new(expected),
@@ -35,7 +35,7 @@ fn batch(expected: u64, frame: &[u8]) -> Batch {
     }
 }
 
-/// An open store without its commit thread.
+/// Returns an open store without its commit thread.
 fn shared(options: &SledOptions) -> (Shared, Sequences, DurableFiles) {
     let (opened, lock) = open::open(options).unwrap();
     let counts = Sequences {
@@ -94,8 +94,8 @@ fn nothing_is_shown_before_it_is_durable() {
     assert_eq!((head(&a), frames()), (None, 0));
 }
 
-/// A crash in the middle of a staged append leaves its first batches. The next append at that revision
-/// is shorter, and must hold nothing of them.
+/// A crash during a staged append leaves its first batches. A shorter append at the same revision must
+/// contain none of them.
 #[tokio::test]
 async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
     let root = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
     assert_eq!(chunks.count(), 3, "nothing else is left there");
 }
 
-/// What a deletion leaves for later is found again after a crash, and goes.
+/// After a crash, the garbage of a deletion is found in the journal and removed.
 #[tokio::test]
 async fn a_deletion_is_finished_after_a_crash() {
     let root = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ async fn a_deletion_is_finished_after_a_crash() {
     }
     let log = SledLog::open(&options).unwrap();
     assert_eq!(log.head(&key("a")).await.unwrap(), None);
-    // The thread does it when it has nothing else to do.
+    // The commit thread collects garbage when its queue is empty.
     for _ in 0..200 {
         if garbage::journal(&log.shared.db().unwrap())
             .unwrap()
@@ -213,8 +213,8 @@ async fn a_failed_sync_ends_the_store() {
     assert!(failed(log.close().await));
 }
 
-/// A side file that cannot be opened for want of file handles: nothing is acknowledged, the engine goes on, and what
-/// waited is there once it could be synced.
+/// A side file cannot be opened because file handles are exhausted. Nothing is acknowledged, the engine
+/// continues, and the waiting change becomes visible after a successful sync.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_sync_that_is_short_of_file_handles_is_tried_again() {
@@ -242,7 +242,7 @@ async fn a_sync_that_is_short_of_file_handles_is_tried_again() {
     log.close().await.unwrap();
 }
 
-/// A store of the release before projects were counted.
+/// Opens a store of the release before usage rows existed.
 #[tokio::test]
 async fn an_older_store_is_counted_once() {
     let root = tempfile::tempdir().unwrap();
@@ -254,7 +254,7 @@ async fn an_older_store_is_counted_once() {
         let db = log.shared.db().unwrap();
         db.insert(keys::FORMAT_KEY, &1_u64.to_be_bytes()).unwrap();
         db.remove(keys::USAGE_KEY).unwrap();
-        // As a count leaves it that was cut off.
+        // Simulates an interrupted count.
         let project = key("a").project;
         db.insert(keys::usage(&project), &[9; 16]).unwrap();
     }
@@ -285,8 +285,8 @@ fn no_value_is_larger_than_a_page_can_hold() {
     group.apply().unwrap();
     let largest = db.iter().values().map(|value| value.unwrap().len()).max();
     assert_eq!(largest, Some(keys::MAX_VALUE));
-    // Two rows say what is held: by the project, and in all.
-    // One record is the identity of the store.
+    // Two usage rows exist: one for the project and one for all projects. One more record is the identity
+    // of the store.
     assert_eq!(db.len(), 1 + 1 + 2 + 733 + 1 + 4 + 2 + 1);
 }
 
@@ -330,7 +330,7 @@ async fn what_cannot_be_read_of_one_session_hides_nothing_of_the_others() {
         Err(StoreError::Damaged { key: of, .. }) if *of == key("a")
     ));
     assert!(listing.rows[1].1.is_ok());
-    // Who must not miss one is told so.
+    // `list` must not skip a session, so it fails.
     assert!(log.list(None, None, 9).await.is_err());
     let due = log.due(Timestamp::from_millis(9), 9).await.unwrap();
     let due: Vec<_> = due.into_iter().map(|due| due.key).collect();

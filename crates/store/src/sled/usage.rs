@@ -1,5 +1,5 @@
-//! What each project holds, and all of them together: one small row each, written in the batch that
-//! changes it, so that it is as true after a crash as the sessions are.
+//! Storage usage per project and in total. Each is one small row, written in the batch of the change
+//! that it counts. The rows are therefore consistent with the sessions after a crash.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::keys;
 use crate::head_record::HeadRecord;
 use crate::{StorageUsage, StoreError};
 
-/// What the changes of one batch add and take.
+/// The changes of the usage by one batch.
 #[derive(Debug, Default)]
 pub(super) struct Deltas(HashMap<ProjectId, Delta>);
 
@@ -23,7 +23,7 @@ struct Delta {
 }
 
 impl Deltas {
-    /// Notes that a session's record was replaced.
+    /// Adds the difference between a session's old and new record.
     pub(super) fn note(
         &mut self,
         key: &SessionKey,
@@ -44,7 +44,7 @@ impl Deltas {
         delta.bytes = delta.bytes.saturating_add(bytes);
     }
 
-    /// The rows as they are to be, and forgets the changes.
+    /// Returns the updated rows and clears the deltas.
     pub(super) fn rows(&mut self, db: &Db) -> ::sled::Result<Vec<(Vec<u8>, [u8; 16])>> {
         let mut all = Delta::default();
         let mut rows = Vec::with_capacity(self.0.len() + 1);
@@ -77,7 +77,7 @@ fn encode(usage: StorageUsage) -> [u8; 16] {
     row
 }
 
-/// What a row says; one that is not there says nothing.
+/// Decodes a row. A missing or invalid row counts as zero.
 fn decode(row: Option<&[u8]>) -> StorageUsage {
     let Some(Ok(row)) = row.map(<[u8; 16]>::try_from) else {
         return StorageUsage::default();
@@ -88,21 +88,21 @@ fn decode(row: Option<&[u8]>) -> StorageUsage {
     StorageUsage {
         sessions,
         bytes,
-        // The row changes with the sessions.
+        // The row is updated together with the sessions, so it is current.
         age: Duration::ZERO,
     }
 }
 
-/// See [`crate::SessionLog::usage`].
+/// Implements [`crate::SessionLog::usage`].
 pub(super) fn read(db: &Db, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
     let key = project.map_or_else(|| keys::USAGE_KEY.to_vec(), keys::usage);
     let row = db.get(key).map_err(|e| StoreError::Read(e.to_string()))?;
     Ok(decode(row.as_deref()))
 }
 
-/// Counts every session of a store that an earlier release wrote, which did not keep these rows.
+/// Counts all sessions of a store from an earlier release, which has no usage rows.
 pub(super) fn count_all(db: &Db) -> ::sled::Result<()> {
-    // A count that was cut off begins again.
+    // An interrupted count starts again.
     for key in db.scan_prefix(keys::USAGE_PREFIX).keys() {
         db.remove(key?)?;
     }
@@ -110,7 +110,7 @@ pub(super) fn count_all(db: &Db) -> ::sled::Result<()> {
     let mut deltas = Deltas::default();
     for pair in db.scan_prefix(keys::heads(None)) {
         let (key, value) = pair?;
-        // A head that cannot be read is told when somebody asks for it, and can be deleted no more.
+        // Skip an unreadable head. Reads of that session report it, and it cannot be deleted any more.
         if let (Some(key), Some(record)) = (keys::parse_head(&key), keys::decode_record(&value)) {
             deltas.note(&key, None, Some(&record));
         }
