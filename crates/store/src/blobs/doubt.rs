@@ -1,5 +1,5 @@
-//! The doubt about the clock, an object beside the marker: the time that it was expected to be when a clock was found
-//! too far ahead of it. What that clock wrote into the log is no proof of the time after a restart.
+//! The clock doubt, an object beside the owner marker. It contains the expected time at which a clock
+//! was found too far ahead. After a restart, later event times in the log do not prove the time.
 
 use bytes::Bytes;
 use palimpsest_core::ids::Timestamp;
@@ -7,12 +7,12 @@ use palimpsest_core::ids::Timestamp;
 use super::error::BlobError;
 use super::store::Blobs;
 
-/// No project's name begins so.
+/// Project names cannot begin with an underscore.
 const PATH: &str = "_palimpsest/clock.txt";
 
 impl Blobs {
-    /// The time after which no event proves anything; none while no clock is doubted. An object that is no time
-    /// doubts all of them.
+    /// Returns the time after which event times prove nothing, or `None` without a doubt. An unreadable
+    /// object puts all event times in doubt.
     pub async fn clock_doubt(&self) -> Result<Option<Timestamp>, BlobError> {
         let bytes = match self.get(PATH).await {
             Ok(bytes) => bytes,
@@ -24,7 +24,7 @@ impl Blobs {
         Ok(Some(Timestamp::from_millis(millis.unwrap_or_default())))
     }
 
-    /// Doubts every event after a time, until [`Self::trust_clock`].
+    /// Puts all event times after a time in doubt, until [`Self::trust_clock`].
     pub async fn doubt_clock(&self, after: Timestamp) -> Result<(), BlobError> {
         self.verify().await?;
         let text = format!("{}\n", after.as_millis());

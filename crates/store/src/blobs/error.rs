@@ -1,88 +1,88 @@
-//! The error of a read or a write of files.
+//! Errors of the blob store.
 
 use std::io;
 
 use crate::StoreId;
 
-/// Why a blob could not be had or kept.
+/// An error of a blob operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlobError {
-    /// There is none at that path.
+    /// No blob exists at this path.
     #[error("there is no blob at {0}")]
     NotFound(String),
-    /// The path holds other bytes than its digest says, and is left as it is.
+    /// The content does not match its digest. The blob is not changed.
     #[error("the blob at {0} does not hold what its name says")]
     Damaged(String),
-    /// The file is larger than any that is read whole.
+    /// The file exceeds the maximum size for reading.
     #[error("{path} has {bytes} bytes, more than is ever read: make it shorter, or delete it")]
     TooLarge {
-        /// Where it is.
+        /// The path of the file.
         path: String,
-        /// Its size.
+        /// The size of the file, in bytes.
         bytes: u64,
     },
-    /// The place does not let this process keep anything there, and will not until somebody sees to it.
+    /// The location rejects the operations of this process. An operator must correct its settings or
+    /// rights.
     #[error(
         "blobs cannot be kept there: {0}; its bucket has to be there, and the credentials need the right to put, \
          get, list and delete objects in it"
     )]
     Refused(String),
-    /// The files there belong to another log.
+    /// The files belong to another log.
     #[error(
         "the files there belong to the store {found}, and this is the store {ours}: nothing is read as its own, written or \
          removed there. Give each store a place of its own (blobs.url), or open the log that these files belong to"
     )]
     OtherStore {
-        /// The store that the marker names.
+        /// The store id in the marker.
         found: StoreId,
-        /// The store that was opened.
+        /// The id of the store that was opened.
         ours: StoreId,
     },
-    /// There are files that belong to no log, and the log is empty: they are another one's.
+    /// The location contains files without a marker, and the log is empty. The files belong to another log.
     #[error(
         "there are files of sessions, and the store {ours} has no session: they belong to another store. Open the log that \
          they belong to, restore its backup (with --keep-blobs), or give this store a place of its own (blobs.url)"
     )]
     Unmarked {
-        /// The store that was opened.
+        /// The id of the store that was opened.
         ours: StoreId,
     },
-    /// The marker says nothing that this release understands.
+    /// The marker is unreadable for this release.
     #[error("the marker {path} cannot be read: {reason}. Put it back from a backup of the files")]
     Marker {
-        /// Where it is.
+        /// The path of the marker.
         path: String,
-        /// What is wrong with it.
+        /// The defect of the marker.
         reason: String,
     },
-    /// The place was opened for reading alone.
+    /// The blobs were opened read-only.
     #[error(
         "the blobs were opened for reading: bind them to a store before anything is written there"
     )]
     ReadOnly,
-    /// A part of the path is not one.
+    /// A part of the path is invalid.
     #[error("{0:?} cannot be a part of a blob's path")]
     Name(String),
-    /// The configured location cannot be used.
+    /// The configured location is invalid.
     #[error("blobs cannot be kept at {location}: {reason}")]
     Location {
-        /// What was configured.
+        /// The configured location.
         location: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The store behind it failed; the call may be tried again.
+    /// The underlying store failed. The caller may retry.
     #[error("failed to reach the blob store")]
     Store(#[source] object_store::Error),
-    /// A local folder could not be synced, so that what was written may not last; the call may be
-    /// tried again.
+    /// A local folder could not be synced, so the write may not be durable. The caller may retry.
     #[error("failed to sync a folder of the blob store")]
     Folder(#[source] io::Error),
 }
 
 impl BlobError {
-    /// True if trying again does not help until somebody has changed something.
+    /// Returns true if a retry cannot succeed until an operator changes something.
     pub fn is_final(&self) -> bool {
         matches!(
             self,
@@ -96,7 +96,7 @@ impl BlobError {
 }
 
 impl BlobError {
-    /// The same error, or [`Self::Refused`] for a place that lets nobody in with these credentials or is missing.
+    /// Converts an error of missing rights or a missing bucket into [`Self::Refused`].
     #[must_use]
     pub(super) fn or_refused(self) -> Self {
         match self {
@@ -110,7 +110,7 @@ impl BlobError {
     }
 }
 
-/// What a bucket answered, on one line, as far as it fits in a message.
+/// Returns a bucket's error on one line, with at most 400 characters.
 pub(super) fn bucket_error_text(error: &object_store::Error) -> String {
     let text = error.to_string();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -124,7 +124,8 @@ pub(crate) fn lost(error: object_store::Error, path: &str) -> BlobError {
     }
 }
 
-/// Whether a bucket refused a write for its condition; those that know none do not say so in one way.
+/// Returns true if a bucket does not support conditional writes. Such buckets report this in different
+/// ways.
 pub(super) fn knows_no_conditions(error: &object_store::Error) -> bool {
     match error {
         object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. } => {

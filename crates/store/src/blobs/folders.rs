@@ -1,14 +1,14 @@
-//! The folders above a local blob, made durable too.
+//! Durability of the folders above a local blob.
 //!
-//! `object_store` syncs the folders that it creates. It does not sync those that it finds, though
-//! another put may have created them a moment ago, or a process that was killed before it synced them.
+//! `object_store` syncs folders that it creates, but not those that it finds. Another put may have
+//! created such a folder a moment ago, or a process that was killed before its sync.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::{fmt, io};
 
-/// How many folders are remembered before all are forgotten: forgetting costs a sync.
+/// The number of remembered folders at which all are forgotten. A forgotten folder costs one more sync.
 const MAX_KNOWN: usize = 10_000;
 
 pub(super) struct Folders {
@@ -32,12 +32,12 @@ impl Folders {
         }
     }
 
-    /// Where a blob's file is.
+    /// Returns the file of a blob.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// Syncs every folder from the root to the blob's that is not known to be durable.
+    /// Syncs the folders from the root to the blob, unless they are known to be durable.
     pub(super) fn sync(&self, path: &str) -> io::Result<()> {
         let mut dir = self.root.clone();
         for part in Path::new(path).parent().unwrap_or(Path::new("")) {
@@ -55,7 +55,8 @@ impl Folders {
         Ok(())
     }
 
-    /// Empty folders go with their last blob: what was known of them is no longer true.
+    /// Forgets all folders. Empty folders are removed with their last blob, so a remembered one may be new
+    /// and not durable.
     pub(super) fn forget(&self) {
         self.lock().clear();
     }

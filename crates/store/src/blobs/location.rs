@@ -1,4 +1,4 @@
-//! Which store a configured location means.
+//! Opening of a configured blob location.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use url::Url;
 use super::error::BlobError;
 use super::folders::Folders;
 
-/// The store, the path in it below which everything is, and its folders if it is local.
+/// The store, the root path in it, and the folders of a local store.
 pub(super) type OpenedLocation = (Arc<dyn ObjectStore>, Path, Option<Arc<Folders>>);
 
 pub(super) fn open(location: &str) -> Result<OpenedLocation, BlobError> {
@@ -47,13 +47,13 @@ pub(super) fn open(location: &str) -> Result<OpenedLocation, BlobError> {
     }
 }
 
-/// A store that ends with the process.
+/// Returns a store that is lost when the process ends.
 pub(super) fn in_memory() -> OpenedLocation {
     (Arc::new(InMemory::new()), Path::default(), None)
 }
 
-/// A folder, created if need be. `with_fsync` makes each write temporary file, sync, rename or link,
-/// sync of the folders: without it a blob that an event names could be gone after a power loss.
+/// Opens or creates a folder. With `with_fsync`, a write syncs a temporary file, renames or links it,
+/// and syncs the folders. Otherwise a power loss could remove a blob that an event names.
 fn open_dir(dir: &std::path::Path) -> Result<OpenedLocation, String> {
     crate::fs::create_dir(dir).map_err(|e| e.to_string())?;
     let store = LocalFileSystem::new_with_prefix(dir).map_err(|e| e.to_string())?;

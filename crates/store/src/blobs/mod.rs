@@ -1,8 +1,8 @@
-//! Tool results and summaries, in a local folder or a bucket.
+//! The blob store: tool results and summaries in a local folder or a bucket.
 //!
-//! A file of a tool result has a name that no other command uses, and its bytes never change, so that an event that names
-//! it can be trusted for ever and a late removal meets no other file. The files belong to one log: nothing is written or
-//! removed before the `owner_marker` module has seen that. Not here: which results are worth a blob, and what an event says of it.
+//! The file of a tool result has a unique name, and its content never changes. An event can therefore
+//! refer to it for ever, and a late removal affects no other file. All files belong to one log.
+//! `owner_marker` verifies the owner before anything is written or removed.
 
 mod doubt;
 mod error;
@@ -28,7 +28,7 @@ pub use self::store::{BlobEntry, Blobs};
 pub(crate) use self::store::{PART_BYTES, PARTS};
 pub use self::summary_file::{ReplaceOutcome, SummaryFile, summary_path};
 
-/// The store that a location means, and the path in it below which everything is.
+/// Opens a location and returns its store and root path.
 pub(crate) fn open_location(location: &str) -> Result<(Arc<dyn ObjectStore>, Path), BlobError> {
     let (store, root, _) = location::open(location)?;
     Ok((store, root))

@@ -1,8 +1,8 @@
-//! The marker that says whose files these are: a small object that holds the identity of the log.
+//! The owner marker, a small object with the identity of the log.
 //!
-//! A second log with the same bucket or folder would read, overwrite and remove the files of the first. So a log is
-//! bound to its files: the first writes its identity there, and no other one changes anything afterwards. A place that
-//! cannot be reached is verified later, before the first write.
+//! A second log with the same location would read, overwrite and remove the files of the first. The
+//! first log therefore writes its identity there, and no other log can change anything. If the location
+//! is unavailable, the marker is verified before the first write.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ use super::location;
 use super::store::Blobs;
 use crate::{SessionLog, StoreError, StoreId};
 
-/// No project's name begins so.
+/// Project names cannot begin with an underscore.
 const PATH: &str = "_palimpsest/store.json";
 
-/// Who wants to write.
+/// The log that uses a blob location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The identity of the log.
     pub store: StoreId,
-    /// Whether files without a marker may be taken for the log's own: an earlier release wrote none. Not for a log that
-    /// has no session.
+    /// True if the log may adopt files without a marker, which an earlier release wrote. Must be false for
+    /// a log without sessions.
     pub adopts: bool,
-    /// A log whose files these may be, and that gives them up to this one.
+    /// A log that hands its files over to this one. Default: none.
     pub takes_over_from: Option<StoreId>,
 }
 
 impl Owner {
-    /// The owner that a log is: one that has sessions adopts files without a marker.
+    /// Returns the owner for a log. A log with sessions or tombstones adopts files without a marker.
     pub async fn of(log: &dyn SessionLog) -> Result<Self, StoreError> {
         let store = log.store_id().await?;
         let is_empty =
@@ -45,7 +45,7 @@ impl Owner {
     }
 }
 
-/// An owner, and whether the marker has been seen to agree.
+/// An owner, and the result of the marker verification.
 #[derive(Debug)]
 pub(super) struct OwnerMarker {
     owner: Owner,
@@ -53,7 +53,7 @@ pub(super) struct OwnerMarker {
 }
 
 impl Blobs {
-    /// A place in memory that belongs to nobody else, for tests and benchmarks.
+    /// Returns a private location in memory, for tests and benchmarks.
     pub fn in_memory() -> Self {
         let (store, root, folders) = location::in_memory();
         let owner = Owner {
@@ -70,8 +70,8 @@ impl Blobs {
         blobs.bind(owner)
     }
 
-    /// The same place for a log that writes there. Nothing is written before the marker was seen to agree, which the first
-    /// write sees to and [`Self::verify`] may do earlier.
+    /// Binds the location to a log that writes there. The marker is verified before the first write, or
+    /// earlier by [`Self::verify`].
     #[must_use]
     pub fn bind(mut self, owner: Owner) -> Self {
         self.marker = Some(Arc::new(OwnerMarker {
@@ -81,12 +81,13 @@ impl Blobs {
         self
     }
 
-    /// Sees to it that these files are the log's own. Costs nothing once that was seen. Fails for good with
-    /// [`BlobError::OtherStore`] and [`BlobError::Unmarked`], and may be tried again after other errors.
+    /// Verifies that the files belong to the log. The result is cached. Fails permanently with
+    /// [`BlobError::OtherStore`] and [`BlobError::Unmarked`]. Other errors may be retried.
     pub async fn verify(&self) -> Result<(), BlobError> {
         let marker = self.marker.as_ref().ok_or(BlobError::ReadOnly)?;
         let verified = marker.is_verified.get_or_try_init(async || {
             let owner = &marker.owner;
+            // The marker is read back after it was written, because two logs may start at the same time.
             let found = match self.marked().await? {
                 Some(found) => found,
                 None => self.mark(owner).await?,
@@ -106,7 +107,7 @@ impl Blobs {
         verified.await.copied()
     }
 
-    /// The log whose files these are; none when nobody has said so yet.
+    /// Returns the log that owns the files, or `None` without a marker.
     pub async fn marked(&self) -> Result<Option<StoreId>, BlobError> {
         let bytes = match self.get(PATH).await {
             Ok(bytes) => bytes,
@@ -124,7 +125,8 @@ impl Blobs {
         id.map(Some).map_err(|_| marker("its store is no store id"))
     }
 
-    /// Writes the marker where there is none, and says whose it is then: two that begin together find one.
+    /// Creates the marker if there is none, and returns its content. If two logs start at the same time,
+    /// both read the same winner.
     async fn mark(&self, owner: &Owner) -> Result<StoreId, BlobError> {
         if !owner.adopts && !self.projects().await?.is_empty() {
             return Err(BlobError::Unmarked { ours: owner.store });
@@ -138,7 +140,7 @@ impl Blobs {
             Ok(_) | Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
                 self.sync_folders(PATH).await?;
             }
-            // Where a bucket cannot compare, what is read back decides.
+            // Without conditional writes, the content that is read back decides.
             Err(error) if knows_no_conditions(&error) => {
                 self.overwrite(PATH, content(owner.store)).await?;
             }

@@ -6,12 +6,13 @@ use palimpsest_core::ids::SessionKey;
 
 use super::error::BlobError;
 
-/// Ends with a slash, so that it is no other session's prefix.
+/// Returns the folder of a session. The trailing slash ensures that the path is not a prefix of another
+/// session's path.
 pub(super) fn session_dir(session: &SessionKey) -> String {
     format!("{}/{}/", session.project, session.session)
 }
 
-/// Where a tool result is, by the name of its file.
+/// Returns the path of a tool result.
 pub fn result_path(session: &SessionKey, file: &str) -> Result<String, BlobError> {
     check_name(file)?;
     Ok(format!("{}{file}", tool_results(session)))
@@ -21,7 +22,8 @@ pub(super) fn tool_results(session: &SessionKey) -> String {
     format!("{}tool-results/", session_dir(session))
 }
 
-/// The same letters that a session's name may have: they are safe in a path and a URL alike.
+/// Rejects a file name with characters that are illegal in session names. The legal ones are safe in
+/// paths and URLs.
 pub(super) fn check_name(call: &str) -> Result<(), BlobError> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let begins = call.bytes().next().is_some_and(|b| b != b'.');
@@ -31,7 +33,7 @@ pub(super) fn check_name(call: &str) -> Result<(), BlobError> {
     Err(BlobError::Name(call.to_owned()))
 }
 
-/// The text of a digest.
+/// Encodes bytes as lower-case hex.
 pub fn hex(digest: &[u8]) -> String {
     let mut out = String::with_capacity(digest.len() * 2);
     for byte in digest {

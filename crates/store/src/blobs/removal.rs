@@ -1,7 +1,7 @@
-//! What goes when a session goes, and files that no event came to name.
+//! Removal of a deleted session's files, and of orphaned blobs.
 //!
-//! Everything here can be repeated: that something is gone already is no failure. Files are removed by their names, and a
-//! name is never used again, so that a removal that is late removes nothing else. Not here: which files may go.
+//! All operations are idempotent: a missing file is not an error. Files are removed by name, and a name
+//! is never reused, so a late removal affects no other file.
 
 use std::fs;
 use std::io;
@@ -19,12 +19,12 @@ use super::store::{BlobEntry, Blobs};
 use super::summary_file::summary_path;
 use crate::crash_point;
 
-/// How much was removed.
+/// The number and size of removed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RemovalCount {
-    /// How many files.
+    /// The number of files.
     pub files: u64,
-    /// Their bytes.
+    /// The size of the files, in bytes.
     pub bytes: u64,
 }
 
@@ -42,17 +42,17 @@ impl std::ops::AddAssign for RemovalCount {
     }
 }
 
-/// All that lay where a session is, at one moment.
+/// The files of a session at one time.
 #[derive(Debug)]
 pub struct SessionFiles {
     session: SessionKey,
     entries: Vec<BlobEntry>,
-    /// What processes that were killed had begun to write, which no listing shows; in a local folder alone.
+    /// Temporary files of killed processes, which listings omit. Only in a local folder.
     leftovers: Vec<PathBuf>,
 }
 
 impl Blobs {
-    /// Lists everything of a session: results, `summary.md`, and leftovers of processes that were killed.
+    /// Lists all files of a session: tool results, `summary.md`, and temporary files of killed processes.
     pub async fn belongings(&self, session: &SessionKey) -> Result<SessionFiles, BlobError> {
         self.verify().await?;
         let mut found = SessionFiles {
@@ -72,8 +72,9 @@ impl Blobs {
         Ok(found)
     }
 
-    /// Deletes what was listed, and nothing that came since: files of a new session of that name have other names. Its
-    /// `summary.md` has the same name, and stays if it was written since; that is looked at right before.
+    /// Removes the listed files, and none that were added since. Tool results of a new session with the
+    /// same name have other names. `summary.md` has the same path, so it is removed only if it is unchanged
+    /// right before.
     pub async fn remove(&self, found: SessionFiles) -> Result<RemovalCount, BlobError> {
         self.verify().await?;
         let (mut removed, summary) = (RemovalCount::default(), summary_path(&found.session));
@@ -105,7 +106,8 @@ impl Blobs {
         }
     }
 
-    /// The projects that have blobs, in the order of their names. Files that others put there are none.
+    /// Returns the projects with blobs, ordered by name. Folders that are no legal project names are
+    /// ignored.
     pub async fn projects(&self) -> Result<Vec<ProjectId>, BlobError> {
         let names = self.folder_names("").await?;
         Ok(names
@@ -114,7 +116,7 @@ impl Blobs {
             .collect())
     }
 
-    /// The sessions of a project that have blobs, in the order of their names.
+    /// Returns the sessions of a project with blobs, ordered by name.
     pub async fn sessions(&self, project: &ProjectId) -> Result<Vec<SessionKey>, BlobError> {
         let names = self.folder_names(project.as_str()).await?.into_iter();
         let ids = names.filter_map(|name| SessionId::new(&name).ok());
@@ -122,7 +124,7 @@ impl Blobs {
         Ok(keys.collect())
     }
 
-    /// Deletes one tool result, and what a process that was killed had begun to write of it.
+    /// Removes one tool result and its temporary files.
     pub async fn remove_result(
         &self,
         session: &SessionKey,
@@ -150,7 +152,7 @@ impl Blobs {
         Ok(removed)
     }
 
-    /// How many bytes all blobs of a session have.
+    /// Returns the size of all blobs of a session, in bytes.
     pub async fn stored_bytes(&self, session: &SessionKey) -> Result<u64, BlobError> {
         let within = self.path(&session_dir(session))?;
         let sizes = self.store.list(Some(&within)).map_ok(|meta| meta.size);
@@ -179,13 +181,13 @@ async fn blocking<T: Send + 'static>(
     done.map_err(BlobError::Folder)
 }
 
-/// The folders that a session's files are in.
+/// Returns the folders of a session's files.
 fn folders_of(session: &SessionKey) -> [String; 2] {
     let summaries = format!("{}session-memory/", session_dir(session));
     [tool_results(session), summaries]
 }
 
-/// Removes a session's folders as far as they are empty, so that they stay away after a power loss.
+/// Removes the empty folders of a session durably.
 fn remove_empty(folders: &Folders, session: &SessionKey) -> io::Result<()> {
     let [results, summaries] = folders_of(session);
     let project = session.project.to_string();
@@ -195,19 +197,21 @@ fn remove_empty(folders: &Folders, session: &SessionKey) -> io::Result<()> {
         match fs::remove_dir(&dir) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // Somebody has put something there since.
+            // A file was added meanwhile.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => continue,
             Err(error) => return Err(error),
         }
         last = Some(dir);
     }
     folders.forget();
+    // The removals are durable after the parent of the last removed folder was synced.
     let Some(last) = last else { return Ok(()) };
     let above = last.ancestors().skip(1).find(|folder| folder.exists());
     above.map_or(Ok(()), crate::fs::sync_dir)
 }
 
-/// Files under the names that `object_store` and [`super::summary_file`] write under before they rename.
+/// Returns the temporary files in a folder. `object_store` and [`super::summary_file`] write under such
+/// names before they rename.
 fn leftovers(dir: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -244,7 +248,7 @@ fn is_leftover(name: &str) -> bool {
         || name.rsplit_once('#').is_some_and(|(_, end)| is_number(end))
 }
 
-/// Whether a leftover is of a file.
+/// Returns true if a temporary file belongs to `file`.
 fn is_of(name: &str, file: &str) -> bool {
     name.rsplit_once('#')
         .is_some_and(|(begun, _)| begun == file)

@@ -1,4 +1,4 @@
-//! The place of the files, and what reads and writes one of them.
+//! The blob store: reads and writes of single files in a local folder or a bucket.
 
 use std::io;
 use std::sync::Arc;
@@ -18,35 +18,35 @@ use super::owner_marker::OwnerMarker;
 use super::paths::{check_name, result_path, session_dir, tool_results};
 use crate::crash_point;
 
-/// Up to so many bytes go to a bucket in one request; more of them go in parts of this size.
+/// The size of an upload part, in bytes. Smaller files are uploaded in one request.
 pub(crate) const PART_BYTES: usize = 8 << 20;
-/// Parts that are on their way at one time.
+/// The maximum number of parts in flight per upload.
 pub(crate) const PARTS: usize = 2;
 
-/// A blob as a list shows it.
+/// A blob as returned by a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobEntry {
-    /// Where it is.
+    /// The path within the store.
     pub path: String,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// When it was last written.
+    /// The time of the last write.
     pub written: Timestamp,
 }
 
-/// Where tool results and summaries are kept.
+/// The location of tool results and summaries.
 #[derive(Debug, Clone)]
 pub struct Blobs {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) root: Path,
     pub(super) folders: Option<Arc<Folders>>,
-    /// Whose files these are; without it nothing is written.
+    /// The owner marker. Without it, the location is read-only.
     pub(super) marker: Option<Arc<OwnerMarker>>,
 }
 
 impl Blobs {
-    /// Opens a location for reading: a folder as a path or a `file://` URL, `s3://bucket/prefix` with credentials
-    /// from the environment, or `memory://`. [`Self::bind`] lets it be written.
+    /// Opens a location for reading: a path, a `file://` URL, `s3://bucket/prefix` with credentials from
+    /// the environment, or `memory://`. [`Self::bind`] enables writes.
     pub fn open(location: &str) -> Result<Self, BlobError> {
         let (store, root, folders) = location::open(location)?;
         Ok(Self {
@@ -57,8 +57,8 @@ impl Blobs {
         })
     }
 
-    /// Whether a bucket takes, gives and removes objects: writes one that nobody reads. A folder is asked nothing,
-    /// because it was created or found when it was opened.
+    /// Verifies that a bucket allows put, get, list and delete, with a probe object. A folder needs no
+    /// check, because opening it verified or created it.
     pub async fn check(&self, process: &str) -> Result<(), BlobError> {
         if self.folders.is_some() {
             return Ok(());
@@ -67,7 +67,7 @@ impl Blobs {
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
             .collect();
-        // No project's name begins so.
+        // Project names cannot begin with an underscore.
         let path = self.path(&format!("_check/{name}"))?;
         let checked = async {
             self.store
@@ -84,7 +84,7 @@ impl Blobs {
         checked.map_err(BlobError::or_refused)
     }
 
-    /// Keeps a tool result under a name that no other command uses, durably.
+    /// Stores a tool result durably. The caller chooses a name that no other command uses.
     #[tracing::instrument(target = "palimpsest::span", level = "debug", name = "blob.put", skip_all, fields(bytes = bytes.len()))]
     pub async fn put_file(
         &self,
@@ -102,19 +102,19 @@ impl Blobs {
         let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
         for start in (0..bytes.len()).step_by(PART_BYTES) {
             if let Err(error) = parts.wait_for_capacity(PARTS).await {
-                // What is there of it is taken away; what that cannot, a rule of the bucket ends.
+                // Remove the uploaded parts. If that fails, a lifecycle rule of the bucket removes them.
                 drop(parts.abort().await);
                 return Err(BlobError::Store(error));
             }
             parts.put(bytes.slice(start..bytes.len().min(start + PART_BYTES)));
         }
-        // This takes it away again by itself.
+        // `finish` aborts the upload itself if it fails.
         parts.finish().await.map_err(BlobError::Store)?;
         crash_point("blob.put");
         Ok(())
     }
 
-    /// All of a blob.
+    /// Returns the content of a blob.
     #[tracing::instrument(
         target = "palimpsest::span",
         level = "debug",
@@ -127,7 +127,7 @@ impl Blobs {
         bytes.map_err(BlobError::Store)
     }
 
-    /// All of a tool result, by the name of its file, checked against the digest that an event has.
+    /// Returns the content of a tool result, verified against the digest in its event.
     pub async fn get_result(
         &self,
         session: &SessionKey,
@@ -143,7 +143,7 @@ impl Blobs {
         Ok(bytes)
     }
 
-    /// The names and sizes of a session's tool results, in the order of the names.
+    /// Returns the names and sizes of a session's tool results, ordered by name. Sizes are in bytes.
     pub async fn results(&self, session: &SessionKey) -> Result<Vec<(String, u64)>, BlobError> {
         let folder = tool_results(session);
         let entries = self.entries(&folder).await?.into_iter();
@@ -155,7 +155,7 @@ impl Blobs {
         Ok(named.collect())
     }
 
-    /// All blobs of a session, by their paths.
+    /// Returns all blobs of a session, ordered by path.
     pub async fn list(&self, session: &SessionKey) -> Result<Vec<BlobEntry>, BlobError> {
         self.entries(&session_dir(session)).await
     }

@@ -1,9 +1,11 @@
-//! A session's `summary.md`: one path whose contents change, and which people may edit.
+//! Reads and writes of a session's `summary.md`. Its path is constant, its content changes, and people
+//! may edit it.
 //!
-//! So it is only ever replaced when it still holds what the writer has read. A bucket does that by the
-//! object's tag. In a local folder the new file is put in place by exchanging it with the old one in one
-//! step, and what came out is looked at: was it edited a moment ago, it goes back. Readers see a whole
-//! file at any time. Not here: what is written, and what becomes of an edit.
+//! A write therefore replaces the file only if it still has the content that the writer has read.
+//! Buckets compare the object's tag.
+//!
+//! In a local folder, the new file is exchanged atomically with the old one. If the old one turns out
+//! to be edited, the exchange is reverted. Readers always see a complete file.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -21,40 +23,41 @@ use super::paths::session_dir;
 use super::store::Blobs;
 use crate::crash_point;
 
-/// A file that was being written longer ago than this was left by a process that died.
+/// The age at which a temporary file is considered the leftover of a dead process.
 const LEFTOVER: Duration = Duration::from_mins(10);
-/// What the name of a file begins with that is being written.
+/// The prefix of temporary file names.
 pub(super) const NEW: &str = "summary.md.new-";
 
-/// No summary that a person edits is larger; what is, is not read.
+/// The maximum size of a summary file, in bytes. Larger files are not read.
 const MAX_SUMMARY_FILE_BYTES: u64 = 4 << 20;
 
-/// A summary as it was found.
+/// A summary file with its version.
 #[derive(Debug, Clone)]
 pub struct SummaryFile {
-    /// What it holds.
+    /// The content.
     pub text: Bytes,
-    /// When it was last written.
+    /// The time of the last write.
     pub written: Timestamp,
     version: UpdateVersion,
 }
 
-/// What came of replacing a summary.
+/// The outcome of replacing a summary file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplaceOutcome {
-    /// It holds the new text.
+    /// The file contains the new text.
     Written,
-    /// It was not what was found any more, and is as somebody else left it.
+    /// The file was changed by another writer and is not modified.
     Changed,
 }
 
-/// Where a session's summary is, within the store.
+/// Returns the path of a session's summary file.
 pub fn summary_path(session: &SessionKey) -> String {
     format!("{}session-memory/summary.md", session_dir(session))
 }
 
 impl Blobs {
-    /// A session's summary; none when there is no file.
+    /// Reads a session's summary file. Returns `None` if it does not exist. Fails with
+    /// [`BlobError::TooLarge`] above 4 MiB.
     #[tracing::instrument(
         target = "palimpsest::span",
         level = "debug",
@@ -62,7 +65,7 @@ impl Blobs {
         skip_all
     )]
     pub async fn summary(&self, session: &SessionKey) -> Result<Option<SummaryFile>, BlobError> {
-        // Another log's summary would pass for a person's edit of this one's.
+        // Another log's summary would be mistaken for a user's edit.
         if self.marker.is_some() {
             self.verify().await?;
         }
@@ -88,14 +91,14 @@ impl Blobs {
         }))
     }
 
-    /// Removes a session's summary; that there is none is no failure.
+    /// Removes a session's summary file. A missing file is not an error.
     pub async fn remove_summary(&self, session: &SessionKey) -> Result<(), BlobError> {
         self.verify().await?;
         self.delete(&summary_path(session)).await
     }
 
-    /// Replaces a session's summary if it still is as it was found. What it then holds is all there after a loss of
-    /// power, though it may be the text before this one.
+    /// Replaces a session's summary file if it is unchanged since it was read. After a power loss, the file
+    /// is complete, but it may contain the previous text.
     #[tracing::instrument(
         target = "palimpsest::span",
         level = "debug",
@@ -131,7 +134,7 @@ impl Blobs {
             Err(
                 Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. },
             ) => Ok(ReplaceOutcome::Changed),
-            // The bucket cannot compare: the moment between looking and writing is all that is left.
+            // Without conditional writes, a change between this read and the write is lost.
             Err(error) if knows_no_conditions(&error) => {
                 let now = self.summary(session).await?.map(|now| now.text);
                 if now.as_deref() != found.map(|found| &*found.text) {
@@ -157,14 +160,14 @@ fn replace(file: &FilePath, found: Option<&[u8]>, text: &[u8]) -> io::Result<Rep
     };
     crash_point("summary.placed");
     drop(new);
-    // Where there was one, its name leads to a whole text already.
+    // An existing file's directory entry already leads to a complete text, so only a new one needs a sync.
     if found.is_none() {
         crate::fs::sync_dir(folder)?;
     }
     Ok(replaced)
 }
 
-/// Puts a file where there was none.
+/// Creates the file unless it exists. Linking is atomic and never overwrites.
 fn create(new: &FilePath, file: &FilePath) -> io::Result<ReplaceOutcome> {
     match fs::hard_link(new, file) {
         Ok(()) => Ok(ReplaceOutcome::Written),
@@ -173,12 +176,13 @@ fn create(new: &FilePath, file: &FilePath) -> io::Result<ReplaceOutcome> {
     }
 }
 
+/// Replaces the file by an atomic exchange, and reverts the exchange if the file was edited.
 fn exchange(new: &FilePath, file: &FilePath, found: &[u8]) -> io::Result<ReplaceOutcome> {
     match crate::fs::exchange(new, file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(ReplaceOutcome::Changed);
         }
-        // Not every file system can.
+        // Without atomic exchange, an edit between this read and the rename is lost.
         Err(error) if crate::fs::cannot_exchange(&error) => {
             if fs::read(file)? != found {
                 return Ok(ReplaceOutcome::Changed);
@@ -188,6 +192,7 @@ fn exchange(new: &FilePath, file: &FilePath, found: &[u8]) -> io::Result<Replace
         }
         swapped => swapped?,
     }
+    // After the exchange, the temporary path contains the previous file.
     if fs::read(new)? == found {
         return Ok(ReplaceOutcome::Written);
     }
@@ -195,7 +200,7 @@ fn exchange(new: &FilePath, file: &FilePath, found: &[u8]) -> io::Result<Replace
     Ok(ReplaceOutcome::Changed)
 }
 
-/// A file that is being written; what is left under its name goes.
+/// A temporary file that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -213,12 +218,12 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // It is gone already when it was renamed.
+        // The file does not exist any more if it was renamed.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// What processes left that were killed while they wrote.
+/// Removes temporary files of killed processes.
 fn remove_leftovers(folder: &FilePath) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;

@@ -1,4 +1,4 @@
-//! Appending and reading: compare-and-set, order, pages, sizes, many at once.
+//! Checks of appends and reads: compare-and-set, order, pages, sizes and concurrency.
 
 use std::collections::HashSet;
 
@@ -131,7 +131,7 @@ async fn pages(log: &Log) {
     }
 }
 
-/// The sizes at which a sled engine changes its ways, and 20 MB.
+/// Tests the frame sizes at which the sled engine changes its behavior, and 20 MB.
 async fn sizes_around_every_limit(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let a = key("p/sizes");
@@ -209,7 +209,7 @@ async fn look_alike_names_are_apart(log: &Log) {
     assert_eq!(distinct.len(), names.len() - 1);
 }
 
-/// Each of 50 sessions gets 20 appends from writers that do not know of each other.
+/// Appends 20 times to each of 50 sessions, by concurrent writers without coordination.
 async fn a_thousand_at_once(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let tasks = (0..1000_u64).map(|writer| {

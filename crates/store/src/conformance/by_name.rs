@@ -1,4 +1,4 @@
-//! Calls upon whichever session has a name now: what tests want in which no two of one name meet.
+//! Test helpers that address the current session of a name, whatever its incarnation.
 
 use async_trait::async_trait;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
@@ -8,10 +8,10 @@ use crate::{Batch, Frame, Position, SessionLog, StoreError, StoredSnapshot};
 /// An incarnation that no session has.
 const NOBODY: u64 = u64::MAX >> 1;
 
-/// What [`SessionLog`] says of one incarnation, said of the one that there is.
+/// Variants of [`SessionLog`] methods for the current incarnation of a name.
 #[async_trait]
 pub trait ByName: SessionLog {
-    /// The beginning of the session that is there, or of one that nobody has.
+    /// Returns the start position of the current session, or of a session that does not exist.
     async fn of(&self, key: &SessionKey) -> Result<Position, StoreError> {
         let head = self.head(key).await?;
         Ok(Position {
@@ -20,7 +20,7 @@ pub trait ByName: SessionLog {
         })
     }
 
-    /// Appends on a revision, whatever incarnation the batch says.
+    /// Appends at the batch's revision. The incarnation of the batch is ignored.
     async fn append_to(&self, key: &SessionKey, mut batch: Batch) -> Result<Revision, StoreError> {
         batch.expected = match batch.expected.revision {
             Revision::ZERO => Position::START,
@@ -29,7 +29,7 @@ pub trait ByName: SessionLog {
         Ok(self.append(key, batch).await?.revision)
     }
 
-    /// Reads what is there.
+    /// Reads frames of the current session.
     async fn frames_of(
         &self,
         key: &SessionKey,
@@ -40,13 +40,13 @@ pub trait ByName: SessionLog {
         self.read(key, after, max_bytes).await
     }
 
-    /// The snapshot that is there.
+    /// Returns the snapshot of the current session.
     async fn snapshot_of(&self, key: &SessionKey) -> Result<Option<StoredSnapshot>, StoreError> {
         let of = self.of(key).await?;
         self.snapshot(key, of.incarnation).await
     }
 
-    /// Deletes what is there; false when nothing is.
+    /// Deletes the current session. Returns false if none exists.
     async fn delete_of(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
         match self.head(key).await? {
             Some(head) => self.delete(key, head.position(), at).await.map(|()| true),
@@ -54,7 +54,7 @@ pub trait ByName: SessionLog {
         }
     }
 
-    /// Replaces the snapshot that is there.
+    /// Replaces the snapshot of the current session.
     async fn put_snapshot_of(
         &self,
         key: &SessionKey,

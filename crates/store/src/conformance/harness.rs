@@ -1,4 +1,4 @@
-//! The stores that the suite works on, and the values and reads that its checks share.
+//! The store factory of the conformance suite, and helpers that its checks share.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,14 +13,13 @@ use crate::{
     Batch, DueChange, Frame, Lease, Position, SessionHead, SessionLog, StoreError, Tombstone,
 };
 
-/// Makes the stores that the suite works on.
+/// Creates the stores for the conformance suite.
 #[async_trait]
 pub trait Harness: Send + Sync {
-    /// An empty store, unlike any before.
+    /// Returns a new empty store.
     async fn fresh(&self) -> Arc<dyn SessionLog>;
 
-    /// The same store as `log`, as it is after a restart. An engine with nothing to restart returns
-    /// `log` itself.
+    /// Restarts a store. An engine without persistent state returns `log` itself.
     async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog>;
 }
 
@@ -45,7 +44,7 @@ pub(super) fn lease(owner: &str, until: i64) -> Lease {
     }
 }
 
-/// Bytes that no other seed gives, so that a mix-up cannot go unseen.
+/// Returns pseudo-random bytes that are unique per seed, so that mixed-up content is detected.
 pub(super) fn bytes(seed: u64, len: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut out = Vec::with_capacity(len + 8);
@@ -90,8 +89,8 @@ pub(super) fn conflict_at<T: std::fmt::Debug>(result: Result<T, StoreError>) -> 
     }
 }
 
-/// The same store after a restart, and whether the leases of before are over: where nobody else can have it open, who
-/// held them is gone.
+/// Restarts a store. Also returns true if the restart ended all leases, which an exclusive engine does
+/// because their holders are gone.
 pub(super) async fn restart(harness: &dyn Harness, log: Log) -> (Log, bool) {
     let before = Arc::downgrade(&log);
     let log = harness.reopen(log).await;
@@ -104,7 +103,7 @@ pub(super) async fn head(log: &Log, key: &SessionKey) -> SessionHead {
     head.expect("the session exists")
 }
 
-/// The whole log of a session, by pages of `max_bytes`.
+/// Reads all frames of a session, in pages of `max_bytes`.
 pub(super) async fn read_all(log: &Log, key: &SessionKey, max_bytes: usize) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     loop {
@@ -126,8 +125,8 @@ pub(super) async fn read_all(log: &Log, key: &SessionKey, max_bytes: usize) -> V
     }
 }
 
-/// Deletes a session and takes its tombstone away, as soon as the engine has let go of its records;
-/// false when there was no session.
+/// Deletes a session and removes its tombstone when the engine has removed all records. Returns false
+/// if no session existed.
 pub(super) async fn erase(log: &Log, key: &SessionKey) -> bool {
     if !log.delete_of(key, time(7)).await.expect("deletes") {
         return false;

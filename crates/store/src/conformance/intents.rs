@@ -1,4 +1,4 @@
-//! The store's identity, and the files that are announced before they are stored.
+//! Checks of the store id and of file intents.
 
 use palimpsest_core::ids::SessionKey;
 
@@ -62,14 +62,14 @@ async fn an_append_settles_its_intents(harness: &dyn Harness) {
         .await
         .expect("intends");
     let log = harness.reopen(log).await;
-    // All of an append or nothing.
+    // A rejected append ends no intents.
     is_lost(log.append_to(&a, naming(0, &["f", "x"])).await, "x");
     assert!(log.head(&a).await.expect("reads").is_none());
     assert_eq!(found(&log).await.len(), 3);
     let created = log.append_to(&a, naming(0, &["f"])).await;
     created.expect("appends");
     is_lost(log.append_to(&a, naming(1, &["f"])).await, "f");
-    // An append that is refused for another reason settles nothing.
+    // An append that is rejected for another reason ends no intents.
     super::harness::conflict_at(log.append_to(&a, naming(7, &["g"])).await);
     let appended = log.append_to(&a, naming(1, &["g"])).await;
     appended.expect("appends");
@@ -90,7 +90,7 @@ async fn a_doomed_intent_is_settled_by_nobody(harness: &dyn Harness) {
     intend(&log, &b, &["f"], 5).await.expect("intends");
     assert!(!doom(&log, &a, "f", 5).await, "it is not older");
     assert!(!doom(&log, &a, "none", 9).await);
-    // Announced again it is young again.
+    // Announcing a file again updates the time of its intent.
     intend(&log, &a, &["f"], 8).await.expect("intends");
     assert!(!doom(&log, &a, "f", 6).await);
     assert!(doom(&log, &a, "f", 9).await);

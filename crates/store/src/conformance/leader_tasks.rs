@@ -1,4 +1,4 @@
-//! What one process does for all.
+//! Checks of leader tasks.
 
 use futures::future::join_all;
 

@@ -1,7 +1,8 @@
-//! The suite that every engine passes: what the trait's words mean, as code.
+//! The conformance suite, which every store engine must pass. It is the executable definition of the
+//! [`SessionLog`] contract.
 //!
-//! A failed check panics, as in a test. Not here: what only one engine promises, such as what survives
-//! a power loss.
+//! A failed check panics, as in a test. Properties of single engines, such as durability after a power
+//! loss, are tested elsewhere.
 
 mod appends;
 mod by_name;
@@ -18,8 +19,8 @@ pub use self::by_name::ByName;
 pub use self::harness::Harness;
 pub use self::model::properties;
 
-/// Runs everything but [`properties`], each check on a fresh store. Needs a runtime with several
-/// threads, because races are among what is checked.
+/// Runs all checks except [`properties`], each on a new store. Needs a multi-threaded runtime, because
+/// some checks test races.
 pub async fn run(harness: &dyn Harness) {
     appends::run(harness).await;
     sessions::run(harness).await;

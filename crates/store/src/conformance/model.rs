@@ -1,4 +1,4 @@
-//! Random operations against a model that is as simple as can be.
+//! Property tests: random operations compared with a simple model.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn due_change() -> impl Strategy<Value = DueChange> {
     ]
 }
 
-/// Mostly small, often near a chunk's limit, now and then larger than a batch.
+/// Generates frame sizes: mostly small, often near the chunk size, and sometimes larger than a batch.
 fn len() -> impl Strategy<Value = usize> {
     prop_oneof![
         20 => 0..200_usize,
@@ -106,8 +106,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Runs `cases` random sequences of operations and compares every answer with the model's. A failure
-/// prints the shortest sequence that still fails. Not to be called from async code.
+/// Runs `cases` random sequences of operations and compares every result with the model. A failure
+/// prints the shortest failing sequence. Must not be called from async code.
 pub fn properties(harness: &dyn Harness, cases: u32) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -145,7 +145,7 @@ struct Session {
     snapshot: Option<StoredSnapshot>,
     due: Option<i64>,
     lease: Option<(&'static str, i64)>,
-    /// Whether an append set or cleared the due time since the lease was taken.
+    /// True if an append changed the due time since the lease was taken.
     due_is_news: bool,
     incarnation: Option<u64>,
 }
@@ -186,7 +186,8 @@ impl ModelState {
         }
     }
 
-    /// Gives the log away for it: an engine may need its last user gone to open the store again.
+    /// Restarts the store. The log handle is given away, because an engine may reopen a store only after
+    /// its last user is gone.
     async fn reopen(&mut self, harness: &dyn Harness) {
         let log = std::mem::replace(&mut self.log, Arc::new(MemoryLog::new()));
         let (log, is_over) = restart(harness, log).await;

@@ -1,4 +1,4 @@
-//! The worker's queue: due times, leases, and who wins when they meet.
+//! Checks of the work queue: due times, leases and their interaction.
 
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, Timestamp};
@@ -264,7 +264,7 @@ async fn sessions_stay_with_who_had_them(log: &Log) {
     let next = DueChange::At(time(60));
     assert!(log.release(&a, "x", next).await.expect("releases"));
     assert!(offered("x", 60, 0).await);
-    // Where there can be others, it is left to the one who had it for a while.
+    // In a shared store, a session is reserved for its previous worker for a while.
     assert_eq!(offered("y", 60, 60).await, log.is_exclusive());
     append(log, "p/a", DueChange::At(time(70))).await;
     assert_eq!(offered("y", 70, 60).await, log.is_exclusive());
@@ -290,7 +290,7 @@ async fn sessions_stay_with_who_had_them(log: &Log) {
     );
 }
 
-/// A clock was ahead, for a while: what it wrote is not waited for until it is reached.
+/// Due times and leases from a process with a clock that is ahead must not delay other workers.
 async fn a_wrong_clock_holds_nothing_up(log: &Log) {
     const NOW: i64 = 1_000;
     const YEAR: i64 = 365 * 24 * 60 * 60 * 1000;
@@ -310,7 +310,7 @@ async fn a_wrong_clock_holds_nothing_up(log: &Log) {
     let released = log.release(&key("p/far"), "x", next).await;
     assert!(released.expect("releases"));
     assert_eq!(due_names(log, NOW, 9).await, ["now", "far"]);
-    // Whoever had it last may never come back.
+    // The previous worker may never return.
     let asks = DueQuery {
         owner: "y",
         each: 9,
@@ -319,7 +319,7 @@ async fn a_wrong_clock_holds_nothing_up(log: &Log) {
     let offered = log.due_for(asks, time(NOW), 9).await.expect("due");
     assert!(offered.iter().any(|due| due.key == key("p/far")));
 
-    // A lease of one that was ahead, and one that is as long as one may be.
+    // One lease from a clock that is ahead, and one of the maximum length.
     assert!(claim("p/now", "astray", NOW + YEAR, NOW).await);
     assert!(claim("p/far", "long", NOW + LONGEST_LEASE_MS, NOW).await);
     assert_eq!(due_names(log, NOW, 9).await, ["now"]);

@@ -1,5 +1,5 @@
-//! Everything at one time under one name: what was acknowledged is there, once, until it is deleted, and once is it
-//! deleted.
+//! Checks of races on one session name. Every acknowledged append must be present once until its
+//! session is deleted, and every session must be deleted at most once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -14,7 +14,7 @@ use crate::{Batch, Position, StoreError};
 const PROCESSES: u64 = 6;
 const ACTS: u64 = 60;
 
-/// What one process was told.
+/// The acknowledged operations of one process.
 #[derive(Default)]
 struct ProcessLog {
     appended: Vec<(Position, Bytes)>,
@@ -104,7 +104,8 @@ async fn delete(log: &Log, name: &SessionKey, stands: Option<Position>) -> Optio
     }
 }
 
-/// Removes what is left of a deleted session, if nobody else is at it.
+/// Removes the remaining data of a deleted session, unless another process has claimed it. Returns the
+/// removed incarnation.
 async fn remove(log: &Log, name: &SessionKey, process: u64) -> Option<u64> {
     let tombstone = log.tombstone(name).await.expect("reads")?;
     let incarnation = tombstone.incarnation;

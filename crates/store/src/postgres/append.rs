@@ -1,4 +1,4 @@
-//! What adds to a session: its events, and its snapshot.
+//! Appends of events, and replacement of snapshots.
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey};
@@ -11,15 +11,16 @@ use super::retry::{Attempt, RetryBudget, retry};
 use super::{error, intents};
 use crate::{Batch, DueChange, Position, StoreError};
 
-/// A number that no other append has, and no other session of a name.
+/// Returns a random positive number that identifies an append or an incarnation.
 pub(super) fn random() -> Result<u64, StoreError> {
     let number = getrandom::u64().map_err(|error| StoreError::Read(error.to_string()))?;
-    // Positive as the database's numbers go, and never zero.
+    // PostgreSQL integers are signed, and zero means unknown.
     Ok((number >> 1).max(1))
 }
 
-/// See [`crate::SessionLog::append`]. Sent again when it is not known whether it happened: if it did, the session
-/// does not stand where it is expected to any more, and the frame that stands there has this append's token.
+/// Implements [`crate::SessionLog::append`]. The append is retried if its outcome is unknown. If the
+/// first attempt succeeded, the retry finds another position, and the frame there has the token of this
+/// append.
 pub(super) async fn append(
     pool: &Pool,
     budget: RetryBudget,
@@ -44,7 +45,7 @@ pub(super) async fn append(
     let (incarnation, token) = (error::number(incarnation)?, error::number(token)?);
     let statements = pool.statements();
     let files: Vec<&str> = batch.settles.iter().map(|file| &**file).collect();
-    // A statement of its own: an append that names no file pays nothing for those that do.
+    // Separate statements keep appends without files free of the cost of intents.
     let statement = match (creates, files.is_empty()) {
         (true, true) => &statements.create,
         (true, false) => &statements.create_naming,
@@ -80,6 +81,8 @@ pub(super) async fn append(
         if client.execute(statement, &parameters).await? == 1 {
             return Ok(AppendAttempt::Now);
         }
+        // An earlier attempt may have committed before the connection broke. Its frame has this append's
+        // token.
         if tried == Attempt::Before {
             let last = error::number(stands.revision.get())?;
             let ours = client
@@ -107,6 +110,7 @@ pub(super) async fn append(
                 .map_or(Revision::ZERO, |found| found.position.revision),
         },
     };
+    // The position matches, so the rejection must come from an intent that is doomed or missing.
     let is_where_expected =
         matches!(refused, StoreError::Conflict { current } if current == batch.expected.revision);
     if is_where_expected && !batch.settles.is_empty() {
@@ -116,13 +120,13 @@ pub(super) async fn append(
     Err(refused)
 }
 
-/// The outcome of an append: made, or not made and what the row holds instead.
+/// The outcome of an attempt. `Not` contains the current row.
 enum AppendAttempt {
     Now,
     Not(Option<RowState>),
 }
 
-/// Whether a change says anything, and when it is due then.
+/// Returns the parameters of a due change: true if it changes the due time, and the new time.
 pub(super) fn due(change: DueChange) -> (bool, Option<i64>) {
     match change {
         DueChange::Keep => (false, None),
@@ -131,7 +135,7 @@ pub(super) fn due(change: DueChange) -> (bool, Option<i64>) {
     }
 }
 
-/// See [`crate::SessionLog::put_snapshot`]. Twice is once.
+/// Implements [`crate::SessionLog::put_snapshot`]. Idempotent, so it can be retried.
 pub(super) async fn put_snapshot(
     pool: &Pool,
     budget: RetryBudget,
@@ -171,7 +175,7 @@ pub(super) async fn put_snapshot(
                     head,
                 });
             }
-            // A later one is there, or it is of what the store has lost.
+            // A newer snapshot exists, or the position belongs to a history that the store has lost.
             Ok(())
         }
         AppendAttempt::Not(_) => Err(StoreError::NotFound(key.clone())),

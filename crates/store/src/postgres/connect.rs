@@ -1,5 +1,5 @@
-//! How a connection is made: to one host after another, first to the one that was right the last time, each within
-//! its own time; with the password and the certificates as they are by then.
+//! Connections to the database. Hosts are tried one after another, starting with the last working one,
+//! each with its own timeout. The password and the certificates are read for every connection.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,22 +19,23 @@ use super::options::PostgresOptions;
 use super::tls::PgTls;
 use crate::StoreError;
 
-/// A connection whose other end gives no sign for so long, not even that it has got what was sent, is gone: less than a
-/// call goes on trying by default. One whose machine lives and whose database does not answer is found out by
-/// statements' own time.
+/// The TCP user timeout: a peer that acknowledges nothing for this long is gone. It is shorter than the
+/// default retry time of a call. `statement_timeout` detects a live machine with an unresponsive
+/// database.
 const SILENCE: Duration = Duration::from_secs(4);
-/// A connection on which nothing goes on is looked at after so long, and again, until [`SILENCE`] is over.
+/// The idle time before the first keepalive probe. Further probes follow every [`LOOK_AGAIN`] until
+/// [`SILENCE`] is over.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// What is secret and may change while the store is open.
+/// A secret that may change while the store is open.
 #[async_trait]
 pub trait Secret: fmt::Debug + Send + Sync {
-    /// As it is now; an error says where it was looked for.
+    /// Returns the current value. The error text names the source of the secret.
     async fn read(&self) -> Result<String, String>;
 }
 
-/// A secret that does not change.
+/// A constant secret.
 #[async_trait]
 impl Secret for String {
     async fn read(&self) -> Result<String, String> {
@@ -42,14 +43,14 @@ impl Secret for String {
     }
 }
 
-/// The other half of a connection, which its owner has to drive.
+/// The I/O half of a connection. The owner must poll it.
 pub(super) type PgConnection =
     tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// Makes connections.
+/// Opens connections to the configured hosts.
 pub(super) struct Connector {
     hosts: Vec<Config>,
-    /// The host that was right the last time.
+    /// The index of the host that worked last.
     last: AtomicUsize,
     password: Option<Arc<dyn Secret>>,
     tls: PgTls,
@@ -65,7 +66,7 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// Connects to nothing yet.
+    /// Creates a connector without connecting.
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
         Ok(Self {
             hosts: hosts(&config(options)?),
@@ -97,7 +98,7 @@ impl Connector {
             };
             let trouble = match timeout(self.limit, config.connect(tls.clone())).await {
                 Ok(Ok(connected)) => {
-                    // Something came of it.
+                    // The attempt succeeded, so its drop must not advance to the next host.
                     std::mem::forget(asking);
                     self.last.store(number, Ordering::Relaxed);
                     return Ok(connected);
@@ -105,7 +106,7 @@ impl Connector {
                 Ok(Err(error)) => PgError::from(error),
                 Err(_) => PgError::Lost("it takes connections and does not answer".into()),
             };
-            // What one has against us says more than that another is not there.
+            // A rejection is more informative than an unreachable host, so it is the error that is returned.
             if !trouble.passes() || met.is_none() {
                 met = Some(trouble);
             }
@@ -114,8 +115,8 @@ impl Connector {
     }
 }
 
-/// A host that is asked. Where nothing comes of it, also because whoever asked gives up while it is silent, the next
-/// who asks begins with the next one.
+/// An attempt to connect to one host. If it fails or is cancelled, the drop makes the next attempt
+/// start with the following host.
 struct HostAttempt<'a> {
     connector: &'a Connector,
     number: usize,
@@ -129,7 +130,7 @@ impl Drop for HostAttempt<'_> {
     }
 }
 
-/// Whether the way to a host may be listened on.
+/// Returns true if the traffic to a host may be intercepted.
 fn is_elsewhere(host: &Host) -> bool {
     match host {
         Host::Tcp(name) => {
@@ -140,7 +141,7 @@ fn is_elsewhere(host: &Host) -> bool {
     }
 }
 
-/// Whether a text says where a database is, and holds no password.
+/// Returns true if a text is a database address without a password.
 pub fn is_address(text: &str) -> bool {
     let config = text.parse::<Config>();
     config.is_ok_and(|it| !it.get_hosts().is_empty() && it.get_password().is_none())
@@ -148,7 +149,7 @@ pub fn is_address(text: &str) -> bool {
 
 fn config(options: &PostgresOptions) -> Result<Config, StoreError> {
     let mut config: Config = options.url.parse().map_err(|error| {
-        // The parser's own words may quote a part of the string, and that may be the password.
+        // The parser's error may quote a part of the address, which may be the password.
         let _: tokio_postgres::Error = error;
         StoreError::Setup(
             "the database's address cannot be understood: say postgres://user@host:5432/database, \
@@ -166,11 +167,11 @@ fn config(options: &PostgresOptions) -> Result<Config, StoreError> {
     if config.get_application_name().is_none() {
         config.application_name("palimpsest");
     }
-    // A replica of the database may be behind: what it says was true once.
+    // A read replica may lag behind and return outdated data.
     if config.get_target_session_attrs() == TargetSessionAttrs::Any {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
-    // A name may stand for several addresses, of which the first is not there.
+    // A host name may resolve to several addresses, and the first may be unreachable.
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(options.connect / 2);
     }
@@ -180,10 +181,11 @@ fn config(options: &PostgresOptions) -> Result<Config, StoreError> {
     Ok(config)
 }
 
-/// One for each of its hosts. Asked for all of them at one time, the first that takes a connection and then says
-/// nothing would use up the time for all.
+/// Splits a configuration into one per host. With a single configuration for all hosts, the first
+/// unresponsive one would use up the timeout of all.
 fn hosts(all: &Config) -> Vec<Config> {
     let (names, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
+    // `Config` cannot replace its hosts, so every other setting is copied.
     let one = |number: usize| {
         let mut one = Config::new();
         match names.get(number) {

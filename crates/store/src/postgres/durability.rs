@@ -1,17 +1,18 @@
-//! Durability of acknowledged writes. Each transaction sets `synchronous_commit` for itself (`statements`). `fsync` and
-//! `full_page_writes` are the server's own configuration, which may change while it runs and may differ on a standby: they
-//! are checked on each new connection and with each canary.
+//! Durability of acknowledged writes. Each transaction sets `synchronous_commit` for itself (`statements`).
+//! `fsync` and `full_page_writes` belong to the server's configuration. They may change at runtime and may differ
+//! on a standby, so they are checked on each new connection and with each canary.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::StoreError;
 
-/// The settings that are off on the server and without which a crash may lose what was acknowledged, as last seen.
+/// The server settings that are off although durability depends on them, as last observed. `None` if
+/// there are none.
 #[derive(Debug, Default)]
 pub(super) struct Durability(Mutex<Option<String>>);
 
 impl Durability {
-    /// Records the names of the settings that were found off.
+    /// Records the names of the settings that are off. Changes are logged.
     pub(super) fn note(&self, found: Option<String>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &found {
@@ -27,7 +28,7 @@ impl Durability {
         *known = found;
     }
 
-    /// Refuses a write that would be acknowledged and not be durable.
+    /// Rejects a write that would be acknowledged without being durable.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {

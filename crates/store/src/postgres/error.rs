@@ -1,4 +1,4 @@
-//! What the database says when something does not work, as far as a caller acts differently on it.
+//! Errors of the database, divided by the reaction that a caller needs.
 
 use std::error::Error as _;
 
@@ -6,29 +6,29 @@ use tokio_postgres::error::SqlState;
 
 use crate::StoreError;
 
-/// Why a statement did not do what it should.
+/// The reason why a statement failed.
 #[derive(Debug)]
 pub(super) enum PgError {
-    /// The connection broke, or leads to a machine that takes no writes any more, or nothing comes back over it.
-    /// Whether the statement happened is not known; it may be sent again, over another connection.
+    /// The connection broke or timed out, or the server accepts no writes any more. The outcome of the
+    /// statement is unknown. It may be retried over another connection.
     Lost(String),
-    /// The database is too busy, or somebody else was in the way. It may be sent again.
+    /// The database is overloaded, or another transaction conflicted. The statement may be retried.
     Busy(String),
-    /// All connections, of which there may be so many, are in use.
+    /// All connections of the pool are in use. The value is their maximum number.
     Full(usize),
-    /// The role may not do it, or what it is to be done to is not there.
+    /// The role lacks a right, or the target does not exist.
     Denied(String),
-    /// Sending it again would change nothing.
+    /// A retry cannot succeed.
     Final(StoreError),
 }
 
 impl PgError {
-    /// Nothing came back.
+    /// Returns the error for a timeout.
     pub(super) fn silence() -> Self {
         Self::Lost("it does not answer".into())
     }
 
-    /// Whether it may be otherwise in a moment.
+    /// Returns true if a retry may succeed.
     pub(super) fn passes(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Busy(_))
     }
@@ -56,7 +56,7 @@ impl From<tokio_postgres::Error> for PgError {
     fn from(error: tokio_postgres::Error) -> Self {
         let reason = error_chain(&error);
         let Some(code) = error.code() else {
-            // Not the database's own answer: the connection broke, or what came over it was cut short.
+            // The error does not come from the database: the connection broke, or a message was incomplete.
             return if error.is_closed() || is_io(&error) {
                 Self::Lost(reason)
             } else {
@@ -72,18 +72,19 @@ impl From<tokio_postgres::Error> for PgError {
             | SqlState::INVALID_SCHEMA_NAME
             | SqlState::UNDEFINED_TABLE
             | SqlState::UNDEFINED_COLUMN => Self::Denied(reason),
-            // The machine takes no writes any more: another one is the primary.
+            // The server became read-only: another one is the primary.
             SqlState::READ_ONLY_SQL_TRANSACTION
-            // Somebody ended the connection, as for a restart.
+            // An administrator or a restart ended the connection.
             | SqlState::ADMIN_SHUTDOWN
             | SqlState::CRASH_SHUTDOWN
             | SqlState::CANNOT_CONNECT_NOW
-            // A statement was prepared for tables as they were before, or on another connection.
+            // The prepared statement belongs to an earlier table definition or to another connection.
             | SqlState::FEATURE_NOT_SUPPORTED
             | SqlState::INVALID_SQL_STATEMENT_NAME => Self::Lost(reason),
-            // Connections.
+            // Class 08: connection exceptions.
             _ if code.code().starts_with("08") => Self::Lost(reason),
-            // Conflicts of transactions, too little of something, an object in use, somebody intervened.
+            // Classes 40, 53, 55 and 57: transaction rollback, insufficient resources, object in use, operator
+            // intervention.
             _ if ["40", "53", "55", "57"].contains(&&code.code()[..2]) => Self::Busy(reason),
             _ => Self::Final(StoreError::Read(reason)),
         }
@@ -101,8 +102,8 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
     false
 }
 
-/// An error with what is behind it. The database's own words name tables and columns, and quote no row of ours
-/// except its key, which is in the detail, and that is left out.
+/// Returns an error's text with its causes. Database messages name tables and columns. The detail may
+/// contain a session key, so it is left out.
 pub(super) fn error_chain(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
         return format!("{} ({})", db.message(), db.code().code());
@@ -110,7 +111,7 @@ pub(super) fn error_chain(error: &tokio_postgres::Error) -> String {
     crate::error_chain(error)
 }
 
-/// A number as the database keeps it.
+/// Converts a number to the signed integer of the database.
 pub(super) fn number(number: u64) -> Result<i64, StoreError> {
     i64::try_from(number).map_err(|_| StoreError::Read(format!("{number} is too large to be kept")))
 }

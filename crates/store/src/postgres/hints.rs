@@ -1,8 +1,9 @@
-//! Tells the other processes on a store which sessions have changed, so that who watches one need not wait for his
-//! next look. Nothing relies on it: a hint that is lost costs that wait.
+//! Hints: notifications between the processes of a store that sessions changed. They spare watchers the
+//! wait for their next poll. Nothing depends on their delivery.
 //!
-//! Never in an append's own transaction: whoever notifies waits at its commit for everybody else who does. What
-//! changed within a moment goes out together, over a connection of its own that need not be durable.
+//! Hints are never sent in an append's transaction, because PostgreSQL serializes the commits of
+//! notifying transactions. Changes within a short time are sent together, over a separate connection
+//! without durable commits.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -20,20 +21,20 @@ use super::error::PgError;
 use super::names;
 use super::pool::Pool;
 
-/// Changes within this time are told together.
+/// The time during which changes are collected into one notification.
 const GATHERED: Duration = Duration::from_millis(30);
-/// The most bytes of one notification; the database takes 8,000.
+/// The maximum size of a notification, in bytes. PostgreSQL accepts less than 8,000.
 const MAX_BYTES: usize = 7_900;
-/// Sessions that wait to be told of; one more is not told of.
+/// The maximum number of unsent hints. Further ones are dropped.
 const WAITING: usize = 4_096;
-/// Hints that a receiver may be behind by before it loses some.
+/// The maximum number of unread hints per receiver. Older ones are dropped.
 const BEHIND: usize = 4_096;
-/// How long an answer may take before another connection is made.
+/// The timeout of a statement. Afterwards the connection is replaced.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long it is waited before the connection is made again.
+/// The pause before a reconnect.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Both ways of telling.
+/// The sending and receiving of hints.
 #[derive(Debug)]
 pub(super) struct Hints {
     changed: mpsc::Sender<SessionKey>,
@@ -42,7 +43,8 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    /// Tells and listens until it is dropped.
+    /// Starts the task that sends and receives hints until it is stopped or dropped. `own` identifies this
+    /// process, which ignores its own hints.
     pub(super) fn start(pool: Arc<Pool>, own: u64) -> Self {
         let (changed, waiting) = mpsc::channel(WAITING);
         let (heard, _) = broadcast::channel(BEHIND);
@@ -64,12 +66,12 @@ impl Hints {
         }
     }
 
-    /// Has the others told of a session, if there is room.
+    /// Enqueues a hint. It is dropped if the queue is full.
     pub(super) fn changed(&self, key: &SessionKey) {
         drop(self.changed.try_send(key.clone()));
     }
 
-    /// What others tell from now on.
+    /// Subscribes to the hints of other processes.
     pub(super) fn heard(&self) -> broadcast::Receiver<SessionKey> {
         self.heard.subscribe()
     }
@@ -85,7 +87,7 @@ impl Drop for Hints {
     }
 }
 
-/// The name under which the processes on one store hear of each other.
+/// Returns the notification channel of a schema. A digest keeps the name short and valid.
 fn channel(schema: &str) -> String {
     let digest = Sha256::digest(schema.as_bytes());
     let mut name = "palimpsest_".to_owned();
@@ -93,7 +95,7 @@ fn channel(schema: &str) -> String {
     name
 }
 
-/// Tells and listens over one connection, until it breaks or nobody is left who tells.
+/// Sends and receives hints over one connection, until it breaks or all senders are dropped.
 async fn exchange(
     pool: &Pool,
     own: u64,
@@ -112,7 +114,7 @@ async fn exchange(
                         continue;
                     }
                     for key in lines.filter_map(|line| names::parse(line).ok()) {
-                        // Nobody may be listening.
+                        // The send fails if no receiver exists.
                         drop(heard.send(key));
                     }
                 }
@@ -151,8 +153,8 @@ async fn exchange(
 
 async fn tell(client: &tokio_postgres::Client, channel: &str, text: &str) -> Result<(), PgError> {
     let text = text.replace('\'', "''");
-    // For this one transaction: behind a pooler the connection may be somebody else's afterwards, whose commits have
-    // to be durable.
+    // The setting is local to this transaction. Behind a connection pooler, the next user of the
+    // connection needs durable commits.
     let tells = format!(
         "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{channel}', '{text}'); COMMIT"
     );

@@ -1,4 +1,4 @@
-//! The identity of the store, and the files that it is about to have. Each call is one statement that may be repeated.
+//! The identity of the store, and the intents of files. Each call is one idempotent statement.
 
 use palimpsest_core::ids::{SessionKey, Timestamp};
 
@@ -8,7 +8,7 @@ use super::retry::{RetryBudget, retry};
 use super::{error, names};
 use crate::{FileIntent, StoreError, StoreId};
 
-/// The store's identity, which was made with the tables.
+/// Returns the identity of the store, which was created with the tables.
 pub(super) async fn store_id(pool: &Pool, budget: RetryBudget) -> Result<StoreId, StoreError> {
     let row = retry!(budget, _, {
         let client = pool.client().await?;
@@ -27,7 +27,7 @@ pub(super) async fn store_id(pool: &Pool, budget: RetryBudget) -> Result<StoreId
     Ok(StoreId::from_bytes(id))
 }
 
-/// See [`crate::SessionLog::intend`].
+/// Implements [`crate::SessionLog::intend`].
 pub(super) async fn intend(
     pool: &Pool,
     budget: RetryBudget,
@@ -35,7 +35,7 @@ pub(super) async fn intend(
     at: Timestamp,
 ) -> Result<(), StoreError> {
     let stored = names::key(key);
-    // One statement cannot change a row twice.
+    // One statement cannot update a row twice.
     let mut files: Vec<&str> = files.iter().map(|file| &**file).collect();
     files.sort_unstable();
     files.dedup();
@@ -61,7 +61,7 @@ pub(super) async fn intend(
     }
 }
 
-/// The first of some files that has no intent which an append could settle.
+/// Returns the first file without an intent that an append could end.
 pub(super) async fn lost(
     pool: &Pool,
     budget: RetryBudget,
@@ -82,7 +82,7 @@ pub(super) async fn lost(
     Ok(lost.cloned())
 }
 
-/// See [`crate::SessionLog::intents`].
+/// Implements [`crate::SessionLog::intents`].
 pub(super) async fn intents(
     pool: &Pool,
     budget: RetryBudget,
@@ -107,7 +107,7 @@ pub(super) async fn intents(
     rows.iter().map(intent).collect()
 }
 
-/// See [`crate::SessionLog::doom_intent`].
+/// Implements [`crate::SessionLog::doom_intent`].
 pub(super) async fn doom(
     pool: &Pool,
     budget: RetryBudget,
@@ -123,7 +123,7 @@ pub(super) async fn doom(
     Ok(error::number(doomed)? == 1)
 }
 
-/// See [`crate::SessionLog::end_intent`].
+/// Implements [`crate::SessionLog::end_intent`].
 pub(super) async fn end(
     pool: &Pool,
     budget: RetryBudget,

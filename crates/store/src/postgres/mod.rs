@@ -1,9 +1,11 @@
-//! The engine for many machines, on PostgreSQL: any number of processes share one store.
+//! The store engine on PostgreSQL, which several processes share.
 //!
-//! Every statement touches one session, by its key, and is a transaction of its own, so that the tables can be
-//! spread over machines by that key. Nothing is locked but the session's row, and that for one statement.
-//! A statement that may have happened or not, because the connection broke, is sent again: `retry` says why
-//! that is safe for each.
+//! Every statement that changes a session addresses one session by its key and is a transaction of its
+//! own. The tables can therefore be distributed by that key. Only the session's row is locked, for the
+//! duration of one statement.
+//!
+//! A statement whose outcome is unknown after a broken connection is retried. `retry` explains why that
+//! is safe.
 
 mod append;
 mod connect;
@@ -60,7 +62,8 @@ pub struct PostgresLog {
 }
 
 impl PostgresLog {
-    /// Connects, and sees to it that the tables are there and of a version that this release knows.
+    /// Connects to the database and verifies the schema version. Missing or older tables are created or
+    /// migrated if the options allow it.
     pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
         let pool = Arc::new(Pool::new(options)?);
         schema::ready(&pool, RetryBudget::new(options.retry), options.auto_migrate).await?;
@@ -80,19 +83,19 @@ impl PostgresLog {
         })
     }
 
-    /// What the pool of connections does now, for metrics.
+    /// Returns the state of the connection pool, for metrics.
     pub fn connections(&self) -> PoolStatus {
         self.pool.connections()
     }
 
-    /// Has the other processes told that a session has changed.
+    /// Sends a hint to the other processes that a session changed.
     fn tell(&self, key: &SessionKey) {
         if let Some(hints) = &self.hints {
             hints.changed(key);
         }
     }
 
-    /// The pool, for one call, and how long it may go on trying.
+    /// Returns the pool and the retry budget for one call. Fails if the log is closed.
     fn call(&self) -> Result<(&Pool, RetryBudget), StoreError> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);

@@ -1,5 +1,5 @@
-//! How a session's name is a key of the tables: `project!session`, which sorts as the pair of names does, because
-//! no legal name has a character as low as `!`. The project stands first, so that its sessions are a range.
+//! Encoding of session names as table keys: `project!session`. `!` sorts before every legal character,
+//! so the keys sort like the pairs of names. The sessions of a project form a key range.
 
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 
@@ -7,7 +7,7 @@ use crate::StoreError;
 
 const BETWEEN: char = '!';
 const JUST_BEHIND: char = '"';
-/// Behind every key.
+/// An upper bound of all keys.
 const LAST: &str = "\u{7f}";
 
 pub(super) fn key(key: &SessionKey) -> String {
@@ -23,7 +23,7 @@ pub(super) fn parse(stored: &str) -> Result<SessionKey, StoreError> {
     ))
 }
 
-/// Keys between which all sessions of a project are, or all of them. Neither is one itself.
+/// Returns exclusive bounds of the keys of a project, or of all keys.
 pub(super) fn range(project: Option<&ProjectId>) -> (String, String) {
     match project {
         Some(project) => (

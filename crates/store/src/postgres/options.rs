@@ -1,4 +1,4 @@
-//! The settings of a PostgreSQL store, and the state of its pool.
+//! The settings of the PostgreSQL engine, their defaults, and the state of its pool.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,43 +7,43 @@ use std::time::Duration;
 
 use super::connect::Secret;
 
-/// How a store is reached.
+/// The settings for opening a PostgreSQL store.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// A connection string as PostgreSQL's own clients take it, or a `postgres://` URL.
+    /// A connection string: key and value pairs as for `libpq`, or a `postgres://` URL.
     pub url: String,
-    /// The password, when it is not in the URL: read for each connection.
+    /// The password, if the URL contains none. It is read for every connection. Default: none.
     pub password: Option<Arc<dyn Secret>>,
-    /// The schema that holds the tables.
+    /// The schema of the tables. Default: `palimpsest`.
     pub schema: String,
-    /// The authorities whose certificates are trusted, as PEM; without it those of the system.
+    /// A PEM file with the trusted certificate authorities. Default: those of the system.
     pub ca_file: Option<PathBuf>,
-    /// The certificate that is shown to the database, as PEM, and its key.
+    /// The PEM files of the client certificate and its key. Default: none.
     pub client_cert: Option<(PathBuf, PathBuf)>,
-    /// How many connections there are at most.
+    /// The maximum number of connections in the pool. Default: 16.
     pub connections: usize,
-    /// How long a call waits for one of them.
+    /// The maximum time that a call waits for a connection. Default: 2 s.
     pub wait: Duration,
-    /// How long connecting to one host may take.
+    /// The timeout of connecting to one host. Default: 5 s.
     pub connect: Duration,
-    /// How long one statement may take.
+    /// The timeout of one statement. Default: 30 s.
     pub statement: Duration,
-    /// How long a call goes on trying while the database cannot be reached.
+    /// The time for which a call is retried while the database is unavailable. Default: 5 s.
     pub retry: Duration,
-    /// For how long a count of what projects hold may be used again at most.
+    /// The maximum age of a cached storage usage. Default: 1 min.
     pub usage_age: Duration,
-    /// How long a call waits for a new count where there is an old one.
+    /// The maximum time that a call waits for a new usage count if an older one is cached. Default: 250 ms.
     pub usage_patience: Duration,
-    /// Whether processes tell each other what changes, over one connection more each.
+    /// True if processes exchange hints, which needs one more connection per process. Default: true.
     pub notify: bool,
-    /// Who this process is among those that share the store.
+    /// The name of this process among those that share the store. Default: `process` and the process id.
     pub name: String,
-    /// Whether tables that are missing or old are made or changed when the store is opened.
+    /// True if missing or older tables are created or migrated on open. Default: true.
     pub auto_migrate: bool,
 }
 
 impl PostgresOptions {
-    /// The settings that were measured to be good.
+    /// Returns the default settings for a database. The defaults are based on measurements.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -65,7 +65,7 @@ impl PostgresOptions {
     }
 }
 
-/// Without anything secret.
+/// Omits all secrets.
 impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresOptions")
@@ -75,15 +75,15 @@ impl fmt::Debug for PostgresOptions {
     }
 }
 
-/// What a pool of connections does.
+/// The state of a connection pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStatus {
-    /// Connections that are open.
+    /// The number of open connections.
     pub open: usize,
-    /// Those of them that nobody uses now.
+    /// The number of idle connections.
     pub idle: usize,
-    /// Calls that wait for one.
+    /// The number of calls that wait for a connection.
     pub waiting: usize,
-    /// How many there may be.
+    /// The maximum number of connections.
     pub most: usize,
 }

@@ -1,4 +1,5 @@
-//! The connections: so many at most, each as this engine needs it, and none that is in doubt given to anybody.
+//! The connection pool. It limits the number of connections, configures each one, and discards
+//! connections in an unknown state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::options::{PoolStatus, PostgresOptions};
 use super::statements::Statements;
 use crate::StoreError;
 
-/// How much longer than the database itself this side waits for a statement's end.
+/// The additional time that the client waits for a statement after the server's own timeout.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) struct Pool {
@@ -44,11 +45,12 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Makes the pool's connections, and says which may be used again.
+/// Creates the connections of the pool and decides which ones can be reused.
 #[derive(Debug)]
 struct Manager {
     connector: Arc<Connector>,
-    /// The statements that begin each connection: its settings, then the query for unsafe ones.
+    /// The statements that are run on a new connection: its settings, then the query for settings that
+    /// endanger durability.
     settings: String,
     durability: Arc<Durability>,
     limit: Duration,
@@ -59,7 +61,7 @@ impl managed::Manager for Manager {
     type Error = PgError;
 
     async fn create(&self) -> Result<ClientWrapper, PgError> {
-        // On the heap: most calls find a connection and should not carry this.
+        // Boxed, because most calls find an idle connection and should not carry this large future.
         Box::pin(self.make()).await
     }
 
@@ -87,7 +89,7 @@ impl Manager {
             Ok(answers) => answers?,
             Err(_) => return Err(PgError::silence()),
         };
-        // It may lead to another machine than the last one, as after a failover.
+        // The connection may lead to another server than the last one, for example after a failover.
         for answer in answers {
             if let SimpleQueryMessage::Row(row) = answer {
                 let found = row.try_get(0)?;
@@ -99,11 +101,12 @@ impl Manager {
 }
 
 impl Pool {
-    /// Does not connect yet.
+    /// Creates a pool without connecting.
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
         let connector = Arc::new(Connector::new(options)?);
         let schema = quoted(&options.schema);
         let statements = Statements::new(&schema);
+        // The isolation level is set explicitly, because the role or the database may have another default.
         let settings = format!(
             "SET statement_timeout = {}; SET lock_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; \
@@ -141,29 +144,30 @@ impl Pool {
         &self.statements
     }
 
-    /// The schema's name, quoted.
+    /// Returns the quoted name of the schema.
     pub(super) fn schema(&self) -> &str {
         &self.schema
     }
 
-    /// A connection that nobody else uses.
+    /// Takes a connection from the pool. It is returned on drop.
     pub(super) async fn client(&self) -> Result<Client, PgError> {
         self.client_within(self.wait).await
     }
 
-    /// A connection for a change that will be acknowledged. Fails while a crash could lose such a change.
+    /// Takes a connection for a change. Fails while a crash of the database could lose acknowledged
+    /// changes.
     pub(super) async fn writer(&self) -> Result<Client, PgError> {
         let client = self.client().await?;
         self.durability.check()?;
         Ok(client)
     }
 
-    /// The state of the settings on which durability depends.
+    /// Returns the state of the settings on which durability depends.
     pub(super) fn durability(&self) -> &Durability {
         &self.durability
     }
 
-    /// A connection, for somebody who waits only so long until one is free.
+    /// Takes a connection, with a maximum time to wait for a free one.
     pub(super) async fn client_within(&self, wait: Duration) -> Result<Client, PgError> {
         let timeouts = Timeouts {
             wait: Some(wait),
@@ -175,7 +179,7 @@ impl Pool {
             PoolError::Timeout(TimeoutType::Wait) => PgError::Full(self.most),
             PoolError::Backend(trouble) => trouble,
             PoolError::Closed => PgError::Final(StoreError::Closed),
-            // Nothing else is waited for or asked of a connection before it is given away.
+            // No other timeout or hook is configured.
             error => PgError::Final(StoreError::Unreachable(format!("{error:?}"))),
         })?;
         Ok(Client {
@@ -187,7 +191,7 @@ impl Pool {
         })
     }
 
-    /// A connection beside those of the pool.
+    /// Opens a connection outside the pool.
     pub(super) async fn connect(&self) -> Result<(tokio_postgres::Client, PgConnection), PgError> {
         Box::pin(self.connector.connect()).await
     }
@@ -207,27 +211,27 @@ impl Pool {
     }
 }
 
-/// A name as it stands in a statement.
+/// Quotes an identifier for use in a statement.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// A connection, for one call.
+/// A pooled connection in use by one call.
 pub(super) struct Client {
     object: Option<Object<Manager>>,
-    /// Whether it is not to be used again.
+    /// True if the connection must not be reused.
     is_broken: AtomicBool,
-    /// Whether an answer is still to come.
+    /// True while a reply is outstanding.
     is_waiting: AtomicBool,
-    /// Since when it is this call's.
+    /// The time at which the call took the connection.
     taken: std::time::Instant,
     limit: Duration,
 }
 
 impl Client {
-    /// The same for statements that may take so long.
+    /// Replaces the timeout of a statement.
     pub(super) fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -263,7 +267,7 @@ impl Client {
             .await
     }
 
-    /// Statements without parameters, one after another.
+    /// Runs statements without parameters, one after another.
     pub(super) async fn batch(&self, statements: &str) -> Result<(), PgError> {
         self.within(self.object()?.batch_execute(statements)).await
     }
@@ -305,14 +309,14 @@ impl Drop for Client {
             return;
         };
         if self.is_broken.load(Ordering::Relaxed) {
-            // Those that nobody uses now lead where this one does, unless they were made since it was asked.
+            // Idle connections lead to the same server and are discarded too, unless they are newer than this call.
             if let Some(pool) = Object::pool(&object) {
                 pool.retain(|_, metrics| metrics.created > self.taken);
             }
             drop(Object::take(object));
         } else if self.is_waiting.load(Ordering::Relaxed) {
-            // Whoever asked has gone away. Nobody else is to wait behind what he asked for, and to connect again for
-            // each such call would be more work for a database that is slow already.
+            // The caller was cancelled. The next user must not wait for its statement. Reconnecting for every
+            // cancelled call would increase the load of a slow database.
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(answered(object, self.limit))),
                 Err(_) => drop(Object::take(object)),
@@ -321,7 +325,8 @@ impl Drop for Client {
     }
 }
 
-/// Keeps a connection until nothing is asked of it any more.
+/// Keeps a connection out of the pool until its outstanding statement is complete. Discards the
+/// connection on an error or timeout.
 async fn answered(object: Object<Manager>, limit: Duration) {
     let answered = timeout(limit, object.batch_execute("")).await;
     if !matches!(answered, Ok(Ok(()))) {

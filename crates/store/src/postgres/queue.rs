@@ -1,4 +1,5 @@
-//! The worker's queue, which is in the sessions' rows: read without a lock, claimed by one update of one row.
+//! The work queue, which is stored in the session rows. It is read without locks and claimed by
+//! updating one row.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use super::read::{get, limited, unsigned};
 use super::retry::{RetryBudget, retry};
 use crate::{DueChange, DueQuery, DueSession, LONGEST_WAIT_MS, Lease, MAX_LIST, StoreError};
 
-/// Later than which only a wrong clock can have put a session.
+/// Returns the latest valid due time, in milliseconds. A wrong clock set any later one.
 fn latest(now: i64) -> i64 {
     now.saturating_add(LONGEST_WAIT_MS)
 }
@@ -25,7 +26,7 @@ fn due_of(row: &Row) -> Result<DueSession, StoreError> {
     })
 }
 
-/// See [`crate::SessionLog::due`].
+/// Implements [`crate::SessionLog::due`].
 pub(super) async fn due(
     pool: &Pool,
     budget: RetryBudget,
@@ -45,12 +46,13 @@ pub(super) async fn due(
             )
             .await
     })?;
-    // One that cannot be read is passed over: lists and `verify-store` report it.
+    // Skip unreadable rows. Lists and `verify-store` report them.
     Ok(rows.iter().filter_map(|row| due_of(row).ok()).collect())
 }
 
-/// See [`crate::SessionLog::due_for`]. Where few are due, they are all looked at in the order of their time,
-/// which an index has; only where they do not fit in a list is each project's order looked for.
+/// Implements [`crate::SessionLog::due_for`]. A short queue is read in the order of an index, and the
+/// limit per project is applied here. The more expensive query per project is used only if the queue
+/// exceeds one list.
 pub(super) async fn due_for(
     pool: &Pool,
     budget: RetryBudget,
@@ -82,11 +84,11 @@ pub(super) async fn due_for(
             )
             .await
     })?;
-    // One that cannot be read is passed over: lists and `verify-store` report it.
+    // Skip unreadable rows. Lists and `verify-store` report them.
     Ok(rows.iter().filter_map(|row| due_of(row).ok()).collect())
 }
 
-/// See [`crate::SessionLog::claim`]. Twice renews the lease.
+/// Implements [`crate::SessionLog::claim`]. A retry renews the lease.
 pub(super) async fn claim(
     pool: &Pool,
     budget: RetryBudget,
@@ -107,7 +109,7 @@ pub(super) async fn claim(
     Ok(claimed == 1)
 }
 
-/// See [`crate::SessionLog::claim_leader_task`]. Twice renews the lease.
+/// Implements [`crate::SessionLog::claim_leader_task`]. A retry renews the lease.
 pub(super) async fn claim_duty(
     pool: &Pool,
     budget: RetryBudget,
@@ -126,8 +128,8 @@ pub(super) async fn claim_duty(
     Ok(claimed == 1)
 }
 
-/// See [`crate::SessionLog::release`]. Sent again it may say that the lease was not there: who gave it back does
-/// nothing else about that.
+/// Implements [`crate::SessionLog::release`]. A retry may return false although the first attempt
+/// succeeded. Callers take no action in that case.
 pub(super) async fn release(
     pool: &Pool,
     budget: RetryBudget,

@@ -1,4 +1,4 @@
-//! What is read of sessions.
+//! Reads of sessions: heads, frames, snapshots and lists.
 
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
@@ -13,7 +13,7 @@ use crate::{
     StoredSnapshot,
 };
 
-/// A number that the database keeps and that is never below zero.
+/// Returns a column that is never negative.
 pub(super) fn unsigned(row: &Row, column: &str) -> Result<u64, StoreError> {
     let number: i64 = get(row, column)?;
     u64::try_from(number).map_err(|_| StoreError::Read(format!("{column} is below zero")))
@@ -61,7 +61,7 @@ pub(super) fn lease_of(row: &Row) -> Result<Option<Lease>, StoreError> {
     }))
 }
 
-/// See [`crate::SessionLog::head`].
+/// Implements [`crate::SessionLog::head`].
 pub(super) async fn head(
     pool: &Pool,
     budget: RetryBudget,
@@ -75,15 +75,15 @@ pub(super) async fn head(
     row.as_ref().map(head_of).transpose()
 }
 
-/// What is under a name.
+/// The state of a session's row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowState {
     pub(super) position: Position,
     pub(super) is_deleted: bool,
 }
 
-/// Reads the row of a name, deleted or not, over the caller's connection: a refused caller learns the reason without
-/// waiting for another connection.
+/// Reads a session's row, deleted or not. It uses the caller's connection, so that a rejected caller
+/// learns the reason without waiting for another one.
 pub(super) async fn position(
     client: &Client,
     pool: &Pool,
@@ -106,7 +106,7 @@ pub(super) async fn position(
     }))
 }
 
-/// See [`crate::SessionLog::read`].
+/// Implements [`crate::SessionLog::read`].
 pub(super) async fn frames(
     pool: &Pool,
     budget: RetryBudget,
@@ -114,7 +114,7 @@ pub(super) async fn frames(
     max_bytes: usize,
 ) -> Result<Vec<Frame>, StoreError> {
     let Ok(from) = error::number(after.revision.get()) else {
-        // Nothing has so many events.
+        // No session has this many events.
         return Ok(Vec::new());
     };
     let stored = names::key(key);
@@ -130,6 +130,7 @@ pub(super) async fn frames(
             .query(statement, &[&stored, &number, &from, &most, &token])
             .await
     })?;
+    // Every frame must continue the one before it. Otherwise a row is missing and the session is damaged.
     let mut next = None;
     rows.iter()
         .map(|row| {
@@ -152,7 +153,7 @@ pub(super) async fn frames(
         .collect()
 }
 
-/// See [`crate::SessionLog::snapshot`].
+/// Implements [`crate::SessionLog::snapshot`].
 pub(super) async fn snapshot(
     pool: &Pool,
     budget: RetryBudget,
@@ -175,12 +176,12 @@ pub(super) async fn snapshot(
     .transpose()
 }
 
-/// As many as one list has at most.
+/// Limits a page to the maximum size of a list.
 pub(super) fn limited(limit: usize) -> i64 {
     i64::try_from(limit.min(MAX_LIST)).unwrap_or(i64::MAX)
 }
 
-/// See [`crate::SessionLog::rows`].
+/// Implements [`crate::SessionLog::rows`].
 pub(super) async fn rows(
     pool: &Pool,
     budget: RetryBudget,
@@ -213,7 +214,7 @@ pub(super) async fn rows(
             });
             listing.rows.push((key, head));
         }
-        // Those without a readable name take nobody's place.
+        // Unreadable names do not count towards the limit, so another page may be needed.
         match rows.last() {
             Some(last) if rows.len() == wanted && listing.rows.len() < limit => {
                 from = get(last, "key")?;

@@ -1,5 +1,5 @@
-//! How a session ends: its row says that it is deleted and stays as its tombstone, what belongs to it goes in
-//! parts, and the row last.
+//! Deletion of sessions. The row is marked as deleted and serves as the tombstone. The data is removed
+//! in parts, and the row last.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::retry::{Attempt, RetryBudget, retry};
 use super::{error, names, read};
 use crate::{Lease, Position, StoreError, Tombstone};
 
-/// How many frames go in one statement, so that none holds the database up for long.
+/// The maximum number of frames that one statement deletes. The limit keeps each statement short.
 const FRAMES: i64 = 512;
-/// How long a canary waits for a connection of the pool.
+/// The maximum time that a canary waits for a pooled connection.
 const FREE_SOON: Duration = Duration::from_millis(100);
 
 fn tombstone_of(row: &Row) -> Result<Tombstone, StoreError> {
@@ -28,7 +28,7 @@ fn tombstone_of(row: &Row) -> Result<Tombstone, StoreError> {
     })
 }
 
-/// See [`crate::SessionLog::delete`]. Sent again it finds the tombstone that it left.
+/// Implements [`crate::SessionLog::delete`]. A retry recognizes the tombstone of the first attempt.
 pub(super) async fn delete(
     pool: &Pool,
     budget: RetryBudget,
@@ -50,6 +50,7 @@ pub(super) async fn delete(
             )
             .await?;
         let mut is_done = deleted == 1;
+        // An earlier attempt may have committed before the connection broke. Its tombstone has the same time.
         if !is_done && tried == Attempt::Before {
             let ours = client
                 .query_opt(
@@ -71,7 +72,7 @@ pub(super) async fn delete(
     })
 }
 
-/// See [`crate::SessionLog::tombstone`].
+/// Implements [`crate::SessionLog::tombstone`].
 pub(super) async fn tombstone(
     pool: &Pool,
     budget: RetryBudget,
@@ -86,7 +87,7 @@ pub(super) async fn tombstone(
     row.as_ref().map(tombstone_of).transpose()
 }
 
-/// See [`crate::SessionLog::tombstones`].
+/// Implements [`crate::SessionLog::tombstones`].
 pub(super) async fn tombstones(
     pool: &Pool,
     budget: RetryBudget,
@@ -102,7 +103,7 @@ pub(super) async fn tombstones(
     rows.iter().map(tombstone_of).collect()
 }
 
-/// See [`crate::SessionLog::claim_removal`]. Twice is once.
+/// Implements [`crate::SessionLog::claim_removal`]. Idempotent, so it can be retried.
 pub(super) async fn claim(
     pool: &Pool,
     budget: RetryBudget,
@@ -123,8 +124,8 @@ pub(super) async fn claim(
     Ok(claimed == 1)
 }
 
-/// See [`crate::SessionLog::forget`]. Only what is deleted is touched, and that never comes back; so every part of
-/// it may be repeated.
+/// Implements [`crate::SessionLog::forget`]. It changes only deleted data, which is never restored, so
+/// every step can be retried.
 pub(super) async fn forget(
     pool: &Pool,
     budget: RetryBudget,
@@ -148,6 +149,7 @@ pub(super) async fn forget(
             .execute(statement, &[&stored, &number, &FRAMES])
             .await
     })?;
+    // More frames may remain. The caller continues with the next call.
     if error::number(removed)? >= FRAMES {
         return Ok(false);
     }
@@ -160,17 +162,17 @@ pub(super) async fn forget(
         let forgotten = client
             .execute(&statements.forget, &[&stored, &number, &owner])
             .await?;
-        // It may have been done the time before.
+        // An earlier attempt may have removed the row.
         Ok(forgotten == 1 || tried == Attempt::Before)
     })?;
     Ok(forgotten)
 }
 
-/// See [`crate::SessionLog::check`]. What is written says which processes there are, too.
+/// Implements [`crate::SessionLog::check`]. The row that it writes also registers this process.
 ///
-/// It is not tried again: it comes again soon, and says whether this process is ready. Where all connections are in
-/// use, the database may be well all the same: it is asked over one of its own, or each server would send its
-/// callers to the next.
+/// The canary is not retried, because it runs regularly and decides the readiness of the process. If
+/// the pool is exhausted, the canary opens its own connection. Otherwise an overloaded server would
+/// become unready and move its load to the next one.
 pub(super) async fn canary(pool: &Pool, name: &str) -> Result<(), StoreError> {
     let statement = &pool.statements().canary;
     let client = match pool.client_within(FREE_SOON).await {
@@ -193,7 +195,7 @@ pub(super) async fn canary(pool: &Pool, name: &str) -> Result<(), StoreError> {
     durable(pool, row.as_ref())
 }
 
-/// Takes note of whether what the database acknowledges is durable now.
+/// Records the settings on which durability depends, and fails if one is off.
 fn durable(pool: &Pool, row: Option<&Row>) -> Result<(), StoreError> {
     if let Some(row) = row {
         pool.durability().note(get(row, "unsafe")?);

@@ -1,8 +1,7 @@
-//! How often a statement is sent.
+//! Retries of statements.
 //!
-//! Every statement is one transaction and can be sent again when it is not known whether it happened: those that
-//! change something compare where the session stands, or set what is the same when it is set twice. An append
-//! that did happen is known by its token.
+//! Every statement is one transaction and can be retried if its outcome is unknown. A change compares
+//! the session's position or sets an idempotent value. A successful append is recognized by its token.
 
 use std::time::Duration;
 
@@ -14,15 +13,15 @@ use crate::StoreError;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Whether this is the first time.
+/// The state of a statement's earlier attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
     Never,
-    /// It was sent, and it is not known what came of it.
+    /// An earlier attempt was sent, and its outcome is unknown.
     Before,
 }
 
-/// How long a call may go on trying.
+/// The time limit for the retries of one call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RetryBudget {
     until: Instant,
@@ -44,7 +43,7 @@ impl RetryBudget {
     }
 }
 
-/// The tries of one statement.
+/// The attempts of one statement.
 #[derive(Debug)]
 pub(super) struct Tries {
     until: Instant,
@@ -57,7 +56,8 @@ impl Tries {
         self.tried
     }
 
-    /// Waits before the next try. Fails when that would not help, or when the time is over.
+    /// Waits before the next attempt, with exponential backoff. Fails if a retry cannot succeed or if the
+    /// time is over.
     pub(super) async fn again(&mut self, trouble: PgError) -> Result<(), StoreError> {
         let next = Instant::now() + self.pause;
         if !trouble.passes() || next >= self.until {
@@ -70,8 +70,8 @@ impl Tries {
     }
 }
 
-/// Tries until it is done, cannot be done, or the time is over. A macro, because a future that an async closure
-/// makes is not known to be `Send`.
+/// Retries an attempt until it succeeds, cannot succeed, or the time is over. This is a macro because
+/// the future of an async closure is not known to be `Send`.
 macro_rules! retry {
     ($budget:expr, $tried:pat, $attempt:expr) => {{
         let mut tries = $budget.tries();

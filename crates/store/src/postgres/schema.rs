@@ -1,8 +1,8 @@
-//! The tables, as they came to be: each version brings the ones before it up to it.
+//! The database schema and its migrations. Each version contains the changes since the previous one.
 //!
-//! A version says which release is the oldest that still works on it, so that while a new release takes over
-//! from an old one, the old one's processes go on. What only a later release may rely on is therefore added in
-//! one version and used from the next.
+//! A version declares the oldest release that works with it. During a rolling upgrade, processes of the
+//! old release therefore continue. A change on which only later releases depend is added in one version
+//! and used from the next.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::retry::{RetryBudget, retry};
 use crate::StoreError;
 
 struct SchemaVersion {
-    /// The oldest release that works on it, by the version of the tables that it brought.
+    /// The oldest compatible release, identified by the schema version that it introduced.
     oldest: i64,
     statements: &'static str,
 }
 
-/// From the first on.
+/// All versions, from the first.
 const VERSIONS: &[SchemaVersion] = &[
     SchemaVersion {
         oldest: 1,
@@ -32,11 +32,11 @@ const VERSIONS: &[SchemaVersion] = &[
     },
 ];
 
-/// What this release brings.
+/// The schema version of this release.
 #[expect(clippy::cast_possible_wrap, reason = "there are few versions")]
 const SUPPORTED: i64 = VERSIONS.len() as i64;
 
-/// Where it is written which versions were applied.
+/// The table of applied versions.
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS {schema}.versions (
     version bigint PRIMARY KEY,
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS {schema}.versions (
     applied timestamptz NOT NULL DEFAULT now()
 )";
 
-/// Any number: whoever changes the tables waits for whoever does.
+/// The key of the advisory lock that serializes migrations. The value is arbitrary.
 const LOCK: i64 = 0x7061_6C69_6D70;
 
 const TABLES: [&str; 8] = [
@@ -58,19 +58,19 @@ const TABLES: [&str; 8] = [
     "versions",
 ];
 
-/// What the tables are.
+/// The version of the tables in a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemaState {
-    /// The version that they have; zero when they are not there.
+    /// The version of the tables. Zero if they do not exist.
     pub version: i64,
-    /// The oldest release that works on them.
+    /// The oldest release that works with the tables.
     pub oldest: i64,
-    /// The version that this release brings.
+    /// The schema version of this release.
     pub supported: i64,
 }
 
 impl SchemaState {
-    /// Whether this release works on them as they are.
+    /// Returns true if this release works with the tables.
     pub fn is_usable(&self) -> bool {
         self.version >= self.supported && self.oldest <= self.supported
     }
@@ -87,7 +87,7 @@ impl SchemaState {
     }
 }
 
-/// All statements that make the tables, for somebody who applies them by hand.
+/// Returns all statements that create the tables, for manual application.
 pub fn print(schema: &str) -> String {
     let schema = pool::quoted(schema);
     let mut text = format!("BEGIN;\nCREATE SCHEMA IF NOT EXISTS {schema};\n{HISTORY};\n");
@@ -103,20 +103,21 @@ pub fn print(schema: &str) -> String {
     text.replace("{schema}", &schema)
 }
 
-/// What the tables are.
+/// Reads the version of the tables.
 pub async fn state(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
     let pool = Pool::new(options)?;
     let budget = RetryBudget::new(options.retry);
     retry!(budget, _, found(&pool.client().await?, &pool).await)
 }
 
-/// Brings the tables up to this release, and says what they are then.
+/// Creates or migrates the tables, and returns their new version.
 pub async fn apply(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
     let pool = Pool::new(options)?;
     bring_up(&pool, RetryBudget::new(options.retry)).await
 }
 
-/// Sees to it that the tables are there, of a version that this release knows, and that it may use them.
+/// Verifies that the tables exist in a supported version and that the role may use them. Creates or
+/// migrates them if `migrate` is true.
 pub(super) async fn ready(
     pool: &Pool,
     budget: RetryBudget,
@@ -159,7 +160,7 @@ async fn found(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
 
 async fn bring_up(pool: &Pool, budget: RetryBudget) -> Result<SchemaState, StoreError> {
     retry!(budget, _, {
-        // However long it takes to change what is there, and to wait for whoever is at it.
+        // A migration may take long, and it may wait for another process that migrates.
         let client = pool.client().await?.with_limit(Duration::MAX);
         let brought = in_one(&client, pool).await;
         if brought.is_err() {
@@ -175,7 +176,7 @@ async fn bring_up(pool: &Pool, budget: RetryBudget) -> Result<SchemaState, Store
     })
 }
 
-/// All versions that are missing, in one transaction that nobody else does at the same time.
+/// Applies all missing versions in one transaction. An advisory lock prevents concurrent migrations.
 async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
     let begin = format!(
         "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})"
@@ -185,7 +186,7 @@ async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
     state.newer()?;
     let mut statements = String::new();
     if state.version == 0 {
-        // Where the schema is there, nobody needs the right to make one.
+        // If the schema exists, the role does not need the right to create one.
         let exists = client
             .query_opt("SELECT to_regnamespace($1) IS NOT NULL", &[&pool.schema()])
             .await?;
@@ -217,7 +218,7 @@ async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
     Ok(state)
 }
 
-/// Whether the role may use the tables, and whether what the database acknowledges is safe.
+/// Verifies the rights of the role and the settings on which durability depends.
 async fn may(client: &Client, pool: &Pool) -> Result<(), PgError> {
     for table in TABLES {
         let table = format!("{}.{table}", pool.schema());

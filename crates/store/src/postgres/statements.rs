@@ -1,50 +1,54 @@
-//! Every statement, with the schema's name in it. Each names one session by its key, except those that list.
+//! All SQL statements, with a placeholder for the schema. Except for lists, each addresses one session
+//! by its key.
 
 use crate::LONGEST_LEASE_MS;
 
-/// What readers of a head select; `read::head_of` takes it apart.
+/// The columns of a head. `read::head_of` decodes them.
 const HEAD: &str = "key, incarnation, revision, token, summary, snapshot_at, snapshot_bytes, log_bytes, \
                     snapshot_log_bytes, blob_bytes, due, lease_owner, lease_until";
 
-/// What readers of a tombstone select.
+/// The columns of a tombstone.
 const TOMBSTONE: &str = "key, incarnation, deleted_at, lease_owner, lease_until";
 
-/// When a session is ready for a worker; as in the index that finds it.
+/// The time at which a session becomes ready for a worker. The index uses the same expression.
 const READY: &str = "greatest(due, lease_until)";
 
-/// Part of the condition of every statement whose change is acknowledged: the commit of its transaction is durable,
-/// whatever the role, the database, the file of settings or a pooler have `synchronous_commit` be by then. More than
-/// `on` stays as it is. `local` is raised too: it does not wait for a synchronous standby, and a failover would lose what
-/// was acknowledged.
+/// A part of the condition of every acknowledged change. It makes the commit of the transaction
+/// durable, whatever value the role, the database, the configuration or a pooler set for
+/// `synchronous_commit`.
+///
+/// Stricter values than `on` are kept. `local` is raised to `on`: it does not wait for a synchronous
+/// standby, so a failover would lose acknowledged changes.
 const DURABLE: &str = "(SELECT set_config(
              'synchronous_commit',
              CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
                  ELSE current_setting('synchronous_commit') END,
              true)) IS NOT NULL";
 
-/// The names of the server's settings that are off and without which a crash may lose what was acknowledged; no transaction
-/// can set these for itself.
+/// Selects the names of server settings that are off although durability depends on them. A transaction
+/// cannot set them.
 const UNSAFE_SETTINGS: &str = "SELECT string_agg(name, ' and ' ORDER BY name) FROM pg_settings
              WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'";
 
-/// The database's own time in milliseconds. Leases go by the caller's time only as far as this one: a process whose
-/// clock is ahead takes nothing away from the others.
+/// The database clock, in milliseconds. Leases use the earlier of this clock and the caller's, so a
+/// process whose clock is ahead takes no leases from others.
 const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/// True where nobody has a lease at a time: there is none, it lapsed, or a wrong clock made it longer than any can be.
+/// True if no valid lease exists: there is none, it expired, or it exceeds the maximum length because
+/// of a wrong clock.
 const FREE: &str =
     "(lease_until IS NULL OR lease_until <= {at} OR lease_until > {at} + {longest_lease})";
 
-/// Whether a session is one that a worker ($3) takes up: one that nobody has had, that it had last, that was never given
-/// back, or that has been ready since before a time ($4).
+/// True if a worker ($3) may take a session: nobody has had it, this worker had it last, its last lease
+/// was never released, or it became ready before a time ($4).
 const ITS: &str =
     "(lease_owner IS NULL OR lease_owner = $3 OR lease_until IS NOT NULL OR {ready} < $4)";
 
-/// The columns of a session's row that a first append sets.
+/// The insertion of a session's row by its first append.
 const ADD_SESSION: &str = "INSERT INTO {schema}.sessions
                  (key, incarnation, revision, token, log_bytes, blob_bytes, summary, due, due_changes)";
 
-/// Moves a session's head forward by one append, if the head is the one that the append was decided on.
+/// Advances a session's head by one append if it is at the expected position.
 const ADVANCE: &str = "UPDATE {schema}.sessions SET
                  revision = revision + $4,
                  token = $3,
@@ -59,7 +63,7 @@ const ADVANCE: &str = "UPDATE {schema}.sessions SET
              WHERE key = $1 AND incarnation = $2 AND revision = $11 AND $12::bigint IN (0, token)
                  AND deleted_at IS NULL";
 
-/// Adds the frame of an append after its head.
+/// Inserts the frame of an append after its head was changed.
 const ADD_FRAME: &str =
     "INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
          SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
@@ -74,14 +78,14 @@ macro_rules! statements {
             }
         }
 
-        /// The statements of one store.
+        /// The statements of one store, for its schema.
         #[derive(Debug)]
         pub(super) struct Statements {
             $(pub(super) $name: String,)*
         }
 
         impl Statements {
-            /// For the tables of a schema, whose name is quoted already.
+            /// Creates the statements for a schema. The name must be quoted.
             pub(super) fn new(schema: &str) -> Self {
                 let longest_lease = LONGEST_LEASE_MS.to_string();
                 let of = |text: &str| {
@@ -109,22 +113,22 @@ macro_rules! statements {
 
 statements! {
     head: "SELECT {head} FROM {schema}.sessions WHERE key = $1 AND deleted_at IS NULL";
-    // Whoever was refused learns by what.
+    // Tells a rejected caller the current position.
     stands: "SELECT incarnation, revision, deleted_at FROM {schema}.sessions WHERE key = $1";
-    // $1 key, $2 incarnation, $3 token, $4 events, $5 bytes of the frame, $6 bytes of blobs, $7 summary,
-    // $8 whether it says when it is due, $9 when, $10 the frame.
+    // $1 key, $2 incarnation, $3 token, $4 events, $5 frame size, $6 blob size, $7 summary, $8 true if the
+    // due time changes, $9 due time, $10 frame.
     create: "WITH head AS (
              {add_session}
              VALUES ($1, $2, $4, $3, $5, $6, $7, $9::bigint, $8::bool::int)
              ON CONFLICT (key) DO NOTHING
              RETURNING revision, log_bytes)
          {add_frame}";
-    // The same, and $11 the revision that it was decided on, and $12 the token there.
+    // As `create`. $11 expected revision, $12 expected token.
     append: "WITH head AS (
              {advance}
              RETURNING revision, log_bytes)
          {add_frame}";
-    // As `create`, and $11 the files that the events name: none is named whose intent is gone.
+    // As `create`. $11 new files. The append fails if one of them has no live intent.
     create_naming: "WITH wanted AS (
              SELECT file FROM {schema}.intents
              WHERE key = $1 AND file = ANY($11::text[]) AND NOT is_doomed FOR UPDATE),
@@ -138,7 +142,7 @@ statements! {
              DELETE FROM {schema}.intents USING head
              WHERE key = $1 AND file = ANY($11::text[]))
          {add_frame}";
-    // As `append`, and $13 the files.
+    // As `append`. $13 new files.
     append_naming: "WITH wanted AS (
              SELECT file FROM {schema}.intents
              WHERE key = $1 AND file = ANY($13::text[]) AND NOT is_doomed FOR UPDATE),
@@ -152,8 +156,8 @@ statements! {
          {add_frame}";
     frame_is: "SELECT 1 FROM {schema}.frames
          WHERE key = $1 AND incarnation = $2 AND last = $3 AND token = $4";
-    // $1 key, $2 incarnation, $3 revision, $4 bytes, $5 the token there.
-    // The first frame in any case, then as many as fit: where each ends in the log, its row says.
+    // $1 key, $2 incarnation, $3 revision, $4 maximum bytes, $5 token at the revision. Returns the first
+    // frame in any case, and then all that fit. `log_bytes` is the end of a frame in the log.
     frames: "SELECT last, events, bytes FROM (
              SELECT last, events, bytes, log_bytes,
                  first_value(log_bytes - octet_length(bytes)) OVER by_revision AS before,
@@ -171,7 +175,7 @@ statements! {
              WINDOW by_revision AS (ORDER BY last)) AS page
          WHERE number = 1 OR log_bytes - before <= $4
          ORDER BY last";
-    // $1 key, $2 incarnation, $3 revision, $4 size, $5 bytes, $6 the token there.
+    // $1 key, $2 incarnation, $3 revision, $4 size, $5 bytes, $6 token at the revision.
     put_snapshot: "WITH head AS (
              UPDATE {schema}.sessions SET
                  snapshot_at = $3,
@@ -199,7 +203,7 @@ statements! {
     list: "SELECT {head} FROM {schema}.sessions
          WHERE key > $1 AND key < $2 AND deleted_at IS NULL
          ORDER BY key LIMIT $3";
-    // $1 key, $2 when, $3 incarnation, $4 revision, $5 the token there.
+    // $1 key, $2 time, $3 incarnation, $4 expected revision, $5 expected token.
     delete: "UPDATE {schema}.sessions SET deleted_at = $2, due = NULL
          WHERE key = $1 AND incarnation = $3 AND revision = $4 AND $5::bigint IN (0, token)
              AND deleted_at IS NULL AND {durable}";
@@ -210,7 +214,7 @@ statements! {
     tombstones: "SELECT {tombstone} FROM {schema}.sessions
          WHERE key > $1 AND deleted_at IS NOT NULL
          ORDER BY key LIMIT $2";
-    // $1 now, $2 key, $3 incarnation, $4 owner, $5 for how long.
+    // $1 now, $2 key, $3 incarnation, $4 owner, $5 lease length.
     claim_removal: "UPDATE {schema}.sessions SET lease_owner = $4, lease_until = {at} + $5
          WHERE key = $2 AND incarnation = $3 AND deleted_at IS NOT NULL
              AND (lease_owner = $4 OR {free}) AND {durable}";
@@ -223,26 +227,27 @@ statements! {
              AND {durable}";
     forget_snapshot: "DELETE FROM {schema}.snapshots
          WHERE key = $1 AND incarnation = $2 AND {durable}";
-    // $3 who removes: a claim of somebody else's is not passed over.
+    // $3 owner. A claim of another owner prevents the removal.
     forget: "DELETE FROM {schema}.sessions
          WHERE key = $1 AND incarnation = $2 AND deleted_at IS NOT NULL
              AND (lease_until IS NULL OR lease_owner = $3) AND {durable}";
     store_id: "SELECT id FROM {schema}.identity";
-    // $1 key, $2 files without repeats, $3 now. One that a sweep has taken up stays as it is, and is not counted.
+    // $1 key, $2 distinct files, $3 now. Doomed intents are not changed and not counted.
     intend: "INSERT INTO {schema}.intents AS has (key, file, at)
          SELECT $1, file, $3 FROM unnest($2::text[]) AS file WHERE {durable} ORDER BY file
          ON CONFLICT (key, file) DO UPDATE SET at = excluded.at WHERE NOT has.is_doomed";
     doomed: "SELECT file FROM {schema}.intents WHERE key = $1 AND file = ANY($2) AND is_doomed LIMIT 1";
     live: "SELECT file FROM {schema}.intents WHERE key = $1 AND file = ANY($2) AND NOT is_doomed";
-    // $1 key and $2 file after which, $3 how many.
+    // $1 key and $2 file to start after, $3 limit.
     intents: "SELECT key, file, at, is_doomed FROM {schema}.intents
          WHERE (key, file) > ($1, $2) ORDER BY key, file LIMIT $3";
-    // $1 key, $2 file, $3 before when.
+    // $1 key, $2 file, $3 upper bound of the intent's time.
     doom_intent: "UPDATE {schema}.intents SET is_doomed = true
          WHERE key = $1 AND file = $2 AND (is_doomed OR at < $3) AND {durable}";
     end_intent: "DELETE FROM {schema}.intents WHERE key = $1 AND file = $2 AND {durable}";
-    // $1 now, $2 how many, $3 for whom, $4 before when for others too, $5 later than which a wrong clock has put it:
-    // whoever had such a one may be gone for ever, and it is anybody's.
+    // $1 now, $2 limit, $3 worker, $4 time before which sessions of other workers are included, $5 latest
+    // valid due time. The second part finds sessions with a later time, which a wrong clock set. Any
+    // worker may take them, because the previous one may be gone.
     due: "SELECT key, due, revision FROM (
              (SELECT key, due, revision, {ready} AS ready FROM {schema}.sessions
                  WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= $1 AND {free} AND {its}
@@ -253,7 +258,7 @@ statements! {
                      AND (due <= $1 OR due > $5) AND {free}
                  ORDER BY {ready}, key LIMIT $2)) AS waiting
          ORDER BY ready, key LIMIT $2";
-    // The same, and $6 how many of each project.
+    // As `due`. $6 limit per project.
     due_of_each: "SELECT key, due, revision FROM (
              SELECT key, due, revision, {ready} AS ready,
                  row_number() OVER (
@@ -263,7 +268,7 @@ statements! {
                  AND ({ready} <= $1 AND {its} OR {ready} > $5 AND (due <= $1 OR due > $5))) AS waiting
          WHERE number <= $6
          ORDER BY ready, key LIMIT $2";
-    // $1 now, $2 key, $3 owner, $4 for how long, $5 later than which a wrong clock has put it.
+    // $1 now, $2 key, $3 owner, $4 lease length, $5 latest valid due time.
     claim: "UPDATE {schema}.sessions SET
              lease_owner = $3,
              lease_until = {at} + $4,
@@ -274,15 +279,15 @@ statements! {
              AND (lease_owner = $3 AND lease_until > {at}
                  OR {free} AND (due <= $1 OR due > $5))
              AND {durable}";
-    // $1 key, $2 owner, $3 whether it says when it is due next, $4 when.
-    // Who had it stays.
+    // $1 key, $2 owner, $3 true if the due time changes, $4 due time. The owner remains in the row, so
+    // that `due` can prefer it.
     release: "UPDATE {schema}.sessions SET
              lease_until = NULL, lease_due_changes = NULL,
              due = CASE
                  WHEN $3 AND lease_due_changes = due_changes AND deleted_at IS NULL THEN $4
                  ELSE due END
          WHERE key = $1 AND lease_owner = $2 AND lease_until IS NOT NULL AND {durable}";
-    // $1 now, $2 duty, $3 owner, $4 for how long.
+    // $1 now, $2 leader task, $3 owner, $4 lease length.
     claim_duty: "INSERT INTO {schema}.duties AS has (name, owner, until)
          SELECT $2, $3, {at} + $4 WHERE {durable}
          ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
@@ -296,11 +301,11 @@ statements! {
          INSERT INTO {schema}.replicas (name, seen) VALUES ($1, now())
          ON CONFLICT (name) DO UPDATE SET seen = now()
          RETURNING ({unsafe_settings}) AS unsafe";
-    // The settings of the server without which what it acknowledges is not durable.
+    // Returns the server settings that endanger durability.
     unsafe_settings: "{unsafe_settings}";
 }
 
-/// The statement of an append, for who measures it beside others.
+/// Returns the append statement, for benchmarks.
 pub fn append_statement(schema: &str) -> String {
     Statements::new(&super::pool::quoted(schema)).append
 }
@@ -318,7 +323,7 @@ mod tests {
                 .any(|word| text.contains(word))
         };
         let all = statements.all();
-        // A canary that a crash takes back is none the worse.
+        // A lost canary does no harm, so it needs no durable commit.
         let changes: Vec<_> = all
             .into_iter()
             .filter(|(name, text)| changes(text) && *name != "canary")

@@ -1,4 +1,4 @@
-//! How a connection to the database is encrypted, and whom it trusts.
+//! TLS for database connections: trusted authorities and the client certificate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::StoreError;
 
-/// The files that say it. Connections that are made after one of them has changed go by what it says then.
+/// The PEM files of the TLS configuration. Connections made after a change use the new contents.
 #[derive(Clone)]
 struct TlsFiles {
     authorities: Option<PathBuf>,
-    /// The certificate that is shown, and its key.
+    /// The client certificate and its key.
     shown: Option<(PathBuf, PathBuf)>,
 }
 
-/// When each of the files was last written.
+/// The modification time of each file. `None` if it is unavailable.
 type FileTimes = Vec<Option<SystemTime>>;
 
-/// What connections are encrypted with.
+/// The TLS configuration of new connections.
 pub(super) struct PgTls {
     files: TlsFiles,
     made: Mutex<(FileTimes, MakeRustlsConnect)>,
@@ -44,13 +44,14 @@ impl PgTls {
         })
     }
 
-    /// As the files are now; while they cannot be used, as they were.
+    /// Returns a connector for the current files. If they are unusable, the previous connector is kept.
     pub(super) async fn connector(&self) -> MakeRustlsConnect {
         let (before, made) = self.made().clone();
         if before.is_empty() {
             return made;
         }
         let files = self.files.clone();
+        // File access blocks, so it runs on a blocking thread.
         let renewed = spawn_blocking(move || {
             let now = files.written();
             (now != before).then(|| files.connector().map(|connector| (now, connector)))
@@ -82,7 +83,8 @@ impl TlsFiles {
             .collect()
     }
 
-    /// Trusts the authorities of a file or of the system, and shows a certificate if there is one.
+    /// Builds a connector. It trusts the configured authorities or those of the system, and presents the
+    /// client certificate if one is configured.
     fn connector(&self) -> Result<MakeRustlsConnect, StoreError> {
         let broken =
             |error: rustls::Error| StoreError::Setup(format!("TLS cannot be set up: {error}"));

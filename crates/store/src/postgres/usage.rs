@@ -1,6 +1,8 @@
-//! What projects hold: counted over their sessions' rows, because no row is shared between sessions. A count is
-//! used again for as long as counting is worth it. Nobody waits long for a new one where there is an old one: counting
-//! goes on in the background, however long it takes.
+//! Storage usage of projects, counted over the session rows. No row is shared between sessions, so the
+//! usage cannot be updated with each change.
+//!
+//! A count is cached in proportion to its cost. A call waits only briefly for a new count if an older
+//! one is cached. Counting continues in the background.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,25 +20,25 @@ use super::read::unsigned;
 use super::retry::{RetryBudget, retry};
 use crate::{StorageUsage, StoreError};
 
-/// A count is used again for so many times as long as it took.
+/// A count is cached for this multiple of the time that it took.
 const WORTH: u32 = 20;
-/// How long counting may take.
+/// The timeout of a count.
 const LIMIT: Duration = Duration::from_mins(10);
-/// How long somebody waits for a count where there is none yet.
+/// The maximum time that a call waits for the first count.
 const FIRST: Duration = Duration::from_secs(30);
-/// How long it goes on trying while the database cannot be reached.
+/// The time for which a count is retried while the database is unavailable.
 const TRYING: Duration = Duration::from_secs(5);
-/// After a failure it is counted again so late.
+/// The pause after a failed count.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// So many counts are made at one time: calls need connections too.
+/// The maximum number of concurrent counts. Calls need connections too.
 const AT_ONE_TIME: usize = 2;
-/// So many projects' counts are remembered; beyond that those are dropped that are of no use any more.
+/// The number of cached counts above which outdated ones are removed.
 const REMEMBERED: usize = 10_000;
 
-/// What was counted the last time.
+/// The result of the latest count.
 #[derive(Debug, Clone)]
 struct CachedUsage {
-    /// The counted usage, and when counting began.
+    /// The usage and the start of the count, or an error text.
     usage: Result<(StorageUsage, Instant), String>,
     until: Instant,
 }
@@ -59,17 +61,17 @@ struct UsageEntry {
     is_counting: AtomicBool,
 }
 
-/// A count that is being made. However it ends, another one may be made after it.
+/// A count in progress. Its drop allows the next count, whatever the outcome.
 struct Counting(Arc<UsageEntry>);
 
 impl Counting {
-    /// Unless one is being made.
+    /// Starts a count unless one is in progress.
     fn begin(count: &Arc<UsageEntry>) -> Option<Self> {
         let is_first = !count.is_counting.swap(true, Ordering::AcqRel);
         is_first.then(|| Self(Arc::clone(count)))
     }
 
-    /// Keeps what was counted. A failure does not take away what was known before.
+    /// Stores the result. An error does not replace an earlier result.
     fn end(self, counted: Result<StorageUsage, StoreError>, begun: Instant, good_for: Duration) {
         let (usage, good_for) = match counted {
             Ok(usage) => (Ok((usage, begun)), good_for),
@@ -84,7 +86,7 @@ impl Counting {
                 usage: usage.or_else(|error| before.ok_or(error)),
                 until: Instant::now() + good_for,
             });
-            // Before anybody hears of it: who comes then and wants a newer one has it made.
+            // Reset before receivers are notified, so that a receiver which needs a newer count can start one.
             self.0.is_counting.store(false, Ordering::Release);
         });
     }
@@ -96,10 +98,10 @@ impl Drop for Counting {
     }
 }
 
-/// The counts that were made.
+/// The cached counts of projects.
 #[derive(Debug)]
 pub(super) struct UsageCache {
-    /// For how long a count may be used again at most, and how long a call waits for a new one.
+    /// The maximum age of a count, and the maximum time that a call waits for a new one.
     longest: Duration,
     patience: Duration,
     room: Arc<Semaphore>,
@@ -116,7 +118,7 @@ impl UsageCache {
         }
     }
 
-    /// See [`crate::SessionLog::usage`]. Who comes while it is counted waits for that, not for a count of his own.
+    /// Implements [`crate::SessionLog::usage`]. Concurrent calls share one count.
     pub(super) async fn usage(
         &self,
         pool: &Arc<Pool>,
@@ -131,6 +133,7 @@ impl UsageCache {
         if let Some(counting) = Counting::begin(&count) {
             let (pool, room, longest) = (Arc::clone(pool), Arc::clone(&self.room), self.longest);
             let range = names::range(project);
+            // The count runs in its own task, so that it completes even if the caller is cancelled.
             tokio::spawn(async move {
                 let _room = room.acquire().await;
                 let begun = Instant::now();
@@ -138,7 +141,7 @@ impl UsageCache {
                 counting.end(counted, begun, (begun.elapsed() * WORTH).min(longest));
             });
         }
-        // What was known is better than to wait for long.
+        // An outdated count is better than a long wait.
         let is_known = before.is_some_and(|known| known.usage.is_ok());
         let patience = if is_known { self.patience } else { FIRST };
         let is_new = timeout(patience, news.changed()).await.is_ok();
@@ -173,7 +176,7 @@ impl UsageCache {
     }
 }
 
-/// Takes its time: whoever waits for it is not held up by that.
+/// Counts the usage with a long timeout. Callers do not wait for it in full.
 async fn once(pool: &Pool, (from, to): &(String, String)) -> Result<StorageUsage, PgError> {
     let client = pool.client().await?.with_limit(LIMIT);
     client
