@@ -1,4 +1,4 @@
-//! The blobs: on a folder, in memory, and in a bucket.
+//! Tests of the blob store: in a folder, in memory and in a bucket.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of a test function fail by panicking too"
@@ -29,7 +29,7 @@ fn owner(store: StoreId) -> Owner {
     }
 }
 
-/// A place of one store's own.
+/// Opens a location for the store `STORE`.
 fn open(location: &str) -> Blobs {
     Blobs::open(location).unwrap().bind(owner(STORE))
 }
@@ -119,7 +119,7 @@ fn json_of_another() -> Bytes {
     Bytes::from_static(b"[1]")
 }
 
-/// A second store neither reads, writes nor removes anything there, whatever it believes of itself.
+/// A second store must not read, write or remove anything, whether or not it adopts files.
 async fn belongs_to_one_store(blobs: &Blobs) {
     let s = session("s");
     let before = blobs.list(&s).await.unwrap();
@@ -146,7 +146,7 @@ async fn belongs_to_one_store(blobs: &Blobs) {
     assert_eq!(blobs.list(&s).await.unwrap(), before);
 }
 
-/// A summary is replaced only where it is as it was found.
+/// A summary file is replaced only if it is unchanged since it was read.
 async fn summaries(blobs: &Blobs) {
     let s = session("s");
     assert_eq!(summary_path(&s), "p/s/session-memory/summary.md");
@@ -185,13 +185,14 @@ async fn in_memory() {
     behaves(&open("memory://")).await;
 }
 
-/// Clients of S3 take how to reach it from their process's environment, so that each of these is a process of its own.
+/// S3 clients take their settings from the environment, so each of these tests runs in a process of its
+/// own.
 #[test]
 fn in_a_bucket() {
     on(&[]);
 }
 
-/// Not every bucket knows conditions.
+/// Some buckets do not support conditional writes.
 #[test]
 fn in_a_bucket_without_conditions() {
     on(&[("AWS_CONDITIONAL_PUT", "disabled")]);
@@ -222,7 +223,7 @@ fn on(variables: &[(&str, &str)]) {
 async fn on_a_bucket() {
     let blobs = open(&std::env::var("PALIMPSEST_TEST_BUCKET").unwrap());
     behaves(&blobs).await;
-    // Around the size at which one request becomes several, and what several can be.
+    // Sizes around the limit between one request and a multipart upload, and around the maximum of a part.
     let s = session("large");
     for len in [
         64 << 10,
@@ -236,7 +237,7 @@ async fn on_a_bucket() {
         let digest = Sha256::digest(&bytes).into();
         assert!(blobs.get_result(&s, "large", &digest).await.unwrap() == bytes);
     }
-    // Of two stores that begin together on one empty place, one gets it.
+    // If several stores start at the same time in one empty location, one of them becomes the owner.
     let place = format!("{}/race", std::env::var("PALIMPSEST_TEST_BUCKET").unwrap());
     let both = (1..9).map(|number| {
         let blobs = Blobs::open(&place).unwrap().bind(owner(store(number)));
@@ -284,7 +285,8 @@ async fn a_blob_that_was_changed_is_not_trusted() {
     assert!(matches!(read, Err(BlobError::Damaged(_))));
 }
 
-/// A process may be suspended between listing and removing, until a new session of that name has files of its own.
+/// A process may be suspended between listing and removing, while a new session of the same name stores
+/// files.
 #[tokio::test]
 async fn a_late_removal_leaves_what_came_since() {
     let root = tempfile::tempdir().unwrap();
@@ -297,7 +299,7 @@ async fn a_late_removal_leaves_what_came_since() {
     let begun = root.path().join("p/s/tool-results/c1-b.txt#1");
     fs::write(&begun, "half").unwrap();
     let late = blobs.belongings(&s).await.unwrap();
-    // Somebody else removed all of it meanwhile, and a new session began.
+    // Another process removed all files meanwhile, and a new session was created.
     let other = blobs.belongings(&s).await.unwrap();
     assert_eq!(blobs.remove(other).await.unwrap().files, 3);
     assert!(!root.path().join("p").exists(), "no folder stays");

@@ -1,4 +1,4 @@
-//! Every engine against the one suite.
+//! Runs the conformance suite on every store engine.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of a test function fail by panicking too"
@@ -30,7 +30,7 @@ impl Harness for Memory {
     }
 }
 
-/// Stores in subfolders of one temporary folder; the newest is the one to reopen.
+/// Opens stores in subfolders of one temporary folder. Only the newest store can be reopened.
 struct Sled {
     root: tempfile::TempDir,
     stores: AtomicU32,
@@ -67,7 +67,7 @@ impl Harness for Sled {
     }
 }
 
-/// Stores in schemas of one database server; the newest is the one to reopen.
+/// Opens stores in schemas of one database server. Only the newest store can be reopened.
 struct Postgres {
     cluster: Cluster,
     stores: AtomicU32,
@@ -84,10 +84,10 @@ impl Postgres {
     async fn open(&self) -> Arc<dyn SessionLog> {
         let options = PostgresOptions {
             schema: format!("store-{}", self.stores.load(Ordering::Relaxed)),
-            // What was counted a moment ago is asked for again, and has changed.
+            // The checks need a new count after every change, so caching is off.
             usage_age: Duration::ZERO,
             usage_patience: Duration::from_secs(30),
-            // However slow the machine is, nobody is refused for that.
+            // A slow machine must not cause pool timeouts.
             wait: Duration::from_mins(5),
             ..PostgresOptions::new(self.cluster.url())
         };
@@ -123,7 +123,7 @@ async fn postgres_conforms() {
     conformance::run(&Postgres::new()).await;
 }
 
-/// What a database's owner may have set for all who use it.
+/// The engine must not depend on defaults that a database administrator may have changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_conforms_whatever_is_the_default_there() {
     let harness = Postgres::new();

@@ -1,8 +1,7 @@
-//! A disk that fills up under the store, on a small file system of the test's own: nothing that was
-//! acknowledged is lost, what is there can be read, and writes go on once there is room, all without
-//! opening the store again.
+//! Tests of a full disk, on a small file system that the test mounts. No acknowledged write may be
+//! lost, reads must work, and writes must continue when space is available, without a restart.
 //!
-//! Needs the right to mount. Where there is none, it says so and checks nothing.
+//! The test needs the right to mount. Without it, the test prints a message and checks nothing.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -18,7 +17,7 @@ use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreError, StoredSnapshot};
 
-/// A file system of so many megabytes; unmounted with its value.
+/// A tmpfs of a given size, unmounted on drop.
 struct Small {
     dir: tempfile::TempDir,
 }
@@ -44,7 +43,7 @@ impl Small {
         self.dir.path().join("ballast")
     }
 
-    /// Somebody else's file takes what is left, but for so many bytes.
+    /// Fills the disk with another file, except for `leave` bytes.
     fn fill(&self, leave: u64) {
         let disk = rustix_free(self.path());
         let file = std::fs::File::create(self.ballast()).unwrap();
@@ -80,7 +79,7 @@ fn key(n: u64) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/s{n}")).unwrap()
 }
 
-/// Bytes that no compression makes smaller, and that say whose they are.
+/// Returns incompressible bytes that identify their seed.
 fn frame(seed: u64, len: usize) -> Bytes {
     let mut random = fastrand(seed);
     let mut out = Vec::with_capacity(len + 8);
@@ -91,7 +90,7 @@ fn frame(seed: u64, len: usize) -> Bytes {
     out.into()
 }
 
-/// A generator whose every number follows from its seed.
+/// Returns a deterministic random generator.
 fn fastrand(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move || {
@@ -102,7 +101,7 @@ fn fastrand(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// What was acknowledged: the frames of each session by the seeds that they were made of.
+/// The acknowledged frames of each session, as the seeds and sizes from which they were generated.
 #[derive(Default)]
 struct Acknowledged(HashMap<u64, Vec<(u64, usize)>>);
 
@@ -124,7 +123,7 @@ impl Acknowledged {
         }
     }
 
-    /// A write whose outcome was not known may have happened.
+    /// Adds writes with an unknown outcome if they have happened.
     async fn settle(&mut self, log: &SledLog, maybe: &HashMap<u64, (u64, usize)>) {
         for (session, written) in maybe {
             let read = log
@@ -157,7 +156,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
         if random().is_multiple_of(2) {
             small.fill((1 + random() % 6) << 20);
         }
-        // Until it is full.
+        // Append until the disk is full.
         let mut maybe = HashMap::new();
         let mut refusals = 0;
         for _ in 0..4_000 {
@@ -183,10 +182,10 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                 Err(StoreError::Full(_)) => {
                     maybe.entry(session).or_insert((seed, size));
                     refusals += 1;
-                    // The outcome is not known: whoever asks again asks first.
+                    // The outcome is unknown. A client would read the position before a retry.
                     break;
                 }
-                // A doubtful write that did happen; told by the revision.
+                // An earlier write with an unknown outcome has happened.
                 Err(StoreError::Conflict { .. }) => break,
                 Err(error) => panic!("{context}, round {round}: {error}"),
             }
@@ -204,7 +203,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
         }
         assert!(refusals > 0, "{context}: it never was full");
         acknowledged.check(&log, &format!("{context}, full")).await;
-        // Room comes back: by somebody else's file, and by sessions that are deleted.
+        // Free space: remove the other file and enlarge the disk.
         small.free();
         let grown = Command::new("mount")
             .args(["-o", &format!("remount,size={}m", 64 + 40 * round)])
@@ -212,7 +211,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
             .status();
         assert!(grown.unwrap().success());
         if random().is_multiple_of(3) {
-            // Or the process ends before anything else happens.
+            // In a third of the cases, restart the process before the next write.
             drop(log);
             log = SledLog::open(&options).unwrap();
         }
@@ -226,7 +225,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
         acknowledged.settle(&log, &maybe).await;
         acknowledged.check(&log, &format!("{context}, again")).await;
     }
-    // What is counted is what is there.
+    // The counted usage must match the heads.
     let usage = log.usage(None).await.unwrap();
     let mut counted = (0, 0);
     for (_, head) in log.list(None, None, 1_000).await.unwrap() {
@@ -248,7 +247,7 @@ async fn nothing_acknowledged_is_lost_when_the_disk_fills_up() {
     let first = std::env::var("DISK_SEED").map_or(1, |seed| seed.parse().unwrap());
     let mut done = 0;
     for seed in first..first + count {
-        // With a reserve writes stop in time; without one, sled meets the full disk.
+        // With a reserve, writes are rejected in time. Without one, sled itself meets the full disk.
         let reserve = if seed % 2 == 0 { 4 << 20 } else { 0 };
         if !schedule(seed, reserve).await {
             println!("skipped: nothing can be mounted here, which takes root");

@@ -1,5 +1,5 @@
-//! Acknowledged writes survive a crash of the database whatever its settings are and become. Where they could not survive,
-//! they are refused.
+//! Tests that acknowledged writes survive a crash of the database with any settings, and that writes
+//! are rejected where they could be lost.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of a test function fail by panicking too"
@@ -16,7 +16,7 @@ use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
 use palimpsest_store::{Batch, DueChange, Lease, Position, SessionLog, StoreError};
 use palimpsest_test_servers::{Cluster, Options};
 
-/// The log is written out so seldom that only a commit that waits for it is durable.
+/// Flushes the WAL so rarely that only commits which wait for it are durable.
 const LAZY: &str = "wal_writer_delay = 10s";
 
 fn key(name: &str) -> SessionKey {
@@ -54,7 +54,7 @@ async fn append(log: &PostgresLog, of: &SessionKey, at: Position) -> Result<Posi
     log.append(of, batch(at, DueChange::Keep)).await
 }
 
-/// Appends so often, and says where the session stands then.
+/// Appends `by` times and returns the last position.
 async fn grow(log: &PostgresLog, of: &SessionKey, mut at: Position, by: u32) -> Position {
     for _ in 0..by {
         at = append(log, of, at).await.unwrap();
@@ -79,14 +79,14 @@ async fn nothing_acknowledged_is_lost_where_commits_become_lazy_later() {
         ));
         cluster.reload();
         at = grow(&log, &of, at, 16).await;
-        // Over connections that are made by then, too.
+        // Also test connections that are opened after the change.
         cluster.end_connections();
         at = grow(&log, &of, at, 4).await;
         cluster.stop("immediate");
         cluster.start_again();
         assert_eq!(position(&log, &of).await, at);
     }
-    // Everything else that is acknowledged is as durable.
+    // Other acknowledged changes must be durable too.
     let gone = key("gone");
     let there = grow(&log, &gone, Position::START, 1).await;
     let deleted = log.delete(&gone, there, Timestamp::from_millis(7)).await;
@@ -125,7 +125,7 @@ async fn what_a_synchronous_standby_has_to_have_is_waited_for_in_spite_of_local(
     let at = grow(&log, &of, Position::START, 1).await;
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
     primary.reload();
-    // PostgreSQL applies a reload some time later, so that the first appends may not wait yet.
+    // PostgreSQL applies a reload with a delay, so the first appends may not wait yet.
     let seen = Arc::new(AtomicBool::new(false));
     let waiting = tokio::spawn({
         let seen = Arc::clone(&seen);
@@ -138,7 +138,7 @@ async fn what_a_synchronous_standby_has_to_have_is_waited_for_in_spite_of_local(
             (at.revision.get(), appends)
         }
     });
-    // There is no such standby yet, so that a commit which waits for one is seen waiting.
+    // The standby does not exist yet, so a commit that waits for it can be observed.
     primary.until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
     assert!(!waiting.is_finished());
     seen.store(true, Ordering::Relaxed);
@@ -169,7 +169,8 @@ async fn a_promoted_standby_with_other_settings_loses_nothing_and_takes_nothing_
     let at = grow(&log, &of, Position::START, 3).await;
     primary.stop("immediate");
     standby.promote();
-    // What it took over in its own configuration is not what the primary said by `ALTER SYSTEM`.
+    // Settings in the standby's `postgresql.conf` count only after the copied `ALTER SYSTEM` settings are
+    // reset.
     standby.psql("ALTER SYSTEM RESET ALL");
     standby.reload();
     let at = grow(&log, &of, at, 20).await;
@@ -183,7 +184,7 @@ async fn a_promoted_standby_with_other_settings_loses_nothing_and_takes_nothing_
         standby.until(&format!(
             "SELECT setting = 'off' FROM pg_settings WHERE name = '{setting}'"
         ));
-        // Found by the next canary, or by the next connection.
+        // The next canary or the next connection detects the setting.
         let canary = log.check().await.unwrap_err().to_string();
         assert!(canary.contains(setting), "{canary}");
         let refused = append(&log, &of, at).await.unwrap_err().to_string();
@@ -202,7 +203,8 @@ async fn a_promoted_standby_with_other_settings_loses_nothing_and_takes_nothing_
     assert_eq!(grow(&log, &of, at, 1).await.revision, at.revision.plus(1));
 }
 
-/// With one connection for which others wait, whoever loses cannot get it again to learn why.
+/// With a single connection and other waiting calls, a rejected append cannot take the connection again
+/// to learn the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_loses_a_race_is_told_over_the_connection_that_it_has() {
     let cluster = Cluster::start();
@@ -237,7 +239,7 @@ async fn who_loses_a_race_is_told_over_the_connection_that_it_has() {
         "{lost:?}"
     );
     holds.commit();
-    // Whether its turn came in time is another matter.
+    // The outcome of the waiting append does not matter here.
     drop(waits.await.unwrap());
 }
 
@@ -275,7 +277,7 @@ async fn a_process_whose_clock_is_ahead_takes_nothing_from_the_others() {
     let removal = log.claim_removal(&of, at.incarnation, lease("ahead", ahead), ahead);
     assert!(!removal.await.unwrap(), "a worker may still write its file");
 
-    // What it takes itself is over when everybody's clock says so.
+    // A lease of the process whose clock is ahead must end by the database's clock.
     let other = key("other");
     let due = batch(Position::START, DueChange::At(now));
     log.append(&other, due).await.unwrap();

@@ -1,5 +1,5 @@
-//! What is written down is read back as it was, whatever the history; and what an earlier version
-//! wrote is still read.
+//! Tests that encoded records decode to the same values for any history, and that records of earlier
+//! versions remain readable.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ fn a_newer_version_is_told_apart_from_damage() {
     assert_eq!(decode_frame(&[]), Err(DecodeError::Damaged("no envelope")));
 }
 
-/// Bytes that version 1 wrote, and the view that they must always give. Never regenerate them: a new
+/// Decodes records of version 1 and compares the resulting view. Never regenerate these bytes. A new
 /// version adds its own (`examples/write_golden.rs`).
 #[test]
 fn golden_bytes_of_version_1_are_read() {
@@ -86,7 +86,7 @@ fn golden_bytes_of_version_1_are_read() {
     );
 }
 
-/// The same with results about which a caller asked before they came.
+/// The same check for records with persist decisions.
 #[test]
 fn golden_bytes_of_offers_are_read() {
     let session = golden(

@@ -1,4 +1,4 @@
-//! A process killed at any moment: nothing that it acknowledged is missing, nothing is there twice.
+//! Tests of a killed process: no acknowledged append may be missing or duplicated.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of a test function fail by panicking too"
@@ -19,7 +19,7 @@ fn as_a_writer() {
     writer::run();
 }
 
-/// A thousand writers on 50 sessions, so that twenty race for every revision.
+/// 1,000 writers append to 50 sessions, so 20 writers race for each revision.
 #[test]
 fn killed_at_random_moments() {
     let (seed, mut random) = Random::new();
@@ -40,7 +40,7 @@ fn killed_at_random_moments() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // From before the store is open to well into the appends.
+        // The kill happens between the opening of the store and many appends.
         let pause = Duration::from_millis(random.below(700));
         let out = BufReader::new(child.stdout.take().unwrap());
         let reader = thread::spawn(move || out.lines().map_while(Result::ok).collect::<Vec<_>>());
@@ -48,7 +48,7 @@ fn killed_at_random_moments() {
         child.kill().unwrap();
         child.wait().unwrap();
         let mut lines = reader.join().unwrap();
-        // The last line may have been cut off. Its append was acknowledged to nobody, then.
+        // The last line may be incomplete. Its append was not acknowledged to anyone.
         if lines.last().is_some_and(|last| last.split(' ').count() < 5) {
             lines.pop();
         }

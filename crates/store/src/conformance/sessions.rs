@@ -1,4 +1,4 @@
-//! Snapshots, lists, deletion.
+//! Checks of snapshots, lists, storage usage and deletion.
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 
@@ -25,7 +25,7 @@ fn snapshot(at: u64, seed: u64, len: usize) -> StoredSnapshot {
     }
 }
 
-/// What projects hold follows every change, and is the same after a restart.
+/// Storage usage must follow every change and survive a restart.
 async fn usage(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let [p, q] = ["p", "q"].map(|name| ProjectId::new(name).expect("a legal project"));
@@ -85,7 +85,7 @@ async fn snapshots(harness: &dyn Harness) {
     let ahead = log.put_snapshot_of(&a, snapshot(9, 1, 10)).await;
     assert!(matches!(ahead, Err(StoreError::SnapshotAhead { at, head })
         if (at.get(), head.get()) == (9, 8)));
-    // At a frame's end, in the middle of one, the same again, and at the head.
+    // Positions: at the end of a frame, in the middle of one, the same again, and at the head.
     for (at, seed, len, tail) in [
         (4, 1, 50, 1200),
         (5, 2, 9000, 1200),
@@ -139,7 +139,7 @@ async fn large_snapshots(harness: &dyn Harness) {
     assert!(current == Some(snapshot(4, 3, 300_000)));
 }
 
-/// All names that a list gives, page by page.
+/// Returns all names of a list, read page by page.
 async fn names(log: &Log, project: Option<&ProjectId>, limit: usize) -> Vec<SessionKey> {
     let mut names: Vec<SessionKey> = Vec::new();
     loop {
@@ -175,7 +175,7 @@ async fn lists(log: &Log) {
         }
     }
     assert_eq!(log.list(None, None, 0).await.expect("lists"), []);
-    // A page may begin after a name that is gone, or of another project.
+    // A page may start after a name that does not exist or belongs to another project.
     let project = ProjectId::new("a-b").expect("legal");
     let from_other = log.list(Some(&project), Some(&key("a/x")), 9).await;
     assert_eq!(from_other.expect("lists").len(), 6);
@@ -191,6 +191,7 @@ async fn deletes(harness: &dyn Harness) {
     let a = key("p/a");
     assert!(!log.delete_of(&a, time(1)).await.expect("nothing to delete"));
     let mut incarnations = Vec::new();
+    // Three sessions with the same name follow each other. Data of an earlier one must never reappear.
     for round in 0..3_u64 {
         for revision in 0..3 {
             let frame = bytes(round * 10 + revision, 1_500_000);
@@ -234,7 +235,7 @@ async fn deletes(harness: &dyn Harness) {
     assert_eq!(head(&log, &a).await.due, None);
 }
 
-/// Nothing that is known of a session leads to a later one of its name, not even where both stand at the same
+/// A position of a deleted session must never match a later session of the same name, even at the same
 /// revision.
 async fn two_of_one_name_are_apart(log: &Log) {
     let a = key("p/a");
@@ -291,7 +292,8 @@ async fn two_of_one_name_are_apart(log: &Log) {
     assert_eq!(head(log, &a).await.position(), now);
 }
 
-/// A reader sees one life of a session or another or none, never a mixture or a damaged one.
+/// A reader must see one incarnation of a session, or none. A mixture of incarnations or an error is a
+/// failure.
 async fn deletes_under_readers(log: &Log) {
     let a = key("p/a");
     let writer = {

@@ -1,4 +1,4 @@
-//! What stays of a deleted session until everything that belonged to it is gone.
+//! Checks of tombstones, from the deletion of a session until its data is removed.
 
 use palimpsest_core::ids::SessionKey;
 

@@ -1,4 +1,4 @@
-//! A message that an event adds, with its sizes.
+//! Encoding of a message within an event, with its sizes.
 
 use std::sync::Arc;
 

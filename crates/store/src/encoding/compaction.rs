@@ -1,4 +1,4 @@
-//! Level 5.
+//! Encoding of compactions (level 5).
 
 use palimpsest_core::event::{
     AppendedMessage, CompactionFailed, CompactionFailureReason, CompactionFinished,
@@ -214,7 +214,7 @@ pub(super) fn read_prepared(stored: v1::SummaryPrepared) -> Result<SummaryPrepar
     })
 }
 
-/// A summary that waits, in a snapshot.
+/// Encodes a prepared summary for a snapshot.
 fn write_waiting(prepared: &PreparedSummary) -> v1::PreparedSummary {
     let event = SummaryPrepared {
         key: prepared.key,
@@ -281,6 +281,7 @@ pub(super) fn read_compacted(stored: v1::Compacted) -> Result<CompactionFinished
         read_trigger(stored.asked()),
         read_strategy(stored.strategy())?,
     );
+    // Fields that later releases added are optional, so older records decode to their defaults.
     let messages: Result<Vec<AppendedMessage>, DecodeError> =
         stored.messages.into_iter().map(read_message).collect();
     Ok(CompactionFinished {

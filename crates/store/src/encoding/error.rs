@@ -1,25 +1,25 @@
-//! The version of the encoding, the error of a decoding, and the lengths that all parts check.
+//! The version of the encoding, the decoding error, and checked conversions of ids.
 
-/// The version that is written. All earlier ones are read.
+/// The version of newly encoded records. All earlier versions can be decoded.
 pub const VERSION: u8 = 1;
 
-/// Why bytes cannot be read.
+/// The reason why a record cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// A later version of this software wrote them.
+    /// A newer release wrote the record.
     #[error(
         "was written by a newer version (format {found}, this one reads up to {VERSION}): upgrade before opening this store"
     )]
     Newer {
-        /// The version found.
+        /// The version of the record.
         found: u8,
     },
-    /// They are not what was written.
+    /// The record is damaged.
     #[error("is damaged: {0}")]
     Damaged(&'static str),
 }
 
-/// Sixteen bytes at a time.
+/// Splits bytes into ids of 16 bytes. Fails if a rest remains.
 pub(super) fn sixteens(bytes: &[u8]) -> Result<Vec<[u8; 16]>, DecodeError> {
     let (chunks, rest) = bytes.as_chunks::<16>();
     if rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Events.
+//! Encoding of events.
 
 use std::sync::Arc;
 
@@ -249,7 +249,8 @@ pub(super) fn write_policy(policy: &Policy) -> v1::Policy {
     }
 }
 
-/// What an older version wrote may lack fields; they are as its preset has them.
+/// Decodes a policy. Records of older releases may lack fields. Missing fields take the values of the
+/// preset.
 pub(super) fn read_policy(stored: Option<v1::Policy>) -> Result<Policy, DecodeError> {
     let damaged = |()| DecodeError::Damaged("a policy cannot be read");
     let Some(stored) = stored else {

@@ -1,4 +1,4 @@
-//! What the user's hooks did about compactions.
+//! Encoding of hook calls during compactions.
 
 use palimpsest_core::event::HookCalled;
 use palimpsest_core::ids::CompactionKey;
@@ -81,7 +81,8 @@ pub(super) fn read_called(stored: v1::HookCalled) -> Result<HookCalled, DecodeEr
     })
 }
 
-/// Nothing where no hook was called, which is how most sessions are.
+/// Encodes the hook state of a compaction. Returns `None` without hook calls, which is the case for
+/// most sessions.
 pub(super) fn write(hooks: &CompactionHooks) -> Option<v1::Hooks> {
     (*hooks != CompactionHooks::default()).then(|| v1::Hooks {
         calls: write_calls(&hooks.calls),

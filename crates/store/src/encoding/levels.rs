@@ -1,4 +1,4 @@
-//! What the levels did.
+//! Encoding of events and state of the levels.
 
 use palimpsest_core::event::{
     CacheEditsIssued, ClearMode, ContentSnipped, ContextRestored, ResultsCleared, ResultsPersisted,

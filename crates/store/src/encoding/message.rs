@@ -1,4 +1,4 @@
-//! Messages.
+//! Encoding of messages.
 
 use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};

@@ -1,7 +1,7 @@
-//! Events, snapshots and list rows as bytes, and back.
+//! Encoding of events, snapshots and list rows.
 //!
-//! The storage proto in an `envelope`. What was written once is read for ever: golden bytes of every version are in the
-//! tests. Not here: where the bytes go (`log`), and what an event means (the core).
+//! Records are messages of the storage proto in an `envelope`. All earlier versions must remain
+//! readable. Tests decode golden bytes of every version.
 
 mod appended;
 mod compaction;
@@ -30,7 +30,7 @@ use prost::Message as _;
 use self::envelope::{open, seal};
 pub use self::error::{DecodeError, VERSION};
 
-/// The storage proto's types.
+/// The generated types of the storage proto.
 #[expect(
     unreachable_pub,
     clippy::pedantic,
@@ -40,7 +40,7 @@ mod v1 {
     include!(concat!(env!("OUT_DIR"), "/palimpsest.storage.v1.rs"));
 }
 
-/// The events of one append.
+/// Encodes the events of one append.
 pub fn encode_frame(events: &[RecordedEvent]) -> Bytes {
     let frame = v1::Frame {
         events: events.iter().map(event::write).collect(),
@@ -48,30 +48,30 @@ pub fn encode_frame(events: &[RecordedEvent]) -> Bytes {
     seal(&frame.encode_to_vec())
 }
 
-/// The events of one append again.
+/// Decodes the events of one append.
 pub fn decode_frame(bytes: &[u8]) -> Result<Vec<RecordedEvent>, DecodeError> {
     let frame = v1::Frame::decode(open(bytes)?).map_err(|_| DecodeError::Damaged("not a frame"))?;
     frame.events.into_iter().map(event::read).collect()
 }
 
-/// A session without its contents.
+/// Encodes a snapshot. Snapshots contain no message contents.
 pub fn encode_snapshot(snapshot: &Snapshot) -> Bytes {
     seal(&snapshot::write(snapshot).encode_to_vec())
 }
 
-/// A session without its contents again.
+/// Decodes a snapshot of the session `key`.
 pub fn decode_snapshot(key: SessionKey, bytes: &[u8]) -> Result<Snapshot, DecodeError> {
     let stored =
         v1::Snapshot::decode(open(bytes)?).map_err(|_| DecodeError::Damaged("not a snapshot"))?;
     snapshot::read(key, stored)
 }
 
-/// What a list shows of a session.
+/// Encodes the summary of a session for lists.
 pub fn encode_about(about: &About) -> Bytes {
     seal(&snapshot::write_about(about).encode_to_vec())
 }
 
-/// What a list shows of a session again.
+/// Decodes the summary of a session for lists.
 pub fn decode_about(bytes: &[u8]) -> Result<About, DecodeError> {
     let stored =
         v1::About::decode(open(bytes)?).map_err(|_| DecodeError::Damaged("not a list row"))?;

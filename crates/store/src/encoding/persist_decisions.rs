@@ -1,4 +1,4 @@
-//! Results about which a caller has asked before their messages came.
+//! Encoding of decisions about tool results that were requested before the result arrived.
 
 use palimpsest_core::event::{PersistDecided, PersistDecisionsConsumed};
 use palimpsest_core::ids::{CallKey, PersistDecisionKey};
@@ -14,7 +14,7 @@ use super::v1;
 const CUT: DecodeError = DecodeError::Damaged("an offer is cut");
 
 pub(super) fn write(offer: &PersistDecision) -> v1::Offer {
-    // A stored result has a call; whoever reads it here leaves that out.
+    // The stored form requires a call key. Zero stands for none, and the decoder ignores it.
     let kept = |kept: &UnboundResult| write_stored(&kept.clone().of(CallKey::new(0), false));
     v1::Offer {
         key: offer.key.get(),
@@ -73,7 +73,7 @@ pub(super) fn read_settled(stored: v1::OffersSettled) -> PersistDecisionsConsume
     }
 }
 
-/// A replacement and a failure are never remembered.
+/// Encodes a verdict. Replacements and store failures are never stored, so they have no encoding.
 fn write_verdict(verdict: Verdict) -> v1::Verdict {
     match verdict {
         Verdict::Persist => v1::Verdict::Persist,

@@ -1,4 +1,4 @@
-//! What the prompt cache holds, and the list of view-changing events.
+//! Encoding of the prompt cache state and of the list of view-changing events.
 
 use palimpsest_core::event::ChangeKind;
 use palimpsest_core::ids::{Revision, Timestamp};

@@ -1,4 +1,4 @@
-//! The running summary.
+//! Encoding of session memory.
 
 use palimpsest_core::event::{MemoryFiled, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
 use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
@@ -73,7 +73,7 @@ pub(super) fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, D
 }
 
 fn write_section(section: SectionKind) -> u32 {
-    // There are ten.
+    // The index is less than ten, so the conversion cannot fail.
     u32::try_from(section.index()).unwrap_or(0)
 }
 

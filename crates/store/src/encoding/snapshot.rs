@@ -1,4 +1,4 @@
-//! Snapshots and list rows.
+//! Encoding of snapshots and list rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use super::{
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
 
 pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
+    // The lists are stored as columns, one repeated field per attribute, which is smaller and compresses
+    // better.
     let mut stored = v1::Snapshot {
         revision: snapshot.revision.get(),
         rules: snapshot.rules,
@@ -122,13 +124,14 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
     })
 }
 
-/// Where the results stand that were stored. Every one that the core hands out has its place.
+/// Returns the positions of stored results as message and block. The core supplies a position for every
+/// result.
 fn places(snapshot: &Snapshot) -> impl Iterator<Item = (u32, u32)> {
     let places = snapshot.stored.iter().map(|placed| placed.place);
     places.map(|place| place.map_or((0, 0), |(message, block)| (message.get(), block.into())))
 }
 
-/// The first snapshots of version 1 do not say where the results stand.
+/// Decodes stored results. The first snapshots of version 1 contain no positions.
 fn read_placed(
     stored: Vec<v1::StoredResult>,
     messages: &[u32],
@@ -256,6 +259,7 @@ fn read_pictures(stored: &v1::Entries) -> Result<Vec<(Ordinal, u16, u16)>, Decod
 
 fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError> {
     let (ids, digests) = (sixteens(&stored.ids)?, sixteens(&stored.digests)?);
+    // Few messages are re-emissions, so their digests are stored as a sparse list.
     let emissions: HashMap<usize, [u8; 16]> = stored
         .emission_of
         .iter()
@@ -318,7 +322,7 @@ fn write_calls(calls: &[Call]) -> v1::Calls {
     let mut stored = v1::Calls::default();
     for call in calls {
         let (state, ..) = state::write_call_state(call.state);
-        // A result never stands in the first message: it answers one before it.
+        // Zero means no result: a result answers an earlier message, so it cannot be in the first one.
         let (message, block) = call
             .original
             .map_or((0, 0), |(message, block)| (message.get(), block.into()));

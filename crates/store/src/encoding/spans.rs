@@ -1,4 +1,4 @@
-//! Spans of level 4.
+//! Encoding of spans (level 4).
 
 use palimpsest_core::event::{SpansCollapsed, SpansStaged};
 use palimpsest_core::ids::{CallKey, Ordinal, Revision, SpanKey};

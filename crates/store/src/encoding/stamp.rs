@@ -1,4 +1,4 @@
-//! The stamps of requests.
+//! Encoding of request stamps.
 
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{RequestMethod, RequestStamp};

@@ -1,4 +1,4 @@
-//! Parts of a session's state that events and snapshots both hold.
+//! Encoding of session state that both events and snapshots contain.
 
 use palimpsest_core::ids::{CallKey, Epoch, Ordinal};
 use palimpsest_core::session::{CallState, Pairing, PendingMessage};

@@ -1,4 +1,4 @@
-//! Pieces of views.
+//! Encoding of the pieces of views.
 
 use palimpsest_core::ids::{CallKey, Ordinal, SpanKey, TurnNumber};
 use palimpsest_core::message::MediaProblem;

@@ -1,4 +1,4 @@
-//! Working state, and what compactions attached of it.
+//! Encoding of the working state, and of its parts that compactions attached.
 
 use palimpsest_core::event::WorkingStateUpdated;
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, Timestamp};
@@ -15,7 +15,8 @@ use super::error::{DecodeError, sixteen};
 use super::stamp::{read_stamp, write_stamp};
 use super::v1;
 
-/// The two directions of an enum whose variants have the same names on both sides.
+/// Generates both conversions for an enum with the same variant names in the domain and in the storage
+/// proto.
 macro_rules! same_names {
     ($write:ident, $read:ident, $type:ident, [$($name:ident),*], $unknown:literal) => {
         const fn $write(value: $type) -> v1::$type {
@@ -103,7 +104,7 @@ pub(super) fn read_updated(
 }
 
 pub(super) fn write(working: &SessionWorkingState) -> Option<v1::Working> {
-    // Most sessions have none.
+    // Most sessions have no working state, so the default is not stored.
     (*working != SessionWorkingState::default()).then(|| v1::Working {
         state: Some(write_state(&working.state)),
         delisted: working
