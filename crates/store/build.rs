@@ -1,4 +1,4 @@
-//! Compiles the storage format in-process, so that nobody who builds this needs `protoc`.
+//! Compiles the storage proto in-process, so that builds do not need `protoc`.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Measures the embedded engine: bytes on disk for each byte appended, appends a second, and how long
-//! a store with many sessions takes to open. Run in release; the numbers are of the disk it runs on.
+//! Benchmark of the sled engine: disk usage per appended byte, appends per second, and the time to open
+//! a large store. Run it in release mode. The results depend on the disk.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -28,7 +28,7 @@ fn key(number: usize) -> Result<SessionKey> {
     ))?)
 }
 
-/// Bytes like those of a compressed frame: nothing shrinks them further.
+/// Returns incompressible bytes, as in a compressed frame.
 fn random(seed: u64, len: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut out = Vec::with_capacity(len + 8);
@@ -58,8 +58,8 @@ fn open(dir: &Path) -> Result<Arc<SledLog>> {
     Ok(Arc::new(SledLog::open(&SledOptions::new(dir))?))
 }
 
-/// Every writer appends to a session of its own, one append after the other, for `appends` or until
-/// `RUN` is over.
+/// Runs writers that append to sessions of their own. Each stops after `appends` appends or after
+/// `RUN`.
 async fn append_all(
     log: &Arc<SledLog>,
     writers: usize,
@@ -172,7 +172,7 @@ async fn opening(root: &Path, sessions: usize) -> Result<()> {
         }
         next += 1000;
     }
-    // What a kill leaves: the files as they are, before anything is closed.
+    // Copy the files before the store is closed, as a killed process would leave them.
     let killed = root.join("killed");
     fs::create_dir(&killed)?;
     fs::create_dir(killed.join("blobs"))?;

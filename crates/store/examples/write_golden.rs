@@ -1,5 +1,5 @@
-//! Writes golden bytes of the current version of the storage format into `tests/golden`, and the view
-//! that they must always give. Run by hand, once, when the version moves.
+//! Writes golden bytes of the current storage format version into `tests/golden`, with the resulting
+//! view. Run it by hand once per new version.
 
 use std::error::Error;
 use std::fs;
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write("offers-", &offers())
 }
 
-/// A little of everything.
+/// Operations that cover all kinds of blocks and events.
 fn conversation() -> Vec<Operation> {
     let parts = vec![
         BlockDraft::Words(1),
@@ -79,8 +79,8 @@ fn conversation() -> Vec<Operation> {
     ]
 }
 
-/// Results about which a caller asked before they came: one that is appended as it was, one as what
-/// was given for it, one that stays inline, and one that has not come yet.
+/// Results with a persist decision before their message: one appended as original, one as its
+/// replacement, one kept inline, and one not appended yet.
 fn offers() -> Vec<Operation> {
     let offer = |call, shape, rule| Operation::Offer {
         call,
@@ -128,7 +128,7 @@ fn result(call: u8, shape: u8) -> BlockDraft {
     }
 }
 
-/// Writes what a history leaves, and the view that it ends with.
+/// Writes the frame, the snapshot and the final view of a history.
 fn write(kind: &str, operations: &[Operation]) -> Result<(), Box<dyn Error>> {
     let mut world = SessionHarness::new();
     for operation in operations {

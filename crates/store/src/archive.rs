@@ -139,6 +139,7 @@ impl ArchiveWriter {
         match &mut self.parts {
             None => self.held.extend_from_slice(bytes),
             Some(parts) => {
+                // Limit the memory of parts in flight when the target is slower than the writer.
                 let room = parts.wait_for_capacity(PARTS).await;
                 room.map_err(BlobError::Store)?;
                 parts.write(bytes);

@@ -121,6 +121,7 @@ impl HeadRecord {
     pub(crate) fn claim(&mut self, lease: &Lease, now: Timestamp) -> bool {
         let now = now.as_millis();
         match &mut self.lease {
+            // A renewal keeps `due_changes` of the first claim: the holder has not seen later changes.
             Some(held) if held.owner == lease.owner && held.until > now => {
                 held.until = lease.until.as_millis();
                 return true;
@@ -144,6 +145,7 @@ impl HeadRecord {
         let Some(held) = self.lease.take_if(|held| held.owner == owner) else {
             return false;
         };
+        // Otherwise an append changed the due time after the claim, so `next` is outdated.
         if held.due_changes == self.due_changes {
             match next {
                 DueChange::Keep => {}

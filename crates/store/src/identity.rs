@@ -49,6 +49,7 @@ impl FromStr for StoreId {
     type Err = NotAStoreId;
 
     fn from_str(text: &str) -> Result<Self, NotAStoreId> {
+        // `from_str_radix` accepts a leading sign, so check the digits first.
         let is_hex = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
         let number = is_hex.then(|| u128::from_str_radix(text, 16).ok());
         number.flatten().map(Self).ok_or(NotAStoreId)

@@ -19,6 +19,7 @@ impl LeaderTasks {
         // A claim beyond twice the requested length was made by a process with a wrong clock.
         let wrong = 2 * lease.until.as_millis() - now.as_millis();
         let is_mine = has.is_none_or(|it| {
+            // The holder may renew, and anyone may take an expired or invalid claim.
             it.owner == lease.owner || it.until <= now || it.until.as_millis() > wrong
         });
         if is_mine {

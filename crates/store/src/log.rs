@@ -506,9 +506,9 @@ pub trait SessionLog: Send + Sync + 'static {
     /// Takes the lease of a due session unless another worker holds it. Returns true if the caller holds
     /// the lease. A repeated claim by the holder renews the lease, even if the due time has changed.
     ///
-    /// If several processes share the log, the engine caps `now` at its own clock, so a process whose clock
-    /// is ahead cannot take leases early. If one process has the log to itself, leases end with that
-    /// process.
+    /// If several processes share the log, leases are compared at the earlier of `now` and the engine's own
+    /// clock. A process whose clock is ahead therefore takes no lease from others. If one process has the
+    /// log to itself, leases end with that process.
     async fn claim(
         &self,
         key: &SessionKey,

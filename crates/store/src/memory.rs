@@ -37,6 +37,7 @@ struct State {
 impl State {
     /// Ends the intents of all files. Changes nothing if one of them is missing or doomed.
     fn settle(&mut self, key: &SessionKey, files: &[Box<str>]) -> Result<(), StoreError> {
+        // Check all files before the first change, so that a rejection changes nothing.
         let names = files.iter().map(|file| (key.clone(), file.clone()));
         let names: Vec<_> = names.collect();
         let is_live = |name| self.intents.get(name).is_some_and(|it| !it.is_doomed);
@@ -162,6 +163,7 @@ impl SessionLog for MemoryLog {
         let names = files.into_iter().map(|file| (key.clone(), file));
         let names: Vec<_> = names.collect();
         let doomed = |name| state.intents.get(name).is_some_and(|it| it.is_doomed);
+        // A doomed intent must not be renewed, because a sweep may already delete the file.
         if let Some((_, file)) = names.iter().find(|name| doomed(name)) {
             return Err(StoreError::IntentRevoked(file.clone()));
         }
@@ -390,6 +392,7 @@ impl SessionLog for MemoryLog {
         next: DueChange,
     ) -> Result<bool, StoreError> {
         let mut state = self.open()?;
+        // The lease of a deleted session has moved to its tombstone.
         if let Some(tombstone) = state.tombstones.get_mut(key) {
             let given = tombstone.lease.take_if(|lease| lease.owner == owner);
             if given.is_some() {

@@ -348,6 +348,7 @@ async fn files_without_a_marker_are_adopted_by_a_log_with_sessions_alone() {
         adopts: true,
         ..owner(store(1))
     };
+    // A log with sessions may be the one that wrote these files before markers existed.
     let older = Blobs::open(location).unwrap().bind(adopts);
     older.verify().await.unwrap();
     let other = Blobs::open(location).unwrap().bind(Owner {

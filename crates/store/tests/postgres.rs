@@ -1,4 +1,4 @@
-//! What only a database over a network can do to a log: answers that get lost, a head that moves elsewhere, hints.
+//! Tests of a store on a networked database: lost replies, failover, a store that lost data, and hints.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of a test function fail by panicking too"
@@ -38,7 +38,8 @@ fn batch(expected: Position, frame: impl Into<Bytes>) -> Batch {
 /// Locks the row of the session `held`.
 const HELD_ROW: &str = "SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE";
 
-/// Stands between a client and the database, and loses answers: of every few it passes on only the question.
+/// A proxy that loses replies. After some replies, each connection forwards one more request, drops its
+/// reply and closes.
 struct Lossy {
     port: u16,
     lost: Arc<AtomicU64>,
@@ -56,7 +57,7 @@ impl Lossy {
                 let (client, _) = listener.accept().await.unwrap();
                 let server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                // The first answers are of the connection itself.
+                // The first replies belong to the connection setup, so they are never lost.
                 let answers = 12 + (seed >> 40) % 40;
                 tokio::spawn(pass_on(client, server, answers, Arc::clone(&counted)));
             }
@@ -69,7 +70,7 @@ async fn pass_on(client: TcpStream, server: TcpStream, mut answers: u64, lost: A
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let asking = tokio::spawn(async move {
-        // It fails when the other half has gone away.
+        // The copy fails when the other direction is closed.
         let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
     });
     let mut answer = vec![0; 64 << 10];
@@ -77,7 +78,7 @@ async fn pass_on(client: TcpStream, server: TcpStream, mut answers: u64, lost: A
         match from_server.read(&mut answer).await {
             Ok(len) if len > 0 => {
                 if answers == 0 {
-                    // The database has done it, and nobody hears of it.
+                    // The database has executed the request, but the client gets no reply.
                     lost.fetch_add(1, Ordering::Relaxed);
                     break;
                 }
@@ -138,7 +139,7 @@ async fn an_append_whose_answer_was_lost_happened_once() {
     let lost = lossy.lost.load(Ordering::Relaxed);
     assert!(lost > 10, "only {lost} answers were lost");
 
-    // A deletion too is asked for again, and knows that it was its own.
+    // A deletion is retried too, and the retry recognizes its own tombstone.
     let names: Vec<_> = (0..150).map(|number| key(&format!("d{number}"))).collect();
     for of in &names {
         direct
@@ -166,7 +167,7 @@ async fn others_are_told_of_changes_and_nobody_of_his_own() {
     };
     let (one, other) = (open().await, open().await);
     let (mut own, mut heard) = (one.hints().unwrap(), other.hints().unwrap());
-    // Both have to listen first.
+    // Hints are lost until both processes listen, so append until one arrives.
     let mut told = false;
     for number in 0..100 {
         let of = key(&format!("hint-{number}"));
@@ -200,7 +201,7 @@ async fn nobody_waits_behind_what_another_has_given_up() {
         .unwrap();
 
     let holder = cluster.holding(HELD_ROW);
-    // All three are there, so that what is left of them is what is not given away.
+    // Open all three connections first, so that the idle count is exact later.
     while log.connections().idle < 3 {
         join_all((0..6).map(|_| log.head(&free))).await;
     }
@@ -209,14 +210,14 @@ async fn nobody_waits_behind_what_another_has_given_up() {
         let given_up = timeout(Duration::from_secs(1), waits).await;
         given_up.expect_err("its row is locked");
     }
-    // Two of three connections still wait for the row, and are given to nobody.
+    // Two of three connections still wait for the row and must not be reused.
     assert_eq!(log.connections().idle, 1);
     for _ in 0..8 {
         let answer = timeout(Duration::from_mins(2), log.head(&free)).await;
         assert!(answer.expect("a free connection").unwrap().is_some());
     }
     holder.commit();
-    // One of the two was done then, though nobody was there to hear of it, and all connections are free again.
+    // One of the cancelled appends was executed, and all connections are idle again.
     let until = Instant::now() + Duration::from_mins(2);
     while log.connections().idle < 3 {
         assert!(Instant::now() < until, "{:?}", log.connections());
@@ -226,7 +227,8 @@ async fn nobody_waits_behind_what_another_has_given_up() {
     assert_eq!(log.connections().open, 3);
 }
 
-/// A standby that was behind takes over, or a backup is put back, while processes have the rest in memory.
+/// Simulates the promotion of a lagging standby, or a restored backup, while processes have newer data
+/// in memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_goes_on_from_what_the_store_has_lost() {
     let cluster = Cluster::start();
@@ -271,8 +273,7 @@ async fn nobody_goes_on_from_what_the_store_has_lost() {
     assert_eq!((kept.at, &kept.bytes[..]), (later.revision, &b"there"[..]));
 }
 
-/// Stands between a client and the database, and goes silent when it is told to: connections stay, and nothing comes
-/// over them any more.
+/// A proxy that stops forwarding on request. Connections stay open, but no data passes any more.
 struct Silent {
     port: u16,
     is_silent: Arc<AtomicBool>,
@@ -309,7 +310,7 @@ impl Silent {
         Self { port, is_silent }
     }
 
-    /// The database's address: this one first, and then its own.
+    /// Returns the database URL with this proxy as first host and the database as second.
     fn url_before(&self, cluster: &Cluster) -> String {
         let own = format!("127.0.0.1:{}", cluster.port());
         let both = format!("127.0.0.1:{},{own}", self.port);
@@ -343,7 +344,7 @@ async fn a_host_that_says_nothing_is_left_for_the_next() {
     let idle = log.connections().idle;
     assert!(idle > 1, "several connections lead to the first host");
 
-    // What goes on then, and what comes after it: the first finds out, and nobody else has to.
+    // The first append after the silence detects it. Later ones must not wait again.
     silent.is_silent.store(true, Ordering::Relaxed);
     sleep(Duration::from_millis(100)).await;
     let began = Instant::now();
@@ -361,7 +362,7 @@ async fn a_host_that_says_nothing_is_left_for_the_next() {
             .await
             .unwrap();
     }
-    // Seven statements that each met the silence would take 35 seconds.
+    // Seven timeouts would take 35 seconds.
     assert!(
         began.elapsed() < Duration::from_secs(25),
         "{:?}",
@@ -369,7 +370,7 @@ async fn a_host_that_says_nothing_is_left_for_the_next() {
     );
     log.close().await.unwrap();
 
-    // Whoever comes new asks the first, waits his time for it, and then remembers.
+    // A new log waits for the first host until its timeout, and then remembers the second.
     let began = Instant::now();
     let log = PostgresLog::open(&options).await.unwrap();
     assert!(
@@ -379,7 +380,7 @@ async fn a_host_that_says_nothing_is_left_for_the_next() {
     );
     let began = Instant::now();
     let heads = join_all(keys.iter().map(|of| log.head(of))).await;
-    // Each of them would wait as long for the silent host, all at the same time.
+    // Without that memory, every new connection would wait for the silent host.
     assert!(
         began.elapsed() < Duration::from_secs(5),
         "{:?}",
@@ -390,7 +391,7 @@ async fn a_host_that_says_nothing_is_left_for_the_next() {
     }
 }
 
-/// Whoever asked may have less time than a silent host is given.
+/// A caller may have a shorter deadline than the connect timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_gives_up_on_a_silent_host_leaves_the_next_to_the_next() {
     let cluster = Cluster::start();
@@ -400,7 +401,7 @@ async fn who_gives_up_on_a_silent_host_leaves_the_next_to_the_next() {
         ..PostgresOptions::new(silent.url_before(&cluster))
     };
     let log = PostgresLog::open(&options).await.unwrap();
-    // What leads there is gone, so that a call makes its own connection.
+    // Close the existing connections, so that the next call must connect.
     cluster.end_connections();
     sleep(Duration::from_secs(2)).await;
     silent.is_silent.store(true, Ordering::Relaxed);
@@ -460,7 +461,7 @@ async fn who_waits_for_a_count_gets_the_one_before() {
         .unwrap();
     let lock = "LOCK TABLE palimpsest.sessions IN ACCESS EXCLUSIVE MODE";
     let holder = cluster.holding(lock);
-    // Many ask, one is counted, and others find a connection.
+    // Concurrent calls share one count, so that connections remain for other calls.
     for usage in join_all((0..20).map(|_| log.usage(None))).await {
         assert_eq!(usage.unwrap().sessions, 1, "what was known");
     }
@@ -479,7 +480,7 @@ async fn who_waits_for_a_count_gets_the_one_before() {
         assert!(Instant::now() < until);
         sleep(Duration::from_millis(20)).await;
     }
-    // What cannot be counted is told, and what was known is known.
+    // A failed count keeps the previous result. Without a previous result, the error is returned.
     cluster.psql("ALTER TABLE palimpsest.sessions RENAME COLUMN blob_bytes TO elsewhere");
     assert_eq!(log.usage(None).await.unwrap().sessions, 2);
     let none = key("one").project;
@@ -493,13 +494,14 @@ async fn who_waits_for_a_count_gets_the_one_before() {
     }
 }
 
-/// More are due than a list has, so that each project's order is looked for, and whose they are.
+/// More sessions are due than one list contains, so the query per project is used, including its filter
+/// by worker.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_project_with_many_due_sessions_hides_nobodys() {
     const MANY: usize = 1_100;
     let cluster = Cluster::start();
     let options = PostgresOptions {
-        // All of them come at once.
+        // All appends run at the same time and share the pool.
         wait: Duration::from_mins(1),
         ..PostgresOptions::new(cluster.url())
     };
@@ -520,7 +522,7 @@ async fn a_project_with_many_due_sessions_hides_nobodys() {
     let many = (0..MANY).map(|number| due(format!("projects/many/sessions/s{number:04}"), 10));
     let many = join_all(many).await;
     let few = due("projects/few/sessions/one".into(), 20).await;
-    // The first of them belong to a worker that asks later.
+    // The first sessions were last held by worker `x`.
     let lease = |owner: &str| Lease {
         owner: owner.into(),
         until: Timestamp::from_millis(100),
@@ -553,6 +555,7 @@ async fn a_row_that_cannot_be_read_hides_no_other() {
         .unwrap();
     for name in ["a", "b", "c"] {
         let due = DueChange::At(Timestamp::from_millis(5));
+        // Damage the rows behind the engine's back: one value out of range and one illegal name.
         let batch = Batch {
             due,
             ..batch(Position::START, "x")

@@ -1,4 +1,4 @@
-//! The embedded engine's folder: locks, corruption, formats, a fresh copy.
+//! Tests of the sled engine's folder: locks, corruption, format versions and compaction.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of a test function fail by panicking too"
@@ -39,7 +39,7 @@ fn open(dir: &Path) -> Result<SledLog, StoreError> {
     SledLog::open(&SledOptions::new(dir))
 }
 
-/// A closed store with some sessions in it.
+/// Creates a closed store with 20 sessions.
 async fn filled(dir: &Path) {
     let log = open(dir).unwrap();
     for session in 0..20 {
@@ -61,8 +61,8 @@ fn kept_as(result: Result<SledLog, StoreError>) -> PathBuf {
     }
 }
 
-/// Whatever is wrong, the folder is kept, nothing starts empty by itself, and an empty folder is how
-/// somebody says that it may.
+/// Checks that a damaged store is kept and never replaced by an empty one. An operator allows an empty
+/// start by creating an empty folder.
 async fn is_quarantined(harm: impl Fn(&Path)) {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("store");
@@ -126,10 +126,10 @@ async fn a_log_that_is_gone() {
     is_quarantined(|dir| fs::remove_file(dir.join("db")).unwrap()).await;
 }
 
-/// sled ends its log at the first record that it cannot read, and says nothing.
+/// sled truncates its log silently at the first unreadable record.
 #[tokio::test]
 async fn a_log_with_a_flipped_bit() {
-    // Wherever what one session said is written down: some of these places are in use.
+    // Flip a bit in every copy of one session's data. Some of the copies are live.
     is_quarantined(|dir| {
         let path = dir.join("db");
         let bytes = fs::read(&path).unwrap();
@@ -161,7 +161,7 @@ async fn one_process_at_a_time() {
     let log = open(&dir).unwrap();
     assert!(matches!(open(&dir), Err(StoreError::Locked { .. })));
     log.append_to(&key(0), batch(0, vec![1])).await.unwrap();
-    // One that ends while another waits lets it in.
+    // A waiting process gets the lock when the other one ends.
     let waiting = {
         let dir = dir.clone();
         std::thread::spawn(move || open(&dir))
@@ -238,7 +238,7 @@ async fn a_copy_has_everything_and_is_smaller() {
     let open_still = compact_store(&from, &to, &old);
     assert!(matches!(open_still, Err(StoreError::Locked { .. })));
     drop(log);
-    // The lease ends with the process that held it, in the store and in its copy.
+    // The lease ends with its process, both in the store and in its copy.
     let log = open(&from).unwrap();
     let before = dump(&log).await;
     drop(log);

@@ -43,6 +43,7 @@ impl Folders {
         for part in Path::new(path).parent().unwrap_or(Path::new("")) {
             let name = dir.join(part);
             if !self.lock().contains(&name) {
+                // Syncing the parent makes the entry of this folder durable.
                 crate::fs::sync_dir(&dir)?;
                 let mut known = self.lock();
                 if known.len() >= MAX_KNOWN {

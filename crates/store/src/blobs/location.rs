@@ -20,6 +20,7 @@ pub(super) fn open(location: &str) -> Result<OpenedLocation, BlobError> {
         location: location.to_owned(),
         reason,
     };
+    // A location without a scheme is a path, which need not be a valid URL.
     let Some((scheme, _)) = location.split_once("://") else {
         return open_dir(std::path::Path::new(location)).map_err(refuse);
     };

@@ -92,6 +92,7 @@ impl Blobs {
                 Some(found) => found,
                 None => self.mark(owner).await?,
             };
+            // A migration moves a log to another store, which adopts the files of the former one.
             if owner.takes_over_from == Some(found) {
                 self.overwrite(PATH, content(owner.store)).await?;
                 return Ok(());

@@ -79,6 +79,7 @@ impl Blobs {
         self.verify().await?;
         let (mut removed, summary) = (RemovalCount::default(), summary_path(&found.session));
         for entry in found.entries {
+            // A changed summary belongs to a new session of the same name.
             if entry.path == summary && !self.is_unchanged(&entry).await? {
                 continue;
             }

@@ -94,6 +94,7 @@ impl Blobs {
     ) -> Result<(), BlobError> {
         let path = result_path(session, file)?;
         self.verify().await?;
+        // A local put writes one file atomically. Only large objects in buckets are uploaded in parts.
         if self.folders.is_some() || bytes.len() <= PART_BYTES {
             return self.overwrite(&path, bytes).await;
         }

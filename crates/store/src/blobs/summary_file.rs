@@ -151,7 +151,9 @@ impl Blobs {
 fn replace(file: &FilePath, found: Option<&[u8]>, text: &[u8]) -> io::Result<ReplaceOutcome> {
     let folder = crate::fs::parent(file);
     crate::fs::create_dir(folder)?;
+    // Temporary files of dead processes would accumulate otherwise.
     remove_leftovers(folder);
+    // Write and sync the new text before it becomes visible.
     let new = Temporary::write(folder, text)?;
     crash_point("summary.written");
     let replaced = match found {

@@ -27,12 +27,16 @@ async fn compare_and_set(log: &Log) {
     assert_eq!(log.head(&a).await.expect("head"), None);
     let none = log.frames_of(&a, Revision::ZERO, 100).await.expect("read");
     assert_eq!(none, []);
+    // The conflict reports revision zero, because the session does not exist.
+    // The conflict reports revision zero, because the session does not exist.
     let early = log.append_to(&a, batch(3, 1, bytes(0, 10))).await;
     assert_eq!(conflict_at(early), 0);
     let first = log.append_to(&a, batch(0, 2, bytes(1, 10))).await;
     assert_eq!(first.expect("creates"), Revision::new(2));
     let again = log.append_to(&a, batch(0, 2, bytes(2, 10))).await;
     assert_eq!(conflict_at(again), 2);
+    // A frame is atomic, so a revision inside it is not a valid position.
+    // A frame is atomic, so a revision inside it is not a valid position.
     let inside = log.append_to(&a, batch(1, 1, bytes(2, 10))).await;
     assert_eq!(conflict_at(inside), 2);
     let summary = Bytes::from_static(b"another");
@@ -104,6 +108,8 @@ async fn pages(log: &Log) {
     }
     let all = read_all(log, &a, usize::MAX).await;
     assert_eq!(all.len(), 30);
+    // Every page has at least one frame, or a limit below the frame size would stop readers.
+    // Every page has at least one frame, or a limit below the frame size would stop readers.
     for max_bytes in [0, 1, 999, 1000, 1001, 2000, 4999, 30_000] {
         assert_eq!(read_all(log, &a, max_bytes).await, all);
         let page = log

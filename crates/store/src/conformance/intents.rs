@@ -140,6 +140,8 @@ async fn lists(harness: &dyn Harness) {
         }
         assert_eq!(listed, names);
     }
+    // An empty name is rejected like one that is too long.
+    // An empty name is rejected like one that is too long.
     let oversized = "x".repeat(crate::MAX_FILE_BYTES + 1);
     let session = key("a/x");
     for bad in [oversized.as_str(), ""] {

@@ -268,6 +268,8 @@ impl ModelState {
         };
         match self.log.append_to(key, batch).await {
             Ok(revision) => {
+                // Only an append at the current revision may succeed.
+                // Only an append at the current revision may succeed.
                 prop_assert_eq!(expected, current);
                 prop_assert_eq!(revision.get(), current + u64::from(events));
             }
@@ -285,6 +287,8 @@ impl ModelState {
             bytes: frame,
         });
         if due != DueChange::Keep {
+            // Without a lease, the earlier due time wins. Otherwise a busy session would be postponed for ever.
+            // Without a lease, the earlier due time wins. Otherwise a busy session would be postponed for ever.
             let waits = session.due.filter(|_| session.lease.is_none());
             let since = |at: i64| waits.map_or(at, |waits| waits.min(at));
             session.due = due_at(due).map(since);
@@ -458,6 +462,7 @@ impl ModelState {
             );
             match session.incarnation {
                 Some(known) => prop_assert_eq!(head.incarnation, known),
+                // The model cannot predict incarnations. It checks that they are never reused.
                 None => prop_assert!(self.incarnations.insert(head.incarnation)),
             }
             session.incarnation = Some(head.incarnation);

@@ -75,6 +75,7 @@ async fn due_in_order(harness: &dyn Harness) {
     );
     assert_eq!(each(2, 1).await, names(&["p/d", "q/b"]));
     assert_eq!(each(9, 2).await, names(&["p/d", "p/a", "q/b", "a/e"]));
+    // A later time must not postpone a waiting session, and an earlier one must take effect.
     append(&log, "p/d", DueChange::At(time(25))).await;
     append(&log, "p/c", DueChange::At(time(25))).await;
     append(&log, "p/a", DueChange::Clear).await;
@@ -124,6 +125,7 @@ async fn leases(harness: &dyn Harness) {
         assert!(claimed.expect("claims"));
     }
     assert!(
+        // A valid lease excludes other workers, and only its holder can renew it.
         !log.claim(&a, lease("y", 90), time(49))
             .await
             .expect("is leased")
@@ -215,6 +217,7 @@ async fn a_release_keeps_what_an_append_said(log: &Log) {
     );
     claim(20).await;
     append(log, "p/a", DueChange::Keep).await;
+    // Only appends that change the due time override the release.
     assert_eq!(release(DueChange::Clear).await, None, "it said nothing");
     append(log, "p/a", DueChange::At(time(30))).await;
     claim(30).await;

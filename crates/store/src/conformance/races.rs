@@ -60,6 +60,7 @@ pub(super) async fn run(harness: &dyn Harness) {
     let frames = log.read(&name, there.at(Revision::ZERO), usize::MAX).await;
     let frames = frames.expect("reads").into_iter();
     let found: Vec<_> = frames.map(|frame| (frame.last(), frame.bytes)).collect();
+    // Revisions of other incarnations belong to deleted sessions and must not be read.
     let own = appended
         .range((there.incarnation, Revision::ZERO)..(there.incarnation + 1, Revision::ZERO));
     let own: Vec<_> = own.map(|((_, at), frame)| (*at, frame.clone())).collect();

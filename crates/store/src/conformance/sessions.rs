@@ -50,6 +50,7 @@ async fn usage(harness: &dyn Harness) {
     }
     assert_eq!(held(&log, Some(&p)).await, (2, 7_100));
     assert_eq!(held(&log, Some(&q)).await, (1, 1_000));
+    // A rejected append must not change the usage.
     conflict_at(log.append_to(&key("p/b"), batch(0, 1, bytes(3, 9))).await);
     for (seed, len) in [(4, 300), (5, 200)] {
         let put = log
@@ -255,6 +256,7 @@ async fn two_of_one_name_are_apart(log: &Log) {
     let before = make(1).await;
     assert!(erase(log, &a).await);
     let now = make(10).await;
+    // Equal revisions make the incarnation the only difference.
     assert_eq!(now.revision, before.revision);
     assert_ne!(now.incarnation, before.incarnation);
     let late = Batch {
@@ -318,6 +320,7 @@ async fn deletes_under_readers(log: &Log) {
             .await
             .expect("reads");
         if let Some(first) = frames.first() {
+            // The content of the first frame identifies its incarnation. All other frames must belong to it.
             let life = (0..30).find(|life| first.bytes == bytes(life * 3, 30_000));
             let life = life.expect("a first frame");
             for (revision, frame) in (0..).zip(&frames) {

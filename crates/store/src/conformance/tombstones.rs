@@ -46,6 +46,7 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
         assert_eq!(tombstone, expected);
         let refused = log.append_to(&a, batch(0, 1, bytes(2, 10))).await;
         assert!(matches!(refused, Err(StoreError::Deleting(key)) if key == a));
+        // Another incarnation's tombstone counts as removed, but this one must remain.
         let other = log.forget(&a, incarnation + 1, "x").await;
         assert!(other.expect("is no failure"), "another incarnation's");
         assert!(found(&log, &a).await.is_some());
@@ -105,6 +106,7 @@ async fn one_removes_at_a_time(harness: &dyn Harness) {
     assert!(!claim(&log, incarnation, "x", 50, 0).await, "it is there");
     let due = batch_due(1, DueChange::At(time(5)));
     log.append_to(&a, due).await.expect("appends");
+    // The worker's lease moves to the tombstone, because the worker may still write `summary.md`.
     let worked = log.claim(&a, lease("w", 90), time(6)).await;
     assert!(worked.expect("claims"));
     assert!(log.delete_of(&a, time(42)).await.expect("deletes"));

@@ -369,6 +369,7 @@ fn write_boundary(boundary: &Boundary) -> v1::Boundary {
 
 pub(super) fn read(stored: Option<v1::Compactions>) -> Result<Compactions, DecodeError> {
     let stored = stored.unwrap_or_default();
+    // The explicit error type is needed for the `?` operators in the closures.
     let running = |running: v1::RunningCompaction| {
         Ok::<_, DecodeError>(RunningCompaction {
             key: CompactionKey::new(running.key),

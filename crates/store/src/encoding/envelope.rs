@@ -84,6 +84,7 @@ fn compress(kept: &mut Option<Compressor<'static>>, body: &[u8]) -> io::Result<V
 }
 
 fn decompress(body: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    // The size is checked before the allocation, because damaged bytes may claim any size.
     let size = zstd::zstd_safe::get_frame_content_size(body)
         .ok()
         .flatten()

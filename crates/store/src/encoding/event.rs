@@ -19,6 +19,7 @@ use super::{
     working,
 };
 
+// The match is exhaustive, so a new event does not compile without an encoding.
 pub(super) fn write(recorded: &RecordedEvent) -> v1::Recorded {
     use v1::recorded::Event as Stored;
     let event = match &recorded.event {
@@ -133,6 +134,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<RecordedEvent, DecodeError> {
             request: read_stamp(event.request)?,
         }),
         Some(Stored::MessagesAppended(event)) => Event::MessagesAppended(read_appended(event)?),
+        // The target and the window are stored in one message, which snapshots use too.
         Some(Stored::ViewServed(event)) => {
             let served = view::read_served(event.served)?;
             Event::ViewServed(ViewServed {

@@ -240,6 +240,7 @@ pub(super) fn write_restored(event: &ContextRestored) -> v1::Restored {
 }
 
 pub(super) fn read_restored(stored: v1::Restored) -> Result<ContextRestored, DecodeError> {
+    // Lists are stored as columns. Columns of different lengths mean that the record is damaged.
     let places = stored.standings.unwrap_or_default();
     let standing = |(index, ordinal): (usize, &u32)| {
         let standing = *places.standing.get(index).ok_or(CUT)?;

@@ -40,6 +40,7 @@ pub(super) fn write(message: &Message) -> v1::Message {
 pub(super) fn read(stored: v1::Message) -> Result<Message, DecodeError> {
     let kind = read_kind(stored.kind());
     let origin = match stored.origin() {
+        // Proto enums default to `Unspecified`, so it must have a meaning here.
         v1::Origin::Unspecified | v1::Origin::Typed => MessageOrigin::Typed,
         v1::Origin::Anthropic => MessageOrigin::Anthropic,
         v1::Origin::Openai => MessageOrigin::OpenAi,
@@ -199,6 +200,8 @@ fn raw(text: &str) -> Result<RawJson, DecodeError> {
 
 fn write_block(block: &Block) -> v1::Block {
     use v1::block::Block as Stored;
+    // Unknown fields are stored beside the block, so that a provider's JSON can be restored byte for byte.
+    // An opaque block is stored as a whole and has none.
     let (stored, extra) = match block {
         Block::Text { text, extra } => {
             let text = text.to_string();
@@ -281,6 +284,7 @@ fn write_media(media: &Media) -> v1::Media {
 fn read_block(stored: v1::Block) -> Result<Block, DecodeError> {
     use v1::block::Block as Stored;
     let extra = read_extra(&stored.extra)?;
+    // A missing block means that this release does not know its kind.
     let Some(block) = stored.block else {
         return Err(DecodeError::Damaged("a block of an unknown kind"));
     };

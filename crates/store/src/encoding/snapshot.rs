@@ -79,6 +79,8 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         rules: stored.rules,
         policy: Arc::new(event::read_policy(stored.policy)?),
         about: read_about(stored.about.unwrap_or_default())?,
+        // Absent messages and lists decode to their defaults, because older releases did not write all of
+        // them.
         entries: read_entries(&entries)?,
         pictures: read_pictures(&entries)?,
         turns: entries
@@ -223,6 +225,7 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
         stored.kind.push(message::write_kind(entry.kind).into());
         stored.tokens.push(entry.size.tokens);
         stored.result_tokens.push(entry.size.result_tokens);
+        // The estimator rarely changes within a session, so only the changes are stored.
         if entry.counted_by != counted_by {
             counted_by = entry.counted_by;
             stored.counted_from.push(ordinal);

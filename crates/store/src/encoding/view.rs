@@ -117,6 +117,7 @@ fn read_form(form: v1::Form, arg: u32) -> Result<PieceForm, DecodeError> {
         Stored::Interrupted => PieceForm::Interrupted(call),
         Stored::Opening => PieceForm::Opening,
         Stored::Operator => PieceForm::Operator,
+        // One form of the domain has two stored forms, because `arg` contains the turn only.
         Stored::Input | Stored::Interjection => PieceForm::Input {
             turn: TurnNumber::new(arg),
             interjected: form == Stored::Interjection,

@@ -27,6 +27,7 @@ pub(super) async fn append(
     key: &SessionKey,
     batch: &Batch,
 ) -> Result<Position, StoreError> {
+    // A new session gets a random incarnation, because no counter is shared between processes.
     let creates = batch.expected == Position::START;
     let stored = names::key(key);
     let incarnation = if creates {
@@ -34,6 +35,7 @@ pub(super) async fn append(
     } else {
         batch.expected.incarnation
     };
+    // The token is chosen before the first attempt, so that a retry can recognize its own frame.
     let token = random()?;
     let events = u64::from(batch.events.get());
     let stands = Position {

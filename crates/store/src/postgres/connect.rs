@@ -84,6 +84,7 @@ impl Connector {
             })?),
             None => None,
         };
+        // Read the secrets before the timeout of the first host starts.
         let tls = self.tls.connector().await;
         let first = self.last.load(Ordering::Relaxed);
         let mut met = None;

@@ -110,6 +110,7 @@ async fn exchange(
             match poll_fn(|cx| connection.poll_message(cx)).await {
                 Some(Ok(AsyncMessage::Notification(notification))) => {
                     let mut lines = notification.payload().lines();
+                    // PostgreSQL also delivers a notification to its sender.
                     if lines.next() == Some(own.as_str()) {
                         continue;
                     }
@@ -127,6 +128,7 @@ async fn exchange(
     let telling = async {
         answers(client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
         while let Some(first) = waiting.recv().await {
+            // Wait for more changes, so that many appends cost one notification.
             sleep(GATHERED).await;
             let mut keys = BTreeSet::from([names::key(&first)]);
             while let Ok(key) = waiting.try_recv() {
@@ -134,6 +136,7 @@ async fn exchange(
             }
             let mut text = own.clone();
             for key in keys {
+                // A notification must fit the server's limit, so send it and start the next one.
                 if text.len() + 1 + key.len() > MAX_BYTES {
                     tell(&client, &channel, &text).await?;
                     text.clone_from(&own);

@@ -46,6 +46,7 @@ pub(super) async fn intend(
         let made = client
             .execute(&statements.intend, &[&stored, &files, &at])
             .await?;
+        // The statement skips doomed intents, so a smaller count means that one of the files is doomed.
         if made == files.len() as u64 {
             return Ok(None);
         }
@@ -76,6 +77,7 @@ pub(super) async fn lost(
     })?;
     let live: Result<Vec<String>, _> = rows.iter().map(|row| get(row, "file")).collect();
     let live = live?;
+    // The first missing file in the caller's order makes the error deterministic.
     let lost = files
         .iter()
         .find(|file| !live.iter().any(|it| **it == ***file));

@@ -85,6 +85,7 @@ impl Manager {
             }
         });
         let client = ClientWrapper::new(client, task);
+        // The simple protocol sends all settings in one round trip.
         let answers = match timeout(self.limit, client.simple_query(&self.settings)).await {
             Ok(answers) => answers?,
             Err(_) => return Err(PgError::silence()),
@@ -169,6 +170,7 @@ impl Pool {
 
     /// Takes a connection, with a maximum time to wait for a free one.
     pub(super) async fn client_within(&self, wait: Duration) -> Result<Client, PgError> {
+        // The connector has its own timeout per host, so only the wait for a free connection is limited here.
         let timeouts = Timeouts {
             wait: Some(wait),
             create: None,
@@ -285,6 +287,7 @@ impl Client {
         &self,
         work: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, PgError> {
+        // If this future is dropped now, the flag remains set and the connection is not reused at once.
         self.is_waiting.store(true, Ordering::Relaxed);
         let done = timeout(self.limit, work).await;
         self.is_waiting.store(false, Ordering::Relaxed);

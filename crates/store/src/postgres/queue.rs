@@ -61,6 +61,7 @@ pub(super) async fn due_for(
     limit: usize,
 ) -> Result<Vec<DueSession>, StoreError> {
     let mut first = due(pool, budget, worker, now, MAX_LIST).await?;
+    // The list is complete, or no project can exceed its limit.
     if first.len() < MAX_LIST || worker.each >= MAX_LIST {
         let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
         first.retain(|due| {

@@ -192,6 +192,7 @@ pub(super) async fn rows(
     let (from, to) = names::range(project);
     let mut from = after
         .map(names::key)
+        // A start before the range belongs to another project and is ignored.
         .map_or(from.clone(), |it| it.max(from));
     let limit = limit.min(MAX_LIST);
     let mut listing = RowPage::default();

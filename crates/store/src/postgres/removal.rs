@@ -137,6 +137,7 @@ pub(super) async fn forget(
         let client = pool.client().await?;
         read::position(&client, pool, &stored).await
     })?;
+    // A missing row or another incarnation means that the tombstone is already gone.
     let found = found.filter(|it| it.is_deleted && it.position.incarnation == incarnation);
     if found.is_none() {
         return Ok(true);
@@ -182,6 +183,7 @@ pub(super) async fn canary(pool: &Pool, name: &str) -> Result<(), StoreError> {
             let parameters: [&(dyn ToSql + Sync); 1] = [&name];
             let row = tokio::select! {
                 asked = client.query_opt(statement, &parameters) => asked.map_err(PgError::from)?,
+                // The connection must be polled, or the query would never progress.
                 ended = connection => {
                     ended.map_err(PgError::from)?;
                     return Err(PgError::Lost("the connection was closed".into()).into());

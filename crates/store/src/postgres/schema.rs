@@ -163,6 +163,7 @@ async fn bring_up(pool: &Pool, budget: RetryBudget) -> Result<SchemaState, Store
         // A migration may take long, and it may wait for another process that migrates.
         let client = pool.client().await?.with_limit(Duration::MAX);
         let brought = in_one(&client, pool).await;
+        // The connection returns to the pool, so it must not keep an open transaction.
         if brought.is_err() {
             client.batch("ROLLBACK").await?;
         }
@@ -197,6 +198,7 @@ async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
         statements.push_str(HISTORY);
         statements.push(';');
     }
+    // All versions are sent as one batch within the transaction.
     let mut version = state.version;
     for next in VERSIONS
         .iter()

@@ -88,6 +88,7 @@ macro_rules! statements {
             /// Creates the statements for a schema. The name must be quoted.
             pub(super) fn new(schema: &str) -> Self {
                 let longest_lease = LONGEST_LEASE_MS.to_string();
+                // The order matters: fragments may contain other placeholders, which are replaced later.
                 let of = |text: &str| {
                     text.replace("{add_session}", ADD_SESSION)
                         .replace("{advance}", ADVANCE)

@@ -88,6 +88,7 @@ impl TlsFiles {
     fn connector(&self) -> Result<MakeRustlsConnect, StoreError> {
         let broken =
             |error: rustls::Error| StoreError::Setup(format!("TLS cannot be set up: {error}"));
+        // The provider is passed explicitly, so that no process-wide default is needed.
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -81,6 +81,7 @@ impl Counting {
             }
         };
         self.0.known.send_modify(|known| {
+            // After a failure, the previous result is better than an error.
             let before = known.take().and_then(|known| known.usage.ok());
             *known = Some(CachedUsage {
                 usage: usage.or_else(|error| before.ok_or(error)),
@@ -125,6 +126,7 @@ impl UsageCache {
         project: Option<&ProjectId>,
     ) -> Result<StorageUsage, StoreError> {
         let count = self.count(project);
+        // Subscribe before reading, so that a result between the two is not missed.
         let mut news = count.known.subscribe();
         let before = news.borrow_and_update().clone();
         if let Some(known) = before.as_ref().filter(|known| known.is_fresh()) {
@@ -157,6 +159,7 @@ impl UsageCache {
     fn count(&self, project: Option<&ProjectId>) -> Arc<UsageEntry> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.len() >= REMEMBERED {
+            // Entries in use or still fresh are kept, so the limit is not strict.
             counts.retain(|_, count| {
                 let is_fresh = count
                     .known
@@ -185,6 +188,7 @@ async fn once(pool: &Pool, (from, to): &(String, String)) -> Result<StorageUsage
     let row = client
         .query_opt(&pool.statements().usage, &[from, to])
         .await;
+    // End the transaction before the connection returns to the pool, also after an error.
     client.batch("ROLLBACK").await?;
     let row = row?.ok_or_else(|| StoreError::Read("a count without a number".into()))?;
     Ok(StorageUsage {

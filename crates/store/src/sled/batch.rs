@@ -110,6 +110,7 @@ impl Batcher {
         let mut came = self.last > 1 || waiting.queued.len() > 1;
         for _ in 0..LOOKS {
             let before = waiting.queued.len();
+            // Stop as soon as a wait brought nothing new, or all changes in flight are here.
             let more_come = came && self.in_hand.are_more_than(before).unwrap_or(true);
             if before == 0 || !more_come || !waiting.has_room() {
                 break;

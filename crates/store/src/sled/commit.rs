@@ -216,6 +216,7 @@ impl Committer {
 
     /// Runs until all senders are dropped and the queue is empty.
     pub(super) fn run(mut self) {
+        // Without the guard, callers would wait for ever after a panic of this thread.
         let _guard = FailOnPanic(Arc::clone(&self.shared));
         while let Some(jobs) = self.next_group() {
             if let Some(reason) = self.shared.failure() {
@@ -244,6 +245,7 @@ impl Committer {
     /// if all senders are gone.
     fn next_group(&mut self) -> Option<Vec<WriteJob>> {
         let mut waiting = NextGroup::default();
+        // Block on the queue unless garbage can be removed meanwhile.
         let idle_work = !self.garbage.is_empty()
             && self.shared.failure().is_none()
             && !self.stuck
@@ -328,6 +330,7 @@ impl Committer {
             return jobs;
         };
         let (growing, others) = jobs.into_iter().partition(|job| job.grows() || self.stuck);
+        // Deletions and releases continue, because they make space available.
         refuse(growing, &WriteError::Full(why));
         others
     }
@@ -420,6 +423,7 @@ impl Committer {
         // A group of rejections alone has written nothing and needs no sync.
         if wrote {
             self.sync(&db, commits)?;
+            // Garbage may be removed only now: before the sync, a crash would still show the old heads.
             self.garbage.extend(discarded);
         }
         Ok(())
@@ -461,6 +465,7 @@ impl Committer {
             Err(trouble) => Err(trouble),
         };
         match removed {
+            // Not done yet. The prefix stays at the front for the next pass.
             Ok(false) | Err(WriteError::Short(_)) => {}
             Ok(true) => drop(self.garbage.pop_front()),
             Err(WriteError::Failed(reason)) => drop(self.shared.fail(reason)),

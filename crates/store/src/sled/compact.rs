@@ -52,6 +52,7 @@ pub fn compact_store(from: &Path, to: &Path, old: &Path) -> Result<CompactReport
 /// Copies and verifies the store. Returns the report and the locks of both folders. The locks stay
 /// valid when the folders are renamed.
 fn copied(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreError> {
+    // Refuse to mix the copy with existing files.
     let occupied = to
         .read_dir()
         .is_ok_and(|mut entries| entries.next().is_some());
@@ -62,6 +63,7 @@ fn copied(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreErr
             source: std::io::ErrorKind::DirectoryNotEmpty.into(),
         });
     }
+    // Opening would create an empty store in a missing folder.
     if !from.join("db").exists() {
         return Err(StoreError::Io {
             doing: "find a store in",

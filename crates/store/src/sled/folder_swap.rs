@@ -121,6 +121,7 @@ pub fn copy_for_reading(from: &Path, to: &Path) -> Result<(), StoreError> {
         ));
     }
     let _lock = lock_for_reading(from)?;
+    // Check the space before the copy, because sled also needs some to open it.
     let bytes = size(from).map_err(io_error("read the folder", from))?;
     if space::room(to, bytes.saturating_add(space::TO_OPEN)).is_err() {
         let needed = io::Error::other(format!("{} MiB are needed there", (bytes >> 20) + 3));

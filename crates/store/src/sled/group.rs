@@ -153,6 +153,7 @@ impl<'a> WriteGroup<'a> {
         };
         self.put_object(&object, header, bytes, staged)?;
         if let Some(mark) = old.snapshot {
+            // Readers may still use the old snapshot, so it is removed after the group.
             self.discard(keys::snapshot(old.incarnation, mark.version));
         }
         let mut record = old.clone();
@@ -264,6 +265,7 @@ impl<'a> WriteGroup<'a> {
             return Ok(false);
         }
         for prefix in keys::belongings(incarnation) {
+            // The tombstone blocks the name until all records are gone, including garbage of this group.
             let is_journaled = self.db.contains_key(keys::garbage(&prefix))?;
             if is_journaled || self.garbage.contains(&prefix) {
                 return Ok(false);
@@ -312,9 +314,11 @@ impl<'a> WriteGroup<'a> {
         if self.batch_bytes == 0 {
             return Ok(());
         }
+        // The usage rows belong to the same batch as the changes that they count.
         for (key, row) in self.usage.rows(self.db)? {
             self.insert(key, &row);
         }
+        // The sequence is stored in the batch. A mark file with a higher sequence then reveals a lost batch.
         self.counts.sequence += 1;
         let mut batch = std::mem::take(&mut self.batch);
         let sequence = self.counts.sequence.to_be_bytes();
@@ -388,6 +392,7 @@ impl<'a> WriteGroup<'a> {
     fn create(&mut self) -> HeadRecord {
         self.counts.incarnation += 1;
         let incarnation = self.counts.incarnation;
+        // Stored in the batch that creates the session, so that a crash never reuses the number.
         self.insert(keys::INCARNATION_KEY.to_vec(), &incarnation.to_be_bytes());
         HeadRecord::new(incarnation)
     }
@@ -431,6 +436,7 @@ impl<'a> WriteGroup<'a> {
         if staged {
             self.insert(keys::garbage(object), &[]);
         }
+        // The first chunk also contains the header.
         let (first, mut rest) = bytes.split_at(bytes.len().min(MAX_VALUE - OBJECT_HEADER));
         let first = [&header.encode()[..], first].concat();
         self.insert(keys::chunk(object, 0), &first);
@@ -453,6 +459,7 @@ impl<'a> WriteGroup<'a> {
     /// Stores a head and its queue entry. Readers see the previous head until the group is durable.
     fn set_record(&mut self, key: &SessionKey, old: Option<&HeadRecord>, new: Option<HeadRecord>) {
         let head = keys::head(key);
+        // Shadow the head before the batch is applied, or readers could see it without a sync.
         self.shared.shadow(&head, old);
         self.usage.note(key, old, new.as_ref());
         let (was_ready, ready) = (

@@ -379,6 +379,7 @@ pub(super) fn decode_record(mut value: &[u8]) -> Option<HeadRecord> {
     if flags & HAS_BLOBS != 0 {
         record.blob_bytes = u64::from_be_bytes(take(from)?);
     }
+    // The summary has no length prefix, so it must be the last field.
     record.summary = from.to_vec().into();
     Some(record)
 }

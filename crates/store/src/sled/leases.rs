@@ -16,6 +16,7 @@ pub(super) fn end_all(db: &Db) -> Result<()> {
         let mut batch = Batch::default();
         for found in some {
             let found = found.as_ref().map_err(Clone::clone)?;
+            // The marker is removed in any case, even if the head is unreadable.
             batch.remove(found);
             let Some(key) = keys::parse_leased(found) else {
                 continue;

@@ -125,10 +125,12 @@ impl SledLog {
             .ok_or(StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
         self.shared.counters.queued();
+        // The send waits while the queue is full. It fails only after the commit thread has ended.
         if queue.send(QueuedJob::new(job(reply))).await.is_err() {
             self.shared.counters.unqueued(1);
             return Err(self.ended());
         }
+        // The commit thread ends when all senders are dropped, so do not hold one while waiting.
         drop(queue);
         answer.await.unwrap_or_else(|_| Err(self.ended()))
     }
@@ -166,6 +168,7 @@ impl SledLog {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
         );
+        // Reject new calls. Jobs that are already queued are still committed.
         self.shared.close();
         self.thread
             .lock()

@@ -83,6 +83,7 @@ pub(super) fn open(options: &SledOptions) -> Result<(OpenedStore, File), StoreEr
 pub(super) fn open_locked(options: &SledOptions) -> Result<OpenedStore, StoreError> {
     let dir = options.dir.as_path();
     files::prepare(dir).map_err(io_error("prepare the folder", dir))?;
+    // sled panics on some corrupt files.
     let opened = match catch_unwind(AssertUnwindSafe(|| open_sled(options))) {
         Ok(opened) => opened,
         Err(_) => Err(OpenDefect::Corrupt("sled panicked".into())),
@@ -101,6 +102,7 @@ pub(super) fn open_locked(options: &SledOptions) -> Result<OpenedStore, StoreErr
             id,
         }),
         Err(defect) => {
+            // sled must release the folder before it is renamed.
             drop(db);
             Err(reject(options, defect))
         }
@@ -249,10 +251,12 @@ fn check(
         Some(_) => {}
     }
     if format == Some(WITHOUT_USAGE) {
+        // Stores of format 1 have no usage rows.
         usage::count_all(db)?;
         db.insert(keys::FORMAT_KEY, &FORMAT.to_be_bytes())?;
     }
     let id = store_id(db, options.id)?;
+    // Incomplete objects must be removed before the first write, which may use the same keys.
     garbage::remove_objects(db)?;
     db.flush()?;
     files.sync().map_err(refused)?;

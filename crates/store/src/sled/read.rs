@@ -119,6 +119,7 @@ fn consistent<T>(
         if !matches!(result, Err(StoreError::Damaged { .. })) {
             return result.map(Some);
         }
+        // A concurrent deletion or a new snapshot changes the head. Only an unchanged head proves damage.
         let now = shared.record(key)?;
         if now.as_ref() == Some(&record) {
             return result.map(Some);
@@ -165,6 +166,7 @@ fn frames_of(
     while first <= record.revision {
         let prefix = keys::frame(record.incarnation, first);
         let (events, frame) = object(key, &prefix, &mut pairs)?;
+        // A frame without events would loop for ever, and the first frame must contain the next revision.
         if events == 0 || (frames.is_empty() && first + u64::from(events) <= after + 1) {
             return Err(damaged(
                 key,
@@ -216,6 +218,7 @@ pub(super) fn rows(
     limit: usize,
 ) -> Result<RowPage, StoreError> {
     let prefix = keys::heads(project);
+    // A start before the prefix belongs to another project and is ignored.
     let begin = match after.map(keys::head) {
         Some(after) if after >= prefix => Bound::Excluded(after),
         _ => Bound::Included(prefix.clone()),
@@ -261,6 +264,7 @@ pub(super) fn due(
     let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
     let (db, now) = (shared.db()?, now.as_millis());
     let waiting = db.range(keys::due_until(now)).keys();
+    // Times that only a wrong clock can have set count as due.
     let astray = db.range(keys::due_after(now)).keys();
     for found in waiting.chain(astray) {
         let found = found.map_err(|e| failed(&e))?;

@@ -42,7 +42,9 @@ impl Space {
         let mut needed = self.reserve;
         let was_full = self.full;
         if was_full {
+            // Hysteresis: require more than the reserve before writes are accepted again.
             needed = needed.saturating_add(needed / MARGIN);
+            // The spare file must be restored too, or the next full disk finds none.
             if spare_bytes(&self.dir) < SPARE {
                 needed = needed.saturating_add(SPARE + TO_OPEN);
             }

@@ -75,6 +75,7 @@ fn nothing_is_shown_before_it_is_durable() {
         (Some(1), None),
         "applied, not durable"
     );
+    // The frames of the group are in the tree already, so a read must stop at the visible head.
     let beginning = Position {
         incarnation: 1,
         ..Position::START
@@ -105,6 +106,7 @@ async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
         log.append_to(&key("a"), batch(0, b"first")).await.unwrap();
         let incarnation = log.head(&key("a")).await.unwrap().unwrap().incarnation;
         let object = keys::frame(incarnation, 2);
+        // Write what a staged append leaves if the process dies after its first batches.
         let mut staged = ::sled::Batch::default();
         staged.insert(keys::garbage(&object), &[]);
         let header = keys::ObjectHeader {

@@ -36,6 +36,7 @@ impl Deltas {
         };
         let sessions = i64::from(new.is_some()) - i64::from(old.is_some());
         let bytes = bytes(new).saturating_sub(bytes(old));
+        // Most changes of heads, such as leases, do not affect the usage.
         if sessions == 0 && bytes == 0 {
             return;
         }
@@ -119,6 +120,7 @@ pub(super) fn count_all(db: &Db) -> ::sled::Result<()> {
     for (key, row) in deltas.rows(db)? {
         bytes += key.len() + row.len();
         batch.insert(key, &row);
+        // Limit the batch size, because sled blocks readers while it applies a batch.
         if bytes > MAX_BATCH / 2 {
             db.apply_batch(std::mem::take(&mut batch))?;
             bytes = 0;

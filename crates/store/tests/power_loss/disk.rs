@@ -1,8 +1,9 @@
-//! A drive that forgets: what each file and folder holds for certain at a moment, by the calls so far.
+//! A simulated drive. It computes the guaranteed content of each file and folder at any time, based on
+//! the system calls so far.
 //!
-//! The rules are the strictest that POSIX allows. A write is certain once a sync of its file began
-//! after it and has returned. A name is certain once a sync of its folder did; a file's own sync does
-//! not make its name so. `sync_file_range` makes nothing certain: it leaves the drive's cache alone.
+//! The rules are the strictest that POSIX allows. A write is durable after a sync of its file that
+//! began after the write. A directory entry is durable after a sync of its folder; a sync of the file
+//! is not enough. `sync_file_range` guarantees nothing, because it does not flush the drive's cache.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -13,13 +14,12 @@ use crate::writer::Random;
 
 const PAGE: usize = 4096;
 
-/// What becomes of what is not certain.
+/// The treatment of changes that are not durable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fate {
-    /// All of it is gone.
+    /// All of them are lost.
     Lost,
-    /// By chance some pages were written, in any order, and some of the last changes of a folder, in
-    /// theirs.
+    /// A random part of them survives: pages in any order, and a prefix of the changes of a folder.
     Torn(u64),
 }
 
@@ -34,7 +34,7 @@ enum Change {
     Resize {
         len: usize,
     },
-    /// In a folder: the name is this file from now on, or nothing.
+    /// In a folder: sets or removes a directory entry.
     Name {
         name: String,
         inode: Option<Inode>,
@@ -53,7 +53,7 @@ struct Node {
     is_dir: bool,
     changes: Vec<Timed<Change>>,
     syncs: Vec<Timed<()>>,
-    /// Of a folder, as the running system sees it.
+    /// For a folder: the entries that the running system sees.
     entries: BTreeMap<String, Inode>,
 }
 
@@ -68,14 +68,14 @@ pub(crate) struct Disk {
     nodes: Vec<Node>,
     open: HashMap<i64, Open>,
     said: Vec<(u64, String)>,
-    /// The processes' clocks follow each other.
+    /// The offset of the current process's clock. Clocks of successive processes do not overlap.
     base: u64,
     begun: Vec<u64>,
     last: u64,
 }
 
 impl Disk {
-    /// An empty drive, on which `root` is certain to exist.
+    /// Creates an empty drive with a durable folder `root`.
     pub(crate) fn new(root: &Path) -> Self {
         let root_node = Node {
             is_dir: true,
@@ -92,15 +92,14 @@ impl Disk {
         }
     }
 
-    /// The moments at which an append was acknowledged: just as the writer begins to say so.
+    /// Returns the times of all acknowledgements. Each is the start of the write that reports it.
     pub(crate) fn acknowledgements(&self) -> Vec<u64> {
         let said = self.said.iter();
         let acknowledged = said.filter(|(_, line)| line.starts_with("ack "));
         acknowledged.map(|(moment, _)| *moment).collect()
     }
 
-    /// The moments just after each change that a process made before its first acknowledgement: while
-    /// it opened the store.
+    /// Returns the times directly after each change that a process made while it opened the store.
     pub(crate) fn openings(&self) -> Vec<u64> {
         let acknowledged = self.acknowledgements();
         let mut moments = Vec::new();
@@ -119,15 +118,16 @@ impl Disk {
         said.map(|(_, line)| line.as_str())
     }
 
-    /// From here on, calls are those of another process.
+    /// Starts the calls of the next process.
     pub(crate) fn next_process(&mut self) {
         self.base = self.last + 1;
         self.begun.push(self.base);
         self.open.clear();
     }
 
-    /// Compares the model with the files as they are. They may differ only by what a process that ended
-    /// in the middle of a write did not see the end of; the next process sees it, so it is taken over.
+    /// Compares the model with the real files. After a process that was killed, the files may contain
+    /// effects of calls without a recorded end. The next process sees these effects, so the model adopts
+    /// them.
     pub(crate) fn compare(&mut self, cut_off: bool) {
         self.compare_dir(0, &self.root.clone(), cut_off);
     }
@@ -174,7 +174,7 @@ impl Disk {
         }
     }
 
-    /// Takes a call in.
+    /// Applies a system call to the model.
     pub(crate) fn take(&mut self, call: &Call) {
         let (begun, ended) = (self.base + call.begun, self.base + call.ended);
         self.last = self.last.max(ended);
@@ -247,7 +247,7 @@ impl Disk {
             }
             "unlink" => self.name(&call.path(0), None, begun, ended),
             "fallocate" if call.number(1) == 0 => {
-                // Room that is set aside: the file is longer, and holds zeros.
+                // Preallocation: the file grows and contains zeros.
                 let Some(open) = self.open.get(&call.number(0)) else {
                     return;
                 };
@@ -275,7 +275,7 @@ impl Disk {
         }
     }
 
-    /// The folder and the name in it; none outside of the drive.
+    /// Returns the folder and the name of a path, or `None` outside the drive.
     fn find(&self, path: &str) -> Option<(Inode, String)> {
         let path = Path::new(path).strip_prefix(&self.root).ok()?;
         let name = path.file_name()?.to_str().unwrap().to_owned();
@@ -346,7 +346,7 @@ impl Disk {
         self.open.insert(fd, Open { inode, position: 0 });
     }
 
-    /// Writes out what the drive holds at a moment.
+    /// Writes the content of the drive at `moment` into a folder.
     pub(crate) fn rebuild(&self, moment: u64, fate: Fate, into: &Path) {
         let mut chance = match fate {
             Fate::Lost => None,
@@ -358,7 +358,7 @@ impl Disk {
     fn rebuild_dir(&self, dir: Inode, moment: u64, chance: &mut Option<Random>, into: &Path) {
         let node = &self.nodes[dir];
         let mut entries = BTreeMap::new();
-        // A journal keeps the order of a folder's changes: what is kept is a beginning of the rest.
+        // A file system journal preserves the order of changes in a folder, so a prefix of them survives.
         let mut kept = true;
         for change in node.changes.iter().filter(|change| change.begun < moment) {
             let Change::Name { name, inode } = &change.what else {
@@ -391,7 +391,7 @@ impl Node {
         syncs.any(|sync| sync.begun > change.ended && sync.ended < moment)
     }
 
-    /// As the running system sees it.
+    /// Returns the content that the running system sees.
     fn latest(&self) -> Vec<u8> {
         let mut out: Vec<u8> = Vec::new();
         for change in &self.changes {
@@ -411,7 +411,7 @@ impl Node {
             let certain = certain(change);
             match &change.what {
                 Change::Write { at, bytes } => {
-                    // Some writes are kept or lost as a whole, some by pages.
+                    // Some writes survive or are lost as a whole, others by pages.
                     let mood = chance.as_mut().map_or(0, |random| random.below(4));
                     let pages = pages(*at, bytes);
                     for (at, page) in pages {
@@ -442,7 +442,7 @@ fn put(out: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     out[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Cuts a write at the page boundaries of its file.
+/// Splits a write at the page boundaries of its file.
 fn pages(at: usize, bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut pages = Vec::new();
     let (mut at, mut rest) = (at, bytes);

@@ -1,8 +1,7 @@
-//! The power goes: what is left is what was synced, and perhaps some of the rest.
+//! Tests of a power loss: only synced data survives for certain, and a random part of the rest.
 //!
-//! A writer runs under `strace`; its trace is replayed to rebuild the folder as a drive would hold it
-//! at the moment of an acknowledgement, without what was not synced by then. The store must open
-//! there with every append that had been acknowledged.
+//! A writer runs under `strace`. Its trace is replayed to rebuild the folder as a drive would contain
+//! it at the time of an acknowledgement. The store must open there with every acknowledged append.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of a test function fail by panicking too"
@@ -25,7 +24,7 @@ const CALLS: &str = "trace=open,openat,creat,close,dup,dup2,dup3,lseek,write,wri
      ftruncate,truncate,fallocate,fsync,fdatasync,sync_file_range,rename,renameat,renameat2,link,\
      linkat,unlink,unlinkat,mkdir,mkdirat";
 
-/// How many moments are tried, each with nothing unsynced kept and then with some of it.
+/// The number of tested times. Each is tested once without unsynced data and twice with a random part.
 const MOMENTS: u64 = 20;
 
 #[test]
@@ -34,7 +33,7 @@ fn as_a_writer() {
     writer::run();
 }
 
-/// Runs a writer and returns its calls.
+/// Runs a writer under `strace` and returns its system calls.
 fn traced(plan: Plan, root: &Path) -> Vec<Call> {
     let trace = root.join("trace");
     let out = trace.display().to_string();
@@ -59,7 +58,7 @@ fn traced(plan: Plan, root: &Path) -> Vec<Call> {
     trace::read(File::open(&trace).unwrap())
 }
 
-/// How often a run is begun again because its trace cannot be read.
+/// The maximum number of runs if traces are unreadable.
 const ATTEMPTS: usize = 5;
 
 #[test]
@@ -68,7 +67,7 @@ fn every_acknowledged_append_survives() {
     assert!(done, "strace left {ATTEMPTS} traces that cannot be read");
 }
 
-/// One run; none when its trace cannot be read.
+/// Runs the test once. Returns `None` if the trace is unreadable.
 fn attempt() -> Option<()> {
     let (seed, mut random) = Random::new();
     let root = tempfile::tempdir().unwrap();
@@ -76,8 +75,8 @@ fn attempt() -> Option<()> {
     std::fs::create_dir(&store).unwrap();
     let mut heard = 0;
     let mut disk = Disk::new(&store);
-    // The first two runs end in the middle of it all. The next one opens what they left, which is when
-    // sled writes its snapshot files: on what may only be in the system's cache.
+    // The first two processes are killed. The next one opens their store, and sled then writes snapshot
+    // files that may be based on unsynced data.
     for round in 0..3 {
         let plan = Plan {
             round,
@@ -103,7 +102,7 @@ fn attempt() -> Option<()> {
     let openings = disk.openings();
     assert!(openings.len() > 20, "only {} changes", openings.len());
     for n in 0..MOMENTS {
-        // The first acknowledgement ever, others at random, and as many moments of opening.
+        // Test the very first acknowledgement, random other ones, and equally many times during the opening.
         let of = if n % 2 == 0 { &moments } else { &openings };
         let index = if n == 0 {
             0

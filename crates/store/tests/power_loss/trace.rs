@@ -1,10 +1,10 @@
-//! Reads what `strace -f -xx` wrote: system calls with when they began and ended.
+//! Parser for `strace -f -xx` output.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-/// A system call. Its times are line numbers: of calls that overlap, either may have come first.
+/// A system call. Its times are line numbers of the trace. The order of overlapping calls is unknown.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) name: String,
@@ -28,8 +28,8 @@ impl Call {
         }
     }
 
-    /// Whether the trace shows other bytes than were written: under much load it sometimes puts the
-    /// end of one call to the beginning of another.
+    /// Returns true if the trace contains other bytes than were written. Under load, `strace` sometimes
+    /// joins the start and the end of different calls.
     pub(crate) fn is_garbled(&self) -> bool {
         let writes = matches!(self.name.as_str(), "write" | "pwrite64");
         writes && i64::try_from(self.text(1).len()).ok() != Some(self.result)
@@ -48,14 +48,13 @@ impl Call {
             .unwrap_or_else(|_| panic!("{}: {word}", self.name))
     }
 
-    /// The path among the arguments, which not all calls have at the same place.
+    /// Returns a path argument. Its index depends on the call.
     pub(crate) fn path(&self, index: usize) -> String {
         String::from_utf8(self.text(index).to_vec()).unwrap()
     }
 }
 
-/// All calls that succeeded, by when they ended. What a process did not see the end of is not among
-/// them.
+/// Returns all successful calls in the order of their ends. Calls without an end are omitted.
 pub(crate) fn read(trace: File) -> Vec<Call> {
     let mut unfinished: HashMap<u32, (u64, String)> = HashMap::new();
     let mut calls = Vec::new();
@@ -70,7 +69,7 @@ pub(crate) fn read(trace: File) -> Vec<Call> {
         if let Some(begin) = rest.strip_suffix(" <unfinished ...>") {
             let mut begin = begin.to_owned();
             if begin.starts_with("close(") {
-                // Its number is free from the beginning on: another thread may have it by the end.
+                // The file descriptor is free from the start of `close`: another thread may reuse it before the end.
                 calls.extend(parse(&format!("{begin}) = 0"), number, number));
                 begin.clear();
             }
@@ -93,7 +92,7 @@ pub(crate) fn read(trace: File) -> Vec<Call> {
     calls
 }
 
-/// None for a call that failed or never returned.
+/// Parses a call. Returns `None` if it failed or never returned.
 fn parse(line: &str, begun: u64, ended: u64) -> Option<Call> {
     let (name, rest) = line.split_once('(')?;
     let (rest, result) = rest.rsplit_once(" = ")?;
@@ -118,7 +117,7 @@ fn args(mut rest: &str) -> Vec<Arg> {
             args.push(Arg::Text(unhex(hex)));
             rest = after;
         } else {
-            // Of a vector only that it is one matters: none of the files is written with them.
+            // Vectors are not parsed, because no file of the store is written with them.
             let end = rest.find(',').unwrap_or(rest.len());
             args.push(Arg::Word(rest[..end].to_owned()));
             rest = &rest[end..];

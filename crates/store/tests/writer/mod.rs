@@ -1,5 +1,5 @@
-//! A process that appends as fast as it can and says what was acknowledged, for the tests that end it
-//! badly; and the check that all of that is still there.
+//! The writer process for tests that kill it. It appends as fast as possible and prints
+//! acknowledgements. A check compares the store with them afterwards.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -21,23 +21,24 @@ use sha2::{Digest, Sha256};
 
 const PLAN: &str = "PALIMPSEST_WRITER_PLAN";
 
-/// What the process is to do. It travels in an environment variable, as numbers.
+/// The parameters of a writer process. They are passed as numbers in an environment variable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// Told apart from other runs on the same store.
+    /// The run, which distinguishes the appends of several runs on one store.
     pub(crate) round: u64,
     pub(crate) seed: u64,
     pub(crate) sessions: u64,
     pub(crate) writers: u64,
-    /// How many appends each writer does.
+    /// The number of appends per writer.
     pub(crate) appends: u64,
-    /// Whether sizes go up to what must be staged, or stay small.
+    /// True if some frames are large enough to be staged.
     pub(crate) large: bool,
-    /// After how many acknowledgements the process ends without closing anything; zero for never.
+    /// The number of acknowledgements after which the process exits without closing the store. Zero means
+    /// never.
     pub(crate) ends_after: u64,
 }
 
-/// A command that runs this very test binary as a writer on `dir`.
+/// Returns a command that runs this test binary as a writer on `dir`.
 pub(crate) fn command(plan: Plan, dir: &Path, wrapper: &[&str]) -> Command {
     let this = std::env::current_exe().unwrap();
     let mut command = match wrapper {
@@ -64,7 +65,7 @@ pub(crate) fn command(plan: Plan, dir: &Path, wrapper: &[&str]) -> Command {
     command
 }
 
-/// The writer's side; does nothing in a process that was not started as one.
+/// Runs the writers. Returns at once if the process was not started as a writer.
 pub(crate) fn run() {
     let Ok(plan) = std::env::var(PLAN) else {
         return;
@@ -86,6 +87,7 @@ pub(crate) fn run() {
     let dir = parts.next().unwrap();
     let log = Arc::new(SledLog::open(&SledOptions::new(dir)).unwrap());
     let blobs = Blobs::open(&format!("{dir}.blobs")).unwrap();
+    // Two worker threads are enough for appends to race.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .build()
@@ -101,6 +103,7 @@ pub(crate) fn run() {
     });
 }
 
+/// Appends frames to one session, and sometimes stores blobs and snapshots.
 async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
     let key = session(writer % plan.sessions);
     let mut random = Random(plan.seed ^ (writer + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -129,6 +132,7 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
                 }
                 Err(error) => panic!("{error}"),
             }
+            // Print only after the append returned, so that every printed line is an acknowledged append.
             say(&format!("ack {key} {expected} {id} {}\n", digest(&frame)));
             break;
         }
@@ -156,7 +160,7 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
 
 static SAID: AtomicU64 = AtomicU64::new(0);
 
-/// One line, in one write, after what it tells of.
+/// Prints a line in a single write, after the operation that it reports.
 fn say(line: &str) {
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
 }
@@ -165,7 +169,7 @@ fn session(number: u64) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/s{number}")).unwrap()
 }
 
-/// What a frame holds: who wrote it, then bytes that follow from that.
+/// Returns the content of a frame: the id of its append, and bytes derived from it.
 fn content(id: u64, len: usize) -> Bytes {
     let mut out = id.to_be_bytes().to_vec();
     let mut random = Random(id.wrapping_mul(0xD6E8_FEB8_6659_FD93) | 1);
@@ -188,11 +192,11 @@ fn digest(bytes: &[u8]) -> String {
     out
 }
 
-/// A xorshift generator: a run can be repeated by its seed.
+/// A deterministic xorshift generator.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// One whose seed nobody chose, unless `PALIMPSEST_SEED` does.
+    /// Returns a generator and its seed. The seed is random unless `PALIMPSEST_SEED` is set.
     pub(crate) fn new() -> (u64, Self) {
         let given = std::env::var("PALIMPSEST_SEED").ok();
         let seed = given.map_or_else(
@@ -225,7 +229,7 @@ impl Random {
     }
 }
 
-/// All that was acknowledged, by what the writers said.
+/// All acknowledgements that the writers printed.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged {
     frames: BTreeMap<(String, u64), (u64, String)>,
@@ -234,7 +238,7 @@ pub(crate) struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Takes a line in; others than acknowledgements are ignored.
+    /// Parses a printed line. Unknown lines are ignored.
     pub(crate) fn hear(&mut self, line: &str) {
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
@@ -258,8 +262,8 @@ impl Acknowledged {
         self.frames.len()
     }
 
-    /// Opens the store and checks that nothing acknowledged is missing, nothing is there twice, and
-    /// nothing is there that nobody wrote.
+    /// Opens the store and verifies that no acknowledged append is missing, none is duplicated, and all
+    /// content was written by a writer.
     pub(crate) fn check(&self, dir: &Path) -> Result<(), String> {
         let log = SledLog::open(&SledOptions::new(dir)).map_err(|e| format!("opening: {e}"))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -309,6 +313,7 @@ impl Acknowledged {
                 .await
                 .map_err(|e| format!("{key}: {e}"))?;
             let at = snapshot.map_or(0, |snapshot| snapshot.at.get());
+            // A newer snapshot than the acknowledged one is allowed: its acknowledgement may have been lost.
             let acknowledged = self.snapshots.get(&key.to_string());
             if acknowledged.is_some_and(|acknowledged| *acknowledged > at) {
                 return Err(format!(
