@@ -151,6 +151,7 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(deeper) = cause.filter(|_| text.len() < MOST_CHARS) {
         let more = deeper.to_string();
+        // Many libraries repeat the text of the cause in their own.
         if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);

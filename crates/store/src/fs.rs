@@ -11,6 +11,7 @@ pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
 
 /// Creates a folder and its parents durably.
 pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
+    // Determine the missing folders first, because each new entry needs a sync of its parent.
     let missing: Vec<_> = dir.ancestors().take_while(|path| !path.exists()).collect();
     fs::create_dir_all(dir)?;
     for created in missing {

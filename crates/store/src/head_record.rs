@@ -88,6 +88,7 @@ impl HeadRecord {
     /// Returns the due time after an append requested `at`. A session that already waits without a lease
     /// keeps the earlier time.
     fn due_with(&self, at: i64) -> i64 {
+        // A lease, even an expired one, means that a worker has seen the old due time.
         let waits = self.due.filter(|_| self.lease.is_none());
         waits.map_or(at, |due| due.min(at))
     }
@@ -258,6 +259,7 @@ pub(crate) fn check_batch(batch: &Batch) -> Result<(), StoreError> {
 pub(crate) fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
     within("a list of files", files.len(), MAX_FILES)?;
     let mut longest = files.iter().map(|file| file.len());
+    // The fold ends with `None` at an empty name.
     let longest = longest.try_fold(0, |most, len| (len > 0).then_some(most.max(len)));
     // An empty name is reported as too long, because both are invalid.
     within(

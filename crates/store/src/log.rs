@@ -86,6 +86,7 @@ impl Position {
     /// Returns true if both positions identify the same history. A token of zero is not compared.
     #[must_use]
     pub fn agrees(self, other: Self) -> bool {
+        // Engines with a single history do not use tokens and set zero.
         let tokens = [self.token, other.token];
         self.incarnation == other.incarnation
             && self.revision == other.revision

@@ -79,6 +79,7 @@ impl MemoryLog {
 }
 
 fn frames_after(frames: &[Frame], after: Revision) -> &[Frame] {
+    // Frames are ordered, and the first kept one contains the next revision.
     let skipped = frames.partition_point(|frame| frame.last() <= after);
     &frames[skipped..]
 }

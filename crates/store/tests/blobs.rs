@@ -42,6 +42,7 @@ async fn behaves(blobs: &Blobs) {
     let (s, text) = (session("s"), Bytes::from_static(b"hello, world"));
     let (first, second) = ("c1-09ca7e4eaa6e8ae9.txt", "c2-44136fa355b3678a.json");
     for _ in 0..2 {
+        // The second put of the same file must succeed too, because a command may be retried.
         blobs.put_file(&s, first, text.clone()).await.unwrap();
     }
     let json = Bytes::from_static(b"{}");

@@ -243,6 +243,7 @@ async fn nobody_goes_on_from_what_the_store_has_lost() {
          UPDATE palimpsest.sessions SET (revision, token, log_bytes) =
              (SELECT last, token, log_bytes FROM palimpsest.frames); COMMIT",
     );
+    // The store has lost the second append. Another one now leads to the same revision.
     assert_eq!(log.head(&of).await.unwrap().unwrap().position(), first);
     let there = log.append(&of, batch(first, "there")).await.unwrap();
     assert_eq!(

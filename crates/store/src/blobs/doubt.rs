@@ -21,6 +21,7 @@ impl Blobs {
         };
         let millis = str::from_utf8(&bytes).ok();
         let millis = millis.and_then(|text| text.trim().parse().ok());
+        // An unreadable doubt must not count as trust, so it covers all times.
         Ok(Some(Timestamp::from_millis(millis.unwrap_or_default())))
     }
 

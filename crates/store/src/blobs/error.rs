@@ -101,6 +101,7 @@ impl BlobError {
     pub(super) fn or_refused(self) -> Self {
         match self {
             Self::Store(
+                // `NotFound` on a bucket operation means that the bucket itself is missing.
                 error @ (object_store::Error::PermissionDenied { .. }
                 | object_store::Error::Unauthenticated { .. }
                 | object_store::Error::NotFound { .. }),
@@ -131,6 +132,7 @@ pub(super) fn knows_no_conditions(error: &object_store::Error) -> bool {
         object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. } => {
             true
         }
+        // Some S3 implementations answer with status 501, which the client reports as a generic error.
         object_store::Error::Generic { source, .. } => {
             let reason = crate::error_chain(&**source);
             reason.contains("501") || reason.contains("NotImplemented")

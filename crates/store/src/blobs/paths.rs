@@ -26,6 +26,7 @@ pub(super) fn tool_results(session: &SessionKey) -> String {
 /// paths and URLs.
 pub(super) fn check_name(call: &str) -> Result<(), BlobError> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    // A leading dot would allow `.` and `..`, and hidden files.
     let begins = call.bytes().next().is_some_and(|b| b != b'.');
     if begins && call.len() <= 128 && call.bytes().all(legal) {
         return Ok(());

@@ -61,6 +61,7 @@ impl Blobs {
             leftovers: Vec::new(),
         };
         if let Some(folders) = self.folders.clone() {
+            // `object_store` hides temporary files from listings, so read the folders directly.
             let dirs = folders_of(session).map(|dir| folders.file(&dir));
             found.leftovers = blocking(move || {
                 let found = dirs.iter().map(|dir| leftovers(dir, is_leftover));
@@ -204,6 +205,7 @@ fn remove_empty(folders: &Folders, session: &SessionKey) -> io::Result<()> {
         }
         last = Some(dir);
     }
+    // A later put must sync the folders again, because they may be recreated.
     folders.forget();
     // The removals are durable after the parent of the last removed folder was synced.
     let Some(last) = last else { return Ok(()) };
@@ -245,6 +247,7 @@ fn remove_files(files: &[PathBuf]) -> io::Result<RemovalCount> {
 
 fn is_leftover(name: &str) -> bool {
     let is_number = |end: &str| !end.is_empty() && end.bytes().all(|b| b.is_ascii_digit());
+    // `object_store` names its temporary files with `#` and a number at the end.
     name.starts_with(super::summary_file::NEW)
         || name.rsplit_once('#').is_some_and(|(_, end)| is_number(end))
 }

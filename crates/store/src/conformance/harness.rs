@@ -116,6 +116,7 @@ pub(super) async fn read_all(log: &Log, key: &SessionKey, max_bytes: usize) -> V
             return frames;
         }
         let size: usize = page.iter().map(|frame| frame.bytes.len()).sum();
+        // Only a single frame may exceed the limit.
         assert!(page.len() == 1 || size <= max_bytes, "a page is too large");
         for frame in page {
             let joins = frames.last().map_or(Revision::ZERO, Frame::last).plus(1);

@@ -211,6 +211,7 @@ impl ModelState {
                 len,
                 due,
             } => {
+                // Every frame has unique content, so that mixed-up frames are detected.
                 let frame = self.fresh_bytes(len);
                 self.append(&key(name), behind, events, frame, due).await
             }

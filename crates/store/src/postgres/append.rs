@@ -74,6 +74,7 @@ pub(super) async fn append(
             &due,
             &frame,
         ];
+        // The statements for a new session have no expected position.
         if !creates {
             parameters.extend([&expected as &(dyn ToSql + Sync), &expected_token]);
         }

@@ -127,6 +127,7 @@ impl Drop for HostAttempt<'_> {
     fn drop(&mut self) {
         let next = (self.number + 1) % self.connector.hosts.len();
         let last = &self.connector.last;
+        // Compare and exchange: another attempt may have found a working host meanwhile.
         let _ = last.compare_exchange(self.number, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
@@ -136,6 +137,7 @@ fn is_elsewhere(host: &Host) -> bool {
     match host {
         Host::Tcp(name) => {
             let address = name.parse::<IpAddr>();
+            // A host name other than `localhost` may resolve to any machine.
             name != "localhost" && !address.is_ok_and(|address| address.is_loopback())
         }
         Host::Unix(_) => false,

@@ -16,6 +16,7 @@ impl Durability {
     pub(super) fn note(&self, found: Option<String>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &found {
+            // Log only changes, because every canary reports the state.
             Some(settings) if *known != found => tracing::error!(
                 settings,
                 "the database would lose acknowledged writes in a crash: writes are refused until these settings are on"

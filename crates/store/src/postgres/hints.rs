@@ -68,6 +68,7 @@ impl Hints {
 
     /// Enqueues a hint. It is dropped if the queue is full.
     pub(super) fn changed(&self, key: &SessionKey) {
+        // Appends never wait for hints.
         drop(self.changed.try_send(key.clone()));
     }
 

@@ -65,11 +65,13 @@ impl PostgresLog {
     /// Connects to the database and verifies the schema version. Missing or older tables are created or
     /// migrated if the options allow it.
     pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
+        // The usage counts and the hints run in tasks that share the pool.
         let pool = Arc::new(Pool::new(options)?);
         schema::ready(&pool, RetryBudget::new(options.retry), options.auto_migrate).await?;
         let id = intents::store_id(&pool, RetryBudget::new(options.retry)).await?;
         Ok(Self {
             id,
+            // The random number identifies this process, so that it can ignore its own hints.
             hints: if options.notify {
                 Some(Hints::start(Arc::clone(&pool), append::random()?))
             } else {
@@ -129,6 +131,7 @@ impl SessionLog for PostgresLog {
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         check_batch(&batch)?;
         let (pool, budget) = self.call()?;
+        // The hint follows the commit, so receivers always find the change in the log.
         let stands = append::append(pool, budget, key, &batch).await?;
         self.tell(key);
         Ok(stands)
@@ -309,6 +312,7 @@ impl SessionLog for PostgresLog {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
+        // Reject new calls before the pool closes, so that they fail with `Closed`.
         self.is_closed.store(true, Ordering::Release);
         if let Some(hints) = &self.hints {
             hints.stop();

@@ -30,6 +30,7 @@ pub(super) fn range(project: Option<&ProjectId>) -> (String, String) {
             format!("{project}{BETWEEN}"),
             format!("{project}{JUST_BEHIND}"),
         ),
+        // Keys are not empty and contain ASCII only, so these bounds enclose all of them.
         None => (String::new(), LAST.to_owned()),
     }
 }

@@ -66,6 +66,7 @@ impl managed::Manager for Manager {
     }
 
     async fn recycle(&self, client: &mut ClientWrapper, _: &Metrics) -> RecycleResult<PgError> {
+        // No query is sent here, because it would cost a round trip per call.
         if client.is_closed() {
             return Err(RecycleError::message("it was closed"));
         }
@@ -108,6 +109,7 @@ impl Pool {
         let schema = quoted(&options.schema);
         let statements = Statements::new(&schema);
         // The isolation level is set explicitly, because the role or the database may have another default.
+        // `idle_in_transaction_session_timeout` releases locks of a client that died within a transaction.
         let settings = format!(
             "SET statement_timeout = {}; SET lock_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; \

@@ -60,9 +60,11 @@ impl Tries {
     /// time is over.
     pub(super) async fn again(&mut self, trouble: PgError) -> Result<(), StoreError> {
         let next = Instant::now() + self.pause;
+        // Do not sleep beyond the budget: the caller would wait without another attempt.
         if !trouble.passes() || next >= self.until {
             return Err(trouble.into());
         }
+        // The failed attempt may have been committed, so the next one must recognize its own effect.
         self.tried = Attempt::Before;
         sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);

@@ -125,6 +125,7 @@ pub(super) async fn ready(
 ) -> Result<(), StoreError> {
     let mut state = retry!(budget, _, found(&pool.client().await?, pool).await)?;
     state.newer()?;
+    // Without the right to migrate, an operator applies the statements by hand.
     if state.version < SUPPORTED && migrate {
         state = bring_up(pool, budget).await?;
     }

@@ -47,6 +47,7 @@ impl PgTls {
     /// Returns a connector for the current files. If they are unusable, the previous connector is kept.
     pub(super) async fn connector(&self) -> MakeRustlsConnect {
         let (before, made) = self.made().clone();
+        // Without configured files there is nothing to reload.
         if before.is_empty() {
             return made;
         }
@@ -131,6 +132,7 @@ fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
     let pem = fs::read(path).map_err(|error| setup(what, path, error))?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = certificates.map_err(|error| setup(what, path, error))?;
+    // A file without certificates parses without an error.
     if certificates.is_empty() {
         return Err(setup(what, path, "there is no certificate in it"));
     }

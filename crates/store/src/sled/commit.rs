@@ -138,6 +138,7 @@ fn answer<T: Send + 'static>(
     let (result, broken) = match result {
         Ok(value) => (Ok(value), None),
         Err(ChangeError::Rejected(error)) => (Err(error), None),
+        // The text is never sent, because a broken group replaces every reply by its own error.
         Err(ChangeError::Broken(error)) => (Err(StoreError::Failed(String::new())), Some(error)),
     };
     let answer: PendingReply = Box::new(move |failure| {
@@ -325,6 +326,7 @@ impl Committer {
         if self.stuck {
             room = self.open_anew().and(room);
         }
+        // Readers of the state, such as `has_room`, learn of every change of the check.
         self.shared.set_full(room.err());
         let Err(why) = room else {
             return jobs;
@@ -378,6 +380,7 @@ impl Committer {
                 tracing::info!("the store was opened anew after its disk was full");
                 Ok(())
             }
+            // Retrying cannot repair these, so the store fails for good.
             Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. })) => {
                 self.shared.fail(error.to_string());
                 Err(NOT_OPENED)

@@ -73,6 +73,7 @@ fn copied(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreErr
     }
     let (source, source_lock) = open::open(&SledOptions::new(from))?;
     let (mut target, target_lock) = open::open(&SledOptions::new(to))?;
+    // Garbage is not copied, so it is excluded from the comparison too.
     let garbage = garbage::journal(&source.db).map_err(|e| failed(&e))?;
     copy(&source.db, &target.db, &garbage).map_err(|e| failed(&e))?;
     target.db.flush().map_err(|e| failed(&e))?;
@@ -141,6 +142,7 @@ fn content(db: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<StoreDigest> {
     for pair in live(db, garbage) {
         let (key, value) = pair?;
         for part in [&key, &value] {
+            // Hash the lengths too, or different splits of the same bytes would have equal digests.
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
             bytes += part.len() as u64;

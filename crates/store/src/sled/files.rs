@@ -186,6 +186,7 @@ fn set_torn_conf_aside(dir: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
     };
+    // A complete file has exactly this length.
     if conf.starts_with(CONF) && conf.len() == CONF.len() + CONF_CHECKSUM {
         return Ok(());
     }

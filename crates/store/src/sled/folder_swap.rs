@@ -63,6 +63,7 @@ pub(super) fn refuse_beside_others(dir: &Path) -> Result<(), StoreError> {
     if others.is_empty() {
         return Ok(());
     }
+    // Sort for a deterministic choice, because folder listings have no order.
     others.sort();
     let is = |folder: &Path, ending: &str| {
         folder
@@ -105,6 +106,7 @@ fn beside(dir: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let entry = entry?;
         let is_ours = entry.file_name().to_string_lossy().starts_with(&prefix);
+        // Files such as `log.txt` are not stores.
         if is_ours && entry.file_type()?.is_dir() {
             found.push(entry.path());
         }

@@ -22,6 +22,7 @@ pub(super) fn remove_some(db: &Db, prefix: &[u8]) -> Result<bool> {
         batch.remove(key?);
         removed += 1;
     }
+    // Fewer keys than the limit mean that the scan reached the end of the prefix.
     let done = removed < STEP;
     if done {
         batch.remove(keys::garbage(prefix));
@@ -34,6 +35,7 @@ pub(super) fn remove_some(db: &Db, prefix: &[u8]) -> Result<bool> {
 /// next write of the same object uses the same keys.
 pub(super) fn remove_objects(db: &Db) -> Result<()> {
     for prefix in journal(db)? {
+        // Garbage of whole sessions can wait: its incarnation is never used again.
         if keys::is_object(&prefix) {
             while !remove_some(db, &prefix)? {}
         }

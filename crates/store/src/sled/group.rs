@@ -107,6 +107,7 @@ impl<'a> WriteGroup<'a> {
                 return Err(StoreError::IntentRevoked(file.clone()).into());
             }
         }
+        // Removing intents adds their keys to the batch, so reserve space for them.
         let settled = batch.settles.iter().map(|file| file.len() + NAME_BYTES);
         let staged = self.reserve(batch.frame.len() + settled.sum::<usize>())?;
         let mut record = match &old {
@@ -117,6 +118,7 @@ impl<'a> WriteGroup<'a> {
         let header = ObjectHeader {
             events: batch.events.get(),
             len: object_len(&batch.frame)?,
+            // The offset is the total size of earlier frames, from which the tail size is computed.
             offset: record.log_bytes,
         };
         self.put_object(&object, header, &batch.frame, staged)?;
@@ -143,6 +145,7 @@ impl<'a> WriteGroup<'a> {
         if !old.accepts_snapshot(at.revision)? {
             return Ok(());
         }
+        // Before `reserve`, because it may apply the current batch.
         let tail_bytes = self.tail_bytes(key, &old, at.revision)?;
         let staged = self.reserve(bytes.len())?;
         let object = keys::snapshot(old.incarnation, old.next_snapshot_version());
@@ -467,6 +470,7 @@ impl<'a> WriteGroup<'a> {
             new.as_ref().and_then(HeadRecord::ready),
         );
         // The queue key contains the ready time, so a changed time moves the entry.
+        // The ready time is part of the queue key, so an update is a removal and an insertion.
         if was_ready != ready {
             if let Some(time) = was_ready {
                 self.remove(keys::due(time, key));

@@ -28,6 +28,7 @@ impl WriteJob {
         match self {
             Self::Append(_, batch, _) => batch.frame.len() + batch.summary.len(),
             Self::PutSnapshot(_, _, bytes, _) => bytes.len(),
+            // Other changes are small and count only towards the number of changes in a group.
             _ => 0,
         }
     }

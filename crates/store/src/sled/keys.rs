@@ -163,6 +163,7 @@ pub(super) fn encode_intent(intent: &FileIntent) -> Vec<u8> {
 /// Decodes an intent from its key and its value. Returns `None` for an invalid record.
 pub(super) fn decode_intent(key: &[u8], mut value: &[u8]) -> Option<FileIntent> {
     let name = key.strip_prefix(INTENT_PREFIX)?;
+    // The last zero separates the file, because the session name contains one too.
     let end = name.iter().rposition(|byte| *byte == 0)?;
     let (name, file) = (name.get(..end)?, name.get(end + 1..)?);
     let [version, is_doomed] = take::<2>(&mut value)?;
@@ -193,6 +194,7 @@ pub(super) fn due(ready: i64, key: &SessionKey) -> Vec<u8> {
 /// Returns the range of queue keys with a time up to and including `now`.
 pub(super) fn due_until(now: i64) -> std::ops::Range<Vec<u8>> {
     let end = match now.checked_add(1) {
+        // The end is exclusive, so it is the first key of the next millisecond.
         Some(next) => [&[DUE][..], &sortable(next)].concat(),
         None => vec![DUE + 1],
     };
@@ -260,6 +262,7 @@ pub(super) fn parse_garbage(key: &[u8]) -> Option<&[u8]> {
 /// Returns true if a garbage prefix is one object, and false if it covers a deleted session. An
 /// object's key may be used again, but an incarnation is never reused.
 pub(super) fn is_object(prefix: &[u8]) -> bool {
+    // One byte for the kind and eight each for the incarnation and the id.
     prefix.len() == 17
 }
 

@@ -147,6 +147,7 @@ impl SledLog {
         &self,
         read: impl Fn(&Shared) -> Result<T, StoreError> + Clone + Send + 'static,
     ) -> Result<T, StoreError> {
+        // Two attempts: the second one follows the reopening of the store.
         for last in [false, true] {
             self.shared.check_open()?;
             let (shared, read) = (Arc::clone(&self.shared), read.clone());
@@ -398,6 +399,7 @@ impl SessionLog for SledLog {
     }
 
     async fn has_room(&self) -> Result<(), StoreError> {
+        // A check makes the commit thread measure the space again.
         if self.shared.is_full() {
             return self.check().await;
         }
@@ -411,6 +413,7 @@ impl SessionLog for SledLog {
     async fn close(&self) -> Result<(), StoreError> {
         if let Some(thread) = self.take_thread() {
             let joined = spawn_blocking(move || thread.join()).await;
+            // A panic of the commit thread is reported as a failure.
             if !matches!(joined, Ok(Ok(()))) {
                 return Err(self.ended());
             }

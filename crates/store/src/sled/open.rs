@@ -241,7 +241,9 @@ fn check(
         None if db.is_empty() => {
             db.insert(keys::FORMAT_KEY, &FORMAT.to_be_bytes())?;
         }
+        // The format is the first record of every store, so its loss means damage.
         None => return Err(OpenDefect::Corrupt("it holds data, but no format".into())),
+        // A newer layout must not be changed by this release.
         Some(found) if found > FORMAT => {
             return Err(OpenDefect::Refused(StoreError::Newer {
                 found,
@@ -284,6 +286,7 @@ fn reject(options: &SledOptions, defect: OpenDefect) -> StoreError {
         OpenDefect::Refused(error) => return error,
         OpenDefect::Corrupt(detail) => detail,
     };
+    // Tools that only read or verify must leave the folder in its place.
     if !options.moves_damaged_aside {
         return StoreError::Corrupt {
             dir: dir.to_owned(),
@@ -311,6 +314,7 @@ fn quarantined(dir: &Path, n: u32) -> PathBuf {
 fn quarantine(dir: &Path) -> io::Result<PathBuf> {
     let kept = (1..=u32::MAX)
         .map(|n| quarantined(dir, n))
+        // Never overwrite an earlier quarantined store.
         .find(|path| !path.exists())
         .ok_or(io::ErrorKind::AlreadyExists)?;
     fs::rename(dir, &kept)?;

@@ -59,6 +59,7 @@ impl QueuedJob {
         Self {
             job,
             since: Instant::now(),
+            // Captured here, because the commit thread has no current span of the caller.
             asked: Span::current(),
             wait: tracing::debug_span!(target: "palimpsest::span", "store.wait"),
         }

@@ -229,6 +229,7 @@ pub(super) fn rows(
         if listing.rows.len() >= limit.min(MAX_LIST) || !found.starts_with(&prefix) {
             break;
         }
+        // Report the row instead of hiding it or failing the whole list.
         let Some(key) = keys::parse_head(&found) else {
             listing.nameless += 1;
             continue;
@@ -271,10 +272,12 @@ pub(super) fn due(
         if ready.len() >= limit.min(MAX_LIST) {
             break;
         }
+        // An unreadable queue entry names no session that could be worked on.
         let Some((time, key)) = keys::parse_due(&found) else {
             continue;
         };
         let taken = of_project.entry(key.project.clone()).or_default();
+        // Skipped entries remain in the queue for the next query.
         if *taken >= each {
             continue;
         }

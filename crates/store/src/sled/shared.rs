@@ -48,6 +48,7 @@ impl Shared {
     /// Returns the open tree. Callers must not keep it, because the store cannot be reopened while a handle
     /// exists.
     pub(super) fn db(&self) -> Result<Db, StoreError> {
+        // The handle is cloned, so that reads do not hold the lock.
         let db = self.db.read().unwrap_or_else(PoisonError::into_inner);
         db.clone().ok_or(StoreError::Full(REOPENING))
     }
@@ -89,6 +90,7 @@ impl Shared {
     /// effect.
     pub(super) fn shadow(&self, head: &[u8], record: Option<&HeadRecord>) {
         let mut shadows = self.shadows.write().unwrap_or_else(PoisonError::into_inner);
+        // Later changes of the same group are not durable either, so the first shadow is kept.
         if !shadows.contains_key(head) {
             shadows.insert(head.to_vec(), record.cloned());
         }
@@ -105,6 +107,7 @@ impl Shared {
     /// Marks the store as failed. Writes since the last sync are in doubt. A later successful sync proves
     /// nothing, because the operating system drops pages that it failed to write.
     pub(super) fn fail(&self, reason: String) -> String {
+        // Log only the first failure, because later ones are its consequences.
         if self.failed.get().is_none() {
             tracing::error!(reason, "the store failed");
         }

@@ -126,6 +126,7 @@ pub(super) fn room(dir: &Path, needed: u64) -> Result<(), &'static str> {
     if disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
         return Err(READ_ONLY);
     }
+    // File systems without a limit of files report zero.
     if disk.f_files > 0 && disk.f_favail == 0 {
         return Err(NO_FILES);
     }
