@@ -162,6 +162,7 @@ async fn summaries(blobs: &Blobs) {
         (replaced, &*first.text),
         (ReplaceOutcome::Written, &b"first"[..])
     );
+    // A writer that found no file must not overwrite one that was created since.
     let (replaced, now) = replace(None, "another").await;
     assert_eq!(
         (replaced, &*now.text),
@@ -172,6 +173,7 @@ async fn summaries(blobs: &Blobs) {
         (replaced, &*second.text),
         (ReplaceOutcome::Written, &b"second"[..])
     );
+    // The file has changed since `first` was read.
     let (replaced, now) = replace(Some(&first), "third").await;
     assert_eq!(
         (replaced, &*now.text),

@@ -233,6 +233,7 @@ async fn a_thousand_at_once(harness: &dyn Harness) {
         })
     });
     let done = join_all(tasks).await;
+    // Compare after a restart, so that only durable data counts.
     let log = harness.reopen(log).await;
     let mut sessions = Vec::new();
     for session in 0..50 {

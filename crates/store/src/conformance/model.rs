@@ -309,6 +309,7 @@ impl ModelState {
             return Ok(());
         };
         let head = session.revision();
+        // A negative `back` is a position after the head, which the store must reject.
         let at = head.saturating_add_signed(-back);
         let snapshot = StoredSnapshot {
             at: Revision::new(at),

@@ -314,6 +314,7 @@ pub(super) fn read_compacted(stored: v1::Compacted) -> Result<CompactionFinished
 
 pub(super) fn write(compactions: &Compactions) -> v1::Compactions {
     v1::Compactions {
+        // A running compaction is part of the snapshot, so that a restarted process finds and expires it.
         running: compactions
             .running
             .as_ref()

@@ -19,9 +19,9 @@ use super::{
     working,
 };
 
-// The match is exhaustive, so a new event does not compile without an encoding.
 pub(super) fn write(recorded: &RecordedEvent) -> v1::Recorded {
     use v1::recorded::Event as Stored;
+    // The match is exhaustive, so a new event does not compile without an encoding.
     let event = match &recorded.event {
         Event::SessionCreated(event) => Stored::SessionCreated(v1::SessionCreated {
             implicit: event.implicit,

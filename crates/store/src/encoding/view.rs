@@ -48,6 +48,7 @@ pub(super) fn block(number: u32) -> Result<u16, DecodeError> {
 
 fn write_form(form: PieceForm) -> (v1::Form, u32) {
     use v1::Form as Stored;
+    // A form has at most one argument, so a list of pieces is stored as columns of numbers.
     match form {
         PieceForm::Block => (Stored::Block, 0),
         PieceForm::Call(call) => (Stored::Call, call.get()),

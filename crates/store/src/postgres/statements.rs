@@ -39,8 +39,9 @@ const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 const FREE: &str =
     "(lease_until IS NULL OR lease_until <= {at} OR lease_until > {at} + {longest_lease})";
 
-/// True if a worker ($3) may take a session: nobody has had it, this worker had it last, its last lease
-/// was never released, or it became ready before a time ($4).
+/// True if a worker ($3) may take a session. That is the case if no worker has had it, this worker had it
+/// last, or its last lease was never released. It is also the case if the session became ready before a
+/// time ($4).
 const ITS: &str =
     "(lease_owner IS NULL OR lease_owner = $3 OR lease_until IS NOT NULL OR {ready} < $4)";
 
@@ -116,8 +117,8 @@ statements! {
     head: "SELECT {head} FROM {schema}.sessions WHERE key = $1 AND deleted_at IS NULL";
     // Tells a rejected caller the current position.
     stands: "SELECT incarnation, revision, deleted_at FROM {schema}.sessions WHERE key = $1";
-    // $1 key, $2 incarnation, $3 token, $4 events, $5 frame size, $6 blob size, $7 summary, $8 true if the
-    // due time changes, $9 due time, $10 frame.
+    // $1 key, $2 incarnation, $3 token, $4 events, $5 frame size, $6 blob size, $7 summary.
+    // $8 true if the due time changes, $9 due time, $10 frame.
     create: "WITH head AS (
              {add_session}
              VALUES ($1, $2, $4, $3, $5, $6, $7, $9::bigint, $8::bool::int)

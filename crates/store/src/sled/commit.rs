@@ -217,7 +217,7 @@ impl Committer {
 
     /// Runs until all senders are dropped and the queue is empty.
     pub(super) fn run(mut self) {
-        // Without the guard, callers would wait for ever after a panic of this thread.
+        // A panic of this thread must mark the store as failed, whatever it was doing.
         let _guard = FailOnPanic(Arc::clone(&self.shared));
         while let Some(jobs) = self.next_group() {
             if let Some(reason) = self.shared.failure() {
@@ -492,8 +492,8 @@ impl Committer {
     }
 }
 
-/// Marks the store as failed if the commit thread panics. sled contains many assertions, and callers
-/// must get an error instead of waiting.
+/// Marks the store as failed if the commit thread panics. sled contains many assertions, and a panic
+/// must not look like a slow store.
 struct FailOnPanic(Arc<Shared>);
 
 impl Drop for FailOnPanic {
