@@ -164,6 +164,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
             let frames = acknowledged.0.entry(session).or_default();
             let size = usize::try_from(1 << (8 + random() % 11)).unwrap();
             written += 1;
+            // Each frame needs a unique seed, so that mixed-up frames are detected.
             let seed = seed.wrapping_mul(1_000_003) + written;
             let batch = Batch {
                 expected: Position {

@@ -43,6 +43,7 @@ fn killed_at_random_moments() {
         // The kill happens between the opening of the store and many appends.
         let pause = Duration::from_millis(random.below(700));
         let out = BufReader::new(child.stdout.take().unwrap());
+        // Read concurrently, or the writer would block on a full pipe.
         let reader = thread::spawn(move || out.lines().map_while(Result::ok).collect::<Vec<_>>());
         thread::sleep(pause);
         child.kill().unwrap();

@@ -73,6 +73,7 @@ async fn is_quarantined(harm: impl Fn(&Path)) {
     assert_eq!(kept, root.path().join("store.quarantined-1"));
     assert_eq!(fs::metadata(kept.join("mark")).unwrap().len(), before);
     assert!(!dir.exists());
+    // A supervisor may restart the process many times. None of the starts may create an empty store.
     assert_eq!(kept_as(open(&dir)), kept, "a restart does not start empty");
     assert!(!dir.exists());
     fs::create_dir(&dir).unwrap();
@@ -115,6 +116,7 @@ async fn id_of(dir: &Path) -> palimpsest_store::StoreId {
 #[tokio::test]
 async fn a_snapshot_of_sleds_that_is_torn() {
     is_quarantined(|dir| {
+        // sled writes its snapshot file when a store is opened.
         drop(open(dir).unwrap());
         flip(&snapshot_file(dir), SeekFrom::End(-3));
     })
@@ -133,6 +135,7 @@ async fn a_log_with_a_flipped_bit() {
     is_quarantined(|dir| {
         let path = dir.join("db");
         let bytes = fs::read(&path).unwrap();
+        // Every frame of session 13 consists of this byte.
         let said = [13; 512];
         let places = (0..bytes.len()).step_by(said.len());
         for at in places.filter(|at| bytes[*at..].starts_with(&said)) {
@@ -178,6 +181,7 @@ async fn a_newer_format_is_left_alone() {
     let dir = root.path().join("store");
     filled(&dir).await;
     let db = sled::open(&dir).unwrap();
+    // Simulate a store of a later release.
     db.insert(b"\0format", &3_u64.to_be_bytes()).unwrap();
     db.flush().unwrap();
     drop(db);
@@ -264,6 +268,7 @@ async fn a_copy_has_everything_and_is_smaller() {
     let created = log.append_to(&key(50), batch(0, vec![1])).await;
     created.unwrap();
     let incarnation = log.head(&key(50)).await.unwrap().unwrap().incarnation;
+    // The copy must not reuse incarnations of deleted sessions.
     assert_eq!(incarnation, 13, "counters go on");
     drop(log);
     assert_eq!(

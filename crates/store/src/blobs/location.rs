@@ -33,6 +33,7 @@ pub(super) fn open(location: &str) -> Result<OpenedLocation, BlobError> {
             open_dir(&dir).map_err(refuse)
         }
         "memory" => Ok(in_memory()),
+        // The endpoint and the credentials come from the standard `AWS_*` variables.
         "s3" => {
             let bucket = url
                 .host_str()

@@ -92,6 +92,7 @@ pub(super) fn conflict_at<T: std::fmt::Debug>(result: Result<T, StoreError>) -> 
 /// Restarts a store. Also returns true if the restart ended all leases, which an exclusive engine does
 /// because their holders are gone.
 pub(super) async fn restart(harness: &dyn Harness, log: Log) -> (Log, bool) {
+    // If the old handle is still alive, the engine was not really restarted.
     let before = Arc::downgrade(&log);
     let log = harness.reopen(log).await;
     let is_over = log.is_exclusive() && before.upgrade().is_none();

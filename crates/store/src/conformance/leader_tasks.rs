@@ -25,6 +25,7 @@ async fn one_has_it_at_a_time(log: &Log) {
     assert!(!claim(log, "sweep", ("other", 30), 19).await, "renewed");
     assert!(claim(log, "sweep", ("other", 30), 20).await, "it lapsed");
     assert!(!claim(log, "sweep", ("one", 40), 21).await, "another's");
+    // A claim from a wrong clock counts only for requests of at least half its length.
     assert!(claim(log, "sweep", ("astray", 9_000), 30).await);
     assert!(!claim(log, "sweep", ("one", 5_000), 40).await, "another's");
     assert!(claim(log, "sweep", ("one", 50), 40).await, "a wrong clock");
@@ -40,6 +41,7 @@ async fn claims_race(log: &Log) {
                 claim(&log, "race", (&owner, now + 100), now).await
             })
         });
+        // All claims use the same time, so exactly one may win.
         let won = join_all(tasks).await.into_iter();
         let won = won.filter(|won| *won.as_ref().expect("a process ends"));
         assert_eq!(won.count(), 1, "one of them wins");

@@ -76,6 +76,7 @@ async fn act(log: &Log, name: &SessionKey, process: u64) -> ProcessLog {
             .await
             .expect("reads")
             .map(|head| head.position());
+        // The offset lets the processes run different operations at the same time.
         match (number + process) % 7 {
             0 => told.deleted.extend(delete(log, name, stands).await),
             1 | 2 => told.removed.extend(remove(log, name, process).await),

@@ -68,6 +68,7 @@ impl PostgresOptions {
 /// Omits all secrets.
 impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL may contain a password.
         f.debug_struct("PostgresOptions")
             .field("schema", &self.schema)
             .field("connections", &self.connections)

@@ -38,6 +38,7 @@ impl SledOptions {
             dir: dir.into(),
             cache_bytes: 48 << 20,
             flush_every_ms: 200,
+            // sled needs space for its own writes after the last accepted group.
             min_free_bytes: 64 << 20,
             observers: Observers::default(),
             pending_writes: PendingWrites::default(),

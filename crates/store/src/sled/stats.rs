@@ -34,6 +34,7 @@ pub(super) struct Counters {
 
 impl Counters {
     pub(super) fn queued(&self) {
+        // Relaxed ordering is enough: the counters are independent and used for metrics only.
         self.queue_depth.fetch_add(1, Relaxed);
     }
 

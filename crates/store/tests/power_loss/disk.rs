@@ -235,6 +235,7 @@ impl Disk {
                     ended,
                 });
             }
+            // It does not flush the drive's cache, so it makes nothing durable.
             "sync_file_range" => {}
             "mkdir" => self.make(&call.path(0), true, begun, ended),
             "rename" => self.rename(&call.path(0), &call.path(1), begun, ended),
@@ -256,6 +257,7 @@ impl Disk {
                     .changes
                     .push(timed(Change::Resize { len }));
             }
+            // Fail instead of ignoring a call that would make the model wrong.
             "writev" | "pwritev" | "fallocate" | "dup" | "dup2" | "dup3" => {
                 let fd = call.number(0);
                 assert!(
@@ -266,6 +268,7 @@ impl Disk {
             }
             other => {
                 let here = self.root.as_os_str().as_encoded_bytes();
+                // Unknown calls are harmless unless they name a path of the store.
                 let touches = call.args.iter().any(|arg| match arg {
                     Arg::Text(text) => text.starts_with(here),
                     Arg::Word(_) => false,
@@ -388,6 +391,7 @@ impl Disk {
 impl Node {
     fn is_certain(&self, change: &Timed<Change>, moment: u64) -> bool {
         let mut syncs = self.syncs.iter();
+        // A sync that overlaps the change may have missed it.
         syncs.any(|sync| sync.begun > change.ended && sync.ended < moment)
     }
 

@@ -89,12 +89,14 @@ fn attempt() -> Option<()> {
         };
         disk.next_process();
         let calls = traced(plan, root.path());
+        // An unreadable trace proves nothing about the store, so the run is repeated.
         if calls.iter().any(Call::is_garbled) {
             return None;
         }
         for call in calls {
             disk.take(&call);
         }
+        // A process that exits in the middle of a write leaves effects that its trace lacks.
         disk.compare(plan.ends_after > 0);
     }
     let moments = disk.acknowledgements();
@@ -116,6 +118,7 @@ fn attempt() -> Option<()> {
         }
         heard = heard.max(acknowledged.len());
         for fate in [
+            // Losing everything is the strictest case. Random parts find errors of ordering.
             Fate::Lost,
             Fate::Torn(random.next()),
             Fate::Torn(random.next()),

@@ -63,6 +63,7 @@ pub(crate) fn read(trace: File) -> Vec<Call> {
         let (pid, rest) = line.split_once(' ').unwrap();
         let pid: u32 = pid.parse().unwrap();
         let rest = rest.trim_start();
+        // Lines about exits and signals are not calls.
         if rest.starts_with("+++") || rest.starts_with("---") {
             continue;
         }

@@ -127,6 +127,7 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
             match log.append_to(&key, batch).await {
                 Ok(revision) => expected = revision.get(),
                 Err(StoreError::Conflict { current }) => {
+                    // Another writer was first. Retry at the revision that the conflict reports.
                     expected = current.get();
                     continue;
                 }
@@ -171,6 +172,7 @@ fn session(number: u64) -> SessionKey {
 
 /// Returns the content of a frame: the id of its append, and bytes derived from it.
 fn content(id: u64, len: usize) -> Bytes {
+    // The id at the start makes every frame verifiable without a list of expected contents.
     let mut out = id.to_be_bytes().to_vec();
     let mut random = Random(id.wrapping_mul(0xD6E8_FEB8_6659_FD93) | 1);
     while out.len() < len {
@@ -302,6 +304,7 @@ impl Acknowledged {
                     }
                     check_frame(&key, &frame)?;
                     let id = id_of(&frame.bytes);
+                    // Every append has a unique id, so a repeated id is a duplicated append.
                     if !ids.insert(id) {
                         return Err(format!("{key} at {revision}: {id} is there twice"));
                     }
