@@ -1,8 +1,8 @@
-//! JSON kept as the text it came in.
+//! JSON that is kept as its original text.
 //!
-//! Tool inputs, unknown fields and unknown blocks must leave the service with the bytes with which
-//! they entered, so values that we do not need to understand are never parsed into a tree. Not here:
-//! what any provider's JSON means (`codec`).
+//! Tool inputs, unknown fields and unknown blocks must leave the service byte for byte as they
+//! arrived. Values that the service does not interpret are therefore never parsed into a tree. The
+//! meaning of providers' JSON is defined in `codec`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,47 +10,48 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// How deep a value may nest. Providers refuse deeper ones, and so do many parsers downstream.
+/// The maximum nesting depth of a value. Providers and many parsers reject deeper values.
 pub const MAX_DEPTH: usize = 128;
 
-/// Why a text is not JSON that we take.
+/// The reason why a text is rejected as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// Not UTF-8.
+    /// The text is not UTF-8.
     #[error("is not UTF-8 (first bad byte at {at})")]
     Utf8 {
-        /// Offset of the first bad byte.
+        /// The offset of the first invalid byte.
         at: usize,
     },
-    /// Not JSON.
+    /// The text is not well-formed JSON.
     #[error("is not JSON: {what} at line {line}, column {column}")]
     Syntax {
-        /// What the parser found, without any of the text itself.
+        /// The parser's finding. It never contains any of the text.
         what: &'static str,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// Counted from 1.
+        /// The column, counted from 1.
         column: usize,
     },
-    /// Nested deeper than [`MAX_DEPTH`].
+    /// The value is nested deeper than [`MAX_DEPTH`].
     #[error("nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// JSON, but not of the kind that belongs here.
+    /// The text is valid JSON of an unexpected type.
     #[error("must be {expected}")]
     Kind {
-        /// What belongs here.
+        /// The expected type.
         expected: &'static str,
     },
-    /// An object names a field twice.
+    /// An object contains a field twice.
     #[error("names the field `{field}` twice")]
     Duplicate {
-        /// The field. Only fields that we know are checked, so this never echoes content.
+        /// The name of the field. Only known fields are checked, so the error never contains
+        /// content.
         field: &'static str,
     },
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("lacks the field `{field}`")]
     Missing {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
     },
 }
@@ -69,29 +70,29 @@ impl From<serde_json::Error> for JsonError {
     }
 }
 
-/// A JSON value as text: known to be well formed and not too deep, otherwise untouched.
+/// A JSON value as text. The value is well formed, within the depth limit and otherwise unmodified.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RawJson(Box<str>);
 
 impl RawJson {
-    /// Checks a text and keeps it.
+    /// Validates a text and stores it.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
         check_depth(text)?;
         let raw: &RawValue = serde_json::from_str(text)?;
         Ok(Self(raw.get().into()))
     }
 
-    /// Keeps a part of a text that was checked as a whole.
+    /// Copies a part of a text that was validated as a whole. Performs no check.
     pub fn of(raw: &RawValue) -> Self {
         Self(raw.get().into())
     }
 
-    /// The text.
+    /// Returns the JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the value is an object.
+    /// Returns true if the value is an object.
     pub fn is_object(&self) -> bool {
         self.0.starts_with('{')
     }
@@ -103,9 +104,11 @@ impl fmt::Debug for RawJson {
     }
 }
 
-/// A document on many lines, for people to read; every value keeps its bytes and every field its place.
+/// Formats a document over several lines for people to read. The bytes of values and the order of
+/// fields do not change.
 pub fn indented(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 5 / 4);
+    // A byte-level pass instead of a parse: numbers and escapes must keep their spelling.
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     let mut rest = json.chars().peekable();
     let line = |out: &mut String, depth: usize| {
@@ -150,10 +153,11 @@ pub fn indented(json: &str) -> String {
     out
 }
 
-/// The text of a document: UTF-8, not too deep, and with lone surrogate escapes replaced.
+/// Validates a document: UTF-8 and within the depth limit. Lone surrogate escapes are replaced by
+/// `\ufffd`.
 ///
-/// Providers refuse a whole request for one half of a surrogate pair, which is what a string cut in
-/// the middle of an emoji leaves behind; so the replacement is the only change that this makes.
+/// A string that was cut in the middle of an emoji contains half of a surrogate pair. Providers
+/// reject a whole request for one such half. The replacement is the only change.
 pub fn document(bytes: &[u8]) -> Result<Cow<'_, str>, JsonError> {
     let text = std::str::from_utf8(bytes).map_err(|error| JsonError::Utf8 {
         at: error.valid_up_to(),
@@ -189,13 +193,15 @@ fn check_depth(text: &str) -> Result<(), JsonError> {
     Ok(())
 }
 
-/// Replaces `\ud800`…`\udfff` escapes that have no partner by `\ufffd`.
+/// Replaces `\ud800`…`\udfff` escapes that are not part of a pair by `\ufffd`.
 fn mend_surrogates(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut lone = Vec::new();
     let mut at = 0;
     while let Some(step) = bytes.get(at..).and_then(|rest| memchr(b'\\', rest)) {
         at += step;
+        // An escape that is no surrogate advances by two bytes, so that an escaped backslash does
+        // not start another escape.
         match surrogate(bytes, at) {
             Some(high) if high < 0xDC00 => match surrogate(bytes, at + 6) {
                 Some(low) if low >= 0xDC00 => at += 12,
@@ -239,16 +245,16 @@ fn surrogate(bytes: &[u8], at: usize) -> Option<u16> {
     (0xD800..0xE000).contains(&unit).then_some(unit)
 }
 
-/// An object's fields, in order, each value still as text.
+/// The fields of an object in their original order. Each value is still text.
 pub struct ObjectFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> ObjectFields<'a> {
-    /// Reads an object; anything else is an error.
+    /// Reads the fields of an object. Returns an error for any other type.
     pub fn read(raw: &'a RawValue) -> Result<Self, JsonError> {
         Self::read_str(raw.get())
     }
 
-    /// The same from a text.
+    /// Reads the fields of an object from a text.
     pub fn read_str(text: &'a str) -> Result<Self, JsonError> {
         if !text.trim_start().starts_with('{') {
             return Err(JsonError::Kind {
@@ -258,7 +264,8 @@ impl<'a> ObjectFields<'a> {
         Ok(serde_json::from_str(text)?)
     }
 
-    /// Takes a field out. A `null` counts as absent, as it does for the providers.
+    /// Removes a field and returns its value. A `null` counts as absent, as it does for the
+    /// providers. Returns an error if the field occurs twice.
     pub fn take(&mut self, field: &'static str) -> Result<Option<&'a RawValue>, JsonError> {
         let mut found = None;
         let mut twice = false;
@@ -275,17 +282,17 @@ impl<'a> ObjectFields<'a> {
         Ok(found.filter(|value| value.get() != "null"))
     }
 
-    /// Takes a string out.
+    /// Removes a string field and returns it.
     pub fn string(&mut self, field: &'static str) -> Result<Option<Box<str>>, JsonError> {
         self.take(field)?.map(string).transpose()
     }
 
-    /// Takes a string out that must be there.
+    /// Removes a required string field and returns it. Returns an error if the field is missing.
     pub fn require_string(&mut self, field: &'static str) -> Result<Box<str>, JsonError> {
         self.string(field)?.ok_or(JsonError::Missing { field })
     }
 
-    /// What was not taken out.
+    /// Returns the fields that were not removed.
     pub fn rest(self) -> UnknownFields {
         UnknownFields(
             self.0
@@ -318,7 +325,8 @@ impl<'de> Deserialize<'de> for ObjectFields<'de> {
     }
 }
 
-/// serde borrows a `Cow` only when asked through an attribute, which a map's key cannot carry.
+/// A field name that borrows from the input. serde borrows a `Cow` only through a field attribute,
+/// which a map key cannot have.
 struct BorrowedKey<'a>(Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for BorrowedKey<'de> {
@@ -329,7 +337,7 @@ impl<'de> Deserialize<'de> for BorrowedKey<'de> {
     }
 }
 
-/// The string that a value is.
+/// Decodes a value that must be a string.
 pub fn string(raw: &RawValue) -> Result<Box<str>, JsonError> {
     if !raw.get().starts_with('"') {
         return Err(JsonError::Kind {
@@ -339,7 +347,7 @@ pub fn string(raw: &RawValue) -> Result<Box<str>, JsonError> {
     Ok(serde_json::from_str::<String>(raw.get())?.into_boxed_str())
 }
 
-/// The elements that an array is made of.
+/// Returns the elements of a value that must be an array.
 pub fn array(raw: &RawValue) -> Result<Vec<&RawValue>, JsonError> {
     if !raw.get().starts_with('[') {
         return Err(JsonError::Kind {
@@ -349,18 +357,19 @@ pub fn array(raw: &RawValue) -> Result<Vec<&RawValue>, JsonError> {
     Ok(serde_json::from_str(raw.get())?)
 }
 
-/// Fields that we do not know, in order, as they came.
+/// Fields that the service does not interpret, in their original order and with their original
+/// bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct UnknownFields(Box<[(Box<str>, RawJson)]>);
 
 impl UnknownFields {
-    /// Reads an object whose every field is unknown to us.
+    /// Reads an object whose fields are all unknown.
     pub fn from_object(text: &str) -> Result<Self, JsonError> {
         check_depth(text)?;
         Ok(ObjectFields::read_str(text)?.rest())
     }
 
-    /// The object again; nothing when there is no field.
+    /// Returns the fields as a JSON object, or `None` if there are no fields.
     pub fn to_object(&self) -> Option<String> {
         if self.0.is_empty() {
             return None;
@@ -378,24 +387,24 @@ impl UnknownFields {
         String::from_utf8(out).ok()
     }
 
-    /// The fields.
+    /// Returns an iterator over the names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
-    /// One field's value.
+    /// Returns the value of a field.
     pub fn get(&self, field: &str) -> Option<&RawJson> {
         self.iter()
             .find_map(|(name, value)| (name == field).then_some(value))
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no fields.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Appends a string with its quotes.
+/// Appends a string as JSON, with quotes and escapes.
 pub fn write_str(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("writing a string to memory cannot fail");
 }

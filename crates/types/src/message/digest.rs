@@ -1,7 +1,7 @@
-//! What a message says, in sixteen bytes: the same content always gives the same digest.
+//! Content digests of messages: the same content always has the same 16-byte digest.
 //!
-//! It tells a retry from a change, and a re-emitted message from a new one; metadata (ids, times,
-//! usage) takes no part in it.
+//! A digest distinguishes a retry from a change and a re-emission from a new message. Metadata (ids,
+//! times, usage) is not part of it.
 
 use std::fmt;
 
@@ -10,29 +10,29 @@ use super::{
 };
 use crate::json::UnknownFields;
 
-/// A truncated BLAKE3.
+/// A BLAKE3 hash, truncated to 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Digest([u8; 16]);
 
 impl Digest {
-    /// From its bytes.
+    /// Creates a digest from its bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// The digest of one text.
+    /// Computes the digest of one byte string.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         let mut hasher = Hasher::new();
         hasher.bytes(bytes);
         hasher.finish()
     }
 
-    /// The digest of what a message says.
+    /// Computes the digest of a message's role and blocks.
     pub fn of_message(message: &Message) -> Self {
         let mut hasher = Hasher::new();
         hasher.tag(match message.role {
@@ -45,14 +45,15 @@ impl Digest {
         hasher.finish()
     }
 
-    /// The digest of what a tool returned.
+    /// Computes the digest of a tool result's content.
     pub fn of_result(content: &ResultContent) -> Self {
         let mut hasher = Hasher::new();
         hasher.result(content);
         hasher.finish()
     }
 
-    /// This digest, continued by `next`: a chain whose last link stands for the whole.
+    /// Returns the digest of this digest and `next`. The last digest of a chain identifies the whole
+    /// chain.
     #[must_use]
     pub fn chain(self, next: &[u8]) -> Self {
         let mut hasher = Hasher::new();
@@ -77,15 +78,16 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// How many bytes are digested at one time. BLAKE3 works on many of its chunks side by side, but only on
-/// those that it is given together and that begin where such a group may.
+/// The number of bytes per update of the hasher. BLAKE3 hashes many chunks in parallel only if it
+/// receives them in one aligned update.
 const GROUP: usize = 64 * 1024;
 
-/// Every part is preceded by its length or its kind, so that no two contents spell the same.
+/// A hasher that writes a length or a tag before every part, so that no two contents have the same
+/// encoding.
 struct Hasher {
-    /// What came since the last whole group.
+    /// The bytes since the last full group.
     waiting: Vec<u8>,
-    /// The groups, once there is one.
+    /// The hasher of the full groups. `None` until the first group is full.
     groups: Option<blake3::Hasher>,
 }
 
@@ -137,7 +139,8 @@ impl Hasher {
     }
 
     fn extra(&mut self, extra: &UnknownFields) {
-        // A cache marker moves from block to block between two sendings of the same content.
+        // `cache_control` moves between blocks when a caller sends the same content again, so it is
+        // excluded.
         for (name, value) in extra.iter().filter(|(name, _)| *name != "cache_control") {
             self.tag(1);
             self.text(name);
@@ -247,7 +250,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However a text is handed over, it is the digest of all of it.
+        /// The digest does not depend on how the input is split into updates.
         #[test]
         fn parts_make_the_digest_of_the_whole(
             parts in prop::collection::vec((any::<u8>(), 0_usize..100_000), 0..6)

@@ -1,8 +1,8 @@
-//! Presets, and what is laid over them.
+//! Presets and the overlays that override them.
 //!
-//! `presets/claude-code.toml` sets every field; the other presets are overlays on it, and so are the
-//! settings of a server, a project and a session. Laying over merges tables and replaces the rest; a
-//! null takes back what lies beneath it.
+//! `presets/claude-code.toml` sets every field. The other presets are overlays on it, and so are the
+//! settings of a server, a project and a session. Merging an overlay merges tables and replaces all
+//! other values. A null removes the value beneath it.
 
 use std::sync::LazyLock;
 
@@ -11,26 +11,26 @@ use serde_json::{Map, Value};
 
 use super::Policy;
 
-/// A named set of defaults for every setting.
+/// A named set of defaults for all policy settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Preset {
-    /// Thresholds near the end of the window, session memory first.
+    /// Places the thresholds near the end of the window and tries session memory first.
     #[default]
     #[serde(rename = "claude_code", alias = "claude-code")]
     ClaudeCode,
-    /// As Claude Code 2.1.19 did it.
+    /// Behaves like Claude Code 2.1.19.
     #[serde(rename = "claude_code_2_1_19", alias = "claude-code-2.1.19")]
     ClaudeCode2119,
-    /// As `OpenCode` does it.
+    /// Behaves like `OpenCode`.
     #[serde(rename = "opencode")]
     OpenCode,
-    /// Thresholds as shares of the window.
+    /// Defines the thresholds as shares of the window.
     #[serde(rename = "threshold")]
     Threshold,
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Self; 4] = [
         Self::ClaudeCode,
         Self::ClaudeCode2119,
@@ -38,7 +38,7 @@ impl Preset {
         Self::Threshold,
     ];
 
-    /// The name that people use.
+    /// Returns the name of the preset as users write it in settings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
@@ -48,12 +48,12 @@ impl Preset {
         }
     }
 
-    /// The preset of this name.
+    /// Returns the preset with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|preset| preset.name() == name)
     }
 
-    /// All that it sets.
+    /// Returns the complete policy of the preset.
     pub fn policy(self) -> Policy {
         static PRESETS: LazyLock<[Policy; 4]> = LazyLock::new(|| {
             Preset::ALL.map(|preset| {
@@ -75,34 +75,34 @@ impl Preset {
     }
 }
 
-/// Fields that were renamed after policies had been stored: section, former name, name.
+/// Fields that were renamed after policies had been stored: section, former name, current name.
 const FORMER_NAMES: [(&str, &str, &str); 2] = [
     ("tool_results", "preview_bytes", "preview_chars"),
     ("attachments", "listings", "capabilities"),
 ];
 
-/// Settings that are laid over others: some fields of a policy.
+/// Policy fields that override those of a preset, server or project.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Overlay(Map<String, Value>);
 
-/// Why settings do not make a policy. It names the field.
+/// The reason why an overlay does not resolve to a valid policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {what}")]
 pub struct OverlayError {
-    /// The path of the field.
+    /// The path of the invalid field.
     pub path: String,
-    /// What is wrong with it.
+    /// The description of the problem.
     pub what: String,
 }
 
 impl Overlay {
-    /// From fields by name.
+    /// Creates an overlay from fields by name.
     pub fn new(fields: Map<String, Value>) -> Self {
         Self(fields)
     }
 
-    /// From a file in TOML.
+    /// Parses an overlay from TOML.
     pub fn from_toml(text: &str) -> Result<Self, OverlayError> {
         toml::from_str(text)
             .map(Self)
@@ -112,22 +112,22 @@ impl Overlay {
             })
     }
 
-    /// Whether it sets nothing.
+    /// Returns true if the overlay sets no field.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Its fields.
+    /// Returns the top-level fields.
     pub fn fields(&self) -> &Map<String, Value> {
         &self.0
     }
 
-    /// Lays another over this one.
+    /// Merges `over` into this overlay. Values of `over` take precedence.
     pub fn lay_over(&mut self, over: &Self) {
         merge(&mut self.0, &over.0);
     }
 
-    /// One of its fields, by its path.
+    /// Returns the value at a path of field names.
     pub fn get(&self, path: &[impl AsRef<str>]) -> Option<&Value> {
         let (first, rest) = path.split_first()?;
         let first = self.0.get(first.as_ref())?;
@@ -135,7 +135,7 @@ impl Overlay {
             .try_fold(first, |at, name| at.get(name.as_ref()))
     }
 
-    /// Sets one field, by its path.
+    /// Sets the value at a path of field names. Does nothing if the path is empty.
     pub fn set(&mut self, path: &[impl AsRef<str>], value: Value) {
         let Some((first, rest)) = path.split_first() else {
             return;
@@ -148,7 +148,8 @@ impl Overlay {
         merge(&mut self.0, &one(first.as_ref(), value));
     }
 
-    /// The policy that it makes of the preset which it names, or of `preset` when it names none.
+    /// Resolves the overlay against the preset that it names. Uses `preset` if the overlay names
+    /// none.
     pub fn resolve(&self, preset: Preset) -> Result<Policy, OverlayError> {
         let named = match self.0.get("preset") {
             Some(name) => field("preset", name.clone())?,
@@ -157,9 +158,9 @@ impl Overlay {
         self.resolve_from(named)
     }
 
-    /// The policy that was kept as these fields. One that an older version kept may lack some, which
-    /// are then as its preset has them; and it may break rules that came later. Fields under a former
-    /// name are read under their new one.
+    /// Restores a policy from its stored fields. Missing fields of a policy that an older version
+    /// stored are filled from its preset. Former field names are accepted. Rules between fields are
+    /// not checked, because a stored policy may break rules that were added later.
     pub fn restore(mut self) -> Result<Policy, OverlayError> {
         for (section, former, name) in FORMER_NAMES {
             if let Some(Value::Object(fields)) = self.0.get_mut(section)
@@ -168,6 +169,7 @@ impl Overlay {
                 fields.insert(name.to_owned(), value);
             }
         }
+        // A current policy is complete. The preset fills fields only when this read fails.
         if let Ok(policy) = self.clone().read() {
             return Ok(policy);
         }
@@ -182,7 +184,7 @@ impl Overlay {
         self.whole(preset)?.into_policy()
     }
 
-    /// All fields of a preset with this laid over them.
+    /// Returns all fields of a preset with this overlay merged into them.
     fn whole(&self, preset: Preset) -> Result<Self, OverlayError> {
         let mut whole = Self::from_toml(Preset::ClaudeCode.source())?;
         if preset != Preset::ClaudeCode {
@@ -192,7 +194,8 @@ impl Overlay {
         Ok(whole)
     }
 
-    /// What it makes of a policy that there is.
+    /// Applies the overlay to an existing policy. An overlay that names a preset replaces the policy
+    /// instead.
     pub fn change(&self, policy: &Policy) -> Result<Policy, OverlayError> {
         if self.0.contains_key("preset") {
             return self.resolve(policy.preset);
@@ -202,7 +205,7 @@ impl Overlay {
         whole.into_policy()
     }
 
-    /// All fields of a policy.
+    /// Returns all fields of a policy as an overlay.
     pub fn of(policy: &Policy) -> Self {
         match serde_json::to_value(policy) {
             Ok(Value::Object(fields)) => Self(fields),
@@ -210,14 +213,17 @@ impl Overlay {
         }
     }
 
-    /// Everything that keeps it from being resolved: the values that their fields cannot
-    /// take or, where there are none, what does not go together. A server that starts tells all of it.
+    /// Returns all problems that prevent the overlay from being resolved. Returns the values that
+    /// are invalid by themselves or, if there are none, the conflicts between fields. A starting
+    /// server reports the whole list.
     pub fn problems(&self, preset: Preset) -> Vec<OverlayError> {
         let named = self.0.get("preset").cloned();
         let named = named.and_then(|name| field("preset", name).ok());
         let preset = named.unwrap_or(preset);
         let mut leaves = Vec::new();
         gather_leaves(&mut Vec::new(), &self.0, &mut leaves);
+        // Each value is checked alone, because deserialization of the whole stops at the first
+        // error.
         let alone = |(path, value): (Vec<&str>, &Value)| {
             let mut overlay = Self::default();
             overlay.set(&path, value.clone());
@@ -248,7 +254,7 @@ impl Overlay {
     }
 }
 
-/// Takes away the fields that an overlay takes back.
+/// Removes the fields that an overlay sets to null.
 fn remove_nulls(fields: &mut Map<String, Value>) {
     fields.retain(|_, value| !value.is_null());
     for value in fields.values_mut() {
@@ -258,7 +264,7 @@ fn remove_nulls(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Every value that stands alone, with its path.
+/// Collects every leaf value with its path. A tool rule counts as one leaf.
 fn gather_leaves<'a>(
     path: &mut Vec<&'a str>,
     fields: &'a Map<String, Value>,
@@ -276,7 +282,7 @@ fn gather_leaves<'a>(
     }
 }
 
-/// Reads a value; the error says in which field it went wrong.
+/// Deserializes a value. The error contains the path of the invalid field.
 fn field<T: for<'de> Deserialize<'de>>(path: &str, value: Value) -> Result<T, OverlayError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let inner = error.path().to_string();
@@ -294,7 +300,8 @@ fn field<T: for<'de> Deserialize<'de>>(path: &str, value: Value) -> Result<T, Ov
 fn merge(under: &mut Map<String, Value>, over: &Map<String, Value>) {
     for (name, value) in over {
         match (under.get_mut(name), value) {
-            // A rule for a tool is one of several kinds and is replaced as a whole.
+            // A tool rule is one of several variants. Merging two variants would create an invalid
+            // rule, so the rule is replaced.
             (Some(Value::Object(under)), Value::Object(over)) if !is_rule(under) => {
                 merge(under, over);
             }

@@ -1,27 +1,29 @@
-//! The running count of a session: the anchor, what came after it, and how wrong estimates were.
+//! The running token count of a session: the anchor, the estimate since then, and the calibration of
+//! estimates.
 
 use super::{Size, TokenBreakdown};
 use crate::ids::{Epoch, Ordinal};
 use crate::message::{Message, MessageKind, Role, Usage};
 
-/// Below this, an estimate says little about its own error.
+/// The minimum estimate, in tokens, for calibration. The error of a smaller estimate is mostly
+/// noise.
 const MIN_CALIBRATION_TOKENS: u64 = 500;
 
-/// The latest reported usage that the view still rests on.
+/// The latest usage that a provider reported and that still applies to the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anchor {
-    /// What the provider reported: of each number the largest over the response's fragments.
+    /// The reported usage. Each number is the maximum over the fragments of the response.
     pub usage: Usage,
-    /// The response.
+    /// The provider's id of the response.
     pub provider_message_id: Option<Box<str>>,
-    /// Its last fragment.
+    /// The last fragment of the response.
     pub message: Ordinal,
-    /// The view that it measured.
+    /// The epoch of the view that the usage measured.
     pub epoch: Epoch,
 }
 
 impl Anchor {
-    /// Whether a message is a fragment of the same response.
+    /// Returns true if a message is another fragment of the same response.
     fn is_continued_by(&self, message: &Message) -> bool {
         message.role == Role::Assistant
             && self.provider_message_id.is_some()
@@ -29,7 +31,7 @@ impl Anchor {
     }
 }
 
-/// How much larger than its estimate a session's content turns out to be, in thousandths.
+/// The learned ratio of reported to estimated tokens, in thousandths. Default: 1,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Calibration(u32);
 
@@ -42,15 +44,16 @@ impl Default for Calibration {
 impl Calibration {
     const MIN: u64 = 500;
     const MAX: u64 = 2_500;
-    /// One observation moves the factor by an eighth of the way.
+    /// The divisor for one observation: each observation moves the factor by one eighth of the
+    /// difference.
     const SLOWNESS: u64 = 8;
 
-    /// From thousandths.
+    /// Creates a calibration from thousandths.
     pub const fn from_milli(milli: u32) -> Self {
         Self(milli)
     }
 
-    /// In thousandths.
+    /// Returns the factor in thousandths.
     pub const fn milli(self) -> u32 {
         self.0
     }
@@ -64,17 +67,18 @@ impl Calibration {
         Self(u32::try_from(moved).unwrap_or(self.0))
     }
 
-    /// An estimate, corrected.
+    /// Returns the corrected estimate.
     pub const fn apply(self, estimated: u64) -> u64 {
         estimated.saturating_mul(self.0 as u64) / 1_000
     }
 }
 
 impl Basis {
-    /// From a request that counts `tokens`, with an estimate of its messages.
+    /// Derives the basis from a request of `tokens` tokens and the estimate of its messages.
     fn of(tokens: u64, estimated: u64, calibration: Calibration, overhead: u64) -> Self {
         let messages = calibration.apply(estimated);
-        // An overhead that leaves nothing for the messages was not a part of what was reported.
+        // An overhead that leaves no tokens for the messages cannot have been part of the reported
+        // usage.
         let overhead = if overhead < tokens { overhead } else { 0 };
         let prefix = tokens.saturating_sub(messages).max(overhead);
         let left = tokens - prefix;
@@ -86,59 +90,60 @@ impl Basis {
     }
 }
 
-/// How a count came about.
+/// The method by which a count was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CountMethod {
-    /// Estimated from bytes alone.
+    /// The whole count is estimated.
     Estimated,
-    /// Reported by the provider; what came after is estimated.
+    /// The provider reported a part. Everything after the anchor is estimated.
     Anchored,
 }
 
-/// A count, and how it came about.
+/// A token count and its method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCount {
-    /// The sum.
+    /// The total, in tokens.
     pub tokens: u64,
-    /// The part that a provider reported.
+    /// The part that the provider reported.
     pub reported: u64,
-    /// How it came about.
+    /// The method of the count.
     pub method: CountMethod,
 }
 
-/// The relation between estimates and requests, as the last anchor had it before the view changed.
+/// The relation between estimates and requests, taken from the last anchor before the view changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Basis {
     /// The tokens of the system prompt and the tools, as far as they are known.
     pub prefix: u64,
-    /// Replaces the calibration where the provider counted less than it makes of the estimate.
+    /// A factor that replaces the calibration if the provider counted fewer tokens than the
+    /// calibrated estimate.
     pub scale: Option<Calibration>,
 }
 
-/// The running count.
+/// The running token count of a view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TokenLedger {
-    /// The anchor, when a usage was reported.
+    /// The latest reported usage, if any.
     pub anchor: Option<Anchor>,
-    /// Estimate of what the anchor does not cover.
+    /// The estimate of the content that the anchor does not cover.
     pub tail: u64,
-    /// Estimate of what the anchor covers and has left the view since.
+    /// The estimate of the content that the anchor covers and that has left the view since.
     pub removed: u64,
-    /// Estimate of everything visible, by kind of content.
+    /// The estimate of all visible content, by kind.
     pub all: TokenBreakdown,
-    /// What usage has taught about the estimates.
+    /// The factor that reported usage has taught so far.
     pub calibration: Calibration,
-    /// The basis that an earlier anchor left. Holds until there is an anchor again.
+    /// The basis from an earlier anchor. It applies until the next anchor.
     pub basis: Option<Basis>,
 }
 
 impl TokenLedger {
-    /// An empty count for a view that no provider has measured yet, on the basis of this one:
-    /// `tokens` is the request as it counts before the change, `overhead` the caller's word on its
-    /// system prompt and tools.
+    /// Returns an empty count for a view that no provider has measured yet. `tokens` is the count of
+    /// the request before the change. `overhead` is the caller's estimate of its system prompt and
+    /// tools.
     ///
-    /// A reported usage includes the system prompt and the tools, an estimate of messages does not.
-    /// Without a basis, the counts before and after a compaction would not be about the same things.
+    /// A reported usage includes the system prompt and the tools; an estimate of messages does not.
+    /// The basis makes the counts before and after a compaction comparable.
     #[must_use]
     pub fn rebased(&self, tokens: u64, overhead: u64) -> Self {
         let is_known = self.anchor.is_none() && self.count(overhead).tokens == tokens;
@@ -155,14 +160,15 @@ impl TokenLedger {
         }
     }
 
-    /// Converts an estimate of visible content into tokens, where no usage covers it.
+    /// Converts an estimate of visible content into tokens. Used for content that no usage covers.
     pub fn apply(&self, estimated: u64) -> u64 {
         let basis = self.basis.filter(|_| self.anchor.is_none());
         let scale = basis.and_then(|basis| basis.scale);
         scale.unwrap_or(self.calibration).apply(estimated)
     }
 
-    /// The tokens of the view; `overhead` is what the caller says its system prompt and tools have.
+    /// Returns the token count of the view. `overhead` is the caller's estimate of its system prompt
+    /// and tools.
     pub fn count(&self, overhead: u64) -> TokenCount {
         match &self.anchor {
             Some(anchor) => {
@@ -177,7 +183,8 @@ impl TokenLedger {
             None => TokenCount {
                 tokens: self
                     .apply(self.all.total())
-                    // As long as a usage holds, the caller's word on the prefix does not count either.
+                    // The basis has measured the prefix, so the caller's estimate is ignored, as it
+                    // is with an anchor.
                     .saturating_add(self.basis.map_or(overhead, |basis| basis.prefix)),
                 reported: 0,
                 method: CountMethod::Estimated,
@@ -185,7 +192,8 @@ impl TokenLedger {
         }
     }
 
-    /// Counts a visible message in. Usage over `window` cannot be true and is not believed.
+    /// Adds a visible message and returns the newly reported tokens. Ignores a usage that exceeds
+    /// `window`.
     pub fn add(
         &mut self,
         message: &Message,
@@ -201,7 +209,8 @@ impl TokenLedger {
             .filter(|anchor| anchor.is_continued_by(message));
         let usage = message.usage.filter(|usage| is_credible(usage, window));
         if let Some(anchor) = continues {
-            // The response's output is a part of what was reported already.
+            // The reported usage includes the output of the whole response, so a fragment adds only
+            // the difference.
             let before = anchor.usage.total_tokens();
             anchor.usage = anchor.usage.max(usage.unwrap_or_default());
             anchor.message = ordinal;
@@ -216,7 +225,7 @@ impl TokenLedger {
         {
             let prompt = usage.total_tokens() - usage.output_tokens;
             let grown = prompt.saturating_sub(before.usage.total_tokens());
-            // What left the view since makes the growth say little.
+            // Content that left the view distorts the growth, so such a step teaches nothing.
             if self.removed == 0 {
                 self.calibration = self.calibration.learn(self.tail, grown);
             }
@@ -232,13 +241,13 @@ impl TokenLedger {
         usage.total_tokens()
     }
 
-    /// Counts a visible message in whose usage says nothing, because it measured another view.
+    /// Adds a visible message whose usage is ignored, because the usage measured another view.
     pub fn follow(&mut self, (kind, role): (MessageKind, Role), size: Size) {
         self.all.add(kind, role, size);
         self.tail += u64::from(size.tokens);
     }
 
-    /// A message has another size as it is shown now.
+    /// Updates the size of a message whose visible form changed.
     pub fn resize(
         &mut self,
         ordinal: Ordinal,
@@ -249,7 +258,7 @@ impl TokenLedger {
         self.exchange(ordinal, (what, before), (what, after));
     }
 
-    /// Something else is shown in the place of a message.
+    /// Replaces the content that is shown at the position of a message.
     pub fn exchange(
         &mut self,
         ordinal: Ordinal,
@@ -268,7 +277,7 @@ impl TokenLedger {
     }
 }
 
-/// Whether a usage says anything that can be true.
+/// Returns true if a usage is plausible: at least 1 token and at most `window` tokens.
 pub fn is_credible(usage: &Usage, window: u64) -> bool {
     (1..=window).contains(&usage.total_tokens())
 }
@@ -317,7 +326,8 @@ mod tests {
 
     #[test]
     fn a_count_without_its_anchor_is_about_the_same_things() {
-        // 10,000 of system and tools that nobody told of: they are still there afterwards.
+        // The caller did not report its 10,000 tokens of system prompt and tools. They remain after
+        // the change.
         let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 30_000, 0), 20_000);
         let rebased = ledger.rebased(30_000, 0);
@@ -328,7 +338,7 @@ mod tests {
         assert_eq!(rebased.basis, Some(basis));
         assert_eq!(rebased.count(0).tokens, 10_000);
         assert_eq!(rebased.count(12_000).tokens, 10_000);
-        // The provider counted half of what the estimate says: half of what stays is counted.
+        // The provider counted half of the estimate, so half of the remaining estimate is counted.
         let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 10_000, 0), 20_000);
         let mut rebased = ledger.rebased(10_000, 0);
