@@ -1,8 +1,8 @@
-//! The types of the domain: ids, messages and their token counts, policies, and the documents that are written about
+//! The types of the domain: ids, messages and their token counts, policies, and documents about
 //! messages.
 //!
-//! Pure, as the core is: no I/O, clock, randomness or environment. This crate imports no other crate of this workspace.
-//! Not here: sessions, events and views (`palimpsest-core`, which re-exports these modules).
+//! The crate is pure: no I/O, clock, randomness or environment. It imports no other crate of this
+//! workspace. Sessions, events and views are in `palimpsest-core`, which re-exports these modules.
 
 pub mod ids;
 pub mod json;

@@ -1,38 +1,39 @@
-//! How much one call may bring. Each limit is a server setting; exceeding one names the field.
+//! Limits of one call. Each limit is a server setting, and an error names the field that exceeds it.
 
 use crate::policy::LimitPolicy;
 
 /// The limits of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one call.
+    /// The maximum size of one call in bytes. Default: 32 MiB.
     pub max_request_bytes: usize,
-    /// Bytes of one message's content.
+    /// The maximum size of one message's content in bytes. Default: 16 MiB.
     pub max_message_bytes: usize,
-    /// Messages of one call.
+    /// The maximum number of messages of one call. Default: 10,000.
     pub max_messages: usize,
-    /// Blocks of one message.
+    /// The maximum number of blocks of one message. Default: 10,000.
     pub max_blocks: usize,
-    /// Bytes of a tool call's id, a provider's message id, a model's name or a tool's name.
+    /// The maximum length of a call id, message id, model name or tool name in bytes. Default: 256.
     pub max_id_bytes: usize,
-    /// Attributes of one message or session.
+    /// The maximum number of attributes of one message or session. Default: 64.
     pub max_attributes: usize,
-    /// Bytes of one attribute, name and value together.
+    /// The maximum size of one attribute (name and value) in bytes. Default: 16 KiB.
     pub max_attribute_bytes: usize,
-    /// Bytes of a request id.
+    /// The maximum length of a request id in bytes. Default: 128.
     pub max_request_id_bytes: usize,
-    /// Bytes of a title.
+    /// The maximum length of a title in bytes. Default: 1,024.
     pub max_title_bytes: usize,
-    /// Bytes of a search pattern.
+    /// The maximum length of a search pattern in bytes. Default: 1,024.
     pub max_pattern_bytes: usize,
-    /// Bytes of one reply's view; a longer one is fetched in chunks.
+    /// The maximum size of one reply's view in bytes. A longer view is fetched in chunks. Default: 3
+    /// MiB.
     pub max_reply_bytes: usize,
-    /// Items of one page.
+    /// The maximum number of items of one page. Default: 1,000.
     pub max_page_size: usize,
 }
 
 impl Limits {
-    /// The lower of these and a session's own.
+    /// Returns the lower of these limits and a session's own limits.
     #[must_use]
     pub fn narrowed_by(&self, own: &LimitPolicy) -> Self {
         let low = |limit: usize, own: u64| limit.min(usize::try_from(own).unwrap_or(usize::MAX));

@@ -1,9 +1,9 @@
-//! Words of tools, files and hooks inside text that the service writes. They must not be able to end the
-//! part that they stand in, nor look like words of the operator.
+//! Quoting of untrusted text from tools, files and hooks inside text that the service writes. Quoted
+//! text must not end the section that contains it, nor look like operator instructions.
 
 use std::borrow::Cow;
 
-/// Tags in which programs put words of their own into a user's message.
+/// The tags that programs use to insert text into a user's message.
 pub const MACHINE_TAGS: [&str; 9] = [
     "system-reminder",
     "local-command-stdout",
@@ -16,25 +16,25 @@ pub const MACHINE_TAGS: [&str; 9] = [
     "ide_diagnostics",
 ];
 
-/// Tags that the service puts around a summary and around what is kept beside it.
+/// The tags with which the service encloses a summary and the texts that are kept beside it.
 const FRAME_TAGS: [&str; 2] = ["conversation-summary", "kept"];
 
-/// The character behind the angle bracket of a tag that is one no more.
+/// The character that is inserted after the angle bracket of a disabled tag.
 const BREAK: char = '\\';
 
-/// Breaks all tags that carry authority or that frame a summary.
+/// Disables all tags that carry authority or that frame a summary.
 pub fn without_tags(text: &str) -> Cow<'_, str> {
     broken(text, |name| {
         MACHINE_TAGS.contains(&name) || FRAME_TAGS.contains(&name)
     })
 }
 
-/// Breaks the tags that frame a summary, and leaves all else as a person wrote it.
+/// Disables the tags that frame a summary and leaves the rest of a user's text unchanged.
 pub(crate) fn without_frame_tags(text: &str) -> Cow<'_, str> {
     broken(text, |name| FRAME_TAGS.contains(&name))
 }
 
-/// The text as it was before [`without_tags`].
+/// Reverses [`without_tags`].
 pub fn with_tags(text: &str) -> Cow<'_, str> {
     if !text.contains("<\\") {
         return text.into();
@@ -72,14 +72,14 @@ fn broken(text: &str, is_ours: impl Fn(&str) -> bool) -> Cow<'_, str> {
     out.into()
 }
 
-/// The longest name that is looked for.
+/// The maximum length of a recognized tag name, in bytes.
 const MAX_NAME: usize = 24;
 
-/// The name of the tag that begins behind an angle bracket, in small letters. Models read tags loosely, so
-/// spaces, a slash and any case are taken as well.
+/// Returns the lower-case name of the tag after an angle bracket. Accepts spaces, a slash and any
+/// case, because models parse tags loosely.
 fn tag_name(text: &str) -> Option<String> {
     let is_lead = |c: char| c.is_whitespace() || c == '/' || is_invisible(c);
-    // A bounded look ahead: each angle bracket of a hostile text costs the same.
+    // The lookahead is limited, so each angle bracket of a hostile text costs the same.
     let mut chars = text
         .chars()
         .take(MAX_NAME * 2)
@@ -92,12 +92,13 @@ fn tag_name(text: &str) -> Option<String> {
     (!name.is_empty() && name.len() <= MAX_NAME).then_some(name)
 }
 
-/// Characters that no reader sees and that a model's tokenizer may drop.
+/// Returns true for invisible characters that a model's tokenizer may drop.
 const fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
 }
 
-/// A line of backticks that is longer than any in the content, so that nothing in it can be the end.
+/// Returns a fence of backticks that is longer than any run in the content, so that the content
+/// cannot close the fence.
 pub fn fence(content: &str) -> String {
     let (mut longest, mut run) = (0, 0);
     for c in content.chars() {
@@ -107,7 +108,7 @@ pub fn fence(content: &str) -> String {
     "`".repeat(longest.max(2) + 1)
 }
 
-/// A name on one line: one that could break out of its line or of the brackets around it is quoted.
+/// Returns a name on one line. A name that could break out of its line or its brackets is quoted.
 pub fn name(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| {
         let is_bracket_or_quote = matches!(c, '[' | ']' | '<' | '>' | '"' | '`');

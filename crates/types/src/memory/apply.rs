@@ -1,44 +1,46 @@
-//! Takes a model's reply, which holds the sections that changed, into the document.
+//! Merging of a model's reply, which contains the changed sections, into session memory.
 
 use super::document::{Memory, changed_sections};
 use super::section::{Fence, heading};
 use super::{SectionKind, placeholder};
 use crate::summary::refusal::is_refusal;
 
-/// What a model says when nothing has to change.
+/// The model's reply if no section has to change.
 pub(crate) const NO_CHANGES: &str = "NO CHANGES";
 
-/// A document that took a reply in.
+/// A document with a merged reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// The document.
     pub memory: Memory,
-    /// The sections that differ from before.
+    /// The sections that changed.
     pub changed: Vec<SectionKind>,
 }
 
-/// Why a reply was not taken.
+/// The reason why a reply was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// It says nothing.
+    /// The reply is empty.
     #[error("the model's reply is empty; ask again, or keep the memory without a model")]
     Empty,
-    /// The model refuses.
+    /// The model refused to write.
     #[error("the model refused to write; ask another model, or keep the memory without one")]
     Refusal,
-    /// No heading in it is one of the document's.
+    /// The reply contains no heading of the document.
     #[error(
         "the reply holds no section of the memory; ask again, or keep the memory without a model"
     )]
     NoSection,
-    /// It was cut at the output cap before one section was whole.
+    /// The reply was cut at the output token limit before the first section was complete.
     #[error("the reply was cut before one section was whole; raise the output cap")]
     Truncated,
 }
 
-/// Takes a reply in. Only bodies change: guidance that the model repeats is left out, text before the
-/// first heading and sections that are not ours are ignored, and a placeholder never replaces a text.
-/// `truncated` says that the reply ends at the output cap: its last section is not whole.
+/// Merges a reply into the document.
+///
+/// Only section bodies change. Repeated guidance, text before the first heading and unknown sections
+/// are ignored. A placeholder never replaces content. `truncated` is true if the reply ended at the
+/// output token limit, so that its last section is incomplete.
 pub fn apply_sections(
     memory: &Memory,
     reply: &str,
@@ -56,7 +58,7 @@ pub fn apply_sections(
     }
     let mut sections = sections(reply);
     if sections.is_empty() {
-        // A lead may stand before the fence that holds them all.
+        // The sections may be inside a fence that follows an introduction.
         let fenced = reply
             .find("\n```")
             .map(|at| without_fence(&reply[at + 1..]));
@@ -77,6 +79,7 @@ pub fn apply_sections(
     }
     let mut next = memory.clone();
     let (mut refused, mut taken) = (false, false);
+    // One refused section does not discard the others. Only a reply of refusals alone is rejected.
     for (kind, body) in sections {
         if body.lines().all(placeholder::is_placeholder) && memory.says_something(kind) {
             continue;
@@ -103,7 +106,7 @@ fn is_no_changes(reply: &str) -> bool {
     words.eq_ignore_ascii_case(NO_CHANGES)
 }
 
-/// The reply without a fence around the whole of it.
+/// Removes a fence that encloses the whole reply.
 fn without_fence(reply: &str) -> &str {
     let mark = reply.chars().next().filter(|c| matches!(c, '`' | '~'));
     let length = mark.map_or(0, |mark| reply.len() - reply.trim_start_matches(mark).len());
@@ -121,8 +124,8 @@ fn without_fence(reply: &str) -> &str {
     }
 }
 
-/// The sections of a reply. A heading that is not ours and stands as high as ours do ends a section;
-/// what follows it belongs to nobody.
+/// Returns the sections of a reply. An unknown heading of the same or a higher level ends a section,
+/// and the text below it is ignored.
 fn sections(reply: &str) -> Vec<(SectionKind, String)> {
     let mut found: Vec<(SectionKind, String)> = Vec::new();
     let (mut open, mut level) = (false, usize::MAX);

@@ -1,32 +1,33 @@
-//! Keeps the document within its limits by leaving out whole lines, and says how many.
+//! Reduction of session memory to its token limits by dropping whole lines. A note states the number
+//! of dropped lines.
 
 use super::document::{Memory, changed_sections};
 use super::section::LineRetention;
 use super::{SectionKind, parse};
 use crate::tokens::estimate_text;
 
-/// What was left out of a section.
+/// The lines that were dropped from a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// The section.
     pub section: SectionKind,
-    /// How many lines went that said something.
+    /// The number of dropped lines that had content.
     pub lines: usize,
 }
 
-/// A document within its limits.
+/// A document that is within its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fitted {
     /// The document.
     pub memory: Memory,
-    /// What went, section by section.
+    /// The dropped lines by section.
     pub cuts: Vec<Cut>,
 }
 
 const NOTE_BEGIN: &str = "_(";
 const NOTE_END: &str = " lines were cut here to keep this section within its limit.)_";
 
-/// Whether a line is the note of an earlier cut.
+/// Returns true if a line is the note of an earlier cut.
 pub fn is_cut_note(line: &str) -> bool {
     cut_before(line).is_some()
 }
@@ -42,7 +43,8 @@ fn cut_before(line: &str) -> Option<usize> {
 pub(super) fn fit(memory: &Memory, max_section_tokens: u32, max_tokens: u32) -> Fitted {
     let mut fitted = capped(memory, max_section_tokens);
     if fitted.memory.tokens() > max_tokens {
-        // The longest sections give way first: all get the same cap, the largest with which all fit.
+        // The longest sections shrink first: a binary search finds the largest common cap with which
+        // all sections fit.
         let sections = fitted.memory.clone();
         let (mut fits, mut fails) = (0, max_section_tokens);
         fitted = capped(&sections, 0);
@@ -86,13 +88,14 @@ fn capped(memory: &Memory, cap: u32) -> Fitted {
     }
 }
 
-/// Whether a line counts as one that was lost.
+/// Returns true if the loss of a line is counted: the line is not blank and not a note.
 fn says(line: &str) -> bool {
     !line.trim().is_empty() && !is_cut_note(line)
 }
 
-/// The body within `cap` tokens: as many lines as fit, and a note in place of those that do not.
+/// Cuts the body to `cap` tokens. Keeps as many lines as fit, and a note replaces the others.
 fn cut(body: &str, kind: SectionKind, cap: u32) -> String {
+    // Counts of earlier notes are added to the new note, so repeated cuts report the total.
     let before: usize = body.lines().filter_map(cut_before).sum();
     let lines: Vec<&str> = body.lines().filter(|line| !is_cut_note(line)).collect();
     let with = |kept: usize| parse::body(&kept_lines(&lines, kept, kind.keep(), before), kind);
@@ -101,7 +104,7 @@ fn cut(body: &str, kind: SectionKind, cap: u32) -> String {
     if let Some(kept) = kept.filter(|kept| *kept > 0) {
         return with(kept);
     }
-    // Not one line fits: the one that counts most is shortened.
+    // No complete line fits, so the most important line is shortened.
     let says_something = |line: &&&str| says(line);
     let line = match kind.keep() {
         LineRetention::Tail => lines.iter().rfind(says_something),
@@ -151,7 +154,8 @@ fn note(lines: usize) -> String {
     format!("{NOTE_BEGIN}{lines}{NOTE_END}")
 }
 
-/// The largest number up to `most` for which `fits` holds, when it holds for all that are smaller.
+/// Returns the largest number up to `most` for which `fits` is true. Requires that `fits` is
+/// monotonic.
 fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     if !fits(0) {
         return None;

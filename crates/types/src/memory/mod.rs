@@ -1,8 +1,8 @@
-//! `summary.md`: what a session's work is and where it stands, in ten sections.
+//! `summary.md`: session memory, a document of ten sections about the task and its state.
 //!
-//! Headings and the line of guidance under each never change; bodies do. A person may edit the
-//! document by hand, so it is read back tolerantly and nothing of it is lost. Not here: what is
-//! written into it (`palimpsest-facts`, or a model), and when.
+//! Headings and the guidance under them are fixed; bodies change. A person may edit the document, so
+//! it is parsed tolerantly and no text is lost. The content is written by `palimpsest-facts` or a
+//! model.
 
 mod apply;
 mod document;

@@ -1,11 +1,11 @@
-//! Reads the document back, whatever a person has done to it.
+//! Parser of the session memory document. It accepts any edit by a person.
 
 use super::SectionKind;
 use super::document::Memory;
 use super::section::{Fence, heading};
 
-/// A document's lines, sorted into sections. What belongs to none goes to the nearest one, so that
-/// nothing which a person wrote is lost.
+/// Assigns every line of a document to a section. Text outside of sections goes to the nearest one,
+/// so that no edit is lost.
 pub(super) fn parse(text: &str) -> Memory {
     let lines: Vec<&str> = text.lines().collect();
     let mut bodies: [Vec<&str>; 10] = Default::default();
@@ -15,15 +15,17 @@ pub(super) fn parse(text: &str) -> Memory {
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         let in_fence = fence.take(line);
+        // A heading with its guidance line is certain even inside a fence; without it a fenced
+        // heading is content.
         if let Some((kind, guided)) = section_at(&lines, at)
             && (guided || !in_fence)
         {
-            // A fence that was never closed must not swallow the sections that follow.
+            // The fence is reset, so that an unclosed fence does not absorb the following sections.
             fence = Fence::default();
             if current.is_none() {
                 bodies[kind.index()].append(&mut preamble);
             }
-            // The section may stand there already: a person has written it twice.
+            // A repeated section extends the earlier one with the same title.
             current = Some(kind);
             at += 1;
             if guided {
@@ -49,20 +51,21 @@ pub(super) fn parse(text: &str) -> Memory {
     memory
 }
 
-/// The section that begins in a line, and whether its guidance follows, which no one writes by chance.
+/// Returns the section that starts in a line, and true if its guidance follows. The guidance makes
+/// the match certain.
 fn section_at(lines: &[&str], at: usize) -> Option<(SectionKind, bool)> {
     let kind = SectionKind::of_title(heading(lines[at])?)?;
     let next = lines[at + 1..].iter().find(|line| !line.trim().is_empty());
     Some((kind, next.is_some_and(|line| is_guidance(line, kind))))
 }
 
-/// Whether a line is a section's guidance, with or without its italics.
+/// Returns true if a line is the guidance of a section, with or without italics.
 pub(super) fn is_guidance(line: &str, kind: SectionKind) -> bool {
     line.trim().trim_matches(['_', '*']) == kind.guidance()
 }
 
-/// A body as it can stand in the document and be read back: without blank lines around it, and
-/// without lines that would begin another section.
+/// Normalizes a body so that it survives rendering and parsing. Removes surrounding blank lines and
+/// escapes lines that would start another section.
 pub(super) fn body(text: &str, kind: SectionKind) -> String {
     let lines: Vec<&str> = text
         .lines()
@@ -78,7 +81,7 @@ pub(super) fn body(text: &str, kind: SectionKind) -> String {
         if let Some((_, guided)) = section_at(&lines, at)
             && (guided || !in_fence)
         {
-            // A backslash makes a heading a line like any other.
+            // A backslash turns a heading into ordinary text.
             let marks = line.len() - line.trim_start().len();
             out.push_str(&line[..marks]);
             out.push('\\');

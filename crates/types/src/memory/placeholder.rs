@@ -1,6 +1,6 @@
-//! Which lines only say that nothing is there yet.
+//! Detection of lines that contain only a placeholder.
 
-/// Whole lines that say nothing, in lower case and without marks around them.
+/// Lines without content, in lower case and without surrounding punctuation.
 const PLACEHOLDERS: [&str; 37] = [
     "tbd",
     "tba",
@@ -41,7 +41,7 @@ const PLACEHOLDERS: [&str; 37] = [
     "keine",
 ];
 
-/// Whether a line is blank, punctuation, or one of the words with which people leave a gap.
+/// Returns true if a line is blank, only punctuation, or a placeholder.
 pub(super) fn is_placeholder(line: &str) -> bool {
     let line = line.to_lowercase();
     let words = line.trim_matches(|c: char| !c.is_alphanumeric());

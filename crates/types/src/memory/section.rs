@@ -1,43 +1,44 @@
-//! The ten sections: their titles, what belongs into each, and what of it is kept when it is too long.
+//! The ten sections of `summary.md`: titles, guidance, and the lines that are kept when a section is
+//! too long.
 
 /// One of the ten sections of `summary.md`, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SectionKind {
-    /// What the session is called.
+    /// A short name for the session.
     Title,
-    /// Where the work stands.
+    /// The current state of the work.
     State,
-    /// What the user wants.
+    /// The goals of the user.
     Task,
-    /// Which files matter, and what in them.
+    /// The relevant files and their relevant parts.
     Files,
-    /// Which commands are run.
+    /// The commands that are run.
     Workflow,
-    /// What went wrong, and what followed.
+    /// The errors and their corrections.
     Errors,
-    /// How the code base is built.
+    /// The structure of the code base.
     Documentation,
-    /// What to do and what to avoid.
+    /// Practices to follow and to avoid.
     Learnings,
-    /// What was delivered.
+    /// The delivered results.
     Results,
-    /// What was done, turn by turn.
+    /// The work done, turn by turn.
     Worklog,
 }
 
-/// Which lines of a section stay when it is too long.
+/// The lines of a section that are kept when it is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineRetention {
-    /// The first.
+    /// The first lines.
     Head,
-    /// The last.
+    /// The last lines.
     Tail,
-    /// Both: the middle goes.
+    /// The first and the last lines. The middle is dropped.
     Ends,
 }
 
 impl SectionKind {
-    /// All of them, in their order.
+    /// All sections in their order.
     pub const ALL: [Self; 10] = [
         Self::Title,
         Self::State,
@@ -51,12 +52,12 @@ impl SectionKind {
         Self::Worklog,
     ];
 
-    /// Its place among the ten.
+    /// Returns the index of the section among the ten, counted from 0.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its heading, without the mark of a heading.
+    /// Returns the title without the heading mark.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Title => "Session Title",
@@ -72,7 +73,8 @@ impl SectionKind {
         }
     }
 
-    /// What belongs into it. The line stands under the heading, in italics, and never changes.
+    /// Returns the guidance for the writer. The guidance is rendered in italics under the heading
+    /// and never changes.
     pub const fn guidance(self) -> &'static str {
         match self {
             Self::Title => {
@@ -102,7 +104,7 @@ impl SectionKind {
         }
     }
 
-    /// The section with a title, however it is written.
+    /// Returns the section with a title, independent of case and punctuation.
     pub fn of_title(title: &str) -> Option<Self> {
         let mut kinds = Self::ALL.into_iter();
         kinds.find(|kind| folded(kind.title()).eq(folded(title)))
@@ -110,12 +112,12 @@ impl SectionKind {
 
     pub(super) const fn keep(self) -> LineRetention {
         match self {
-            // What stands first is what is true now; notes of other kinds come after it.
+            // The first lines describe the current state. Other notes follow them.
             Self::Title | Self::State => LineRetention::Head,
-            // The first request says what the work is and the last correction how it is wanted; rules
-            // and overviews are learned at the beginning and corrected at the end.
+            // The first request defines the work and the last correction refines it. Rules and
+            // overviews are likewise learned at the beginning and corrected at the end.
             Self::Task | Self::Documentation | Self::Learnings => LineRetention::Ends,
-            // A file, a command, an error or a result counts for more the later it was touched.
+            // The more recently a file, command, error or result was touched, the more it matters.
             Self::Files | Self::Workflow | Self::Errors | Self::Results | Self::Worklog => {
                 LineRetention::Tail
             }
@@ -123,7 +125,8 @@ impl SectionKind {
     }
 }
 
-/// Letters and digits alone, in lower case: `**Errors and Corrections:**` is `Errors & Corrections`.
+/// Normalizes a title to lower-case words: `**Errors and Corrections:**` equals `Errors &
+/// Corrections`.
 fn folded(title: &str) -> impl Iterator<Item = char> {
     let parts = title.split_inclusive('&').flat_map(|part| {
         let (words, and) = match part.strip_suffix('&') {
@@ -134,11 +137,11 @@ fn folded(title: &str) -> impl Iterator<Item = char> {
     });
     let words = parts.flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
     let words = words.filter(|word| !word.is_empty());
-    // What ends each word cannot be a part of one.
+    // The terminating space cannot be part of a word, so word boundaries are compared too.
     words.flat_map(|word| word.chars().flat_map(char::to_lowercase).chain([' ']))
 }
 
-/// The title in a line that is a heading of any level.
+/// Returns the title if a line is a Markdown heading of any level.
 pub fn heading(line: &str) -> Option<&str> {
     let indented = line.trim_end();
     let line = indented.trim_start_matches(' ');
@@ -150,19 +153,19 @@ pub fn heading(line: &str) -> Option<&str> {
     is_heading.then(|| title.trim().trim_end_matches('#').trim())
 }
 
-/// Follows the code fences of a text, line by line.
+/// The state of Markdown code fences, tracked line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Fence(Option<(char, usize)>);
 
 impl Fence {
-    /// Takes the next line; says whether it belongs to a fence.
+    /// Processes the next line. Returns true if the line belongs to a fence.
     pub(crate) fn take(&mut self, line: &str) -> bool {
         let line = line.trim_start();
         let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'));
         let length = mark.map_or(0, |mark| line.len() - line.trim_start_matches(mark).len());
         match (self.0, mark) {
             (None, Some(mark)) if length >= 3 => {
-                // Three backticks with more of them in the same line are code within a sentence.
+                // Three backticks with more backticks on the same line are inline code.
                 if mark == '`' && line[length..].contains('`') {
                     return false;
                 }

@@ -1,4 +1,4 @@
-//! A version of the document as it is kept: its text, and what was found in it when somebody asked first.
+//! The stored form of session memory: the text and a lazily computed outline of its sections.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -10,7 +10,7 @@ use super::SectionKind;
 use super::document::Memory;
 use crate::tokens::estimate_text;
 
-/// The text of a document. A copy of it costs nothing.
+/// The text of a session memory document. Cloning is cheap: copies share the text.
 #[derive(Clone)]
 pub struct MemoryText(Arc<SharedText>);
 
@@ -19,7 +19,7 @@ struct SharedText {
     outline: OnceLock<Outline>,
 }
 
-/// What is found in a text by reading it.
+/// The results of parsing a text, computed on first use.
 #[derive(Debug)]
 struct Outline {
     tokens: u32,
@@ -35,41 +35,41 @@ struct ParsedSection {
     was_cut: bool,
 }
 
-/// A section's body: as a rule it stands in the text as it is.
+/// The body of a section. Usually a range of the text.
 #[derive(Debug)]
 enum SectionBody {
     There(Range<usize>),
     Changed(Box<str>),
 }
 
-/// A section of a text.
+/// A section of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SectionView<'a> {
-    /// What stands in it.
+    /// The body of the section.
     pub body: &'a str,
-    /// The estimated tokens of that.
+    /// The estimated tokens of the body.
     pub tokens: u32,
-    /// Whether lines were cut from it to keep it within its limit.
+    /// True if lines were cut to keep the section within its limit.
     pub was_cut: bool,
 }
 
 impl MemoryText {
-    /// The estimated tokens of all of it.
+    /// Returns the estimated tokens of the whole text.
     pub fn tokens(&self) -> u32 {
         self.outline().tokens
     }
 
-    /// The digest of all of it.
+    /// Returns the SHA-256 digest of the whole text.
     pub fn sha256(&self) -> &[u8; 32] {
         &self.outline().sha256
     }
 
-    /// See [`Memory::is_ready`].
+    /// Returns true if the document is usable in place of a conversation. See [`Memory::is_ready`].
     pub fn is_ready(&self) -> bool {
         self.outline().is_ready
     }
 
-    /// A section.
+    /// Returns a section.
     pub fn section(&self, kind: SectionKind) -> SectionView<'_> {
         let found = &self.outline().sections[kind.index()];
         SectionView {
@@ -91,6 +91,8 @@ impl Outline {
     fn of(text: &str) -> Self {
         let memory = Memory::parse(text);
         let mut from = 0;
+        // Sections are searched in document order. A body that normalization changed is not found
+        // and is stored as a copy.
         let sections = SectionKind::ALL.map(|kind| {
             let body = memory.body(kind);
             let found = text[from..].find(body).map(|at| from + at);

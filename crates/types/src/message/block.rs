@@ -3,57 +3,57 @@
 use super::{Media, MediaKind, MediaSource};
 use crate::json::{RawJson, UnknownFields};
 
-/// One block of a message's content.
+/// One block of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Block {
-    /// Words.
+    /// Text.
     Text {
-        /// The words.
+        /// The text.
         text: Box<str>,
-        /// Unknown fields.
+        /// Fields that the service does not interpret.
         extra: UnknownFields,
     },
-    /// A picture or a document.
+    /// An image or a document.
     Media(Media),
-    /// The model calls a tool.
+    /// A tool call by the model.
     ToolUse(ToolUse),
-    /// A tool has answered.
+    /// The result of a tool call.
     ToolResult(ToolResult),
-    /// The model's reasoning. It goes back verbatim to the model that wrote it, or not at all.
+    /// The model's reasoning. It may only be returned verbatim to the model that wrote it.
     Thinking(Thinking),
-    /// A type that we do not know, kept byte for byte.
+    /// A block of an unknown type, kept byte for byte.
     Opaque {
-        /// What its `type` says.
+        /// The value of the field `type`.
         kind: Box<str>,
         /// The whole block.
         json: RawJson,
     },
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolUse {
-    /// The caller's id. It may repeat in a session.
+    /// The provider's id of the call. It can repeat within a session.
     pub id: Box<str>,
-    /// The tool.
+    /// The name of the tool.
     pub name: Box<str>,
-    /// What the model wrote.
+    /// The arguments as the model wrote them.
     pub input: ToolInput,
-    /// Unknown fields.
+    /// Fields that the service does not interpret.
     pub extra: UnknownFields,
 }
 
-/// A call's input, verbatim.
+/// The input of a tool call, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolInput {
     /// A JSON object.
     Object(RawJson),
-    /// Anything else that a model wrote where an object belongs.
+    /// Any other text that a model wrote in place of an object.
     Text(Box<str>),
 }
 
 impl ToolInput {
-    /// Sorts a text into one of the two.
+    /// Classifies a text as an object or as other text.
     pub fn parse(text: &str) -> Self {
         match RawJson::parse(text) {
             Ok(json) if json.is_object() => Self::Object(json),
@@ -61,7 +61,7 @@ impl ToolInput {
         }
     }
 
-    /// The text, whichever it is.
+    /// Returns the text of either variant.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Object(json) => json.as_str(),
@@ -70,60 +70,60 @@ impl ToolInput {
     }
 }
 
-/// A tool's answer.
+/// A tool result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
-    /// The id of the call that it answers, as the caller wrote it.
+    /// The id of the answered call, as the caller sent it.
     pub tool_use_id: Box<str>,
-    /// What the tool said.
+    /// The output of the tool.
     pub content: ResultContent,
-    /// Whether the tool failed. Callers leave the field out, and that must stay so.
+    /// True if the tool failed. `None` if the caller omitted the field, which must stay omitted.
     pub is_error: Option<bool>,
-    /// Unknown fields.
+    /// Fields that the service does not interpret.
     pub extra: UnknownFields,
 }
 
-/// What a tool said.
+/// The output of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResultContent {
-    /// Nothing at all.
+    /// No content.
     None,
     /// A string.
     Text(Box<str>),
-    /// Blocks: text, pictures and what else there may be.
+    /// A list of blocks, such as text and images.
     Blocks(Vec<Block>),
 }
 
 /// The model's reasoning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Thinking {
-    /// In words, with the provider's signature.
+    /// Readable reasoning with the provider's signature.
     Plain {
-        /// The words.
+        /// The text of the reasoning.
         thinking: Box<str>,
-        /// The signature; without one a provider takes no thinking back.
+        /// The signature. Providers reject thinking without a signature.
         signature: Option<Box<str>>,
-        /// Unknown fields.
+        /// Fields that the service does not interpret.
         extra: UnknownFields,
     },
-    /// Encrypted by the provider.
+    /// Reasoning that the provider encrypted.
     Redacted {
-        /// The cipher text.
+        /// The encrypted data.
         data: Box<str>,
-        /// Unknown fields.
+        /// Fields that the service does not interpret.
         extra: UnknownFields,
     },
 }
 
 impl Thinking {
-    /// Unknown fields.
+    /// Returns the fields that the service does not interpret.
     pub fn extra(&self) -> &UnknownFields {
         match self {
             Self::Plain { extra, .. } | Self::Redacted { extra, .. } => extra,
         }
     }
 
-    /// Whether a provider takes it back.
+    /// Returns true if the provider accepts the block in a later request.
     pub fn is_returnable(&self) -> bool {
         match self {
             Self::Plain { signature, .. } => signature.as_deref().is_some_and(|s| !s.is_empty()),
@@ -133,7 +133,7 @@ impl Thinking {
 }
 
 impl Block {
-    /// Words without unknown fields.
+    /// Creates a text block without unknown fields.
     pub fn text(text: impl Into<Box<str>>) -> Self {
         Self::Text {
             text: text.into(),
@@ -141,12 +141,13 @@ impl Block {
         }
     }
 
-    /// Whether it is text that shows nothing: providers refuse such blocks.
+    /// Returns true for a text block that is empty or only white space. Providers reject such
+    /// blocks.
     pub fn is_blank(&self) -> bool {
         matches!(self, Self::Text { text, .. } if text.trim().is_empty())
     }
 
-    /// The size of its content.
+    /// Returns the size of the content in bytes.
     pub fn content_bytes(&self) -> usize {
         match self {
             Self::Text { text, .. } => text.len(),
@@ -163,7 +164,7 @@ impl Block {
         }
     }
 
-    /// The size of a result's content.
+    /// Returns the size of a result's content in bytes.
     pub fn result_bytes(result: &ToolResult) -> usize {
         match &result.content {
             ResultContent::None => 0,
@@ -172,7 +173,7 @@ impl Block {
         }
     }
 
-    /// How many pictures it holds that a provider takes.
+    /// Returns the number of images that a provider accepts, including those inside a result.
     pub fn pictures(&self) -> u16 {
         match self {
             Self::Media(media) => {
@@ -189,12 +190,12 @@ impl Block {
         }
     }
 
-    /// Whether it is a call of a tool.
+    /// Returns true if the block is a tool call.
     pub const fn is_call(&self) -> bool {
         matches!(self, Self::ToolUse(_))
     }
 
-    /// Whether it is reasoning.
+    /// Returns true if the block is thinking.
     pub fn is_thinking(&self) -> bool {
         matches!(self, Self::Thinking(_))
     }

@@ -1,73 +1,75 @@
-//! Pictures and documents, and what a provider refuses about them.
+//! Images and documents, and the problems for which providers reject them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::json::{JsonError, ObjectFields, RawJson, UnknownFields};
 
-/// A provider refuses a picture whose base64 is longer.
+/// The maximum length of an image's base64 text. Providers reject a longer one.
 const MAX_IMAGE_BASE64_BYTES: usize = 5 * 1024 * 1024;
-/// A provider refuses a picture with a longer edge.
+/// The maximum edge of an image in pixels. Providers reject a longer one.
 const MAX_IMAGE_EDGE_PX: usize = 8_000;
-/// A provider refuses a request, and so a document, that is longer.
+/// The maximum length of a document's base64 text. It equals the providers' limit for a request.
 const MAX_DOCUMENT_BASE64_BYTES: usize = 32 * 1024 * 1024;
-/// Enough of a file to find its dimensions: a JPEG may carry 64 KiB segments before them.
+/// The length of the prefix in which image dimensions are searched. A JPEG may have 64 KiB segments
+/// before them.
 const HEADER_BASE64_BYTES: usize = 512 * 1024;
 
-/// The types of picture that both providers take.
+/// The image types that both providers accept.
 const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-/// A picture or a document.
+/// An image or a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Media {
-    /// Which of the two.
+    /// The kind of media.
     pub kind: MediaKind,
-    /// Where it comes from.
+    /// The source of the content.
     pub source: MediaSource,
-    /// Unknown fields.
+    /// Fields that the service does not interpret.
     pub extra: UnknownFields,
 }
 
-/// A picture or a document.
+/// The kind of media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaKind {
-    /// A picture.
+    /// An image.
     Image,
     /// A document.
     Document,
 }
 
-/// Where a picture or a document comes from.
+/// The source of an image or a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MediaSource {
-    /// In the message itself.
+    /// Content inside the message.
     Base64 {
-        /// Its MIME type.
+        /// The MIME type.
         media_type: Box<str>,
-        /// Its bytes.
+        /// The content, encoded in base64.
         data: Box<str>,
     },
-    /// From the web.
+    /// A URL.
     Url(Box<str>),
-    /// In another way (a provider's file id, plain text), kept as it came.
+    /// Another source, such as a provider's file id, kept byte for byte.
     Other(RawJson),
 }
 
-/// Why a provider would refuse it.
+/// The reason why a provider rejects an image or a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MediaProblem {
-    /// More bytes than a provider takes.
+    /// The content has too many bytes.
     TooManyBytes,
-    /// More pixels along one edge than a provider takes.
+    /// An edge has too many pixels.
     TooManyPixels,
-    /// Not a type that a provider takes, not base64, or at an address that no provider reads.
+    /// The type is not supported, the content is not base64, or the URL is neither `http` nor
+    /// `https`.
     BadType,
-    /// More pictures in one request than a provider takes.
+    /// The request has too many images.
     TooMany,
 }
 
 impl MediaSource {
-    /// The source that these fields are, as Anthropic names them; none when it is of another kind.
+    /// Reads a source in Anthropic's format. Returns `None` for a source of another kind.
     pub fn of(fields: &mut ObjectFields<'_>) -> Result<Option<Self>, JsonError> {
         Ok(match &*fields.require_string("type")? {
             "base64" => Some(Self::Base64 {
@@ -80,14 +82,16 @@ impl MediaSource {
     }
 }
 
-/// What is known of a source that was kept as it came, because it has a field that we do not know.
+/// Reads a source that was stored unmodified because it has unknown fields. Returns `None` for an
+/// unknown kind.
 fn known(json: &RawJson) -> Option<MediaSource> {
     let mut fields = ObjectFields::read_str(json.as_str()).ok()?;
     MediaSource::of(&mut fields).ok()?
 }
 
 impl Media {
-    /// What a provider would refuse about it, by itself.
+    /// Returns the reason why a provider would reject this content, independent of the rest of the
+    /// request.
     pub fn problem(&self) -> Option<MediaProblem> {
         self.problem_of(&self.source)
     }
@@ -126,12 +130,12 @@ fn image_problem(data: &str) -> Option<MediaProblem> {
     }
     let head = data.len().min(HEADER_BASE64_BYTES);
     let bytes = data.get(..head).map(|head| STANDARD.decode(head))?.ok()?;
-    // A file whose dimensions we cannot find is the provider's to judge.
+    // Unreadable dimensions are no reason to reject: the provider decides.
     let size = imagesize::blob_size(&bytes).ok()?;
     (size.width.max(size.height) > MAX_IMAGE_EDGE_PX).then_some(MediaProblem::TooManyPixels)
 }
 
-/// Whether it decodes, found without decoding it.
+/// Returns true if the text is valid base64. Decodes only the last four characters.
 fn is_base64(data: &str) -> bool {
     let Some((body, end)) = data.as_bytes().split_last_chunk::<4>() else {
         return false;

@@ -1,7 +1,7 @@
-//! What a conversation is made of: messages and their blocks, as callers send them.
+//! Messages and their blocks, as callers send them.
 //!
-//! A message never changes once it is in the log. Not here: how a provider writes one (`codec`), and
-//! what the model gets to see of it (`view`).
+//! A message never changes after it is in the log. The formats of providers are in `codec`, and the
+//! model's view of messages is in `view`.
 
 mod block;
 mod digest;
@@ -14,46 +14,46 @@ pub use media::{Media, MediaKind, MediaProblem, MediaSource};
 use crate::ids::{MessageId, Timestamp};
 use crate::json::UnknownFields;
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The user, and the results of tools.
+    /// The user. Tool results have this role too.
     User,
     /// The model.
     Assistant,
-    /// The operator, in band.
+    /// The operator, by a message inside the conversation.
     System,
-    /// The operator, in the newer word of one provider.
+    /// The operator, by the role that replaces `system` in newer OpenAI models.
     Developer,
 }
 
 impl Role {
-    /// Whether the operator speaks.
+    /// Returns true if the operator is the author.
     pub const fn is_system(self) -> bool {
         matches!(self, Self::System | Self::Developer)
     }
 }
 
-/// What a message is in the life of its session.
+/// The function of a message in its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MessageKind {
     /// A part of the conversation.
     #[default]
     Ordinary,
-    /// The summary that a compaction left.
+    /// The summary of a compaction.
     Summary,
-    /// The mark that a compaction left.
+    /// The boundary marker of a compaction.
     Boundary,
-    /// Something that was attached again after a compaction.
+    /// Content that was attached again after a compaction.
     Attachment,
-    /// What a hook said.
+    /// The output of a hook.
     Hook,
-    /// Made by the service or the caller's own machinery.
+    /// A message that the service or the caller's software generated.
     Synthetic,
 }
 
 impl MessageKind {
-    /// Whether it stands around a conversation and is no part of it.
+    /// Returns true if the message frames the conversation and is not a part of it.
     pub const fn is_framing(self) -> bool {
         matches!(
             self,
@@ -62,11 +62,11 @@ impl MessageKind {
     }
 }
 
-/// In whose words unknown fields are written. They are given back to that provider alone: another
-/// would refuse them.
+/// The API format of a message's unknown fields. These fields are returned to that provider only,
+/// because other providers reject them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MessageOrigin {
-    /// The typed contract: meant for whichever provider is asked.
+    /// The typed contract. The fields are sent to any provider.
     #[default]
     Typed,
     /// Anthropic's Messages API.
@@ -75,21 +75,21 @@ pub enum MessageOrigin {
     OpenAi,
 }
 
-/// The model's reported usage of one request. Zero means "not reported".
+/// The token usage of one request as the provider reported it. 0 means "not reported".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Usage {
-    /// Prompt tokens that were neither read from the cache nor written to it.
+    /// The prompt tokens that were neither read from the cache nor written to it.
     pub input_tokens: u64,
-    /// Prompt tokens read from the cache.
+    /// The prompt tokens that were read from the cache.
     pub cache_read_tokens: u64,
-    /// Prompt tokens written to the cache.
+    /// The prompt tokens that were written to the cache.
     pub cache_write_tokens: u64,
-    /// Tokens that the model wrote.
+    /// The tokens that the model wrote.
     pub output_tokens: u64,
 }
 
 impl Usage {
-    /// Everything that was in the window when the response ended.
+    /// Returns the number of tokens in the context window at the end of the response.
     pub const fn total_tokens(&self) -> u64 {
         self.input_tokens
             .saturating_add(self.cache_read_tokens)
@@ -97,7 +97,8 @@ impl Usage {
             .saturating_add(self.output_tokens)
     }
 
-    /// The larger of each: the fragments of one response report different parts of one usage.
+    /// Returns the maximum of each number. The fragments of one response report different parts of
+    /// one usage.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -112,40 +113,40 @@ impl Usage {
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its id, unique in the session.
+    /// The message id, unique within the session.
     pub id: MessageId,
-    /// The message it follows, as the caller sees it.
+    /// The preceding message according to the caller.
     pub parent: Option<MessageId>,
-    /// Who speaks.
+    /// The author.
     pub role: Role,
-    /// What is said, in order.
+    /// The content, in order.
     pub blocks: Vec<Block>,
-    /// When it was said; the caller's clock.
+    /// The time of the message, by the caller's clock.
     pub at: Option<Timestamp>,
-    /// The provider's own id; the fragments of one response share it.
+    /// The provider's id. The fragments of one response share it.
     pub provider_message_id: Option<Box<str>>,
-    /// The model that wrote it.
+    /// The model that wrote the message.
     pub model: Option<Box<str>>,
-    /// What the provider reported for the request that gave it.
+    /// The usage that the provider reported for the request.
     pub usage: Option<Usage>,
-    /// What it is in the life of the session.
+    /// The function of the message in the session.
     pub kind: MessageKind,
-    /// Not a human's words, though the user speaks.
+    /// True if the role is user but no person wrote the message.
     pub machine_generated: bool,
-    /// Never shown to a model.
+    /// True if no model ever sees the message.
     pub transcript_only: bool,
-    /// In whose words the unknown fields are written.
+    /// The API format of the unknown fields.
     pub origin: MessageOrigin,
-    /// Unknown fields of the message.
+    /// Message fields that the service does not interpret.
     pub extra: UnknownFields,
-    /// The caller's own notes: git branch, working folder, permission mode and the like.
+    /// The caller's attributes, such as git branch, working directory and permission mode.
     pub attributes: Vec<(Box<str>, Box<str>)>,
 }
 
 impl Message {
-    /// A plain message without metadata.
+    /// Creates a message without metadata.
     pub fn new(id: MessageId, role: Role, mut blocks: Vec<Block>) -> Self {
-        // It is held as long as its session is in memory, and most have one block.
+        // The message stays in memory as long as its session, and most messages have one block.
         blocks.shrink_to_fit();
         Self {
             id,
@@ -165,12 +166,12 @@ impl Message {
         }
     }
 
-    /// The size of its content.
+    /// Returns the size of the content in bytes.
     pub fn content_bytes(&self) -> usize {
         self.blocks.iter().map(Block::content_bytes).sum()
     }
 
-    /// Whether a person speaks: such a message begins a user turn.
+    /// Returns true if a person wrote the message. Such a message starts a user turn.
     pub fn is_real_user_input(&self) -> bool {
         self.role == Role::User
             && self.kind == MessageKind::Ordinary
@@ -180,7 +181,7 @@ impl Message {
             && self.blocks.iter().any(|block| !block.is_blank())
     }
 
-    /// Whether it is made of tool results alone.
+    /// Returns true if the message contains tool results only.
     pub fn is_results_alone(&self) -> bool {
         !self.blocks.is_empty()
             && self

@@ -1,52 +1,52 @@
-//! The points on the way to a full window.
+//! The thresholds of the context window at which warnings, compactions and blocks are due.
 
 use super::{AutocompactPolicy, Policy, ThresholdBasis};
 
-/// What a call says about its model; what it leaves out, the policy fills in.
+/// The properties of a model as a call states them. The policy supplies missing values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WindowHint {
-    /// The model's context window.
+    /// The model's context window, in tokens.
     pub window_tokens: Option<u64>,
-    /// The most that the request lets the model answer.
+    /// The maximum output of the request, in tokens.
     pub max_output_tokens: Option<u64>,
-    /// The most input that the provider accepts, where that is less than the window.
+    /// The provider's input limit in tokens, if lower than the window.
     pub input_limit_tokens: Option<u64>,
 }
 
-/// The points on the way to a full window, in tokens.
+/// The thresholds of a context window, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
     /// The whole window.
     pub window: u64,
-    /// The window without what is set aside for the answer.
+    /// The window minus the reserve for output.
     pub effective: u64,
-    /// Where a warning is due.
+    /// The warning threshold.
     pub warn: u64,
-    /// Where a caller should show an error.
+    /// The threshold at which a caller should show an error.
     pub error: u64,
-    /// Where compaction is due.
+    /// The compaction threshold.
     pub compact: u64,
-    /// Where the state is critical.
+    /// The critical threshold.
     pub critical: u64,
-    /// Where requests are to be blocked.
+    /// The threshold at which callers should block requests.
     pub block: u64,
 }
 
-/// How full the window is.
+/// The fill state of the context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BudgetState {
-    /// There is room.
+    /// Below the warning threshold.
     Normal,
     /// Compaction is near.
     Warning,
     /// Compaction is due.
     Critical,
-    /// A request may not fit.
+    /// A request may exceed the window.
     Exhausted,
 }
 
 impl Policy {
-    /// The points on the way to a full window.
+    /// Calculates the thresholds for a model.
     pub fn thresholds(&self, hint: WindowHint) -> Thresholds {
         let auto = &self.autocompact;
         let default = u64::from(self.tokens.default_window_tokens);
@@ -59,8 +59,11 @@ impl Policy {
             ThresholdBasis::Reserve | ThresholdBasis::WindowPercent => rest,
         };
         let compact = auto.compact_at(window, effective);
+        // With automatic compaction off, the warning is relative to the end of the effective window.
         let counted_from = if auto.enabled { compact } else { effective };
         let (warn, critical) = match auto.basis {
+            // With shares, compaction itself is the warning, and the critical point has its own
+            // setting.
             ThresholdBasis::WindowPercent => (compact, auto.critical_at_percent.of(window)),
             _ => (below(counted_from, auto.warn_buffer_tokens), compact),
         };
@@ -110,7 +113,7 @@ fn below(tokens: u64, buffer: u32) -> u64 {
 }
 
 impl Thresholds {
-    /// How full the window is with `tokens` in it.
+    /// Returns the fill state for a view of `tokens` tokens.
     pub fn state(&self, tokens: u64) -> BudgetState {
         if tokens >= self.block {
             BudgetState::Exhausted

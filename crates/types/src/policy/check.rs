@@ -1,12 +1,13 @@
-//! Settings that contradict each other, or that would make a level do harm.
+//! Checks for settings that contradict each other or that would make a level harmful.
 
 use super::{OverlayError, Policy, ToolResultRule};
 
 impl Policy {
-    /// Everything in which its settings do not go together.
+    /// Returns all conflicts between settings.
     pub(super) fn mismatches(&self) -> Vec<OverlayError> {
         let collapse = &self.collapse;
         let auto = &self.autocompact;
+        // Each entry has a condition that must hold, the path of the field and the error text.
         let rules = [
             (
                 collapse.target_percent < collapse.commit_at_percent,

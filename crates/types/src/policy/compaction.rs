@@ -1,22 +1,23 @@
-//! The settings of level 5: when it acts, what writes the summary, and what comes back after it.
+//! The settings of level 5: triggers of a compaction, the writer of the summary, and the attachments
+//! after it.
 
 use serde::{Deserialize, Serialize};
 
 use super::unit::{Millis, Percent};
 
-/// Where the threshold of level 5 lies.
+/// The quantity from which the compaction threshold is calculated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThresholdBasis {
-    /// The window less a reserve for output and a buffer.
+    /// The window minus a reserve for output and a buffer.
     Reserve,
-    /// A share of the window.
+    /// A percentage of the window.
     WindowPercent,
-    /// The model's input limit if it has one, else the window less the output reserve.
+    /// The model's input limit. Without one, the window minus the output reserve.
     InputLimit,
 }
 
-/// Level 5: everything old is replaced by a summary.
+/// Level 5: replaces all old messages by a summary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(
@@ -24,91 +25,96 @@ pub enum ThresholdBasis {
     reason = "each is a setting of its own"
 )]
 pub struct AutocompactPolicy {
-    /// Whether it starts by itself.
+    /// True if compactions start automatically.
     pub enabled: bool,
-    /// Whether it may be asked for.
+    /// True if callers may request a compaction.
     pub manual_enabled: bool,
-    /// How the thresholds are found.
+    /// The method by which the thresholds are calculated.
     pub basis: ThresholdBasis,
-    /// The most that is reserved for output.
+    /// The maximum number of tokens reserved for output.
     pub output_reserve_tokens: u32,
-    /// Compact so far below the effective window.
+    /// The distance of the compaction threshold below the effective window, in tokens.
     pub compact_buffer_tokens: u32,
-    /// Warn so far below the compaction threshold.
+    /// The distance of the warning threshold below the compaction threshold, in tokens.
     pub warn_buffer_tokens: u32,
-    /// A caller shows an error so far below the compaction threshold; as the warning when not set.
+    /// The distance of the error threshold below the compaction threshold, in tokens. Default: that
+    /// of the warning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_buffer_tokens: Option<u32>,
-    /// Block so far below the effective window.
+    /// The distance of the blocking threshold below the effective window, in tokens.
     pub block_buffer_tokens: u32,
     /// True if the block buffer counts from the end of the window instead of the effective window.
     pub block_from_window: bool,
-    /// Block at so many tokens instead.
+    /// The blocking threshold in tokens. Overrides the block buffer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_at_tokens: Option<u32>,
-    /// Compact at this share; what it is a share of depends on the basis.
+    /// The compaction threshold in percent. The basis determines the quantity that it is a
+    /// percentage of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_at_percent: Option<Percent>,
-    /// With a share of the window: the state is critical at this share.
+    /// The critical threshold in percent of the window. Used with the basis `window_percent` only.
     pub critical_at_percent: Percent,
-    /// Block at this share of the window instead.
+    /// The blocking threshold in percent of the window. Overrides the block buffer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_at_percent: Option<Percent>,
-    /// Whether session memory is tried first.
+    /// True if a compaction tries session memory before a model.
     pub session_memory_first: bool,
-    /// Whether it waits for the provider to refuse a prompt.
+    /// True if a compaction waits until the provider rejects a prompt.
     pub reactive_only: bool,
-    /// The same, but at this share of the window it does not wait.
+    /// The share of the window at which a reactive compaction starts without a rejection. Default:
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proactive_percent: Option<Percent>,
-    /// Whether a model's summary is written ahead, from the warning threshold on.
+    /// True if a model writes the summary ahead of time, starting at the warning threshold.
     pub prepare_ahead: bool,
-    /// True if the oldest rounds leave without a summary where a view is critical and nothing else made
-    /// room.
+    /// True if the oldest rounds are dropped without a summary when the view is critical and nothing
+    /// else freed enough tokens.
     pub truncate_when_critical: bool,
-    /// Failed attempts in a row after which it stops.
+    /// The number of consecutive failures after which automatic compaction stops.
     pub max_failures: u32,
-    /// With less than this to summarise an automatic compaction does nothing.
+    /// The minimum input of an automatic compaction, in tokens. With less input it does nothing.
     pub min_input_tokens: u32,
-    /// The most that one compaction summarises; more takes several. 0 for no limit.
+    /// The maximum input of one compaction, in tokens. A larger input takes several compactions. 0:
+    /// no limit.
     pub max_input_tokens: u32,
-    /// How many messages stay verbatim after a summary by a model.
+    /// The number of recent messages that stay verbatim after a summary by a model.
     pub keep_messages: u32,
-    /// The least tokens that stay verbatim: more messages than `keep_messages`, where these are small.
+    /// The minimum number of tokens that stay verbatim. Keeps more than `keep_messages` messages if
+    /// these are small.
     pub keep_min_tokens: u32,
-    /// No message stays for `keep_min_tokens` beyond this many tokens.
+    /// The maximum number of tokens to which `keep_min_tokens` may extend the kept messages.
     pub keep_max_tokens: u32,
-    /// How long a compaction may take.
+    /// The time limit of a compaction.
     pub timeout: Millis,
 }
 
-/// The running summary of a session.
+/// Session memory: the running summary of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionMemoryPolicy {
-    /// Whether it is kept.
+    /// True if session memory is maintained.
     pub enabled: bool,
-    /// Whether it is kept for sessions that have a parent.
+    /// True if session memory is maintained for subagent sessions too.
     pub include_subagents: bool,
-    /// The first update is due at so many tokens of context.
+    /// The context size at which the first update is due, in tokens.
     pub start_tokens: u32,
-    /// The least growth between updates.
+    /// The minimum growth between updates, in tokens.
     pub update_tokens: u32,
-    /// Tool calls that make an update due once the growth is reached.
+    /// The number of tool calls that make an update due once the growth is reached.
     pub update_tool_calls: u32,
-    /// The most tokens of a section.
+    /// The maximum size of one section, in tokens.
     pub max_section_tokens: u32,
-    /// The most tokens of all sections.
+    /// The maximum size of all sections, in tokens.
     pub max_tokens: u32,
-    /// How long a compaction waits for an update in flight.
+    /// The maximum time that a compaction waits for an update in flight.
     pub wait: Millis,
-    /// An update that is older counts as dead.
+    /// The age at which an unfinished update counts as orphaned.
     pub stale_after: Millis,
-    /// A compaction keeps at least so many tokens of recent messages verbatim.
+    /// The minimum number of recent tokens that a compaction keeps verbatim.
     pub keep_min_tokens: u32,
-    /// And at least so many messages with text.
+    /// The minimum number of recent messages with text that a compaction keeps verbatim.
     pub keep_min_messages: u32,
-    /// The widening to reach these stops here.
+    /// The maximum number of tokens to which both minimums may extend the kept messages.
     pub keep_max_tokens: u32,
 }
 
@@ -118,38 +124,39 @@ pub struct SessionMemoryPolicy {
 pub enum SummaryStyle {
     /// Nine sections, from the request to the next step.
     NineSections,
-    /// Done, doing, files, next, constraints, decisions.
+    /// Six sections: done, doing, files, next, constraints, decisions.
     Brief,
 }
 
-/// Which model writes summaries, and how.
+/// The model that writes summaries, and its limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SummaryPolicy {
-    /// The model; the server's when not set.
+    /// The name of the model. Default: the server's model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
-    /// The model that is tried when that one fails.
+    /// The model that is used if `model` fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback_model: Option<Box<str>>,
     /// The form of the summary.
     pub style: SummaryStyle,
-    /// Standing instructions for every summary.
+    /// Additional instructions for every summary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<Box<str>>,
-    /// The most tokens that the model may write.
+    /// The maximum output of the model, in tokens.
     pub max_output_tokens: u32,
-    /// Retries with a shorter input when the prompt is too long.
+    /// The maximum number of retries with a shorter input after the provider rejected the prompt as
+    /// too long.
     pub max_retries: u32,
-    /// Whether secrets are removed before anything is sent or stored in a summary.
+    /// True if secrets are redacted before text is sent to a model or stored in a summary.
     pub redact_secrets: bool,
-    /// Whether session memory is kept by this model too.
+    /// True if this model updates session memory too.
     pub use_for_session_memory: bool,
-    /// What a retry drops when the error does not say how much is too much.
+    /// The share of the input that a retry drops if the error does not state the excess.
     pub retry_drop_percent: Percent,
 }
 
-/// What is attached again after a compaction. A maximum of 0 turns a kind off.
+/// The content that is attached again after a compaction. A maximum of 0 disables a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(
@@ -157,61 +164,61 @@ pub struct SummaryPolicy {
     reason = "each is a setting of its own"
 )]
 pub struct AttachmentPolicy {
-    /// Recently read files, at most.
+    /// The maximum number of recently read files.
     pub max_files: u32,
-    /// Tokens of one file.
+    /// The maximum size of one file, in tokens.
     pub max_file_tokens: u32,
-    /// Tokens of all files.
+    /// The maximum size of all files, in tokens.
     pub max_files_tokens: u32,
-    /// Tokens of one invoked skill.
+    /// The maximum size of one invoked skill, in tokens.
     pub max_skill_tokens: u32,
-    /// Tokens of all skills.
+    /// The maximum size of all skills, in tokens.
     pub max_skills_tokens: u32,
-    /// Names of instruction files.
+    /// The names of instruction files.
     pub instruction_files: Vec<Box<str>>,
-    /// Whether tasks are attached.
+    /// True if tasks are attached.
     pub tasks: bool,
-    /// Whether tool, agent and MCP capabilities are attached.
+    /// True if tool, agent and MCP capabilities are attached.
     pub capabilities: bool,
-    /// Whether permission rules are attached.
+    /// True if permission rules are attached.
     pub permissions: bool,
-    /// Whether decisions, constraints and known issues are attached.
+    /// True if decisions, constraints and known issues are attached.
     pub notes: bool,
 }
 
-/// What happens when a hook fails or does not answer in time.
+/// The reaction to a hook that fails or times out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookFailureMode {
-    /// Go on as if it had answered with nothing.
+    /// Continue as if the hook had returned nothing.
     Continue,
     /// Stop the compaction.
     Stop,
 }
 
-/// How one hook is called.
+/// The settings of one hook call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HookRule {
-    /// Whether it is called.
+    /// True if the hook is called.
     pub enabled: bool,
-    /// The deadline of the call.
+    /// The deadline of the call, in milliseconds.
     pub timeout: Millis,
-    /// What a failure does.
+    /// The reaction to a failure.
     pub on_failure: HookFailureMode,
 }
 
-/// Calls to the user's own hooks.
+/// The settings of calls to the user's own hooks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HookPolicy {
     /// The name of an endpoint in the server's configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Box<str>>,
-    /// Before a compaction.
+    /// The hook before a compaction.
     pub pre_compact: HookRule,
-    /// After a compaction was computed and before it takes effect.
+    /// The hook after a compaction was computed and before it takes effect.
     pub post_compact: HookRule,
-    /// When a view begins anew.
+    /// The hook at the start of a new view.
     pub session_start: HookRule,
 }

@@ -6,172 +6,172 @@ use serde::{Deserialize, Serialize};
 
 use super::unit::{Millis, Percent};
 
-/// Level 1: large tool results are stored and replaced by a preview.
+/// Level 1: stores large tool results and replaces them by a preview.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolResultPolicy {
-    /// Whether the level runs.
+    /// True if the level is enabled.
     pub enabled: bool,
-    /// The most characters of one result.
+    /// The maximum size of one result in characters.
     pub max_result_chars: u64,
-    /// Whether a size that a tool declares is bounded by that.
+    /// True if `max_result_chars` also limits the size that a tool declares.
     pub clamp_declared: bool,
-    /// The most characters of all results in one user message as it is sent; 0 for no limit.
+    /// The maximum size of all results in one user message as sent, in characters. 0: no limit.
     pub max_message_chars: u64,
-    /// Rules by tool name.
+    /// The rules by tool name.
     pub rules: BTreeMap<Box<str>, ToolResultRule>,
-    /// The length of a preview, in characters.
+    /// The length of a preview in characters.
     pub preview_chars: u32,
-    /// Where it comes from.
+    /// The part of the result that a preview shows.
     pub preview_mode: PreviewMode,
-    /// How the model is told where the original is.
+    /// The template of the text that refers the model to the original.
     pub reference_template: Box<str>,
 }
 
-/// How much of one tool's result may stay inline.
+/// The limit for one tool's results that stay inline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolResultRule {
-    /// What the tool declares for itself; the lower of this and the session's limit holds.
+    /// The limit that the tool declares, in characters. The lower of this and the session's limit applies.
     DeclaredChars(u64),
-    /// A limit that holds as it is.
+    /// A fixed limit in characters. The session's limit does not apply.
     FixedChars(u64),
-    /// Never replaced. The value says nothing.
+    /// The result is never replaced. The value has no meaning.
     NeverPersist(bool),
 }
 
-/// Where previews of a replaced result come from.
+/// The part of a replaced result that its preview shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreviewMode {
-    /// The beginning.
+    /// The beginning of the result.
     Head,
-    /// The beginning and the end, half each.
+    /// The beginning and the end, one half each.
     HeadAndTail,
 }
 
-/// Level 2: user turns are removed on request.
+/// Level 2: removes user turns on request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnipPolicy {
-    /// Whether user inputs carry their id in the view.
+    /// True if the view shows the id of each user input.
     pub tag_turns: bool,
-    /// Whether the model is reminded to snip.
+    /// True if the view reminds the model to snip.
     pub nudge: bool,
-    /// Messages without a snip until the reminder.
+    /// The number of messages without a snip after which the reminder is due.
     pub nudge_after_messages: u32,
-    /// New tokens without a snip until the reminder.
+    /// The number of new tokens without a snip after which the reminder is due.
     pub nudge_after_tokens: u32,
-    /// Whether user text that arrives while the model is at work is marked as such in the view.
+    /// True if the view marks user text that arrived while the model was working.
     pub wrap_interjections: bool,
 }
 
-/// Level 3: old tool results are cleared, and nothing else.
+/// Level 3: clears old tool results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MicrocompactPolicy {
-    /// Whether the level runs.
+    /// True if the level is enabled.
     pub enabled: bool,
     /// The tools whose results may be cleared.
     pub clearable_tools: Vec<Box<str>>,
-    /// The tools whose results may not be cleared; all others may. Takes the place of the list above.
+    /// The tools whose results may not be cleared; all others may. Overrides `clearable_tools`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protected_tools: Option<Vec<Box<str>>>,
-    /// When the prompt cache is cold.
+    /// The settings for clearing when the prompt cache has expired.
     pub time: TimePolicy,
-    /// Through the provider's cache edits.
+    /// The settings for clearing through the provider's cache edits.
     pub cached: CachedPolicy,
-    /// When the view is large.
+    /// The settings for clearing when the view is large.
     pub size: SizePolicy,
-    /// Backwards from the end.
+    /// The settings for clearing backwards from the end.
     pub prune: PrunePolicy,
-    /// Pictures and documents are cleared too when they count so many tokens or more.
+    /// The minimum size, in tokens, at which images and documents are cleared too.
     pub min_media_tokens: u32,
 }
 
-/// Clears when so much time has passed that the prompt cache is cold anyway.
+/// Clears results after an idle time that is long enough for the prompt cache to expire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimePolicy {
-    /// Whether the mode runs.
+    /// True if the mode is enabled.
     pub enabled: bool,
-    /// The age of the last message of the model.
+    /// The minimum age of the model's last message.
     pub idle: Millis,
-    /// How many of the most recent clearable results stay.
+    /// The number of most recent clearable results that stay.
     pub keep_results: u32,
 }
 
-/// Leaves the view as it is and returns the provider's cache edits.
+/// Keeps the view unchanged and returns cache edits for the provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CachedPolicy {
-    /// Whether the mode runs.
+    /// True if the mode is enabled.
     pub enabled: bool,
-    /// It acts when more clearable results than this are live.
+    /// The number of live clearable results above which the mode acts.
     pub over_results: u32,
-    /// How many of the most recent stay.
+    /// The number of most recent results that stay.
     pub keep_results: u32,
 }
 
-/// Clears the oldest results when the view is over the warning threshold.
+/// Clears the oldest results when the view exceeds the warning threshold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizePolicy {
-    /// Whether the mode runs.
+    /// True if the mode is enabled.
     pub enabled: bool,
-    /// Clears until the clearable results have at most so many tokens.
+    /// The target size of all clearable results, in tokens.
     pub target_tokens: u32,
-    /// How many of the most recent results stay.
+    /// The number of most recent results that stay.
     pub keep_results: u32,
-    /// It changes nothing when it would free less.
+    /// The minimum number of freed tokens. Below it nothing is cleared.
     pub min_freed_tokens: u32,
 }
 
-/// Clears backwards from the end.
+/// Clears results backwards from the end of the view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrunePolicy {
-    /// Whether the mode runs.
+    /// True if the mode is enabled.
     pub enabled: bool,
-    /// How many of the most recent user turns stay.
+    /// The number of most recent user turns that stay.
     pub keep_turns: u32,
-    /// How many tokens of the most recent results stay.
+    /// The number of tokens of the most recent results that stay.
     pub keep_tokens: u32,
-    /// It changes nothing when it would free less.
+    /// The minimum number of freed tokens. Below it nothing is cleared.
     pub min_freed_tokens: u32,
 }
 
-/// Level 4: spans of old complete rounds are replaced by placeholders.
+/// Level 4: replaces spans of old complete rounds by placeholders.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollapsePolicy {
-    /// Whether the level runs.
+    /// True if the level is enabled.
     pub enabled: bool,
-    /// Staged spans are committed when the view reaches this share of the effective window.
+    /// The share of the effective window at which staged spans are committed.
     pub commit_at_percent: Percent,
-    /// At this share all staged spans are committed and level 5 follows.
+    /// The share at which all staged spans are committed and level 5 follows.
     pub compact_at_percent: Percent,
-    /// Spans are committed until the view is under this share.
+    /// The share below which no further spans are committed.
     pub target_percent: Percent,
-    /// The highest risk of a span that may be staged.
+    /// The maximum risk of a span that may be staged.
     pub max_risk: Risk,
-    /// New tokens between two passes that stage spans.
+    /// The number of new tokens between two passes that stage spans.
     pub pass_every_tokens: u32,
-    /// A span that would free less is left alone.
+    /// The minimum number of tokens that a span must free.
     pub min_freed_tokens: u32,
 }
 
-/// How much might be lost, between 0 and 1, in thousandths.
+/// The estimated loss of information by a collapse, between 0 and 1, stored in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Risk(u16);
 
 impl Risk {
-    /// From thousandths; no more than all.
+    /// Creates a risk from thousandths. Values above 1,000 become 1,000.
     pub const fn from_milli(milli: u16) -> Self {
         Self(if milli > 1_000 { 1_000 } else { milli })
     }
 
-    /// In thousandths.
+    /// Returns the risk in thousandths.
     pub const fn milli(self) -> u16 {
         self.0
     }

@@ -1,8 +1,8 @@
-//! What a session is allowed to do with its context. The resolved policy is a part of the session, so
-//! that a server's settings seed new sessions and never alter an old one.
+//! The policy of a session: all settings that determine its view.
 //!
-//! A field here has the name of its field in the public contract and in configuration files; a
-//! preset is a file of such fields ([`preset`]), and so is every set of overrides.
+//! The resolved policy is stored with the session. A server's settings apply to new sessions and
+//! never change an existing one. Field names equal those of the public contract and of configuration
+//! files. Presets ([`preset`]) and overrides are sets of such fields.
 
 mod budget;
 mod check;
@@ -31,15 +31,15 @@ pub use unit::{Millis, Percent};
 
 use crate::tokens::Counter;
 
-/// Every setting of a session.
+/// All settings of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// What everything that nobody set comes from.
+    /// The preset that supplies the fields without an override.
     pub preset: Preset,
-    /// What may be appended, and how large replies may be.
+    /// Limits for appended content and replies.
     pub limits: LimitPolicy,
-    /// How tokens are counted.
+    /// The method of counting tokens.
     pub tokens: TokenPolicy,
     /// Level 1.
     pub tool_results: ToolResultPolicy,
@@ -51,17 +51,17 @@ pub struct Policy {
     pub collapse: CollapsePolicy,
     /// Level 5.
     pub autocompact: AutocompactPolicy,
-    /// The running summary that makes level 5 cheap.
+    /// Session memory, with which level 5 needs no further model call.
     pub session_memory: SessionMemoryPolicy,
-    /// Which model writes summaries, and how.
+    /// The model that writes summaries, and its limits.
     pub summary: SummaryPolicy,
-    /// What is attached again after a compaction.
+    /// The content that is attached again after a compaction.
     pub attachments: AttachmentPolicy,
     /// Calls to the user's own hooks.
     pub hooks: HookPolicy,
-    /// The tools that the model itself is given.
+    /// The tools that the service provides to the model.
     pub model_tools: ModelToolPolicy,
-    /// Context management that the provider does on its side.
+    /// Context management by the provider.
     pub provider_management: ProviderManagementPolicy,
 }
 
@@ -72,37 +72,37 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// How what is not reported yet is counted.
+    /// Returns the estimator for content without reported usage.
     pub const fn counter(&self) -> Counter {
         Counter::new(&self.tokens)
     }
 }
 
-/// What may be appended, and how large replies may be; the lower of these and the server's holds.
+/// Limits for appended content and replies. The lower of these and the server's limits applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitPolicy {
-    /// The size of one message.
+    /// The maximum size of one message in bytes.
     pub max_message_bytes: u64,
-    /// Messages in one call.
+    /// The maximum number of messages in one call.
     pub max_messages: u32,
-    /// Blocks in one message.
+    /// The maximum number of blocks in one message.
     pub max_blocks: u32,
-    /// Characters in a call's id as a caller sends it.
+    /// The maximum length of a tool call id in characters.
     pub max_tool_use_id_chars: u32,
-    /// Characters in a pattern to search for.
+    /// The maximum length of a search pattern in characters.
     pub max_pattern_chars: u32,
-    /// Targets of one snip.
+    /// The maximum number of targets of one snip.
     pub max_snip_targets: u32,
-    /// All attributes of one message or session.
+    /// The maximum size of all attributes of one message or session, in bytes.
     pub max_attributes_bytes: u32,
-    /// The largest reply that is not a stream.
+    /// The maximum size of a reply that is not a stream, in bytes.
     pub max_reply_bytes: u32,
-    /// All working state of a session.
+    /// The maximum size of a session's working state, in bytes.
     pub max_working_state_bytes: u64,
 }
 
-/// A tool that the service has for the model.
+/// A tool that the service provides to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelTool {
@@ -117,7 +117,7 @@ pub enum ModelTool {
 }
 
 impl ModelTool {
-    /// All of them, in the order in which they are listed.
+    /// All tools in the order in which they are listed.
     pub const ALL: [Self; 4] = [
         Self::Snip,
         Self::ReadToolResult,
@@ -125,7 +125,7 @@ impl ModelTool {
         Self::SearchTranscript,
     ];
 
-    /// Its name, without a policy's prefix.
+    /// Returns the name without the policy's prefix.
     pub const fn base_name(self) -> &'static str {
         match self {
             Self::Snip => "Snip",
@@ -137,35 +137,35 @@ impl ModelTool {
 }
 
 impl ModelToolPolicy {
-    /// The name of a tool for the model, when the model is given it.
+    /// Returns the name that the model sees, or `None` if the tool is not enabled.
     pub fn name_of(&self, tool: ModelTool) -> Option<String> {
         let is_given = self.enabled_tools.contains(&tool);
         is_given.then(|| format!("{}{}", self.name_prefix, tool.base_name()))
     }
 }
 
-/// The tools that the model itself is given.
+/// The tools that the service provides to the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelToolPolicy {
-    /// Which of them.
+    /// The enabled tools.
     pub enabled_tools: Vec<ModelTool>,
-    /// Put before each tool's name.
+    /// The prefix of all tool names.
     pub name_prefix: Box<str>,
-    /// The most bytes of one tool's answer.
+    /// The maximum size of one tool's reply in bytes.
     pub max_answer_bytes: u32,
 }
 
-/// Context management that the provider does on its side.
+/// Context management by the provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderManagementPolicy {
-    /// Whether old thinking is left to the provider.
+    /// True if the provider clears old thinking.
     pub clear_thinking: bool,
-    /// Whether old tool uses are.
+    /// True if the provider clears old tool uses.
     pub clear_tool_uses: bool,
-    /// The provider acts at so many input tokens.
+    /// The number of input tokens at which the provider starts to clear.
     pub clear_trigger_tokens: u32,
-    /// And clears at least so many.
+    /// The minimum number of tokens that the provider clears.
     pub clear_min_tokens: u32,
 }

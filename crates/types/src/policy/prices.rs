@@ -1,19 +1,21 @@
-//! What tokens cost, relative to each other: enough to weigh a broken prompt cache against what is freed.
+//! Relative token prices, used to compare the cost of an invalidated prompt cache with the tokens
+//! that a change frees.
 
-/// What a token costs, in thousandths of an uncached one.
+/// The price of a token in thousandths of the price of an uncached token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Price(u32);
 
 impl Price {
-    /// The highest price: a million times that of an uncached token.
+    /// The maximum price: a million times that of an uncached token.
     const MAX: f64 = 1_000_000.0;
 
-    /// From thousandths.
+    /// Creates a price from thousandths.
     pub const fn from_milli(milli: u32) -> Self {
         Self(milli)
     }
 
-    /// From a number, rounded to thousandths; none for one that is no price.
+    /// Creates a price from a number, rounded to thousandths. Returns `None` outside of 0 to
+    /// 1,000,000.
     pub fn new(price: f64) -> Option<Self> {
         if !(0.0..=Self::MAX).contains(&price) {
             return None;
@@ -26,37 +28,38 @@ impl Price {
         Some(Self((price * 1_000.0).round() as u32))
     }
 
-    /// In thousandths.
+    /// Returns the price in thousandths.
     pub const fn milli(self) -> u32 {
         self.0
     }
 
-    /// As a number.
+    /// Returns the price as a number.
     pub fn get(self) -> f64 {
         f64::from(self.0) / 1_000.0
     }
 }
 
-/// What tokens of a request cost.
+/// The prices of the tokens of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
-    /// A token that is read anew.
+    /// The price of an uncached input token. Default: 1.
     pub input: Price,
-    /// A token that is written to the prompt cache.
+    /// The price of a token written to the prompt cache. Default: 1.25.
     pub cache_write: Price,
-    /// A token that is read from the prompt cache.
+    /// The price of a token read from the prompt cache. Default: 0.1.
     pub cache_read: Price,
 }
 
 impl Prices {
-    /// After how many requests, the next one included, a change of the view has paid for itself; none
-    /// when nothing was invalidated, or when it never does.
+    /// Returns the number of requests, including the next one, after which a change of the view has
+    /// paid for itself. Returns `None` if nothing was invalidated, nothing was saved, or cache reads
+    /// are free.
     ///
-    /// Say that the cache holds `k` tokens before the change, and behind it `i` that stay in the view
-    /// and `s` that leave it. Without the change a request reads `k + i + s`. With it the next one
-    /// reads `k` and writes `i`, and each one after that reads `k + i`. So `n` requests cost
-    /// `i * (write - read) - n * s * read` more than without, which is nothing any more at
-    /// `n = i * (write - read) / (s * read)`.
+    /// Let the cache hold `k` tokens before the change. Behind it, `i` tokens stay in the view and
+    /// `s` tokens leave it. Without the change, each request reads `k + i + s`. With the change, the
+    /// next request reads `k` and writes `i`, and each later request reads `k + i`. The extra cost
+    /// of `n` requests is `i * (write - read) - n * s * read`. It is zero at `n = i * (write - read)
+    /// / (s * read)`.
     pub fn break_even(&self, invalidated: u64, saved: u64) -> Option<f64> {
         let (read, write) = (self.cache_read.get(), self.cache_write.get());
         if invalidated == 0 || saved == 0 || read <= 0.0 {
@@ -85,7 +88,8 @@ mod tests {
     #[test]
     fn a_change_pays_when_what_it_saves_outweighs_what_is_written_again() {
         let prices = Prices::default();
-        // 70,000 are written for 1.15 more each; each request reads 10,000 fewer for 0.1 each.
+        // 70,000 tokens are written for 1.15 more each. Each request reads 10,000 fewer tokens for
+        // 0.1 each.
         let requests = prices.break_even(70_000, 10_000).unwrap();
         assert!((requests - 80.5).abs() < 1e-9, "{requests}");
         assert_eq!(prices.break_even(0, 10_000), None);

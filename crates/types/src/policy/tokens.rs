@@ -1,12 +1,12 @@
-//! The settings by which tokens are counted.
+//! The settings of token counting.
 
 use serde::{Deserialize, Serialize};
 
-/// How the tail after the last reported usage is estimated.
+/// The estimator for content after the last reported usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenEstimator {
-    /// From bytes and kind of content.
+    /// Estimates from the number of bytes and the kind of content.
     Bytes,
     /// The byte-pair encoding `o200k`.
     O200k,
@@ -14,16 +14,16 @@ pub enum TokenEstimator {
     Cl100k,
 }
 
-/// How tokens are counted.
+/// The settings of token counting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenPolicy {
-    /// The estimator for what the provider has not reported yet.
+    /// The estimator for content without reported usage.
     pub estimator: TokenEstimator,
-    /// Whether estimates are corrected by what reported usage teaches.
+    /// True if reported usage corrects the estimates.
     pub calibrate: bool,
-    /// The tokens of a picture or document whose size is not known.
+    /// The tokens of an image or a document of unknown size.
     pub unknown_image_tokens: u32,
-    /// The window of a model that nobody knows.
+    /// The context window of an unknown model, in tokens.
     pub default_window_tokens: u32,
 }

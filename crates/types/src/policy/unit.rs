@@ -1,19 +1,20 @@
-//! Durations and shares as settings write them.
+//! Durations and percentages in the format of settings.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A duration in milliseconds; written in seconds with their sign, `90s` or `0.5s`.
+/// A duration in milliseconds. The text format is a number of seconds with unit, such as `90s` or
+/// `0.5s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Millis(u64);
 
 impl Millis {
-    /// From milliseconds.
+    /// Creates a duration from milliseconds.
     pub const fn new(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// In milliseconds.
+    /// Returns the duration in milliseconds.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -55,24 +56,24 @@ fn parse_millis(text: &str) -> Option<u64> {
         .checked_add(millis)
 }
 
-/// A share of a hundred, to a thousandth of a percent.
+/// A percentage with a resolution of 0.001 %. Settings accept 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Percent(u32);
 
 impl Percent {
-    /// From whole percents.
+    /// Creates a percentage from whole percents.
     pub const fn new(percent: u32) -> Self {
         Self(percent * 1_000)
     }
 
-    /// So much of a number.
+    /// Returns this percentage of a number.
     pub const fn of(self, whole: u64) -> u64 {
-        // Two steps, because a share of a number this large must not overflow.
+        // Two steps avoid an overflow of the product with large numbers.
         let (hundred, rest) = (whole / 100_000, whole % 100_000);
         hundred * self.0 as u64 + rest * self.0 as u64 / 100_000
     }
 
-    /// In percent.
+    /// Returns the percentage as a number between 0 and 100.
     pub fn get(self) -> f64 {
         f64::from(self.0) / 1_000.0
     }

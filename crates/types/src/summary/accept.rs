@@ -1,49 +1,53 @@
-//! Whether a model's answer is taken for a summary, and what of it.
+//! Validation of a model's summary: decides if the answer is accepted, and completes missing
+//! sections.
 
 use super::document::{SummaryDocument, SummarySection};
 use super::refusal::is_refusal;
 use crate::memory::{Fence, heading};
 use crate::policy::SummaryStyle;
 
-/// A summary that is taken.
+/// A summary that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedSummary {
-    /// Its sections.
+    /// The sections of the summary.
     pub document: SummaryDocument,
-    /// Its text.
+    /// The rendered text of the summary.
     pub text: String,
-    /// The sections that the model left out and that were filled from the transcript.
+    /// The sections that the model omitted and that were filled from the transcript.
     pub filled: Vec<SummarySection>,
 }
 
-/// Why an answer is not taken.
+/// The reason why an answer is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryRejection {
-    /// It says nothing, or nothing but its own notes.
+    /// The answer is empty, or contains only the scratchpad.
     #[error("the model's summary is empty; compact again, or with another model")]
     Empty,
-    /// The model refuses.
+    /// The model refused to write a summary.
     #[error("the model refused to summarise; compact with another model, or without one")]
     Refusal,
-    /// It was cut at the output cap.
+    /// The answer was cut at the output token limit.
     #[error(
         "the model's summary was cut at its output cap; raise the cap, or compact a smaller range"
     )]
     Truncated,
-    /// It says neither what was asked nor where the work stands, and neither does the transcript.
+    /// The answer lacks a required section, and the transcript provides no replacement for it.
     #[error(
         "the model's summary lacks what was asked or where the work stands; compact again, or with another model"
     )]
     Incomplete,
 }
 
-/// A text without sections is taken from this many characters on: anything shorter tells too little.
+/// The minimum length of a text without sections, in characters. A shorter text carries too little
+/// information.
 const MIN_FREE_CHARS: usize = 200;
 
-/// Reads a model's answer. The scratchpad goes, and so does what comes after the last section. Sections
-/// are known by their titles. What is required and missing is taken from `extracted`, and so are the user's
-/// messages, always: they are never a model's to tell. `truncated` says that the answer ends at the
-/// output cap.
+/// Validates a model's answer and returns the summary in it.
+///
+/// The scratchpad and all text after the last section are removed. Sections are identified by their
+/// titles. Required sections that are missing are copied from `extracted`. The user's messages are
+/// always copied from `extracted`, because a model may paraphrase them. `truncated` is true if the
+/// answer ended at the output token limit.
 pub fn accept(
     answer: &str,
     truncated: bool,
@@ -62,6 +66,8 @@ pub fn accept(
     let has_sections = SummarySection::of(style)
         .iter()
         .any(|section| document.body(*section).is_some());
+    // A refusal is checked before truncation, because the remedy differs: another model instead of a
+    // higher limit.
     if !has_sections && is_refusal(text) {
         return Err(SummaryRejection::Refusal);
     }
@@ -86,7 +92,8 @@ pub fn accept(
             .iter()
             .find(|section| extracted.body(**section).is_some());
         let Some(section) = source else {
-            // Text without sections may well say it.
+            // A text without sections may contain the required facts, so a missing section does not
+            // reject it.
             if has_sections {
                 return Err(SummaryRejection::Incomplete);
             }
@@ -109,7 +116,7 @@ pub fn accept(
     })
 }
 
-/// Whether a section has content. `N/A` is a valid answer, but not where an answer is required.
+/// Returns true if a section has content. `N/A` is a valid body, but not in a required section.
 fn says_something(body: &str) -> bool {
     let bare = body
         .trim_matches(|c: char| !c.is_alphanumeric())
@@ -120,16 +127,17 @@ fn says_something(body: &str) -> bool {
     )
 }
 
-/// What stands between the tags of a summary, or everything but the scratchpad.
+/// Returns the text between the summary tags, or the whole answer without the scratchpad.
 fn summary_in(answer: &str) -> &str {
     const OPEN: &str = "<summary>";
     const CLOSE: &str = "</summary>";
     const ANALYSIS: &str = "<analysis>";
     const ANALYSIS_END: &str = "</analysis>";
-    // The scratchpad may talk about the tags; what follows it counts.
+    // The scratchpad may mention the tags, so the search starts after its last end tag.
     let after = match (answer.rfind(ANALYSIS_END), answer.find(ANALYSIS)) {
         (Some(end), _) => &answer[end + ANALYSIS_END.len()..],
-        // A scratchpad that never ends, unless the summary begins within it.
+        // The scratchpad has no end tag. It ends at the summary tag or, without one, extends to the
+        // end.
         (None, Some(start)) => match answer[start..].find(OPEN) {
             Some(at) => &answer[start + at..],
             None => &answer[..start],
@@ -164,6 +172,7 @@ fn sections(text: &str, style: SummaryStyle) -> SummaryDocument {
         let named = title.and_then(|(title, rest, is_heading)| {
             Some((SummarySection::of_title(style, title, is_heading)?, rest))
         });
+        // Only the first heading of each section counts. A repeated title stays in the body as text.
         if let Some((section, rest)) =
             named.filter(|(section, _)| found.iter().all(|(known, _)| known != section))
         {
@@ -171,7 +180,7 @@ fn sections(text: &str, style: SummaryStyle) -> SummaryDocument {
             open = true;
             continue;
         }
-        // After the last section, a heading of its own or a rule begins what is no summary.
+        // After the last section, another heading or a horizontal rule ends the summary.
         let is_last = found
             .last()
             .is_some_and(|(section, _)| SummarySection::of(style).last() == Some(section));
@@ -194,7 +203,8 @@ fn is_rule(line: &str) -> bool {
     line.len() >= 3 && (line.bytes().all(|b| b == b'-') || line.bytes().all(|b| b == b'*'))
 }
 
-/// Small talk after the last section: a paragraph that speaks to whoever asked.
+/// The beginnings of closing remarks to the reader. Such a paragraph after the last section is
+/// removed.
 const SMALL_TALK: [&str; 7] = [
     "let me know",
     "i hope this",
@@ -220,13 +230,14 @@ fn cut_after(section: SummarySection, body: &str, style: SummaryStyle) -> &str {
     body
 }
 
-/// A title as models write one, with what follows it in the line: `## 3. Title`, `3. **Title**: text`,
-/// `**Title**`, `Title:`; and whether it is surely one, because a mark or a number stands before it.
+/// Parses a section title as models write it: `## 3. Title`, `3. **Title**: text`, `**Title**` or
+/// `Title:`. Returns the title, the rest of the line, and true if a heading mark or a number makes
+/// the title certain.
 fn title_of(line: &str) -> Option<(&str, &str, bool)> {
     if let Some(title) = heading(line) {
         return Some((title, "", true));
     }
-    // What is set in is a part of a section.
+    // An indented line belongs to the body of a section.
     if line.starts_with([' ', '\t']) {
         return None;
     }
@@ -239,6 +250,6 @@ fn title_of(line: &str) -> Option<(&str, &str, bool)> {
         return Some((title, rest, is_numbered));
     }
     let (title, rest) = numbered.split_once(':')?;
-    // `Files: …` is a title; so is `3. Errors and fixes: …`.
+    // The length limit keeps ordinary sentences that contain a colon from counting as titles.
     (title.len() <= 40).then_some((title, rest.trim(), is_numbered))
 }

@@ -1,4 +1,4 @@
-//! A summary as its sections: nine of them, or six in the brief style.
+//! The sections of a summary: nine sections, or six in the brief style.
 
 use std::fmt::Write as _;
 
@@ -7,35 +7,35 @@ use crate::policy::SummaryStyle;
 /// A section of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SummarySection {
-    /// What the user wants.
+    /// The goals of the user.
     Request,
-    /// Techniques, systems and ideas that matter.
+    /// The techniques, systems and ideas that matter.
     Concepts,
-    /// Which files matter, and what in them.
+    /// The relevant files and their relevant parts.
     Files,
-    /// What went wrong, and what mended it.
+    /// The errors and their fixes.
     Errors,
-    /// What was solved, and how.
+    /// The problems that were solved, and their solutions.
     Problems,
-    /// Every message of the user's.
+    /// All messages of the user.
     UserMessages,
-    /// What is left to do.
+    /// The tasks that remain.
     Pending,
-    /// What was under way.
+    /// The work in progress.
     Current,
-    /// What comes next.
+    /// The next step.
     Next,
-    /// What was done (brief).
+    /// The finished work (brief).
     Done,
-    /// What was under way (brief).
+    /// The work in progress (brief).
     Doing,
-    /// Which files matter (brief).
+    /// The relevant files (brief).
     BriefFiles,
-    /// What comes next (brief).
+    /// The next steps (brief).
     BriefNext,
-    /// What the user demands (brief).
+    /// The user's requirements and prohibitions (brief).
     Constraints,
-    /// What was decided, and why (brief).
+    /// The decisions and their reasons (brief).
     Decisions,
 }
 
@@ -61,7 +61,7 @@ const BRIEF: [SummarySection; 6] = [
 ];
 
 impl SummarySection {
-    /// The sections of a style, in their order.
+    /// Returns the sections of a style in their order.
     pub const fn of(style: SummaryStyle) -> &'static [Self] {
         match style {
             SummaryStyle::NineSections => &NINE,
@@ -69,7 +69,7 @@ impl SummarySection {
         }
     }
 
-    /// Its title.
+    /// Returns the title of the section.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Request => "Primary Request and Intent",
@@ -90,7 +90,7 @@ impl SummarySection {
         }
     }
 
-    /// What a model is told to write into it.
+    /// Returns the instruction for the model that fills the section.
     pub(super) const fn guidance(self) -> &'static str {
         match self {
             Self::Request => {
@@ -121,8 +121,8 @@ impl SummarySection {
         }
     }
 
-    /// The section of a style that a title names, however the title is written; shorter ones are known
-    /// where a title is expected.
+    /// Returns the section with a title, independent of case, punctuation and numbering. Alternative
+    /// short titles match only if `or_short` is true.
     pub(super) fn of_title(style: SummaryStyle, title: &str, or_short: bool) -> Option<Self> {
         let wanted = folded(title);
         let mut all = Self::of(style).iter().copied();
@@ -132,7 +132,7 @@ impl SummarySection {
         })
     }
 
-    /// Titles under which models write it too.
+    /// Returns alternative titles that models use for the section.
     const fn short_titles(self) -> &'static [&'static str] {
         match self {
             Self::Request => &["primary request", "request and intent", "request"],
@@ -149,7 +149,7 @@ impl SummarySection {
         }
     }
 
-    /// Sections without which a summary is of no use: each list needs one of its own.
+    /// Returns the required sections: a summary needs at least one section of each list.
     pub(super) const fn required(style: SummaryStyle) -> &'static [&'static [Self]] {
         match style {
             SummaryStyle::NineSections => &[&[Self::Request], &[Self::Current, Self::Pending]],
@@ -158,7 +158,7 @@ impl SummarySection {
     }
 }
 
-/// Words and digits in lower case, without the number before a title.
+/// Normalizes a title: words and digits in lower case, without the leading number.
 fn folded(title: &str) -> String {
     let title = title
         .trim_start_matches(|c: char| !c.is_alphabetic())
@@ -169,17 +169,17 @@ fn folded(title: &str) -> String {
     words.collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-/// A summary.
+/// A summary as a set of sections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummaryDocument {
     style: SummaryStyle,
     bodies: Vec<(SummarySection, String)>,
-    /// What a model wrote that has no sections at all.
+    /// The text of a model's answer that has no sections.
     pub(super) free: String,
 }
 
 impl SummaryDocument {
-    /// A summary without content.
+    /// Creates a summary without content.
     pub fn new(style: SummaryStyle) -> Self {
         Self {
             style,
@@ -188,18 +188,18 @@ impl SummaryDocument {
         }
     }
 
-    /// Its style.
+    /// Returns the style of the summary.
     pub fn style(&self) -> SummaryStyle {
         self.style
     }
 
-    /// What a section says; nothing when it is not there.
+    /// Returns the body of a section, or `None` if the section is empty.
     pub fn body(&self, section: SummarySection) -> Option<&str> {
         let found = self.bodies.iter().find(|(other, _)| *other == section);
         found.map(|(_, body)| &**body)
     }
 
-    /// Writes a section; sections of another style are left out.
+    /// Replaces the body of a section. Ignores sections of another style.
     pub fn set(&mut self, section: SummarySection, body: &str) {
         if !SummarySection::of(self.style).contains(&section) {
             return;
@@ -211,8 +211,8 @@ impl SummaryDocument {
         }
     }
 
-    /// The text: numbered sections, those without content as `N/A`, so that the reader knows that
-    /// nothing was forgotten.
+    /// Renders numbered sections. An empty section is rendered as `N/A`, so that a reader sees that
+    /// it was considered.
     pub fn render(&self) -> String {
         let mut out = String::new();
         if !self.free.is_empty() {
@@ -221,6 +221,7 @@ impl SummaryDocument {
         }
         for (at, section) in SummarySection::of(self.style).iter().enumerate() {
             let body = self.body(*section);
+            // Free text may cover any section, so `N/A` beside it would be wrong.
             if body.is_none() && !self.free.is_empty() {
                 continue;
             }

@@ -1,12 +1,14 @@
-//! Standing instructions for summaries, which people write under a heading of their own.
+//! Extraction of standing summary instructions from text with a `Compact Instructions` heading.
 
 use crate::memory::{Fence, heading};
 
 const TITLE: &str = "compact instructions";
-/// Longer instructions would outgrow the request that they belong to.
+/// The maximum length in characters. Longer instructions are cut, because they would outgrow the
+/// request.
 const MAX_CHARS: usize = 4_000;
 
-/// What stands under a heading `Compact Instructions` in a text, up to the next heading that is as high.
+/// Returns the text under a `Compact Instructions` heading, up to the next heading of the same or a
+/// higher level. Returns `None` if there is no such text.
 pub fn standing_instructions(text: &str) -> Option<String> {
     let mut found = String::new();
     let mut level = None;

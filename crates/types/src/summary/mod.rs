@@ -1,7 +1,7 @@
-//! The summary of a compaction: its sections, what a model is asked, whether its answer is taken, and how
-//! the next reader is told what it is.
+//! The summary of a compaction: sections, prompts, validation of the model's answer, and the framing
+//! message.
 //!
-//! Not here: who asks the model, and what is summarised.
+//! The call of the model and the selection of messages are defined elsewhere.
 
 mod accept;
 mod document;

@@ -1,4 +1,4 @@
-//! What a model is asked when it writes a summary or keeps the session's memory.
+//! Prompts with which a model writes a summary or updates session memory.
 
 use std::fmt::Write as _;
 
@@ -6,24 +6,26 @@ use super::document::SummarySection;
 use crate::memory::{Memory, SectionKind};
 use crate::policy::SummaryStyle;
 
-/// The system prompt of every such request.
+/// The system prompt of both requests.
 pub const SYSTEM: &str = "You write precise notes about conversations between users and AI agents.";
 
 const NO_TOOLS: &str = "Answer with text only. Do not call any tool: a call would be refused, and the notes would be lost.";
 
-/// Instructions beside the request itself, in rising order of weight.
+/// Additional instructions for a request, in ascending order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExtraInstructions<'a> {
-    /// The policy's, or those under a heading in the context: they hold for every summary.
+    /// Instructions for every summary, from the policy or from a heading in the context.
     pub standing: Option<&'a str>,
-    /// What a hook adds before the compaction.
+    /// Instructions from a hook before the compaction.
     pub hook: Option<&'a str>,
-    /// Those of this call.
+    /// Instructions from the current call.
     pub custom: Option<&'a str>,
 }
 
-/// The user message that asks for a summary of everything before it.
+/// Returns the user message that requests a summary of all preceding messages.
 pub fn summary_request(style: SummaryStyle, extra: ExtraInstructions<'_>) -> String {
+    // The prohibition of tools is repeated at the end: a tool call instead of text would lose the
+    // summary.
     let mut out = format!(
         "{NO_TOOLS}\n\nThe conversation above is about to be replaced by a summary that you write now. \
          Whoever goes on with the work will see that summary and little else, so keep every fact without which \
@@ -71,8 +73,8 @@ fn add(out: &mut String, lead: &str, text: Option<&str>) {
     }
 }
 
-/// The user message that asks for the sections of the memory that changed. `messages` is what came since
-/// the last update, as text.
+/// Returns the user message that requests the changed sections of session memory. `messages`
+/// contains the messages since the last update as text.
 pub fn memory_request(
     memory: &Memory,
     messages: &str,
@@ -93,7 +95,7 @@ pub fn memory_request(
         state = SectionKind::State.title(),
         task = SectionKind::Task.title(),
     );
-    // No message can end the part that it stands in.
+    // An end tag inside a message must not close the section of messages.
     let messages = messages.trim().replace("</messages>", "<\\/messages>");
     let _ = write!(
         out,

@@ -1,6 +1,6 @@
-//! Tells a model that refuses to write from one that writes about refusals.
+//! Detection of replies in which a model refuses to write.
 
-/// With what refusals begin, in lower case. A list of data: one line a language or a turn of phrase.
+/// The beginnings of refusals in lower case. One entry per language and phrase.
 const BEGINNINGS: [&str; 40] = [
     "i can't",
     "i can’t",
@@ -44,10 +44,11 @@ const BEGINNINGS: [&str; 40] = [
     "申し訳",
 ];
 
-/// A refusal is short: what goes on longer is a text that merely begins with an apology.
+/// The maximum length of a refusal in characters. A longer text is content that begins with an
+/// apology.
 const MAX_CHARS: usize = 1_200;
 
-/// Whether a text is a refusal and nothing else.
+/// Returns true if a text is a refusal only.
 pub(crate) fn is_refusal(text: &str) -> bool {
     let text = text.trim_start_matches(|c: char| !c.is_alphanumeric());
     if text.chars().nth(MAX_CHARS).is_some() {

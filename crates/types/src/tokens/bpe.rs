@@ -1,8 +1,8 @@
-//! The estimators `o200k` and `cl100k`: tokens as a byte-pair encoding makes them.
+//! The estimators `o200k` and `cl100k`, which count tokens with a byte-pair encoding.
 //!
-//! Reading takes some hundred times as long as looking at bytes alone, and nobody may be held up by it. So
-//! one count reads so many bytes at most: of what is longer it reads samples, and the `bytes` estimator, which
-//! looks at everything, says how much the rest has in proportion.
+//! Encoding takes about a hundred times as long as the `bytes` estimator. One count therefore
+//! encodes at most [`MAX_READ_BYTES`] bytes. Longer input is sampled, and the result is extrapolated
+//! in proportion to the `bytes` estimate.
 
 use std::sync::OnceLock;
 
@@ -10,18 +10,20 @@ use tiktoken::CoreBpe;
 
 use super::bytes::{self, Nature};
 
-/// How much of one count is read, in bytes. All of it when it has no more.
+/// The maximum number of bytes that one count encodes.
 pub(super) const MAX_READ_BYTES: usize = 16 * 1024;
-/// How long a sample is. A cut makes a token two, so short samples count too high.
+/// The length of a sample in bytes. Each cut splits a token in two, so shorter samples overestimate.
 const SAMPLE_BYTES: usize = 512;
-/// The encoder needs n log n for a word of n bytes, so no longer text is put to it at once.
+/// The maximum length of a text passed to the encoder, in bytes. The encoder needs O(n log n) for a
+/// word of n bytes.
 const PIECE_BYTES: usize = 1024;
-/// A piece ends before a space, where one is so near to its end: nothing is cut there.
+/// The distance from the end of a piece within which a space is preferred as its boundary. A cut
+/// there splits no token.
 const SPACE_WITHIN_BYTES: usize = 64;
-/// A part of a text that is shorter than this says too little about it.
+/// The minimum sample of a text in bytes. A smaller sample is not representative.
 const MIN_READ_BYTES: usize = 256;
 
-/// An encoding. Its vocabulary is in the binary, and is made ready when it is used first.
+/// A byte-pair encoding. The vocabulary is compiled into the binary and loaded on first use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     O200k,
@@ -29,7 +31,7 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// Makes it ready, which takes a tenth of a second the first time.
+    /// Loads the vocabulary if necessary. The first call takes about 100 ms.
     pub(super) fn ready(self) -> &'static CoreBpe {
         let (encoder, name) = self.place();
         encoder.get_or_init(|| {
@@ -37,7 +39,7 @@ impl Encoding {
         })
     }
 
-    /// Whether that was done.
+    /// Returns true if the vocabulary is loaded.
     pub(super) fn is_ready(self) -> bool {
         self.place().0.get().is_some()
     }
@@ -51,7 +53,8 @@ impl Encoding {
         }
     }
 
-    /// The tokens of a text. Linear in its length, whatever it says.
+    /// Counts the tokens of a text. The time is linear in the length of the text, whatever its
+    /// content.
     fn count(self, mut text: &str) -> u64 {
         let (encoder, mut tokens) = (self.ready(), 0);
         while !text.is_empty() {
@@ -63,24 +66,24 @@ impl Encoding {
     }
 }
 
-/// One count of several texts.
+/// A combined count of several texts.
 #[derive(Debug)]
 pub(super) struct Reading {
     encoding: Encoding,
-    /// The bytes of the texts that are to come.
+    /// The bytes of the texts that follow.
     ahead: usize,
-    /// How many bytes may be read of them.
+    /// The number of bytes that may still be encoded.
     left: usize,
-    /// How many may be read besides, because texts so far were too short.
+    /// The unused sampling allowance of earlier texts that were too short to sample, in bytes.
     due: usize,
-    /// What was read has so many tokens.
+    /// The tokens of everything encoded so far.
     tokens: u64,
-    /// And has so many by its bytes.
+    /// The `bytes` estimate of everything encoded so far.
     by_bytes: u64,
 }
 
 impl Reading {
-    /// A count of texts that have so many bytes together.
+    /// Starts a count of texts with a total of `bytes` bytes.
     pub(super) const fn new(encoding: Encoding, bytes: usize) -> Self {
         Self {
             encoding,
@@ -92,15 +95,15 @@ impl Reading {
         }
     }
 
-    /// The next text. Each is read in proportion to its length; what is too short for that is read now and
-    /// then, for those that are not.
+    /// Counts the next text. Each text is sampled in proportion to its length. Allowances that are
+    /// too small for a sample accumulate until a text can be sampled.
     pub(super) fn text(&mut self, text: &str, nature: Nature) -> u64 {
         let ahead = self.ahead.max(text.len());
         self.ahead = ahead - text.len();
         let share = if ahead <= self.left {
             text.len()
         } else {
-            // Both are lengths of what is in memory, so this does not overflow 128 bits.
+            // Both factors are lengths of data in memory, so the product fits into 128 bits.
             usize::try_from(text.len() as u128 * self.left as u128 / ahead as u128).unwrap_or(0)
         };
         self.left -= share;
@@ -120,6 +123,8 @@ impl Reading {
             }
         }
         let whole = bytes::count(text, nature);
+        // The ratio is taken from this text if it was sampled, from earlier texts if not, and from a
+        // constant if nothing was.
         match (by_bytes, self.by_bytes) {
             (0, 0) => whole * UNREAD.0 / UNREAD.1,
             (0, all) => in_proportion(whole, self.tokens, all),
@@ -127,7 +132,7 @@ impl Reading {
         }
     }
 
-    /// A media's bytes are no text, and are not read.
+    /// Skips `bytes` bytes of media, which contain no text.
     pub(super) fn pass_over(&mut self, bytes: usize) {
         self.ahead = self.ahead.saturating_sub(bytes);
     }
@@ -141,7 +146,7 @@ impl Reading {
     }
 }
 
-/// Where the first piece of a text ends.
+/// Returns the end of the first piece of a text.
 fn piece_end(text: &str) -> usize {
     let end = text.floor_char_boundary(PIECE_BYTES);
     if end == text.len() {
@@ -152,7 +157,7 @@ fn piece_end(text: &str) -> usize {
     space.map_or(end, |at| end - SPACE_WITHIN_BYTES + at)
 }
 
-/// What `bytes` counts, without its padding, for texts of which nothing was read.
+/// The ratio for texts without any sample. It removes the padding of the `bytes` estimate.
 const UNREAD: (u64, u64) = (3, 4);
 
 fn in_proportion(whole: u64, tokens: u64, by_bytes: u64) -> u64 {
@@ -160,13 +165,13 @@ fn in_proportion(whole: u64, tokens: u64, by_bytes: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// Parts of a text with `bytes` together, evenly spread over it.
+/// Returns evenly distributed samples of a text with a total of about `bytes` bytes.
 fn samples(text: &str, bytes: usize) -> impl Iterator<Item = &str> {
     let count = (bytes / SAMPLE_BYTES).max(1);
     let length = bytes / count;
     let stride = text.len() / count;
     (0..count).map(move |index| {
-        // In the middle of its share of the text.
+        // The sample is taken from the middle of its part of the text.
         let start = index * stride + (stride - length) / 2;
         let start = text.floor_char_boundary(start);
         &text[start..text.floor_char_boundary(start + length)]

@@ -1,20 +1,21 @@
-//! The `bytes` estimator: tokens from the kind of content and its length.
+//! The `bytes` estimator: tokens from the kind and length of a text.
 //!
-//! Bytes over four is 1.6 to 2.3 times too low on real agent sessions, which are mostly code, JSON
-//! and tool output; so each kind has a ratio of its own, characters of CJK scripts count as they are
-//! tokenised, and the sum is padded by a third. A session's calibration then corrects what is left.
+//! One token per four bytes underestimates real agent sessions by a factor of 1.6 to 2.3, because
+//! they are mostly code, JSON and tool output. Each kind therefore has its own ratio, CJK characters
+//! are weighted separately, and the sum is padded by a third. The session's calibration corrects the
+//! remaining error.
 
-/// What a text is, as far as that says how many tokens it has.
+/// The kind of a text, which determines its ratio of characters to tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nature {
-    /// What people and models say to each other.
+    /// Natural language by people and models.
     Prose,
-    /// Code, JSON, and what programs print.
+    /// Code, JSON and program output.
     Code,
 }
 
 impl Nature {
-    /// Characters to a token, in tenths.
+    /// Returns the characters per token, in tenths.
     const fn tenths_of_chars_per_token(self) -> u64 {
         match self {
             Self::Prose => 40,
@@ -23,7 +24,7 @@ impl Nature {
     }
 }
 
-/// The tokens of a text, by its bytes.
+/// Estimates the tokens of a text.
 pub(super) fn count(text: &str, nature: Nature) -> u64 {
     let mut read = CharCounts::default();
     for part in parts(text) {
@@ -32,7 +33,7 @@ pub(super) fn count(text: &str, nature: Nature) -> u64 {
     read.tokens(nature)
 }
 
-/// The length of the longest beginning of a text that has no more tokens than these.
+/// Returns the length in bytes of the longest prefix with at most `max` tokens.
 pub(super) fn within(text: &str, nature: Nature, max: u64) -> usize {
     let (mut read, mut length) = (CharCounts::default(), 0);
     for part in parts(text) {
@@ -53,7 +54,7 @@ pub(super) fn within(text: &str, nature: Nature, max: u64) -> usize {
     length
 }
 
-/// A text in short parts. Most of them are ASCII alone, which shows without looking at each character.
+/// Splits a text into short parts. Most parts are pure ASCII, which is cheap to detect.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     const PART: usize = 64;
     let mut rest = text;
@@ -64,11 +65,11 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What was read of a text.
+/// The character counts of the text read so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct CharCounts {
     ascii: u64,
-    /// Tenths of tokens of everything else.
+    /// The tokens of all non-ASCII characters, in tenths.
     wide: u64,
 }
 
@@ -97,8 +98,8 @@ impl CharCounts {
     }
 }
 
-/// How many bytes come before the first that is not ASCII, looked at eight at a time: between the arrows
-/// and dashes of what programs print there is much of it.
+/// Returns the number of bytes before the first non-ASCII byte. Checks eight bytes at a time,
+/// because program output has long ASCII runs between its symbols.
 fn ascii_before(bytes: &[u8]) -> usize {
     const HIGH: u64 = 0x8080_8080_8080_8080;
     let (words, rest) = bytes.as_chunks::<8>();
@@ -112,7 +113,7 @@ fn ascii_before(bytes: &[u8]) -> usize {
     words.len() * 8 + ascii.count()
 }
 
-/// Tenths of a token that a character beyond ASCII takes.
+/// Returns the tokens of a non-ASCII character, in tenths.
 fn wide(c: char) -> u64 {
     match c {
         '\u{2E80}'..='\u{9FFF}'

@@ -1,5 +1,5 @@
-//! How a session counts what no provider has reported yet: messages, blocks and texts, by the estimator
-//! that its policy names.
+//! Token estimates of messages, blocks and texts that no provider has reported yet. The policy of
+//! the session selects the estimator.
 
 use super::Size;
 use super::bpe::{Encoding, Reading};
@@ -9,22 +9,22 @@ use crate::message::{
 };
 use crate::policy::{TokenEstimator, TokenPolicy};
 
-/// What a message costs beside its content.
+/// The tokens of a message in addition to its content.
 pub const MESSAGE_TOKENS: u64 = 4;
-/// What the frame of a call or a result costs beside its content.
+/// The tokens of a tool call or tool result in addition to its content.
 pub const CALL_TOKENS: u64 = 12;
 
-/// How a session counts. Every count is bounded: it takes a few milliseconds at most, however much is
-/// counted.
+/// A token estimator with its settings. Every count takes a few milliseconds at most, independent of
+/// the size of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
     estimator: TokenEstimator,
-    /// What a picture, or a document of unknown size, counts.
+    /// The tokens of an image, or of a document of unknown size.
     media_tokens: u32,
 }
 
 impl Counter {
-    /// As a policy says.
+    /// Creates a counter from the policy's settings.
     pub const fn new(policy: &TokenPolicy) -> Self {
         Self {
             estimator: policy.estimator,
@@ -32,54 +32,55 @@ impl Counter {
         }
     }
 
-    /// By bytes, whatever a session counts with: for limits of texts that the service writes itself, which
-    /// are tried at many lengths and should come out the same whatever the rest is counted with.
+    /// A counter that uses the `bytes` estimator. Used for size limits of texts that the service
+    /// writes itself. Such texts are tried at many lengths, and their limits must not depend on the
+    /// session's estimator.
     pub const BYTES: Self = Self {
         estimator: TokenEstimator::Bytes,
         media_tokens: 2_000,
     };
 
-    /// The same with another estimator.
+    /// Returns the counter with another estimator.
     #[must_use]
     pub const fn by(self, estimator: TokenEstimator) -> Self {
         Self { estimator, ..self }
     }
 
-    /// Whether it can count at once.
+    /// Returns true if the vocabulary is loaded, so that counting starts immediately.
     pub fn is_ready(self) -> bool {
         self.encoding().is_none_or(Encoding::is_ready)
     }
 
-    /// Makes it ready, so that nobody has to wait for that later. A byte-pair encoding takes a tenth of a
-    /// second the first time, and nothing after that.
+    /// Loads the vocabulary ahead of the first count. Loading a byte-pair encoding takes about 100
+    /// ms once per process.
     pub fn prepare(self) {
         if let Some(encoding) = self.encoding() {
             encoding.ready();
         }
     }
 
-    /// A message.
+    /// Counts a message.
     pub fn message(self, message: &Message) -> Size {
         self.tally(message.content_bytes()).message(message)
     }
 
-    /// The result that a text stands for.
+    /// Counts a text as the content of a tool result.
     pub fn text(self, text: &str) -> u32 {
         let content = self.tally(text.len()).text(text, Nature::Code);
         short(CALL_TOKENS + content)
     }
 
-    /// A result.
+    /// Counts a tool result.
     pub fn result(self, result: &ToolResult) -> u32 {
         short(self.tally(Block::result_bytes(result)).result(result))
     }
 
-    /// A block.
+    /// Counts a block.
     pub fn block(self, block: &Block) -> u32 {
         short(self.tally(block.content_bytes()).block(block))
     }
 
-    /// One count of several things, which have so many bytes together.
+    /// Starts a combined count of several items with a total of `bytes` bytes.
     pub const fn tally(self, bytes: usize) -> TokenTally {
         let by = match self.encoding() {
             None => By::Bytes,
@@ -100,7 +101,7 @@ impl Counter {
     }
 }
 
-/// One count of several things.
+/// A combined count of several items, which share one limit on the bytes that are read.
 #[derive(Debug)]
 pub struct TokenTally {
     by: By,
@@ -114,12 +115,13 @@ enum By {
 }
 
 impl TokenTally {
-    /// The next message.
+    /// Counts the next message.
     pub fn message(&mut self, message: &Message) -> Size {
         self.sized(message, |_, _, _| {})
     }
 
-    /// The same; `tell` is told of each of its results, with its place and its tokens.
+    /// Counts the next message. Calls `tell` for each tool result with its block index and its
+    /// tokens.
     pub fn sized(
         &mut self,
         message: &Message,
@@ -163,7 +165,7 @@ impl TokenTally {
         CALL_TOKENS + content
     }
 
-    /// Text in a result is output of a program more often than prose.
+    /// Counts a block inside a result. Text in a result is program output more often than prose.
     fn nested(&mut self, block: &Block) -> u64 {
         match block {
             Block::Text { text, .. } => self.text(text, Nature::Code),
@@ -171,7 +173,7 @@ impl TokenTally {
         }
     }
 
-    /// The tokens of a block of thinking.
+    /// Counts a thinking block.
     pub fn thinking(&mut self, thinking: &Thinking) -> u64 {
         match thinking {
             Thinking::Plain { thinking, .. } => self.text(thinking, Nature::Prose),
@@ -179,7 +181,7 @@ impl TokenTally {
         }
     }
 
-    /// The tokens of a picture or a document.
+    /// Counts an image or a document.
     pub fn media(&mut self, media: &Media) -> u64 {
         let MediaSource::Base64 { media_type, data } = &media.source else {
             return self.media_tokens.into();
@@ -188,13 +190,14 @@ impl TokenTally {
             reading.pass_over(data.len());
         }
         if media.kind == MediaKind::Document && media_type.starts_with("text/") {
-            // A document's text is roughly its bytes: base64 is four characters for three of them.
+            // Base64 uses four characters for three bytes. The decoded text has about four bytes per
+            // token.
             return (data.len() as u64 * 3 / 4) / 4;
         }
         self.media_tokens.into()
     }
 
-    /// The tokens of a text.
+    /// Counts a text.
     pub fn text(&mut self, text: &str, nature: Nature) -> u64 {
         match &mut self.by {
             By::Bytes => bytes::count(text, nature),

@@ -1,7 +1,8 @@
-//! How many tokens a session's view has.
+//! Token counts of a session's view.
 //!
-//! What a provider reported is exact and is the anchor; what came after it is estimated, by the estimator
-//! that the session's policy names. Not here: what the numbers lead to (`policy`).
+//! The usage that a provider reported is exact and serves as the anchor. Everything after it is
+//! estimated by the estimator of the session's policy. The reactions to the counts are defined in
+//! `policy`.
 
 mod bpe;
 mod bytes;
@@ -17,13 +18,15 @@ pub use counter::{CALL_TOKENS, Counter, MESSAGE_TOKENS, TokenTally};
 pub use ledger::{Anchor, Basis, Calibration, CountMethod, TokenCount, TokenLedger, is_credible};
 pub use size::{Size, TokenBreakdown};
 
-/// The result that a text stands for, by its bytes: for limits of texts that the service writes itself
-/// ([`Counter::BYTES`]). What enters a view is counted with the estimator of its session's policy.
+/// Estimates a text as the content of a tool result, with [`Counter::BYTES`]. Used for size limits
+/// of texts that the service writes itself. Content of a view is counted with the session's
+/// estimator.
 pub fn estimate_text(text: &str) -> u32 {
     Counter::BYTES.text(text)
 }
 
-/// The longest beginning of a text that has no more than so many tokens, by the same estimate.
+/// Returns the longest prefix of a text with at most `max_tokens` tokens, by the estimate of
+/// [`estimate_text`].
 pub fn head_within(text: &str, max_tokens: u32) -> &str {
     let max = u64::from(max_tokens).saturating_sub(CALL_TOKENS);
     &text[..bytes::within(text, Nature::Code, max)]

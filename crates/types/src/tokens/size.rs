@@ -1,35 +1,36 @@
-//! How large messages are, by kind of content.
+//! Message sizes in tokens, by kind of content.
 
 use crate::message::{MessageKind, Role};
 
-/// A message's size by kind of content; what a message costs beside its content counts as said.
+/// The size of a view by kind of content, in tokens. The overhead of a message counts as part of its
+/// kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenBreakdown {
-    /// What the operator says.
+    /// Messages of the operator.
     pub system: u64,
-    /// What users and models say, and calls.
+    /// Messages of users and models, including tool calls.
     pub messages: u64,
-    /// What tools say.
+    /// Tool results.
     pub results: u64,
     /// Summaries.
     pub memory: u64,
-    /// Attachments, and what hooks say.
+    /// Attachments and hook output.
     pub attachments: u64,
 }
 
 impl TokenBreakdown {
-    /// The sum.
+    /// Returns the sum of all kinds.
     pub const fn total(&self) -> u64 {
         self.system + self.messages + self.results + self.memory + self.attachments
     }
 
-    /// Counts a message of this size in.
+    /// Adds a message of this size.
     pub(super) fn add(&mut self, kind: MessageKind, role: Role, size: Size) {
         self.results += u64::from(size.result_tokens);
         *self.of(kind, role) += size.rest();
     }
 
-    /// Counts a message of this size out.
+    /// Subtracts a message of this size. Saturates at 0.
     pub(super) fn subtract(&mut self, kind: MessageKind, role: Role, size: Size) {
         self.results = self.results.saturating_sub(size.result_tokens.into());
         let part = self.of(kind, role);
@@ -48,23 +49,23 @@ impl TokenBreakdown {
     }
 }
 
-/// A message's estimated size. It is written down with the message, so that a better estimator never
-/// changes what an old session counts.
+/// The estimated size of a message. The size is stored with the message, so that another estimator
+/// version never changes the counts of an existing session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Size {
-    /// All of it.
+    /// The size of the whole message, in tokens.
     pub tokens: u32,
-    /// The part that is results of tools.
+    /// The share of tool results, in tokens.
     pub result_tokens: u32,
 }
 
 impl Size {
-    /// The part that is not results of tools.
+    /// Returns the size without tool results, in tokens.
     const fn rest(self) -> u64 {
         self.tokens.saturating_sub(self.result_tokens) as u64
     }
 
-    /// The same with a result of another size.
+    /// Returns the size after a tool result changed from `before` to `after` tokens.
     #[must_use]
     pub const fn with_result(self, before: u32, after: u32) -> Self {
         Self {
@@ -76,7 +77,7 @@ impl Size {
         }
     }
 
-    /// The same with another block that is no result.
+    /// Returns the size after another block changed from `before` to `after` tokens.
     #[must_use]
     pub const fn with_block(self, before: u32, after: u32) -> Self {
         Self {
