@@ -1,4 +1,5 @@
-//! What came of a call, told from its result: whether it failed, and the line that says so.
+//! Outcomes of tool calls, derived from their results: success or failure, and the line that
+//! explains it.
 
 use palimpsest_types::message::{Block, ResultContent, ToolResult};
 
@@ -7,25 +8,26 @@ use super::symbols::titles_in;
 use super::text::{clip, count, one_line};
 use super::tool_action::Act;
 
-/// What came of a call. Its words are the tool's, and nobody else's.
+/// The outcome of a tool call. The text is quoted from the tool's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ActionOutcome {
-    /// No result has come.
+    /// The result has not arrived.
     Open,
-    /// It did what it should; the line that says what, when there is one.
+    /// The call succeeded. Contains the line that states the result, if any.
     Passed(Box<str>),
-    /// It did not; the line that says why.
+    /// The call failed. Contains the line that states the reason.
     Failed(Box<str>),
 }
 
-/// A result is looked at from its beginning and from its end, as far as this.
+/// The number of bytes inspected at the beginning of a result. [`TAIL_BYTES`] applies to its end.
 const HEAD_BYTES: usize = 6 * 1024;
 const TAIL_BYTES: usize = 8 * 1024;
 const MAX_LINE: usize = 200;
-/// What a person answers through a tool is worth more.
+/// The maximum length of a person's answer through a tool, in characters. Answers deserve more space
+/// than output.
 const MAX_ANSWER: usize = 500;
 
-/// What the first text of a result says.
+/// Returns the first text of a result, or an empty string.
 pub(super) fn text_of(result: &ToolResult) -> &str {
     match &result.content {
         ResultContent::None => "",
@@ -40,13 +42,13 @@ pub(super) fn text_of(result: &ToolResult) -> &str {
     }
 }
 
-/// What came of a call.
+/// Determines the outcome of a call from the text of its result.
 pub(super) fn read(act: Act, target: &str, text: &str, is_error: Option<bool>) -> ActionOutcome {
     let (head, tail) = ends(text);
     let failed = match (is_error, act) {
         (Some(true), _) => true,
         (flag, Act::Run) => run_failed(head, tail, flag, target),
-        // Files are shown and written by commands too.
+        // Shell commands can read and write files too, so their exit code is evaluated here.
         (_, Act::Read | Act::Edit | Act::Write) if head.starts_with("<returncode>") => {
             exit_code(head) != Some(0)
         }
@@ -68,7 +70,7 @@ pub(super) fn read(act: Act, target: &str, text: &str, is_error: Option<bool>) -
     )
 }
 
-/// Whether a write says that the file was not there before.
+/// Returns true if the result of a write states that the file is new.
 pub(super) fn says_created(text: &str) -> bool {
     let (head, _) = ends(text);
     head.contains("created successfully") || head.contains("File created")
@@ -98,11 +100,11 @@ fn run_failed(head: &str, tail: &str, flag: Option<bool>, command: &str) -> bool
     if let Some(code) = exit_code(head).or_else(|| exit_code(tail)) {
         return code != 0;
     }
-    // What a command that only looks prints is content: it may well talk about errors.
+    // The output of a read-only command is content, which may mention errors without a failure.
     if shell::is_looking(command) {
         return flag.is_none() && head.trim_end().ends_with("command not found");
     }
-    // What sums up stands last.
+    // Programs print their summary last, so lines are searched from the end.
     let mut last = tail
         .lines()
         .rev()
@@ -112,14 +114,14 @@ fn run_failed(head: &str, tail: &str, flag: Option<bool>, command: &str) -> bool
     if let Some(failed) = last.by_ref().take(30).find_map(verdict_of) {
         return failed;
     }
-    // A flag tells of the last command of a pipe alone.
+    // The error flag reflects only the last command of a pipeline or list.
     let is_sure = flag == Some(false) && !command.contains('|') && !command.contains(';');
     !is_sure
         && (head.lines().chain(tail.lines()).any(is_failing)
             || flag.is_none() && begins_with_error(head))
 }
 
-/// Whether a line sums up that something failed, or that all went well.
+/// Returns true if a line summarizes failures, false if it summarizes success, and `None` otherwise.
 fn verdict_of(line: &str) -> Option<bool> {
     if matches!(line, "FAILED" | "FAIL")
         || line.starts_with("test result: FAILED")
@@ -130,7 +132,8 @@ fn verdict_of(line: &str) -> Option<bool> {
     failures_in(line).map(|failures| failures > 0)
 }
 
-/// `Exit code 1`, `exit code: 1`, `exited with code 1`, `<returncode>1</returncode>`.
+/// Parses an exit code such as `Exit code 1`, `exit code: 1`, `exited with code 1` or
+/// `<returncode>1</returncode>`.
 fn exit_code(text: &str) -> Option<i32> {
     let marks = [
         "Exit code ",
@@ -144,7 +147,7 @@ fn exit_code(text: &str) -> Option<i32> {
         .iter()
         .filter_map(|mark| Some((text.find(mark)?, mark)))
         .min()?;
-    // A line deep within the output is content.
+    // A mark in the middle of a longer line is content.
     let line_start = text[..at].rfind('\n').map_or(0, |at| at + 1);
     if text[line_start..at].len() > 24 {
         return None;
@@ -169,7 +172,7 @@ fn begins_with_error(head: &str) -> bool {
         || is(b"traceback (most")
 }
 
-/// Lines with which programs say that they have failed, at their beginning.
+/// The beginnings of lines with which programs report failures.
 const FAILING: [&str; 19] = [
     "test result: FAILED",
     "Traceback (most recent call last)",
@@ -201,7 +204,8 @@ fn is_failing(line: &str) -> bool {
     begin.is_some_and(|begin| *begin != "thread '" || line.contains("panicked at"))
 }
 
-/// The number in `3 failed`, `2 errors`, `0 fail`, as programs sum up; none where a line tells a story.
+/// Returns the number of failures in a summary line such as `3 failed` or `2 errors`. Returns `None`
+/// for ordinary text.
 fn failures_in(line: &str) -> Option<u64> {
     const MAX_WORDS: usize = 24;
     if line.len() > MAX_LINE {
@@ -233,10 +237,10 @@ fn failures_in(line: &str) -> Option<u64> {
     found.or_else(|| passed().then_some(0))
 }
 
-/// What a failure begins with when a person did not let a tool run.
+/// The beginning of the failure text if a person rejected the tool call.
 pub(crate) const DECLINED: &str = "declined";
 
-/// The line that says why something failed.
+/// Returns the line that explains a failure.
 fn reason(head: &str, tail: &str) -> String {
     if head.trim_start().starts_with("The user doesn't want to") {
         let marks = ["the user said:", "reason for the rejection:"];
@@ -265,14 +269,14 @@ fn reason(head: &str, tail: &str) -> String {
             || line.starts_with("$ ")
     };
     let named = lines().find(|line| is_failing(line) && !line.starts_with("Traceback"));
-    // A summing-up says less than the line that names a place in a file.
+    // A line with a file position is more precise than a summary line.
     let named = match named {
         Some(line) if line.starts_with("FAIL") || !line.contains(": ") => {
             lines().find(|line| names_a_place(line)).or(named)
         }
         named => named,
     };
-    // Python says at the end what was wrong.
+    // Python prints the exception at the end of a traceback.
     let last = || {
         let traced = head.contains("Traceback (most") || tail.contains("Traceback (most");
         lines()
@@ -289,7 +293,7 @@ fn reason(head: &str, tail: &str) -> String {
     clip(&one_line(&line), MAX_LINE)
 }
 
-/// `src/a.go:141:21: undefined: x`.
+/// Returns true for a line with a file position, such as `src/a.go:141:21: undefined: x`.
 fn names_a_place(line: &str) -> bool {
     let mut parts = line.split(':');
     let file = parts.next().unwrap_or_default();
@@ -304,7 +308,7 @@ fn names_a_place(line: &str) -> bool {
         && line.contains(": ")
 }
 
-/// The line in which a program sums up what it did.
+/// Returns the line in which a program summarizes its success.
 fn verdict(head: &str, tail: &str) -> Option<String> {
     let sums_up = |line: &&str| {
         let lower = line.to_ascii_lowercase();
@@ -330,7 +334,7 @@ fn verdict(head: &str, tail: &str) -> Option<String> {
     Some(clip(&one_line(line.trim_matches(['=', ' ', '-'])), 120))
 }
 
-/// How much a search found.
+/// Returns the number of matches of a search.
 fn matches(text: &str) -> String {
     let first = first_line(text);
     let lower = first.to_ascii_lowercase();

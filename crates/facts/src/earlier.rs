@@ -1,8 +1,9 @@
-//! What a summary that stands in a view says, taken apart again, so that the next one can build upon it.
+//! Conversion of an existing summary back into session memory, so that the next summary can build on
+//! it.
 //!
-//! Its sections are others than the memory's, and hold lines of several of them. Lines in a form of ours go
-//! back to where they came from; a model's words go to the section that keeps what they are about. What
-//! the next summary takes from the session itself, as the user's messages, is left out.
+//! The sections of a summary differ from those of session memory. Lines in a known format return to
+//! their original section. A model's text goes to the section with the matching subject. Content
+//! that the next summary derives from the session itself, such as user messages, is omitted.
 
 use palimpsest_types::memory::{Memory, SectionKind, is_cut_note};
 use palimpsest_types::policy::SummaryStyle;
@@ -16,10 +17,10 @@ use super::summary::{KINDS, PROGRAMS};
 const OPEN: &str = "<conversation-summary>";
 const CLOSE: &str = "</conversation-summary>";
 
-/// A text without any section tells what was done: so much of it is kept.
+/// The minimum length, in characters, at which a text without sections is kept as results.
 const MIN_FREE_CHARS: usize = 200;
 
-/// What the sections of this module's summaries begin with that is made anew each time.
+/// The beginnings of lines that every summary writes anew.
 const MADE_ANEW: [&str; 11] = [
     KINDS,
     PROGRAMS,
@@ -33,10 +34,10 @@ const MADE_ANEW: [&str; 11] = [
     "The user's latest request was: ",
     "Go on with the latest request",
 ];
-/// The marks of the user's messages, and of the note that some are left out.
+/// The first characters of quoted user messages and of the note about omitted messages.
 const QUOTES: [char; 2] = ['>', '('];
 
-/// The memory of which a summary was made, as far as it says.
+/// Returns the session memory that corresponds to a summary.
 pub fn earlier(text: &str) -> Memory {
     let inner = text.split_once(OPEN).map_or(text, |(_, inner)| inner);
     let inner = inner.rsplit_once(CLOSE).map_or(inner, |(inner, _)| inner);
@@ -47,7 +48,7 @@ pub fn earlier(text: &str) -> Memory {
         }
     }
     let mut memory = Memory::parse(inner);
-    // What belongs to no section stands in the first.
+    // The parser places text outside of sections into the title section.
     let title = memory.body(SectionKind::Title).to_owned();
     if title.chars().nth(MIN_FREE_CHARS).is_some() {
         memory.set(SectionKind::Title, "");
@@ -57,7 +58,7 @@ pub fn earlier(text: &str) -> Memory {
     memory
 }
 
-/// The sections of a summary as it is rendered; what stands before the first belongs to none.
+/// Splits a rendered summary into its sections. Text before the first section is ignored.
 fn sections(text: &str, style: SummaryStyle) -> Vec<(SummarySection, Vec<&str>)> {
     let titles: Vec<(SummarySection, String)> = (1..)
         .zip(SummarySection::of(style))
@@ -87,12 +88,13 @@ fn sorted(sections: &[(SummarySection, Vec<&str>)]) -> Memory {
         let mut kind = None;
         let mut notes = Vec::new();
         for line in lines {
-            // What was cut stood before what is left of it.
+            // A cut note precedes the lines that remain, so it is placed together with the next
+            // line.
             if is_cut_note(line) {
                 notes.push(*line);
                 continue;
             }
-            // A blank line goes where the one before it went.
+            // A blank line stays with the preceding line.
             if !line.trim().is_empty() {
                 kind = place(*section, line);
             }
@@ -114,7 +116,8 @@ fn sorted(sections: &[(SummarySection, Vec<&str>)]) -> Memory {
     memory
 }
 
-/// Where a line of a section belongs; nowhere when it is made anew or speaks of what was next.
+/// Returns the section for a line. Returns `None` if the line is written anew or describes a past
+/// next step.
 fn place(section: SummarySection, line: &str) -> Option<SectionKind> {
     let quotes = matches!(
         section,
@@ -143,7 +146,7 @@ fn place(section: SummarySection, line: &str) -> Option<SectionKind> {
             if is_of_state(line) {
                 SectionKind::State
             } else if matches!(section, SummarySection::Current | SummarySection::Doing) {
-                // What was under way then has been done since, or is told by what follows.
+                // The work in progress at that time has been continued since, so it becomes history.
                 SectionKind::Worklog
             } else {
                 return None;
@@ -156,7 +159,7 @@ fn place(section: SummarySection, line: &str) -> Option<SectionKind> {
     })
 }
 
-/// Whether a line tells of a rule, or what made something pass.
+/// Returns true if a line states a rule or the fix of a failure.
 fn is_learning(line: &str) -> bool {
     line.starts_with("The user's rule: ") || line.starts_with('`')
 }

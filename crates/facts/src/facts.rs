@@ -1,5 +1,5 @@
-//! What happened in a run of messages, as far as notes need it: who asked for what, what the model said
-//! and did, and what came of it.
+//! The facts of a run of messages: user inputs, statements of the model, tool calls and their
+//! outcomes.
 
 use std::collections::VecDeque;
 
@@ -10,73 +10,74 @@ use super::text::clip;
 use super::tool_action::{self, Act, PlanChange, ToolAction, WorkItemState};
 use super::words::{echo, fenced_command, user_words};
 
-/// All that is kept of a run of messages, in bytes of text. Beyond it the oldest facts go, except that
-/// what the user said stays, shortened.
+/// The maximum size of all facts in bytes of text. Beyond it the oldest facts are dropped. User
+/// inputs are kept in shortened form.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// What a fact costs beside its text.
+/// The overhead of a fact in addition to its text, in bytes.
 const FACT_BYTES: usize = 160;
 const MAX_ASKED_CHARS: usize = 8_000;
 const MAX_OLD_ASKED_CHARS: usize = 400;
-/// How many old inputs stay.
+/// The maximum number of user inputs that are kept after their facts were dropped.
 const MAX_OLD_ASKED: usize = 400;
 const MAX_SAID_CHARS: usize = 3_000;
-/// More open calls than any program leaves.
+/// The maximum number of open calls. Agent programs leave fewer.
 const MAX_OPEN: usize = 256;
 
-/// What happened in a run of messages. Messages go in one after another; a call's result finds its call by
-/// the oldest open one with its id, because ids repeat.
+/// The facts of a run of messages. Messages are added in order. A result is assigned to the oldest
+/// open call with its id, because ids can repeat.
 ///
-/// Bounded: every text is shortened when it is taken, and all of them together to 4 MiB.
+/// The size is bounded: each text is shortened when it is added, and all texts together are limited
+/// to 4 MiB.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     all: VecDeque<Fact>,
-    /// How many left the front of the queue.
+    /// The number of facts dropped from the front of the queue.
     gone: usize,
     bytes: usize,
     open: VecDeque<OpenCall>,
-    /// Inputs whose place in the queue is gone.
+    /// User inputs that were dropped from the queue, shortened.
     old: VecDeque<UserInput>,
     root: Option<Box<str>>,
-    /// A command that stands in the last text, and may be answered by an echo.
+    /// A command in the last text of the model. The next user message may contain its output.
     fenced: Option<Box<str>>,
 }
 
-/// One thing that happened.
+/// One event in a run of messages.
 #[derive(Debug, Clone)]
 pub(crate) enum Fact {
-    /// The user spoke.
+    /// A user input.
     UserInput(UserInput),
-    /// The model spoke.
+    /// A statement of the model.
     Said(Box<str>),
-    /// The model called a tool.
+    /// A tool call.
     Did(Deed),
 }
 
-/// The user's words.
+/// The text of a user input.
 #[derive(Debug, Clone)]
 pub(crate) struct UserInput {
     pub(crate) words: Box<str>,
 }
 
-/// A call and what came of it.
+/// A tool call and its outcome.
 #[derive(Debug, Clone)]
 pub(crate) struct Deed {
     pub(crate) call: ToolAction,
     pub(crate) outcome: ActionOutcome,
-    /// Whether a write says that the file is new.
+    /// True if the result of a write states that the file is new.
     pub(crate) created: bool,
 }
 
 #[derive(Debug, Clone)]
 struct OpenCall {
     id: Box<str>,
-    /// The place of its first deed, counted from the first fact ever.
+    /// The position of the first action of the call, counted from the first fact ever added.
     at: usize,
     deeds: usize,
 }
 
 impl Facts {
-    /// Facts of messages, in order.
+    /// Collects the facts of messages in order.
     pub fn of<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Self {
         let mut facts = Self::default();
         for message in messages {
@@ -85,7 +86,7 @@ impl Facts {
         facts
     }
 
-    /// Takes the next message in. Summaries, boundaries, attachments and what machines put in are no facts.
+    /// Adds the next message. Ignores summaries, boundaries, attachments and generated messages.
     pub fn take(&mut self, message: &Message) {
         if message.transcript_only || message.kind != MessageKind::Ordinary {
             return;
@@ -102,12 +103,12 @@ impl Facts {
         }
     }
 
-    /// Whether nothing happened.
+    /// Returns true if there are no facts.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty() && self.old.is_empty()
     }
 
-    /// How many facts were let go for want of room.
+    /// Returns the number of facts that were dropped to stay within the size limit.
     pub fn dropped(&self) -> usize {
         self.gone
     }
@@ -116,12 +117,12 @@ impl Facts {
         self.all.iter()
     }
 
-    /// Inputs that came before everything in `iter`.
+    /// Returns the user inputs that precede all facts of `iter`.
     pub(crate) fn old_inputs(&self) -> impl Iterator<Item = &UserInput> {
         self.old.iter()
     }
 
-    /// The folder in which the work is done.
+    /// Returns the working directory.
     pub(crate) fn root(&self) -> Option<&str> {
         self.root.as_deref()
     }
@@ -233,7 +234,7 @@ impl Facts {
                 self.old.push_back(UserInput {
                     words: clip(&asked.words, MAX_OLD_ASKED_CHARS).into(),
                 });
-                // The first says what the session is about.
+                // The first input is kept, because it states the purpose of the session.
                 if self.old.len() > MAX_OLD_ASKED {
                     self.old.remove(1);
                 }
@@ -263,7 +264,7 @@ impl Fact {
                 Self::UserInput(asked) => asked.words.len(),
                 Self::Said(text) => text.len(),
                 Self::Did(deed) => {
-                    // An outcome is not known yet; it is at most as long as this.
+                    // The outcome arrives later, so its maximum size is reserved here.
                     let symbols: usize = deed.call.symbols.iter().map(|name| name.len() + 16).sum();
                     let items = match &deed.call.plan {
                         Some(PlanChange::All(items)) => {

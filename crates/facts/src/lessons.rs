@@ -1,17 +1,17 @@
-//! Recognises where a person sets the model right or gives a rule, by how the sentence begins.
+//! Detection of corrections and rules in user inputs, by the beginnings of sentences.
 
 use super::text::sentences;
 
-/// What a sentence of the user's is beside a request.
+/// The kind of a lesson in a user input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lesson {
-    /// What was done is wrong.
+    /// A statement that the work is wrong.
     Correction,
-    /// How it is to be done from now on.
+    /// An instruction for all further work.
     Rule,
 }
 
-/// Beginnings of corrections, in lower case; a line a language.
+/// The beginnings of corrections in lower case, one list per language.
 const CORRECTIONS: [&[&str]; 8] = [
     &[
         "no,",
@@ -84,7 +84,7 @@ const CORRECTIONS: [&[&str]; 8] = [
     &["нет,", "неправильно", "не то"],
 ];
 
-/// Beginnings of rules.
+/// The beginnings of rules in lower case, one list per language.
 const RULES: [&[&str]; 8] = [
     &[
         "don't",
@@ -162,7 +162,7 @@ const RULES: [&[&str]; 8] = [
     &["не надо", "никогда", "всегда", "вместо"],
 ];
 
-/// Words after which an English or German rule may begin within a sentence.
+/// Phrases that mark an English or German sentence as a rule.
 const WITHIN: [&str; 6] = [
     ", not ",
     " instead of ",
@@ -172,12 +172,13 @@ const WITHIN: [&str; 6] = [
     " anstatt ",
 ];
 
-/// Pasted plans and documents give orders by the dozen, and none of them corrects anything.
+/// The maximum length of an input in characters. Longer inputs are pasted plans or documents, whose
+/// imperatives correct nothing.
 const MAX_INPUT_CHARS: usize = 1_500;
 const MAX_SENTENCE_CHARS: usize = 300;
 const MAX_LESSONS: usize = 3;
 
-/// The sentences in which the user sets the model right. What comes first in a session corrects nothing.
+/// Returns the sentences that are corrections or rules, at most three.
 pub(crate) fn lessons(words: &str) -> Vec<(Lesson, &str)> {
     if words.chars().nth(MAX_INPUT_CHARS).is_some() {
         return Vec::new();

@@ -1,12 +1,13 @@
-//! Facts of a run of messages, found by its structure and without a model.
+//! Facts of a run of messages, derived from their structure without a model.
 //!
-//! [`Facts`] are read from messages in their order. The next `summary.md`, the summary of a compaction, and the line in
-//! place of a span of old rounds are written from them. The same messages always give the same notes. Words of tools
-//! are quoted as such, and never placed where the user's words are.
+//! [`Facts`] are collected from messages in order. They are the source of three texts: the next
+//! `summary.md`, the summary of a compaction without a model, and the placeholder of a collapsed
+//! span. The same messages always yield the same text. Tool output is quoted as such and never
+//! placed among the user's words.
 //!
-//! Pure, as the core is: no I/O, clock, randomness or environment. Imports `palimpsest-types` alone of this workspace.
-//! Not here: the choice of messages (`palimpsest-core`), limits of the whole document (`palimpsest_types::memory`), and
-//! summaries by models (`palimpsest_types::summary`).
+//! The crate is pure: no I/O, clock, randomness or environment. It imports only `palimpsest-types`
+//! of this workspace. The selection of messages is in `palimpsest-core`. Document limits are in
+//! `palimpsest_types::memory`, and summaries by models in `palimpsest_types::summary`.
 
 mod action_outcome;
 mod earlier;

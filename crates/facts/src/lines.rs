@@ -1,22 +1,22 @@
-//! The lines of a section, told apart: those that this module has written in a form of its own, and
-//! may write anew, and all others, which are a person's or a model's and stay as they are.
+//! Separation of a section's lines into managed lines, which this crate wrote and may rewrite, and
+//! all others. The others belong to a person or a model and are never changed.
 
 use super::text::outside_of_quotes;
 
-/// A line of ours, read back. A form is a line of ours only if writing it again gives the same bytes:
-/// whatever a person has changed about it makes it theirs.
+/// A line that this crate manages. A line counts as managed only if writing the parsed value yields
+/// the same bytes. An edit by a person therefore makes the line unmanaged.
 pub(super) trait ManagedLine: Sized {
-    /// Reads a line that has this form.
+    /// Parses a line of this form.
     fn read(line: &str) -> Option<Self>;
-    /// Writes it.
+    /// Writes the line.
     fn write(&self) -> String;
 }
 
-/// Takes the lines of one form out of a body; gives them, and the body that is left.
+/// Removes the lines of one form from a body. Returns them and the remaining body.
 pub(super) fn take<T: ManagedLine>(body: &str) -> (Vec<T>, String) {
     let mut ours = Vec::new();
     let mut theirs = String::with_capacity(body.len());
-    // The blank lines that a line of ours leaves behind would add up.
+    // Blank lines next to removed lines are dropped, because they would accumulate.
     let mut gap = true;
     for line in body.lines() {
         match T::read(line).filter(|read| read.write() == line) {
@@ -36,30 +36,30 @@ pub(super) fn take<T: ManagedLine>(body: &str) -> (Vec<T>, String) {
     (ours, theirs)
 }
 
-/// What stands between `begin` and `end` of a line, when what is outside of its quotes is one sentence.
+/// Returns the text between `begin` and `end` if the text outside of quotes is a single sentence.
 pub(super) fn between<'a>(line: &'a str, begin: &str, end: &str) -> Option<&'a str> {
     let inner = line.strip_prefix(begin)?.strip_suffix(end)?;
     let plain = outside_of_quotes(inner)?;
     (!plain.contains(". ") && !plain.contains("! ")).then_some(inner)
 }
 
-/// What a line has in its only quotes: `begin“…”end`.
+/// Returns the text of the only quote in a line of the form `begin“…”end`.
 pub(super) fn quote_in<'a>(line: &'a str, begin: &str, end: &str) -> Option<&'a str> {
     let inner = line.strip_prefix(begin)?.strip_suffix(end)?;
     let inner = inner.strip_prefix('“')?.strip_suffix('”')?;
     (!inner.contains(['“', '”'])).then_some(inner)
 }
 
-/// Paragraphs, one after another, without blank ones.
+/// Joins paragraphs with blank lines. Skips empty paragraphs.
 pub(super) fn join(parts: impl IntoIterator<Item = String>) -> String {
     let parts = parts.into_iter().filter(|part| !part.trim().is_empty());
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Names between backticks, as many to a line as a reader takes in.
+/// The maximum number of names per line.
 const MAX_NAMES: usize = 20;
 
-/// Lines that name several things: `begin` and then each name in backticks.
+/// Writes lines that start with `begin` and list names in backticks.
 pub(super) fn write_names(begin: &str, names: &[&str]) -> Vec<String> {
     let lines = names.chunks(MAX_NAMES).map(|names| {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -68,7 +68,7 @@ pub(super) fn write_names(begin: &str, names: &[&str]) -> Vec<String> {
     lines.collect()
 }
 
-/// The names in such a line.
+/// Parses the names of such a line.
 pub(super) fn read_names(line: &str, begin: &str) -> Option<Vec<String>> {
     let names = line
         .strip_prefix(begin)?

@@ -1,4 +1,4 @@
-//! Facts put in order: turns, files, commands, and failures with what followed each.
+//! A timeline of facts: turns, and failures with the actions that followed them.
 
 use super::action_outcome::ActionOutcome;
 use super::facts::{Deed, Fact, Facts, UserInput};
@@ -7,46 +7,47 @@ use super::steps::{Naming, short};
 use super::text::{code, sentences, without_label};
 use super::tool_action::Act;
 
-/// What a call is answered with that was not run because another of the same response had failed.
+/// The result text of a call that was skipped because a sibling call in the same response failed.
 pub(super) const SIBLING_FAILED: &str = "Sibling tool call errored";
 
-/// Facts in order.
+/// Facts in the order of turns.
 pub(crate) struct Timeline<'a> {
     pub(crate) turns: Vec<TurnFacts<'a>>,
     pub(crate) failures: Vec<ObservedFailure<'a>>,
-    /// Kinds of work that were done without a failure at least once, the last time.
+    /// The keys of actions whose latest run succeeded.
     pub(crate) passed: Vec<String>,
     pub(crate) root: Option<&'a str>,
 }
 
-/// What happened from one input to the next. The first turn of a run of messages may have none.
+/// The facts of one user turn. The first turn of a run of messages may lack a user input.
 #[derive(Default)]
 pub(crate) struct TurnFacts<'a> {
     pub(crate) asked: Option<&'a UserInput>,
     pub(crate) deeds: Vec<&'a Deed>,
-    /// Everything the model said, with the number of deeds before it.
+    /// The statements of the model, each with the number of preceding calls.
     pub(crate) said: Vec<(usize, &'a str)>,
 }
 
-/// Something that went wrong.
+/// A failed action.
 pub(crate) struct ObservedFailure<'a> {
-    /// What was tried.
+    /// The description of the failed action.
     pub(crate) what: String,
     pub(crate) key: String,
     pub(crate) times: usize,
-    /// The tool's words, the last time.
+    /// The latest error text of the tool.
     pub(crate) why: &'a str,
-    /// What was done next.
+    /// The action that followed the failure.
     pub(crate) next: Option<String>,
-    /// The change after which it passed.
+    /// The last change before the action succeeded.
     pub(crate) change: Option<String>,
     pub(crate) mended: bool,
-    /// Which call failed last.
+    /// The index of the last failed call.
     place: usize,
 }
 
 impl<'a> TurnFacts<'a> {
-    /// What the model said after it had done everything. Where it says what it does next, it has not.
+    /// Returns the model's statement after its last call. Returns `None` if the statement announces
+    /// further work.
     pub(crate) fn answer(&self) -> Option<&'a str> {
         let (done, text) = self.said.last()?;
         (*done == self.deeds.len() && !announces(text)).then_some(text)
@@ -110,12 +111,11 @@ impl<'a> Timeline<'a> {
         self.turns.iter().filter_map(|turn| turn.asked)
     }
 
-    /// Finds the failures, and what followed each.
+    /// Finds all failures and the actions that followed them.
     fn follow(&mut self) {
         let deeds: Vec<&Deed> = self.deeds().collect();
         let mut open: Vec<usize> = Vec::new();
-        // The last change, and the place of the last failure of each open one: a change mends what
-        // failed before it.
+        // A change counts as the fix only if its index is greater than that of the last failure.
         let mut change: Option<(usize, String)> = None;
         for (place, deed) in deeds.into_iter().enumerate() {
             let Some(key) = key(deed) else {
@@ -130,7 +130,7 @@ impl<'a> Timeline<'a> {
                 }
             }
             match &deed.outcome {
-                // It was never run.
+                // The call was skipped, so it says nothing about the action.
                 ActionOutcome::Failed(why) if why.contains(SIBLING_FAILED) => {}
                 ActionOutcome::Failed(why) => {
                     self.passed.retain(|passed| *passed != key);
@@ -173,7 +173,7 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// With what the model says what it is about to do, in lower case.
+/// The beginnings of sentences in which the model announces its next action, in lower case.
 const ANNOUNCING: [&str; 16] = [
     "let me",
     "let's",
@@ -193,7 +193,7 @@ const ANNOUNCING: [&str; 16] = [
     "good, now",
 ];
 
-/// Whether a text begins or ends with what the model is about to do.
+/// Returns true if a text begins or ends with an announcement.
 pub(super) fn announces(text: &str) -> bool {
     let text = without_label(text).trim();
     let mut all = sentences(text);
@@ -206,8 +206,8 @@ pub(super) fn announces(text: &str) -> bool {
     text.ends_with(':') || first.is_some_and(is_plan) || last.is_some_and(is_plan)
 }
 
-/// By what a later success is known to be one of the same thing. Who only looks cannot fail in a way that
-/// is worth a note.
+/// Returns the key by which a later success is matched with a failure. Read-only actions have none,
+/// because their failures need no note.
 fn key(deed: &Deed) -> Option<String> {
     match deed.call.act {
         Act::Run if shell::is_looking(&deed.call.target) => None,
@@ -220,7 +220,7 @@ fn key(deed: &Deed) -> Option<String> {
     }
 }
 
-/// The kind of work that a note names, to be compared with those that passed.
+/// Returns the key of the action that a note describes.
 pub(crate) fn key_of_note(what: &str, root: Option<&str>) -> Option<String> {
     let name = what.split('`').nth(1)?;
     let path = || match root {
@@ -248,7 +248,7 @@ fn what(deed: &Deed, root: Option<&str>) -> String {
     }
 }
 
-/// What a call does to the work, when it does something to it.
+/// Describes the effect of a call on the work. Returns `None` for calls without an effect.
 fn doing(deed: &Deed, root: Option<&str>) -> Option<String> {
     let target = &deed.call.target;
     match deed.call.act {

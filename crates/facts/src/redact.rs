@@ -1,12 +1,13 @@
-//! Messages without their secrets. Secrets leave before anything is quoted: the form of one that was cut
-//! short is not recognised any more.
+//! Removal of secrets from messages before text is quoted. A secret that was shortened first would
+//! no longer be recognized.
 
 use palimpsest_types::message::{Block, Message, ResultContent, ToolInput};
 
-/// Takes secrets out of a text.
+/// A function that redacts the secrets in a text.
 pub type Redact = fn(&str) -> String;
 
-/// A copy of a message without secrets. Thoughts, pictures and what is unknown are never noted.
+/// Returns a copy of a message without secrets. Thinking, media and unknown blocks are unchanged,
+/// because notes never quote them.
 pub fn redacted(message: &Message, redact: Redact) -> Message {
     let mut clean = message.clone();
     for found in &mut clean.blocks {

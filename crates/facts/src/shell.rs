@@ -1,24 +1,24 @@
-//! What a shell command is at heart: without the folder that it changes to, its redirections and the
-//! pipe that shortens its output.
+//! Normalization and classification of shell commands: directory changes, redirections and output
+//! filters are removed.
 
 use super::text::{clip, one_line};
 
-/// Programs that only look.
+/// Programs that only read.
 const LOOKING: [&str; 27] = [
     "ls", "cat", "head", "tail", "grep", "egrep", "rg", "ag", "fd", "find", "wc", "pwd", "which",
     "file", "stat", "tree", "nl", "xxd", "echo", "less", "du", "ps", "jq", "awk", "sort", "diff",
     "printf",
 ];
 
-/// Subcommands that only look.
+/// Git subcommands that only read.
 const LOOKING_GIT: [&str; 7] = ["status", "diff", "log", "show", "branch", "blame", "remote"];
 
-/// Programs that prepare and do nothing by themselves.
+/// Programs that prepare the environment of another command.
 const PREPARING: [&str; 9] = [
     "cd", "export", "source", "set", "sleep", "pushd", "popd", "true", ".",
 ];
 
-/// Programs whose next word says what they do.
+/// Programs with subcommands.
 const WITH_SUBCOMMAND: [&str; 30] = [
     "apt",
     "apt-get",
@@ -52,10 +52,10 @@ const WITH_SUBCOMMAND: [&str; 30] = [
     "yarn",
 ];
 
-/// Subcommands whose next word says what they do.
+/// Subcommands whose next word is significant too.
 const WITH_SUBJECT: [&str; 6] = ["run", "exec", "compose", "-m", "tool", "x"];
 
-/// The commands of a line, in order, each without what stands after its first pipe.
+/// Splits a command line into commands in order.
 fn parts(command: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let bytes = command.as_bytes();
@@ -64,13 +64,13 @@ fn parts(command: &str) -> Vec<&str> {
         let byte = bytes[at];
         let mut width = 0;
         match (quote, byte) {
-            // A line goes on after a backslash, and a quote does not end there.
+            // A backslash continues the line and escapes quotes, except within single quotes.
             (_, b'\\') if quote != Some(b'\'') => at += 1,
             (Some(open), _) if byte == open => quote = None,
             (None, b'\'' | b'"') => quote = Some(byte),
             (None, b';' | b'\n') => width = 1,
             (None, b'&' | b'|') if bytes.get(at + 1) == Some(&byte) => width = 2,
-            // A here-document is data.
+            // A here-document is data, so the scan stops there.
             (None, b'<') if bytes.get(at + 1) == Some(&b'<') => break,
             _ => {}
         }
@@ -82,10 +82,10 @@ fn parts(command: &str) -> Vec<&str> {
             at += 1;
         }
     }
-    // A backslash at the very end steps over it.
+    // A backslash at the end of the input advances `at` beyond the text.
     let last = command.get(from..at.min(command.len())).unwrap_or_default();
     parts.push(last);
-    // A group is what stands in it.
+    // The parentheses of a group are removed.
     for part in &mut parts {
         let bare = part.trim();
         *part = bare.strip_prefix('(').unwrap_or(bare);
@@ -97,7 +97,7 @@ fn parts(command: &str) -> Vec<&str> {
     parts
 }
 
-/// The words of one command, without its variables, redirections and pipes.
+/// Returns the words of one command without variable assignments, redirections and pipes.
 fn words(part: &str) -> Vec<&str> {
     let before_pipe = unquoted_pipe(part).map_or(part, |at| &part[..at]);
     let words = before_pipe.split_whitespace();
@@ -142,7 +142,7 @@ fn is_preparing(words: &[&str]) -> bool {
     words.is_empty() || PREPARING.contains(&program(words)) || words[0].starts_with('#')
 }
 
-/// A command as notes name it, at most `max` characters.
+/// Returns the normalized form of a command for notes, with at most `max` characters.
 pub(crate) fn tidy(command: &str, max: usize) -> String {
     let mut kept: Vec<String> = Vec::new();
     for part in parts(command) {
@@ -159,7 +159,7 @@ pub(crate) fn tidy(command: &str, max: usize) -> String {
     clip(&tidy.replace('`', "'"), max)
 }
 
-/// The file that a command shows, when that is all it does.
+/// Returns the file that a command shows. Returns `None` if the command does anything else.
 pub(crate) fn shows(command: &str) -> Option<&str> {
     let mut doing = parts(command)
         .into_iter()
@@ -176,7 +176,7 @@ pub(crate) fn shows(command: &str) -> Option<&str> {
         .then_some(path)
 }
 
-/// The file that a command changes by itself, and whether it writes the whole of it.
+/// Returns the file that a command changes, and true if the command writes the whole file.
 pub(crate) fn changes(command: &str) -> Option<(&str, bool)> {
     let mut doing = parts(command)
         .into_iter()
@@ -219,7 +219,7 @@ fn is_path(word: &str) -> bool {
         && !word.starts_with("/dev/")
 }
 
-/// Whether all that a command does is look.
+/// Returns true if a command only reads.
 pub(crate) fn is_looking(command: &str) -> bool {
     let mut any = false;
     parts(command).into_iter().all(|part| {
@@ -238,7 +238,8 @@ pub(crate) fn is_looking(command: &str) -> bool {
     }) && any
 }
 
-/// What similar commands have in common: `cargo test -p x` and `cargo test y` are `cargo test`.
+/// Returns the common name of similar commands: `cargo test -p x` and `cargo test y` yield `cargo
+/// test`.
 pub(crate) fn family(command: &str) -> String {
     let all: Vec<Vec<&str>> = parts(command).into_iter().map(words).collect();
     let main = all
@@ -265,15 +266,15 @@ pub(crate) fn family(command: &str) -> String {
     named.join(" ")
 }
 
-/// The most characters of a command in notes.
+/// The maximum length of a command in notes, in characters.
 pub(crate) const MAX_COMMAND: usize = 120;
 
-/// A command as notes name it.
+/// Returns the normalized form of a command, as notes show it.
 pub fn told_command(command: &str) -> String {
     tidy(command, MAX_COMMAND)
 }
 
-/// What commands have in common that notes fold into one line.
+/// Returns the kind of a command. Notes combine commands of one kind into one line.
 pub fn command_kind(command: &str) -> String {
     family(command)
 }

@@ -1,4 +1,5 @@
-//! A span of old rounds in one paragraph, and what there is to know before it is put in their place.
+//! Placeholder text for a span of old rounds, and the features with which a span is rated before its
+//! collapse.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +14,12 @@ use super::steps::{Likeness, Naming, steps};
 use super::text::{clip, gist, quoted, sentences};
 use super::tool_action::Act;
 
-/// What a paragraph has at most.
+/// The maximum size of a placeholder text, in tokens.
 const MAX_TOKENS: u32 = 120;
-/// A call repeats one that is at most so many calls back.
+/// The maximum distance at which a call counts as a repetition, in calls.
 const MAX_COMPARED: usize = 400;
 
-/// With what sentences begin, or what they hold, in which a model chooses; in lower case.
+/// Phrases with which a model states a decision, in lower case.
 const DECIDING: [&str; 14] = [
     "decided",
     "i'll go with",
@@ -36,33 +37,33 @@ const DECIDING: [&str; 14] = [
     "the right approach",
 ];
 
-/// What a scorer has to know of a span.
+/// The features of a span that the risk scorer uses.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SpanFeatures {
-    /// Its estimated tokens.
+    /// The estimated tokens of the span.
     pub tokens: u64,
-    /// Calls of tools in it.
+    /// The number of tool calls.
     pub calls: usize,
-    /// Calls that failed.
+    /// The number of failed calls.
     pub errors: usize,
-    /// Sentences in which something is chosen, and the user's corrections and rules.
+    /// The number of sentences that state a decision, plus the user's corrections and rules.
     pub decisions: usize,
-    /// The share of its calls that repeat an earlier one of the span, in thousandths.
+    /// The share of calls that repeat an earlier call of the span, in thousandths.
     pub repetition_milli: u32,
-    /// The files that it reads or changes, each once, in the order of their first use.
+    /// The files that the span reads or changes, without duplicates, in the order of first use.
     pub paths: Vec<Box<str>>,
-    /// What its edits define.
+    /// The names that edits define.
     pub symbols: Vec<Box<str>>,
 }
 
-/// Whether a model chooses something in a sentence.
+/// Returns true if a sentence states a decision of the model.
 pub(super) fn decides(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
     (20..=400).contains(&sentence.len()) && DECIDING.iter().any(|words| lower.contains(words))
 }
 
-/// A span in one paragraph of at most 120 tokens: what was asked, what was done, what failed, what was
-/// decided. What matters least goes when it does not fit.
+/// Summarizes a span in one paragraph of at most 120 tokens: the request, the actions, the failures
+/// and the decisions. The least important parts are dropped to fit.
 pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     let facts = Facts::of(messages);
     let notes = Timeline::of(&facts);
@@ -71,7 +72,8 @@ pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
         root: facts.root(),
         brief: true,
     };
-    // Quotes give way before steps do.
+    // Each row is a smaller configuration: lengths of the request, number of steps, length of the
+    // quote, number of failures. Quotes shrink before steps are dropped.
     let rungs = [
         (110, 6, 160, 2),
         (80, 6, 90, 1),
@@ -120,7 +122,7 @@ pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     ))
 }
 
-/// A decision in the span, or else its last words.
+/// Returns a decision of the span, or its last statement if there is no decision.
 fn conclusion(notes: &Timeline<'_>, max: usize) -> Option<String> {
     let said = || {
         notes
@@ -151,7 +153,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// What a scorer has to know of a span.
+/// Computes the features of a span.
 pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> SpanFeatures {
     let mut features = SpanFeatures {
         tokens: messages
@@ -162,7 +164,7 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
         ..SpanFeatures::default()
     };
     let facts = Facts::of(messages);
-    // Where a call like it was made last.
+    // The index of the last call with the same content. A map keeps the comparison linear.
     let mut last: HashMap<Likeness<'_>, usize> = HashMap::new();
     let mut known = SeenNames::default();
     let mut repeated = 0_usize;
@@ -189,7 +191,7 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
     features
 }
 
-/// What is listed already.
+/// The names that are listed already.
 #[derive(Default)]
 struct SeenNames<'d> {
     paths: HashSet<&'d str>,
@@ -214,12 +216,13 @@ impl SpanFeatures {
     }
 }
 
-/// How many of the span's paths and symbols a later text or call mentions, each counted once.
+/// Returns the number of paths and symbols of the span that later messages mention. Each name counts
+/// once.
 pub fn later_references<'a>(
     features: &SpanFeatures,
     later: impl IntoIterator<Item = &'a Message>,
 ) -> usize {
-    // A short name is a word like any other.
+    // Shorter names are too likely to match ordinary words.
     const MIN_NAME: usize = 4;
     let mut missing: HashSet<&str> = features
         .paths
@@ -240,7 +243,7 @@ pub fn later_references<'a>(
     all - missing.len()
 }
 
-/// Whether a text holds a name that is not a part of a longer one.
+/// Returns true if a text contains a name as a whole word.
 fn names(text: &str, name: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {
@@ -289,7 +292,7 @@ mod tests {
         Message::new(MessageId::new(Uuid::nil()), Role::Assistant, vec![call])
     }
 
-    /// How many calls repeat one of those shortly before them, by comparing each with each.
+    /// Counts the calls that repeat one of the preceding calls, by comparing all pairs.
     fn repeated(commands: &[String]) -> usize {
         let is_repeated = |at: &usize| {
             let before = &commands[at.saturating_sub(MAX_COMPARED)..*at];

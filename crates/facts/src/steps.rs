@@ -1,4 +1,4 @@
-//! Chains of similar calls, folded into phrases: `searched P in A and B: 7 matches in A, none in B`.
+//! Phrases for groups of similar calls, such as `searched P in A and B: 7 matches in A, none in B`.
 
 use std::borrow::Cow;
 
@@ -8,11 +8,11 @@ use super::shell;
 use super::text::{code, count, list, quoted, times};
 use super::tool_action::Act;
 
-/// How many names a phrase lists.
+/// The maximum number of names in one phrase.
 const MAX_NAMES: usize = 4;
 const MAX_COMMAND: usize = 100;
 
-/// What calls have to have in common to be told in one phrase.
+/// The property that calls must share to be combined into one phrase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PhraseGroup {
     Read,
@@ -25,12 +25,12 @@ enum PhraseGroup {
     Other(String),
 }
 
-/// How paths are written.
+/// The format of paths.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Naming<'a> {
-    /// The folder of the work, which is left out.
+    /// The working directory. Paths inside it are relative.
     pub(crate) root: Option<&'a str>,
-    /// Whether only the file and its folder are named.
+    /// True if a path is reduced to the file and its directory.
     pub(crate) brief: bool,
 }
 
@@ -46,15 +46,16 @@ impl Naming<'_> {
     }
 }
 
-/// A path as notes show it: relative to the folder of the work.
+/// Returns the path relative to the working directory.
 pub(crate) fn short<'a>(path: &'a str, root: Option<&str>) -> &'a str {
     let inside = root.and_then(|root| path.strip_prefix(root));
     let inside = inside.and_then(|rest| rest.strip_prefix('/'));
     inside.filter(|rest| !rest.is_empty()).unwrap_or(path)
 }
 
-/// What was done, in order and in at most `max` phrases: neighbours that are alike fold into one, and when
-/// there are still too many, so do those that are apart. What comes last is told, whatever goes.
+/// Describes calls in order with at most `max` phrases. Adjacent similar calls are combined. If
+/// there are still too many phrases, similar calls that are not adjacent are combined too. The
+/// earliest phrases are dropped first.
 pub(crate) fn steps(deeds: &[&Deed], naming: Naming<'_>, max: usize) -> Vec<String> {
     let mut groups: Vec<(PhraseGroup, Vec<&Deed>)> = Vec::new();
     for deed in deeds.iter().filter(|deed| deed.call.act != Act::Plan) {
@@ -76,7 +77,7 @@ pub(crate) fn steps(deeds: &[&Deed], naming: Naming<'_>, max: usize) -> Vec<Stri
     first.into_iter().chain(phrases).collect()
 }
 
-/// What two calls have in common when the later repeats the earlier.
+/// The key by which two calls count as the same action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Likeness<'d> {
     act: Act,
@@ -89,7 +90,7 @@ impl<'d> Likeness<'d> {
     pub(crate) fn of(deed: &'d Deed) -> Self {
         let call = &deed.call;
         let (target, place) = match call.act {
-            // The same command is written in many ways, and from many places.
+            // The same command can be written in several ways and run from several directories.
             Act::Run => (shell::tidy(&call.target, 200).into(), ""),
             _ => (Cow::Borrowed(&*call.target), &*call.place),
         };
@@ -216,6 +217,8 @@ fn searched(deeds: &[&Deed], naming: Naming<'_>) -> String {
     let same = deeds
         .iter()
         .all(|deed| deed.call.target == last.call.target);
+    // Queries in distinct places are listed with one count each. Other repetitions show the last
+    // count only.
     if deeds.len() == 1 || same {
         let places = distinct(
             deeds

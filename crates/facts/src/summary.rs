@@ -1,4 +1,4 @@
-//! The sections of a compaction's summary, from facts alone.
+//! The sections of a compaction summary that is written without a model.
 
 use palimpsest_types::memory::{Memory, SectionKind};
 use palimpsest_types::policy::SummaryStyle;
@@ -14,34 +14,35 @@ use super::text::{clip, code, gist, list, quoted};
 use super::tool_action::Act;
 use super::user_messages::user_messages;
 
-/// Of a section that is taken from the memory.
+/// The maximum size of a section that is copied from session memory, in tokens.
 const MAX_SECTION_TOKENS: u32 = 2_400;
 const MAX_REQUEST: usize = 1_600;
-/// Of the first request, which stands among the user's messages as well.
+/// The maximum length of the first request in characters. The user's messages contain it as well.
 const MAX_FIRST: usize = 700;
 const MAX_CORRECTIONS: usize = 12;
 const MAX_DECISIONS: usize = 10;
 const FOLLOWS: &str = "The latest request follows word for word after this summary.";
 
-/// With what lines begin that name what was used.
+/// The beginnings of lines that list file types and programs.
 pub(super) const KINDS: &str = "The work is on files of the kinds ";
 pub(super) const PROGRAMS: &str = "It is done with ";
-/// With what a line begins that tells a decision.
+/// The beginning of a line that states a decision.
 pub(super) const CHOSE: &str = "The assistant said: ";
 
-/// What people said in a session, across earlier boundaries.
+/// The user inputs of a session, including those before earlier compactions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Inputs<'a> {
-    /// All of it, from the first to the last.
+    /// All inputs in order.
     pub said: &'a [&'a str],
-    /// Whether the last one stays in the view: whoever reads the summary reads it word for word after it.
+    /// True if the last input remains in the view. A reader then sees it verbatim after the summary.
     pub last_follows: bool,
-    /// What all of it may have, in tokens.
+    /// The maximum size of all inputs, in tokens.
     pub max_tokens: u32,
 }
 
 impl<'a> Inputs<'a> {
-    /// Those that nobody reads elsewhere, and the latest if it is not one of them.
+    /// Returns the inputs that the summary must contain, and the latest input if it follows the
+    /// summary.
     fn split(self) -> (&'a [&'a str], Option<&'a str>) {
         match self.said.split_last() {
             Some((last, before)) if self.last_follows => (before, Some(last)),
@@ -50,8 +51,8 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// A summary of what the facts tell, built upon `previous` where an earlier summary or memory says what
-/// came before.
+/// Writes a summary from facts. `previous` contains the content of an earlier summary or of session
+/// memory, on which the new summary builds.
 pub fn summary(
     style: SummaryStyle,
     previous: &Memory,
@@ -62,6 +63,8 @@ pub fn summary(
     let memory = update(previous, facts)
         .fit(MAX_SECTION_TOKENS, u32::MAX)
         .memory;
+    // Paths in the new sections must be relative to the same directory as those in the files
+    // section.
     let mut notes = Timeline::of(facts);
     let root = root_in(memory.body(SectionKind::Files));
     notes.root = root.as_deref();
@@ -107,8 +110,8 @@ pub fn summary(
     document
 }
 
-/// The first request, what the user set right on the way, and the latest request: all that lies between
-/// stands among the user's messages. `latest` is the latest where it follows the summary.
+/// Writes the first request, the user's corrections and the latest request. The section of user
+/// messages contains all other inputs. `latest` is the latest input if it follows the summary.
 fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
     let Some((first, rest)) = inputs.split_first() else {
         return latest.map_or_else(|| task.to_owned(), |_| FOLLOWS.to_owned());
@@ -139,7 +142,7 @@ fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
     parts.join("\n\n")
 }
 
-/// What was used: programs, kinds of files, what the model explained, and the commands of the work.
+/// Lists the programs and file types in use, the model's explanations and the commands of the work.
 fn concepts(notes: &Timeline<'_>, memory: &Memory) -> String {
     let mut programs: Vec<String> = Vec::new();
     let mut kinds: Vec<String> = Vec::new();
@@ -192,7 +195,7 @@ fn concepts(notes: &Timeline<'_>, memory: &Memory) -> String {
 }
 
 fn problems(memory: &Memory) -> String {
-    // What made a command pass stands among the errors.
+    // The errors section reports how a failing command was fixed, so such lines are omitted here.
     let is_of_errors = |line: &&str| line.starts_with('`') && line.contains("` failed with ");
     let learnings = memory.body(SectionKind::Learnings).lines();
     let learnings: Vec<&str> = learnings
@@ -205,7 +208,7 @@ fn problems(memory: &Memory) -> String {
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Where the work stands, without what `Pending Tasks` tells.
+/// Returns the current state without the lines that the section `Pending Tasks` contains.
 fn current(notes: &Timeline<'_>, state: &str) -> String {
     let pending = pending(state);
     let lines = state
@@ -222,7 +225,7 @@ fn current(notes: &Timeline<'_>, state: &str) -> String {
     parts.join("\n\n")
 }
 
-/// What the user and the model said last, word for word: what comes next is theirs to say.
+/// Quotes the latest request and the latest statement. The next step follows from these alone.
 fn next_step(notes: &Timeline<'_>, latest: Option<&str>) -> String {
     if latest.is_some() {
         return "Go on with the latest request, which follows word for word after this summary."
@@ -276,7 +279,7 @@ fn done(memory: &Memory) -> String {
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Everything that the user said, and the rules in it.
+/// Lists all user messages and the rules in them.
 fn constraints(inputs: &[&str], messages: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     if !messages.is_empty() {
@@ -290,7 +293,7 @@ fn constraints(inputs: &[&str], messages: &str) -> String {
     lines.join("\n\n")
 }
 
-/// Sentences in which the model says what it chose, behind those of earlier summaries.
+/// Lists the sentences in which the model states a decision, after those of earlier summaries.
 fn decisions(notes: &Timeline<'_>, learnings: &str) -> String {
     let said = notes
         .turns

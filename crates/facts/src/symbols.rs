@@ -1,8 +1,8 @@
-//! Names of functions and types in code, and titles in documents, found by the words before them.
+//! Extraction of function and type names from code, and of titles from documents.
 
 use super::text::label;
 
-/// Words after which a name stands that code defines.
+/// Keywords that precede a defined name.
 const DEFINING: [&str; 22] = [
     "fn",
     "struct",
@@ -28,7 +28,7 @@ const DEFINING: [&str; 22] = [
     "impl",
 ];
 
-/// Words that may stand before those.
+/// Modifiers that may precede these keywords.
 const MODIFIERS: [&str; 25] = [
     "pub",
     "pub(crate)",
@@ -58,10 +58,10 @@ const MODIFIERS: [&str; 25] = [
 ];
 
 const MAX_NAME: usize = 60;
-/// Enough of a new file to know what it is about.
+/// The maximum number of inspected lines. The beginning of a large file is sufficient.
 const MAX_LINES: usize = 4_000;
 
-/// Adds the names that a piece of code defines, each once, until there are `max`.
+/// Adds the names that a piece of code defines, without duplicates, up to `max` names.
 pub(super) fn defined_in(code: &str, max: usize, found: &mut Vec<Box<str>>) {
     for line in code.lines().take(MAX_LINES) {
         if found.len() >= max {
@@ -88,7 +88,7 @@ fn defined_by(line: &str) -> Option<&str> {
         return constant(line);
     }
     let mut rest = words.next()?;
-    // A method of Go has its receiver before its name; `impl Trait for Type` is about the type.
+    // A Go method has its receiver before its name. `impl Trait for Type` belongs to the type.
     if keyword == "func" && rest.starts_with('(') {
         rest = line.split_once(") ")?.1;
     }
@@ -102,7 +102,8 @@ fn defined_by(line: &str) -> Option<&str> {
         identifier(rest)
     };
     let is_name = name.len() > 1 && name.len() <= MAX_NAME && !name.as_bytes()[0].is_ascii_digit();
-    // `type` and `object` begin sentences too: what is defined goes on with a mark.
+    // Words such as `type` and `object` also begin sentences. A definition continues with a
+    // punctuation mark.
     let after = line.split_once(name)?.1.trim_start();
     let is_code = !matches!(
         keyword,
@@ -113,9 +114,9 @@ fn defined_by(line: &str) -> Option<&str> {
     (is_name && is_code).then_some(name)
 }
 
-/// `export const name = (…) => …`, the function of some languages.
+/// Returns the name of a function that is defined as a constant: `export const name = (…) => …`.
 fn constant(line: &str) -> Option<&str> {
-    // Within a function, such a line is a detail.
+    // Indented lines are local to a function and are ignored.
     let rest = line.strip_prefix("export ").unwrap_or(line);
     let rest = rest.strip_prefix("const ")?;
     let name = identifier(rest);
@@ -129,7 +130,7 @@ fn identifier(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The titles in a document that a tool has shown, with or without line numbers before its lines.
+/// Returns the titles of a document in a tool's output, with or without line numbers.
 pub(super) fn titles_in(shown: &str, max: usize) -> Vec<Box<str>> {
     let mut titles: Vec<Box<str>> = Vec::new();
     for line in shown.lines().take(MAX_LINES) {

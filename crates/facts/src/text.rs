@@ -1,8 +1,8 @@
-//! Small things that are done to text: shortening, quoting, cutting into sentences, counting.
+//! Text helpers: shortening, quoting, sentence splitting and counting.
 
 use std::fmt::Write as _;
 
-/// The text on one line, with single spaces.
+/// Returns the text on one line with single spaces.
 pub(crate) fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(1_024));
     for word in text.split_whitespace() {
@@ -14,7 +14,7 @@ pub(crate) fn one_line(text: &str) -> String {
     out
 }
 
-/// At most `max` characters, cut between words where one ends near, and `…` in place of the rest.
+/// Shortens a text to `max` characters, including `…`. Cuts at a word boundary if one is near.
 pub(crate) fn clip(text: &str, max: usize) -> String {
     let text = text.trim();
     let Some((end, _)) = text.char_indices().nth(max) else {
@@ -24,7 +24,7 @@ pub(crate) fn clip(text: &str, max: usize) -> String {
         return String::new();
     };
     let begin = &text[..keep.min(end)];
-    // A word's beginning is worse than no word, unless the word is most of the text.
+    // A partial word is dropped unless it makes up most of the text.
     let cut = match begin.rfind(char::is_whitespace) {
         Some(space) if space >= begin.len() * 2 / 3 => &begin[..space],
         _ => begin,
@@ -32,30 +32,30 @@ pub(crate) fn clip(text: &str, max: usize) -> String {
     format!("{}…", cut.trim_end())
 }
 
-/// On one line, within typographic quotes, which do not occur inside.
+/// Returns the text on one line in typographic quotes. Quotes inside are replaced.
 pub(crate) fn quoted(text: &str, max: usize) -> String {
     let line = one_line(text).replace(['“', '”'], "\"");
     format!("“{}”", clip(&line, max))
 }
 
-/// What stands before the first end of a line, also where the ends are written as `\n`, as programs do
-/// that print what others have said.
+/// Returns the text before the first line break. Recognizes `
+/// ` escapes as line breaks, because programs print quoted output with them.
 pub(crate) fn first_line(text: &str) -> &str {
     let text = text.trim_start_matches("\\n");
     text.split("\\n").next().unwrap_or(text)
 }
 
-/// On one line, within backticks, which do not occur inside.
+/// Returns the text on one line in backticks. Backticks inside are replaced.
 pub(crate) fn code(text: &str, max: usize) -> String {
     format!("`{}`", label(text, max))
 }
 
-/// What `code` puts between its backticks.
+/// Returns the content that `code` encloses in backticks.
 pub(crate) fn label(text: &str, max: usize) -> String {
     clip(&one_line(text).replace('`', "'"), max)
 }
 
-/// `1 file`, `2 files`.
+/// Formats a count with singular or plural: `1 file`, `2 files`.
 pub(crate) fn count(number: usize, thing: &str) -> String {
     match number {
         1 => format!("1 {thing}"),
@@ -64,7 +64,7 @@ pub(crate) fn count(number: usize, thing: &str) -> String {
     }
 }
 
-/// `once`, `twice`, `3 times`.
+/// Formats a repetition: `once`, `twice`, `3 times`.
 pub(crate) fn times(number: usize) -> String {
     match number {
         1 => "once".into(),
@@ -73,7 +73,8 @@ pub(crate) fn times(number: usize) -> String {
     }
 }
 
-/// `a`, `a and b`, `a, b and c`; of more than `max` the first, and how many more there are.
+/// Formats a list: `a`, `a and b`, `a, b and c`. Beyond `max` items, states the number of the
+/// others.
 pub(crate) fn list(items: &[String], max: usize) -> String {
     let shown = if items.len() > max {
         &items[..max]
@@ -97,7 +98,7 @@ pub(crate) fn list(items: &[String], max: usize) -> String {
     out
 }
 
-/// The sentences of a text; a line's end ends one too.
+/// Splits a text into sentences. A line break ends a sentence.
 pub(crate) fn sentences(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .flat_map(Sentences)
@@ -105,7 +106,7 @@ pub(crate) fn sentences(text: &str) -> impl Iterator<Item = &str> {
         .filter(|s| !s.is_empty())
 }
 
-/// Cuts one line into sentences.
+/// An iterator over the sentences of one line.
 struct Sentences<'a>(&'a str);
 
 impl<'a> Iterator for Sentences<'a> {
@@ -140,7 +141,7 @@ impl<'a> Iterator for Sentences<'a> {
     }
 }
 
-/// `1.` stands before an item of a list.
+/// Returns true if a period belongs to the number of a list item, such as `1.`.
 fn numbers_an_item(before: &str) -> bool {
     let number = before
         .rsplit(|c: char| !c.is_ascii_digit())
@@ -150,7 +151,8 @@ fn numbers_an_item(before: &str) -> bool {
     (1..=2).contains(&number.len()) && (lead.is_empty() || lead.ends_with(' '))
 }
 
-/// What follows `e.g.` goes on in lower case.
+/// Returns true if the following text is not in lower case, as it is after an abbreviation such as
+/// `e.g.`.
 fn begins_a_sentence(rest: &str) -> bool {
     rest.trim_start()
         .chars()
@@ -158,19 +160,19 @@ fn begins_a_sentence(rest: &str) -> bool {
         .is_none_or(|c| !c.is_lowercase())
 }
 
-/// A longer text in Markdown, on one line and in whole sentences as far as they fit: marks of headings,
-/// lists and tables go, and so does what stands in fences.
+/// Reduces Markdown to one line of whole sentences with at most `max` characters. Removes marks of
+/// headings, lists and tables, and the content of fences.
 pub(crate) fn gist(markdown: &str, max: usize) -> String {
     let markdown = without_label(markdown);
     let prose = flat(markdown, max, false);
-    // Where nearly all stands in a fence, the fence is what was said.
+    // If nearly the whole text is inside fences, their content is the message.
     if prose.len() < 80 && prose.len() * 3 < markdown.trim().len() {
         return flat(markdown, max, true);
     }
     prose
 }
 
-/// Where models think aloud in their text, they say so before it.
+/// Removes the label with which some models mark their reasoning.
 pub(crate) fn without_label(text: &str) -> &str {
     let text = text.trim_start();
     let bare = text
@@ -226,7 +228,7 @@ fn append(flat: &mut String, line: &str) {
     }
 }
 
-/// As many whole sentences as fit; the beginning of the first when not even it does.
+/// Returns as many whole sentences as fit into `max` characters, or the beginning of the first one.
 pub(crate) fn whole_sentences(line: &str, max: usize) -> String {
     let (mut out, mut length) = (String::new(), 0);
     for sentence in Sentences(line) {
@@ -244,7 +246,7 @@ pub(crate) fn whole_sentences(line: &str, max: usize) -> String {
     out.trim_end_matches(':').to_owned()
 }
 
-/// The part of a line outside of backticks and quotes, where a second sentence would show.
+/// Returns the text outside of backticks and quotes. Returns `None` if a quote is not closed.
 pub(crate) fn outside_of_quotes(line: &str) -> Option<String> {
     let mut out = String::with_capacity(line.len());
     let mut close = None;

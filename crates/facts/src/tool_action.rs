@@ -1,4 +1,4 @@
-//! What a call of a tool does, told from the tool's name and the fields of its input.
+//! Classification of tool calls by the tool's name and the fields of its input.
 
 use palimpsest_types::message::{ToolInput, ToolUse};
 use serde_json::{Map, Value};
@@ -7,9 +7,9 @@ use super::shell;
 use super::symbols::defined_in;
 use super::text::{clip, one_line};
 
-/// The fields in which tools that read files name them.
+/// The input fields that contain the path of a file.
 pub const PATH_FIELDS: [&str; 5] = ["file_path", "filePath", "path", "notebook_path", "filename"];
-/// The fields in which tools name the command that they run.
+/// The input fields that contain the command to run.
 pub const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
 const PATTERN_FIELDS: [&str; 5] = ["pattern", "query", "regex", "search_term", "q"];
 const PLACE_FIELDS: [&str; 6] = [
@@ -41,40 +41,40 @@ const CONTENT_FIELDS: [&str; 7] = [
 ];
 const MAX_TARGET: usize = 400;
 const MAX_SYMBOLS: usize = 8;
-/// More files in one patch, or work items in one list, than notes can name.
+/// The maximum number of files per patch and of work items per list. Notes cannot name more.
 const MAX_PARTS: usize = 40;
 
-/// What a call does.
+/// The kind of action that a tool call performs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Act {
-    /// Shows a file.
+    /// Reads a file.
     Read,
     /// Changes a file.
     Edit,
-    /// Writes the whole of a file.
+    /// Writes a whole file.
     Write,
-    /// Looks for something.
+    /// Searches files.
     Search,
     /// Runs a command.
     Run,
-    /// Reads what is not on this machine.
+    /// Reads a remote resource.
     Fetch,
-    /// Hands a piece of work on.
+    /// Delegates work to a subagent.
     Delegate,
-    /// Keeps the list of work items.
+    /// Changes the list of work items.
     Plan,
-    /// Anything else.
+    /// Performs any other action.
     Other,
 }
 
 /// A change of the list of work items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PlanChange {
-    /// This is the list.
+    /// Replaces the whole list.
     All(Vec<WorkItem>),
-    /// One more. Its number comes with the tool's answer.
+    /// Adds an item. The tool's result contains the number of the item.
     Add(WorkItem),
-    /// One has another state.
+    /// Changes the state of an item.
     Mark(Box<str>, WorkItemState),
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct WorkItem {
     pub(crate) state: WorkItemState,
 }
 
-/// How far a work item is.
+/// The progress of a work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkItemState {
     Open,
@@ -94,28 +94,28 @@ pub(crate) enum WorkItemState {
     Done,
 }
 
-/// A call, before its outcome is known.
+/// A tool call without its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolAction {
     /// The kind of the action.
     pub act: Act,
-    /// The tool.
+    /// The name of the tool.
     pub(crate) tool: Box<str>,
-    /// The path, the command, the pattern, the address, or what else names it best.
+    /// The value that identifies the action best: a path, command, pattern, URL or description.
     pub target: Box<str>,
-    /// Where a search looks.
+    /// The directory or file pattern to which a search is limited.
     pub(crate) place: Box<str>,
-    /// What an edit defines.
+    /// The names that an edit defines.
     pub(crate) symbols: Vec<Box<str>>,
     pub(crate) plan: Option<PlanChange>,
 }
 
-/// What a call does; a patch of several files is as many calls.
+/// Classifies a tool call. A patch of several files yields one action per file.
 pub(crate) fn read(tool: &ToolUse) -> Vec<ToolAction> {
     read_fields(tool, &fields(tool))
 }
 
-/// The fields of a call's input.
+/// Returns the fields of a call's input. Returns an empty map if the input is not an object.
 pub fn fields(tool: &ToolUse) -> Map<String, Value> {
     match &tool.input {
         ToolInput::Object(json) => serde_json::from_str(json.as_str()).unwrap_or_default(),
@@ -123,12 +123,12 @@ pub fn fields(tool: &ToolUse) -> Map<String, Value> {
     }
 }
 
-/// What a call with these fields does.
+/// Classifies a tool call with the given input fields.
 pub fn read_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolAction> {
     if let Some(patch) = patch(tool, fields) {
         return patched(&tool.name, patch);
     }
-    // The servers of one protocol put their name before the tool's.
+    // MCP tool names have the server's name as a prefix, separated by `__`.
     let name = tool.name.rsplit("__").next().unwrap_or_default();
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let name = name.to_ascii_lowercase();
@@ -140,7 +140,7 @@ pub fn read_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolActio
     };
     let mut symbols = Vec::new();
     if matches!(act, Act::Edit | Act::Write) {
-        // In a here-document, the command is the content.
+        // A command that writes a file by a here-document contains the content itself.
         if let Some(command) = command(fields) {
             defined_in(&command, MAX_SYMBOLS, &mut symbols);
         }
@@ -171,7 +171,7 @@ fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, Stri
             first(fields, &SUBJECT_FIELDS).or_else(|| fields.values().find_map(Value::as_str));
         one_line(text.unwrap_or_default())
     };
-    // One tool of several commands says in `command` which of them it is.
+    // Text editor tools with several commands select the operation in the field `command`.
     if let (Some(path), Some(verb)) = (path, command.as_deref()) {
         match verb {
             "view" => return (Act::Read, path.into()),
@@ -188,6 +188,8 @@ fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, Stri
     }
     if let Some(url) = first(fields, &["url", "uri"]) {
         return (Act::Fetch, url.into());
+    // To-do tools are recognized before the generic fields, because their inputs may contain a
+    // `query` or a path too.
     }
     if has(&["todo"]) || matches!(name, "tasklist" | "taskget" | "taskupdate") {
         return (Act::Plan, String::new());
@@ -221,7 +223,8 @@ fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, Stri
     (Act::Other, subject())
 }
 
-/// A command that does nothing but show or write one file is told as that.
+/// Classifies a shell command. A command that only shows or writes one file counts as a read or a
+/// write.
 pub(super) fn of_command(command: String) -> (Act, String) {
     if let Some(path) = shell::shows(&command) {
         (Act::Read, path.to_owned())
@@ -237,7 +240,8 @@ fn first<'a>(fields: &'a Map<String, Value>, names: &[&str]) -> Option<&'a str> 
     texts.find(|text| !text.trim().is_empty())
 }
 
-/// A command, or the last word of `["bash", "-lc", "…"]`.
+/// Returns the command of a call. For an argument list such as `["bash", "-lc", "…"]`, returns the
+/// script.
 fn command(fields: &Map<String, Value>) -> Option<String> {
     COMMAND_FIELDS
         .iter()
@@ -257,7 +261,7 @@ fn command(fields: &Map<String, Value>) -> Option<String> {
         })
 }
 
-/// Every text that an edit puts into a file.
+/// Calls `take` for every text that an edit writes into a file.
 fn contents(fields: &Map<String, Value>, take: &mut impl FnMut(&str)) {
     for name in CONTENT_FIELDS {
         if let Some(code) = fields.get(name).and_then(Value::as_str) {
@@ -290,7 +294,7 @@ fn patch<'a>(tool: &'a ToolUse, fields: &'a Map<String, Value>) -> Option<&'a st
     text?.find(PATCH).map(|at| &text.unwrap_or_default()[at..])
 }
 
-/// One call for each file of a patch, with what its added lines define.
+/// Returns one action per file of a patch, with the names that its added lines define.
 fn patched(tool: &str, patch: &str) -> Vec<ToolAction> {
     let mut calls: Vec<ToolAction> = Vec::new();
     let mut added = String::new();
@@ -326,6 +330,8 @@ fn patched(tool: &str, patch: &str) -> Vec<ToolAction> {
     calls
 }
 
+// Agent programs name the same fields differently, so several spellings of states and texts are
+// accepted.
 fn plan_change(name: &str, fields: &Map<String, Value>) -> Option<PlanChange> {
     let state = |value: &Map<String, Value>| match value.get("status").and_then(Value::as_str) {
         Some("completed" | "done" | "deleted" | "cancelled") => WorkItemState::Done,

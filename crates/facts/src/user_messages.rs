@@ -1,23 +1,25 @@
-//! Every message of the user's, within a budget: the oldest are shortened first, and none is left out
-//! without a word.
+//! The section of user messages within a token limit. The oldest messages are shortened first, and
+//! omissions are stated.
 
 use palimpsest_types::tokens::estimate_text;
 
 use super::memory::block_quote;
 use super::text::clip;
 
-/// What an input is shortened to, step by step.
+/// The lengths to which an input is shortened step by step, in characters.
 const STEPS: [usize; 4] = [1_200, 400, 160, 60];
 
-/// Every input word for word in at most `max_tokens`, in the order in which they came. When they are too
-/// long, they are shortened from the oldest on; when that is not enough, the oldest go, and a line says
-/// how many. The last one is the last to be touched.
+/// Quotes all inputs in order with at most `max_tokens` tokens. Inputs are shortened from the oldest
+/// on. If that is not enough, the oldest are dropped, and a line states their number. The last input
+/// is changed last.
 pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: u32) -> String {
     let inputs: Vec<&str> = inputs.into_iter().collect();
     let mut shown: Vec<String> = inputs.iter().map(|words| block_quote(words)).collect();
     let mut costs: Vec<u32> = shown.iter().map(|quote| cost(quote)).collect();
     let mut total: u64 = costs.iter().copied().map(u64::from).sum();
     let max = u64::from(max_tokens.saturating_sub(estimate_text("")));
+    // The first pass shortens all inputs moderately. The last step of 60 characters is used only if
+    // that was not enough.
     for steps in [&STEPS[..3], &STEPS[3..]] {
         for (at, words) in inputs.iter().enumerate() {
             for step in steps {
@@ -50,8 +52,8 @@ pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: 
         .join("\n\n")
 }
 
-/// What a text adds to the whole, with the blank line after it. Each is rounded up, so the sum is never too
-/// low; the frame that every estimate holds counts once.
+/// Returns the tokens that a text adds, including the blank line after it. Each text is rounded up,
+/// so the sum is never too low. The constant overhead of an estimate counts once.
 fn cost(text: &str) -> u32 {
     estimate_text(text) - estimate_text("") + 1
 }

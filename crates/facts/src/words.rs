@@ -1,12 +1,12 @@
-//! What a person has said in a message, without what machines have put beside it.
+//! Extraction of a person's own words from a message, without text that programs inserted.
 
 use std::borrow::Cow;
 
 use palimpsest_types::message::{Block, Message};
 use palimpsest_types::quoting::MACHINE_TAGS;
 
-/// With what outputs of tools begin that come as a user's message, as where a model has no tools and
-/// writes commands into its text.
+/// The beginnings of tool output in a user message. Agents without tool calls send the output of
+/// commands in this form.
 const ECHOES: [&str; 6] = [
     "<returncode>",
     "<output>",
@@ -16,11 +16,11 @@ const ECHOES: [&str; 6] = [
     "Observation:",
 ];
 
-/// What a program says behind its note that a task has ended: an order to itself.
+/// The instruction that an agent program appends to its note about a finished task.
 const AFTER_NOTE: &str = "Read the output file to retrieve the result:";
 
-/// The user's own words in a message; none when a person says nothing in it. Results of tools are
-/// never among them, and neither is text that looks like one.
+/// Returns the user's own words in a message, or `None` if a person wrote nothing. Tool results, and
+/// text in the format of tool output, are excluded.
 pub fn user_words(message: &Message) -> Option<String> {
     if !message.is_real_user_input() || echo(message).is_some() {
         return None;
@@ -54,7 +54,7 @@ pub fn user_words(message: &Message) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// A tool's output that comes as a user's text.
+/// Returns the tool output in a user message, if the message has the format of tool output.
 pub(super) fn echo(message: &Message) -> Option<&str> {
     let text = message.blocks.iter().find_map(|block| match block {
         Block::Text { text, .. } => Some(text.trim_start()),
@@ -66,7 +66,7 @@ pub(super) fn echo(message: &Message) -> Option<&str> {
         .then_some(text)
 }
 
-/// The command in a text that is given in its only fence for a shell.
+/// Returns the command in the first shell fence of a text.
 pub(super) fn fenced_command(text: &str) -> Option<&str> {
     let starts = [
         "```bash\n",

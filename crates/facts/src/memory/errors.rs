@@ -1,4 +1,4 @@
-//! What failed, what was done about it, and whether it passed afterwards.
+//! The section of errors: failures, the actions that followed, and their final outcome.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,11 @@ use crate::text::{first_line, outside_of_quotes, quoted, times};
 
 const MAX_WHY: usize = 200;
 
-/// A failure that has not been mended as far as the document knows.
+/// A failure as a line of the section.
 struct Failing {
     what: String,
     times: usize,
-    /// The tool's words, with their quotes.
+    /// The error text of the tool, in quotes.
     why: String,
     next: Option<String>,
     end: FailureState,
@@ -118,6 +118,8 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
             lines.push(line.into());
             continue;
         };
+        // An open failure of the document is continued by a new failure or success with the same
+        // key.
         let key = key_of_note(&failing.what, notes.root);
         let again = notes
             .failures
@@ -162,7 +164,7 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
     join(parts)
 }
 
-/// What a person would not have is no failure of the work.
+/// Writes the line of a failure. A rejection by the user is not reported as a failure of the work.
 fn line_of(failure: &ObservedFailure<'_>) -> String {
     match failure.why.strip_prefix(DECLINED) {
         Some("") => format!("The user declined {}.", failure.what),
@@ -174,14 +176,15 @@ fn line_of(failure: &ObservedFailure<'_>) -> String {
     }
 }
 
-/// An edit that missed once or twice and then hit teaches nothing.
+/// Returns true if a failure deserves a note. An edit that succeeded after one or two attempts does
+/// not.
 fn is_worth_a_note(failure: &ObservedFailure<'_>) -> bool {
     let is_command = failure.what.starts_with('`');
     is_command || !failure.mended || failure.change.is_some() || failure.times > 2
 }
 
-/// What a body says has not passed since it failed, the last first: commands alone, because a file that
-/// could not be edited in one way was edited in another.
+/// Returns the commands that failed last and have not passed since, latest first. Edits are
+/// excluded, because a failed edit is usually replaced by a different one.
 pub(super) fn failing(body: &str) -> Vec<String> {
     let lines = body.lines().rev().filter_map(|line| {
         let failing = Failing::read(line).filter(|read| read.write() == line)?;

@@ -1,4 +1,5 @@
-//! The files that were changed, each with how often and what in it, and those that were only read.
+//! The section of files: changed files with their edits and defined names, and files that were only
+//! read.
 
 use std::fmt::Write as _;
 
@@ -12,10 +13,10 @@ use crate::tool_action::Act;
 
 const MAX_PATH: usize = 300;
 const MAX_SYMBOLS: usize = 5;
-/// How many paths stand in the line of what was only read; the oldest go.
+/// The maximum number of paths listed as only read. The oldest are dropped.
 const MAX_READ: usize = 20;
 
-/// The folder that paths are relative to.
+/// The directory to which paths are relative.
 struct Root(String);
 
 impl ManagedLine for Root {
@@ -23,7 +24,7 @@ impl ManagedLine for Root {
         let path = line
             .strip_prefix("Paths are relative to `")?
             .strip_suffix("`.")?;
-        // Words that somebody wrote behind it may end as it does.
+        // A line with further backticks was edited by a person and is not parsed.
         (!path.contains('`')).then(|| Self(path.into()))
     }
 
@@ -32,13 +33,13 @@ impl ManagedLine for Root {
     }
 }
 
-/// The folder that paths of a body are relative to, as it says itself.
+/// Returns the directory to which the paths of a body are relative, according to the body.
 pub fn root_in(body: &str) -> Option<String> {
     let (roots, _) = take::<Root>(body);
     roots.into_iter().next().map(|root| root.0)
 }
 
-/// The folder for the next paths. What was begun with whole paths goes on with them.
+/// Returns the directory for new paths. A body that already contains absolute paths keeps them.
 pub(super) fn root_for(body: &str, new: Option<&str>) -> Option<String> {
     root_in(body).or_else(|| {
         let begun = !take_changed(body).0.is_empty() || !take::<ReadFiles>(body).0.is_empty();
@@ -47,11 +48,11 @@ pub(super) fn root_for(body: &str, new: Option<&str>) -> Option<String> {
     })
 }
 
-/// A file that was changed.
+/// A changed file.
 #[derive(Clone)]
 struct Changed {
     path: String,
-    /// How it came into being, when this session wrote the whole of it.
+    /// The way in which this session wrote the whole file, if it did.
     born: Option<Born>,
     edits: usize,
     symbols: Vec<String>,
@@ -140,8 +141,8 @@ impl ManagedLine for ReadFiles {
     }
 }
 
-/// Files of which there is nothing to say but that they were edited once: a line of their own for each
-/// would be a dump.
+/// Files that were edited once without a defined name. They share one line, which keeps the section
+/// short.
 struct FilesEditedOnce(Vec<String>);
 
 const ONCE_BEGIN: &str = "Edited once: ";
@@ -157,7 +158,7 @@ impl ManagedLine for FilesEditedOnce {
     }
 }
 
-/// The files that a body names as changed, and the body without them.
+/// Splits a body into the changed files and the remaining text.
 fn take_changed(body: &str) -> (Vec<Changed>, String) {
     let (once, body) = take::<FilesEditedOnce>(body);
     let once = once
@@ -185,7 +186,7 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
             continue;
         }
         match deed.call.act {
-            // What is touched later stands later.
+            // A changed file moves to the end, so that the latest change is listed last.
             Act::Edit | Act::Write => {
                 read.retain(|other| *other != path);
                 let known = changed.iter().position(|file| file.path == path);
@@ -216,7 +217,8 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
     } else {
         ReadFiles(read).write()
     };
-    // The end stays longest when the section is too long, and a person's words are to stay longest.
+    // If the section is too long, its last lines are kept longest. A person's lines are therefore
+    // placed last.
     join([
         root.unwrap_or_default(),
         changed.join("\n"),
@@ -226,7 +228,7 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
     ])
 }
 
-/// Whether a name says no more than the file's own: `Shop.OrderLine` in `order_line.ex`.
+/// Returns true if a name repeats the file name, as `Shop.OrderLine` does in `order_line.ex`.
 fn says_the_path(path: &str, name: &str) -> bool {
     let folded = |text: &str| -> String {
         let letters = text.chars().filter(|c| c.is_alphanumeric());

@@ -1,8 +1,8 @@
-//! The next `summary.md`, from the one before and what happened since.
+//! The update of `summary.md` from its previous content and new facts.
 //!
-//! Only facts of new messages are needed, so an update costs what is new. Lines in a form of ours are
-//! read back and written anew with what came; every other line was written by a person or a model and
-//! stays. Nothing is cut here: `Memory::fit` does that, and says so.
+//! An update needs the facts of new messages only. Managed lines are parsed and rewritten with the
+//! new facts. All other lines belong to a person or a model and are kept. Size limits are applied by
+//! `Memory::fit`.
 
 mod errors;
 mod files;
@@ -25,7 +25,7 @@ use palimpsest_types::memory::{Memory, SectionKind};
 use super::facts::Facts;
 use super::notes::Timeline;
 
-/// The document after new facts.
+/// Returns the document after an update with new facts.
 #[must_use]
 pub fn update(previous: &Memory, facts: &Facts) -> Memory {
     if facts.is_empty() {
@@ -59,6 +59,8 @@ pub fn update(previous: &Memory, facts: &Facts) -> Memory {
         prose::results(body, &notes, named.or(Some(title)))
     });
     write(SectionKind::Worklog, &|body| worklog::update(body, &notes));
+    // The state is written last, because it lists the failures that the new errors section leaves
+    // open.
     let failing = errors::failing(next.body(SectionKind::Errors));
     next.set(
         SectionKind::State,

@@ -1,4 +1,4 @@
-//! What is told in sentences: how the system is built, what was learned, what came out.
+//! The sections written as sentences: documentation, learnings and results.
 
 use crate::action_outcome::ActionOutcome;
 use crate::facts::Facts;
@@ -10,16 +10,16 @@ use crate::steps::short;
 use crate::text::{code, gist, one_line, quoted, sentences, without_label};
 use crate::tool_action::Act;
 
-/// What one update adds at most to each of these sections.
+/// The maximum number of lines that one update adds to each of these sections.
 const MAX_SENTENCES: usize = 6;
 const MAX_RULES: usize = 12;
 const MAX_RESULTS: usize = 12;
 const MAX_RESULT: usize = 700;
-/// A shorter answer says only that something is done.
+/// The minimum length of an answer in characters. A shorter answer only confirms completion.
 const MIN_RESULT: usize = 50;
 
-/// With what the model announces what it does, or goes on from a sentence before, in lower case: by itself,
-/// that explains nothing.
+/// The beginnings of sentences that announce an action or continue an earlier sentence, in lower
+/// case. Such a sentence alone explains nothing.
 const NOT_EXPLAINING: [&str; 69] = [
     "expected",
     "right",
@@ -104,7 +104,7 @@ fn add(body: &str, lines: Vec<String>, max: usize) -> String {
     join(std::iter::once(body.to_owned()).chain(new))
 }
 
-/// What the model explained about what it had read, and what documents and pages it read.
+/// Adds the model's explanations of the material it read, and the documents and pages it read.
 pub(super) fn documentation(body: &str, notes: &Timeline<'_>) -> String {
     let mut lines = Vec::new();
     for turn in &notes.turns {
@@ -117,14 +117,14 @@ pub(super) fn documentation(body: &str, notes: &Timeline<'_>) -> String {
         };
         let name = code(short(&deed.call.target, notes.root), 200);
         match deed.call.act {
-            // What is read in parts is described by the first.
+            // A document that is read in parts is described by its first part.
             Act::Read => {
                 let begin = format!("{name} has the sections ");
                 if !body.contains(&begin) && !lines.iter().any(|line| line.starts_with(&begin)) {
                     lines.push(format!("{begin}{}.", quoted(said, 240)));
                 }
             }
-            // A search tells nothing but its own question.
+            // The result of a web search repeats the query and adds nothing.
             Act::Fetch if said.contains(&*deed.call.target) => {
                 lines.push(format!("Looked up {name}."));
             }
@@ -138,7 +138,7 @@ pub(super) fn documentation(body: &str, notes: &Timeline<'_>) -> String {
     add(body, lines, MAX_SENTENCES)
 }
 
-/// Sentences about something that has a name, said after something was read.
+/// Adds sentences that explain a named item, if the model read something before.
 fn explained(turn: &TurnFacts<'_>, lines: &mut Vec<String>) {
     for (done, text) in &turn.said {
         let has_read = turn.deeds[..*done].iter().any(|deed| {
@@ -169,14 +169,14 @@ fn explains(sentence: &str) -> bool {
     let is_whole = sentence.ends_with(['.', '。'])
         && !sentence.starts_with(['#', '|', '('])
         && !sentence.starts_with(|c: char| c.is_ascii_digit());
-    // What the model says of itself is about the work, and not about what it works on.
+    // Statements in the first person describe the model's work and not the code base.
     let is_of_itself = [" I ", " I've", " I'll", " I'm", "— I"]
         .iter()
         .any(|word| sentence.contains(word));
     (40..=300).contains(&chars) && names_something && !is_announcing && !is_of_itself && is_whole
 }
 
-/// Rules that the user gave, and what made failing things pass.
+/// Adds the user's rules and the changes that fixed failures.
 pub(super) fn learnings(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
     let mut lines = Vec::new();
     for asked in facts.old_inputs().chain(notes.inputs().collect::<Vec<_>>()) {
@@ -190,7 +190,7 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Timeline<'_>) -> Stri
         .deeds()
         .filter(|deed| deed.call.tool.to_lowercase().contains("question"))
     {
-        // The answer came through a tool: it is told as what the tool returned.
+        // The user's answer arrived through a tool, so it is attributed to the tool.
         if let ActionOutcome::Passed(said) = &deed.outcome {
             lines.push(format!(
                 "{} returned {}.",
@@ -200,7 +200,7 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Timeline<'_>) -> Stri
         }
     }
     for failure in notes.failures.iter().filter(|failure| failure.mended) {
-        // What failed and passed on the next attempt teaches nothing.
+        // A success without a change in between teaches nothing.
         let Some(change) = failure
             .change
             .as_ref()
@@ -208,7 +208,7 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Timeline<'_>) -> Stri
         else {
             continue;
         };
-        // Of what fails again and again, one time is enough here; the errors tell of every one.
+        // One line per command is enough. The errors section lists every failure.
         let begin = format!("{} failed with ", failure.what);
         if !body.contains(&begin) && !lines.iter().any(|line| line.starts_with(&begin)) {
             let why = quoted(failure.why, 120);
@@ -218,8 +218,7 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Timeline<'_>) -> Stri
     add(body, lines, MAX_RULES)
 }
 
-/// What the model answered at the end of its turns. `asked` is the request that was the last before these
-/// notes.
+/// Adds the model's answers at the end of turns. `asked` is the last request before these notes.
 pub(super) fn results(body: &str, notes: &Timeline<'_>, asked: Option<&str>) -> String {
     let mut lines = Vec::new();
     let mut request = asked.filter(|words| !is_going_on(words));

@@ -1,4 +1,5 @@
-//! Where the work stands: what was asked and said last, what is left to do, what is still open.
+//! The section of the current state: the latest request and statement, remaining work items, and
+//! open calls.
 
 use std::fmt::Write as _;
 
@@ -26,7 +27,7 @@ const ANSWERED: &str = "That request has been answered.";
 const ASKED_BEFORE: &str = "Before the latest request, the user had asked: ";
 const ANSWERED_LATEST: &str = "The latest request has been answered.";
 
-/// A line of ours.
+/// A line that this module wrote.
 enum StateLine {
     Asked(String),
     Said(String),
@@ -74,7 +75,7 @@ impl ManagedLine for StateLine {
     }
 }
 
-/// The list of work items, as far as it is not done.
+/// The work items that are not done, and the number of those that are.
 #[derive(Default)]
 struct Items {
     left: Vec<WorkItem>,
@@ -167,7 +168,7 @@ impl Items {
     }
 }
 
-/// An item whose text can be read back out of the line.
+/// Returns an item whose text contains none of the separators of the line.
 fn cleaned(item: &WorkItem) -> WorkItem {
     let text = item.text.replace(['“', '”'], "\"").replace("; ", ", ");
     WorkItem {
@@ -176,12 +177,12 @@ fn cleaned(item: &WorkItem) -> WorkItem {
     }
 }
 
-/// The last of what several lines say.
+/// The latest values of the section's lines.
 #[derive(Default)]
 struct Now {
     asked: Option<String>,
     said: Option<String>,
-    /// What was said before the last request.
+    /// The statement before the latest request.
     before: Option<String>,
     steps: Option<String>,
     answered: bool,
@@ -199,7 +200,7 @@ impl Now {
                 StateLine::Steps(steps) => now.steps = Some(steps),
                 StateLine::Items(items) => now.items = items,
                 StateLine::Answered => now.answered = true,
-                // These are found out anew every time.
+                // Open calls and failures are recomputed in every update.
                 StateLine::Waiting(_) | StateLine::Failing(_) => {}
             }
         }
@@ -210,7 +211,7 @@ impl Now {
         for turn in &notes.turns {
             if let Some(asked) = turn.asked {
                 self.before = self.said.take().or(self.before.take());
-                // What belongs to the request before is told in other sections.
+                // The other sections cover the steps of the previous request.
                 (self.steps, self.answered) = (None, false);
                 self.asked = Some(unquoted(&quoted(&asked.words, MAX_ASKED)));
             }
@@ -270,7 +271,7 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>, failing: &[String]) -> St
     join(ours.chain([theirs]))
 }
 
-/// What a body says, told to somebody who has the latest request word for word and reads this before it.
+/// Rewrites a body for a reader who receives the latest request verbatim after it.
 pub fn before_latest(body: &str, latest: &str) -> String {
     let latest = unquoted(&quoted(latest, MAX_ASKED));
     let mut is_of_latest = false;
@@ -286,12 +287,12 @@ pub fn before_latest(body: &str, latest: &str) -> String {
     lines.join("\n").trim().to_owned()
 }
 
-/// Whether a line is one of this section's own.
+/// Returns true if this module wrote a line and nobody changed it.
 pub(crate) fn is_ours(line: &str) -> bool {
     StateLine::read(line).is_some_and(|read| read.write() == line)
 }
 
-/// The request that a body says was the last.
+/// Returns the latest request according to a body.
 pub(super) fn asked(body: &str) -> Option<String> {
     Now::of(take::<StateLine>(body).0).asked
 }
@@ -311,7 +312,7 @@ fn name_of(deed: &Deed, notes: &Timeline<'_>) -> String {
     }
 }
 
-/// What a body says is left: work items, open calls and what does not pass.
+/// Returns the lines of a body about unfinished work: work items, open calls and failing commands.
 pub(crate) fn pending(body: &str) -> Vec<String> {
     let is_pending = |line: &&str| {
         [ITEMS, WAITING, FAILING]

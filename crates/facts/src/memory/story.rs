@@ -1,5 +1,5 @@
-//! How the work went, step by step: what the model said, and what it did then. The words are the model's
-//! own, because nobody else can say why a thing was done.
+//! The steps of a turn in the worklog: the model's statements, and the actions that followed each.
+//! The statements are quoted, because only the model can explain its actions.
 
 use std::fmt::Write as _;
 
@@ -17,33 +17,35 @@ use crate::tool_action::Act;
 
 const MAX_SAID: usize = 220;
 const MAX_PATH: usize = 160;
-/// More things than a sentence can name; those that follow get one of their own.
+/// The maximum number of names in one sentence. Further names start a new step.
 const MAX_NAMES: usize = 8;
-/// Of what was read before something was done: the list of files has them all.
+/// The maximum number of files named as read before an action. The section of files lists all of
+/// them.
 const MAX_READS: usize = 3;
-/// What all lines of the section should have, and what steps have of it at least, however many turns there
-/// were. Half of that is for the latest; those before them are shortened, and the oldest go.
+/// The token limits for the lines of the section and, as a minimum, for its steps. Half of the limit
+/// belongs to the latest steps. Earlier steps are shortened, and the oldest are dropped.
 const MAX_TOKENS: u32 = 2_000;
 const MIN_TOKENS: u32 = 1_500;
 const MAX_SAID_EARLY: usize = 70;
-/// A shorter announcement says no more than the deed that follows it.
+/// The minimum length of an announcement in characters. A shorter one adds nothing to the action
+/// that follows.
 const MIN_ANNOUNCED: usize = 70;
 const MIN_LAST: usize = 40;
 const LEAD: &str = "The assistant";
 const FAILED: &str = " (failed)";
 
-/// What the model said, and what it did before it said something else.
+/// A statement of the model and the actions until its next statement.
 #[derive(Default)]
 pub(super) struct ActivityStep {
-    /// Without its quotes.
+    /// The statement without quotes.
     said: String,
     did: Vec<ActionGroup>,
 }
 
-/// Several things that were done one after another in one way.
+/// Consecutive actions of the same kind.
 struct ActionGroup {
     verb: &'static str,
-    /// Each with whether it failed.
+    /// The names of the targets. The flag is true if the action failed.
     names: Vec<(String, bool)>,
 }
 
@@ -79,7 +81,8 @@ impl ManagedLine for ActivityStep {
             said,
             did: Vec::new(),
         };
-        // Names stand at every second place between backticks, and what joins them at the others.
+        // Splitting at backticks yields the names at odd positions and the joining text at even
+        // positions.
         let mut parts = did.split('`');
         let mut joint = parts.next().unwrap_or_default();
         while let Some(name) = parts.next() {
@@ -127,7 +130,7 @@ impl ManagedLine for ActivityStep {
 }
 
 impl ActivityStep {
-    /// A line of ours.
+    /// Parses a line that this module wrote. Returns `None` if an edit changed its form.
     pub(super) fn of_line(line: &str) -> Option<Self> {
         Self::read(line).filter(|step| step.write() == line)
     }
@@ -141,7 +144,7 @@ impl ActivityStep {
         })
     }
 
-    /// It, as a step of long ago: only what was done. An announcement of what is left out goes too.
+    /// Returns a shortened copy for an early step. Omits reads, and announcements without an action.
     fn shortened(self) -> Option<Self> {
         let mut step = Self {
             said: clip(&self.said, MAX_SAID_EARLY),
@@ -158,7 +161,7 @@ impl ActivityStep {
         (!step.did.is_empty() || !is_empty).then_some(step)
     }
 
-    /// Whether it tells of no deed.
+    /// Returns true if the step contains no action.
     pub(super) fn is_words_alone(&self) -> bool {
         self.did.is_empty()
     }
@@ -185,7 +188,7 @@ impl ActivityStep {
     }
 }
 
-/// What a deed is in a story; nothing when it only looked at what other sections name.
+/// Returns the verb and the name for an action. Returns `None` if other sections cover the action.
 fn told(deed: &Deed, root: Option<&str>) -> Option<(&'static str, String)> {
     let target = &deed.call.target;
     let path = || label(short(target, root), MAX_PATH);
@@ -207,7 +210,7 @@ fn told(deed: &Deed, root: Option<&str>) -> Option<(&'static str, String)> {
     (!name.is_empty()).then_some((verb, name))
 }
 
-/// What a turn did, behind `lines`, the last of which may be a step that goes on.
+/// Appends the steps of a turn to `lines`. Extends the last step if it is not full.
 pub(super) fn tell(lines: &mut Vec<String>, turn: &TurnFacts<'_>, root: Option<&str>) {
     let mut said = turn.said.iter().peekable();
     for at in 0..=turn.deeds.len() {
@@ -237,7 +240,7 @@ pub(super) fn tell(lines: &mut Vec<String>, turn: &TurnFacts<'_>, root: Option<&
     }
 }
 
-/// What was announced and then not done, or only by reading, tells nothing.
+/// Removes a trailing announcement that was followed by no action except reads.
 pub(super) fn forget_announcement(lines: &mut Vec<String>) {
     let last = lines.last().and_then(|line| ActivityStep::of_line(line));
     if last.is_some_and(|step| step.is_words_alone() && announces(&step.said)) {
@@ -245,7 +248,7 @@ pub(super) fn forget_announcement(lines: &mut Vec<String>) {
     }
 }
 
-/// Shortens early steps, and lets the oldest go.
+/// Shortens early steps and drops the oldest to stay within the token limit.
 pub(super) fn fit(lines: &mut Vec<String>) {
     let is_step = |line: &&String| ActivityStep::of_line(line).is_some();
     let others = lines.iter().filter(|line| !is_step(line));
@@ -253,6 +256,7 @@ pub(super) fn fit(lines: &mut Vec<String>) {
     let max = MAX_TOKENS.saturating_sub(others).max(MIN_TOKENS) / 2;
     let (mut late, mut early) = (0, 0);
     let mut kept: Vec<String> = Vec::with_capacity(lines.len());
+    // The lines are visited from the end, because the latest steps have precedence.
     for line in lines.drain(..).rev() {
         let Some(step) = ActivityStep::of_line(&line) else {
             kept.push(line);
@@ -275,7 +279,7 @@ pub(super) fn fit(lines: &mut Vec<String>) {
     *lines = kept;
 }
 
-/// A text without an announcement that only the deed behind it is worth telling of.
+/// Returns the text without a closing announcement. Returns `None` if nothing else is left.
 fn worth_telling(text: &str) -> Option<&str> {
     let text = without_label(text).trim();
     let chars = text.chars().count();

@@ -1,4 +1,4 @@
-//! What the session is called, and what the user wants: the user's own words.
+//! The sections of the title and the task, in the user's own words.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,11 +11,12 @@ use crate::notes::Timeline;
 use crate::text::{clip, one_line, sentences};
 
 const MAX_TITLE: usize = 80;
-/// Of the first request and of later ones. Longer ones are plans and logs, which stay in the transcript.
+/// The maximum length of the first and of later requests, in characters. Longer requests are plans
+/// and logs, which remain in the transcript.
 const MAX_FIRST: usize = 2_400;
 const MAX_LATER: usize = 800;
 
-/// Answers that ask for nothing of their own.
+/// Inputs without a request of their own.
 const GO_ON: [&str; 27] = [
     "continue",
     "go on",
@@ -46,7 +47,7 @@ const GO_ON: [&str; 27] = [
     "はい",
 ];
 
-/// Whether an input asks for nothing of its own.
+/// Returns true if an input contains no request of its own.
 pub(super) fn is_going_on(words: &str) -> bool {
     let lower = words.to_lowercase();
     let bare = lower.trim_matches(|c: char| !c.is_alphanumeric());
@@ -57,7 +58,7 @@ fn inputs<'a>(facts: &'a Facts, notes: &Timeline<'a>) -> impl Iterator<Item = &'
     facts.old_inputs().chain(notes.inputs().collect::<Vec<_>>())
 }
 
-/// A name from the first request; one that is there already stays.
+/// Derives the title from the first request. An existing title is kept.
 pub(super) fn title(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
     if !body.trim().is_empty() {
         return body.to_owned();
@@ -67,10 +68,10 @@ pub(super) fn title(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
     request.map(title_of).unwrap_or_default()
 }
 
-/// How far below its announcement a title stands.
+/// The maximum number of lines in which a title is searched.
 const NEAR: usize = 4;
 
-/// The heading of a request that carries a plan, or the beginning of its first sentence.
+/// Returns the heading of a request that contains a plan, or the beginning of its first sentence.
 fn title_of(words: &str) -> String {
     let is_tag = |line: &&str| line.starts_with('<') && line.ends_with('>') && !line.contains(' ');
     let lines = words
@@ -98,13 +99,13 @@ fn title_of(words: &str) -> String {
     clip(&one_line(title), MAX_TITLE)
 }
 
-/// The first sentence that says more than a greeting does.
+/// Returns the first sentence that is longer than a greeting.
 fn first_request(line: &str) -> &str {
     let says_more = |sentence: &&str| sentence.chars().count() >= 12 || !sentence.is_ascii();
     sentences(line).find(says_more).unwrap_or(line)
 }
 
-/// An input as other sections name it: a long one by its title.
+/// Returns the name of an input for other sections. A long input is represented by its title.
 pub(super) fn name_of(words: &str) -> Cow<'_, str> {
     if words.chars().nth(MAX_TITLE).is_some() {
         Cow::Owned(title_of(words))
@@ -113,7 +114,8 @@ pub(super) fn name_of(words: &str) -> Cow<'_, str> {
     }
 }
 
-/// Every input that asks for something, word for word, in the order in which they came.
+/// Appends every input with a request, verbatim and in order. Skips inputs that the body quotes
+/// already.
 pub(super) fn task(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
     let mut said: HashSet<Cow<'_, str>> = quotes(body).map(Cow::Borrowed).collect();
     let mut parts = vec![body.to_owned()];
@@ -133,7 +135,7 @@ pub(super) fn task(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
     join(parts)
 }
 
-/// The quotes in a section: lines behind a mark, in a row.
+/// Returns the block quotes of a section.
 fn quotes(body: &str) -> impl Iterator<Item = &str> {
     let mut rest = body;
     std::iter::from_fn(move || {
@@ -147,7 +149,7 @@ fn quotes(body: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Each line behind a mark, so that nothing in it can be taken for a heading or a fence of the document.
+/// Formats a text as a block quote, so that no line of it is parsed as a heading or a fence.
 pub(crate) fn block_quote(words: &str) -> String {
     let mut out = String::with_capacity(words.len() + 16);
     for line in words.lines() {

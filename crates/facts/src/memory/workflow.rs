@@ -1,4 +1,4 @@
-//! The commands that were run, in the order of their last run, with how each went.
+//! The section of executed commands, ordered by their last run, with the outcome of each.
 
 use std::fmt::Write as _;
 
@@ -12,17 +12,17 @@ use crate::tool_action::Act;
 
 const MAX_LABEL: usize = shell::MAX_COMMAND;
 const MAX_SAID: usize = 100;
-/// How many commands of one kind are told beside the last, and how long each may be: one that has to be
-/// cut tells little more than its kind.
+/// The maximum number of other commands listed beside the last one of a kind, and the maximum length
+/// of each in characters. A longer command would have to be cut to little more than its kind.
 const MAX_OTHERS: usize = 6;
 const MAX_OTHER: usize = 90;
 const ALSO: &str = "`, also as `";
-/// How many programs are named with which the model has only looked.
+/// The maximum number of read-only programs that are named.
 const MAX_PROGRAMS: usize = 16;
 const MAX_PROGRAM: usize = 30;
 
-/// Tools by which a program keeps itself in order, and by which it asks its user: other sections tell what
-/// came of them.
+/// Tools with which an agent program manages itself or asks its user. Other sections report their
+/// results.
 const OF_THE_PROGRAM: [&str; 9] = [
     "AskUserQuestion",
     "BashOutput",
@@ -35,15 +35,15 @@ const OF_THE_PROGRAM: [&str; 9] = [
     "ToolSearch",
 ];
 
-/// Runs of similar commands.
+/// The runs of similar commands.
 struct CommandRuns {
     label: String,
-    /// Other commands of the kind, the last ones last.
+    /// Other commands of the same kind, in order of use.
     others: Vec<String>,
     runs: usize,
     failed: usize,
     last: Last,
-    /// What the last run said, with its quotes.
+    /// The output line of the last run, with quotes.
     said: String,
 }
 
@@ -92,7 +92,8 @@ impl ManagedLine for CommandRuns {
             return None;
         }
         let last = Last::ALL.into_iter().find(|one| one.words() == last)?;
-        // With one run, whether it failed is said once.
+        // The line of a single run states its outcome only once, so the count of failures is
+        // derived.
         let failed = if runs == 1 {
             usize::from(last == Last::Failed)
         } else {
@@ -127,7 +128,7 @@ impl ManagedLine for CommandRuns {
     }
 }
 
-/// Commands of which there is nothing to say but that they passed, once.
+/// Commands that ran once and passed without a notable output.
 struct CommandsRunOnce(Vec<String>);
 
 const ONCE_BEGIN: &str = "Run once, without a failure: ";
@@ -155,7 +156,7 @@ impl CommandRuns {
         }
     }
 
-    /// What is told beside a later command of the same kind.
+    /// Returns the commands to list beside a later command of the same kind.
     fn others_than(&self, later: &str) -> Vec<String> {
         let mut others = self.others.clone();
         others.retain(|other| *other != self.label);
@@ -172,7 +173,7 @@ impl CommandRuns {
     }
 }
 
-/// How much was only looked at, and with which programs.
+/// The number of read-only commands and searches, and the programs used for them.
 struct Looking {
     commands: usize,
     searches: usize,
@@ -234,6 +235,8 @@ impl Looking {
 }
 
 pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
+    // The section's own lines are parsed and removed first. The remaining lines belong to a person
+    // or a model.
     let (once, body) = take::<CommandsRunOnce>(body);
     let (commands, body) = take::<CommandRuns>(&body);
     let once = once
@@ -272,7 +275,8 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
     join([commands.join("\n"), once, looking, theirs])
 }
 
-/// What a person would not have was never run, and neither was what fell with another call.
+/// Returns true if a call was executed. Calls that a person declined and siblings of a failed call
+/// never ran.
 pub(super) fn was_run(deed: &Deed) -> bool {
     let was_not_run = |why: &str| why.starts_with(DECLINED) || why.contains(SIBLING_FAILED);
     !matches!(&deed.outcome, ActionOutcome::Failed(why) if was_not_run(why))
@@ -282,7 +286,7 @@ pub(super) fn is_of_the_program(deed: &Deed) -> bool {
     OF_THE_PROGRAM.contains(&&*deed.call.tool)
 }
 
-/// A body, told beside a story of the work: what the story names needs no second mention.
+/// Returns a body without the names that the worklog contains already.
 pub(crate) fn beside(body: &str, story: &str) -> String {
     let is_new = |name: &String| !story.contains(&format!("`{name}`"));
     let mut lines: Vec<String> = Vec::new();
@@ -296,7 +300,7 @@ pub(crate) fn beside(body: &str, story: &str) -> String {
         } else {
             line.to_owned()
         };
-        // What is left out leaves no gap.
+        // A dropped line must not leave a second blank line.
         let is_gap = line.is_empty() && lines.last().is_none_or(String::is_empty);
         if !is_gap {
             lines.push(line);
@@ -309,7 +313,7 @@ fn ours<T: ManagedLine>(line: &str) -> Option<T> {
     T::read(line).filter(|read| read.write() == line)
 }
 
-/// Whether a line is one of this section's own.
+/// Returns true if this module wrote a line and nobody changed it.
 pub(crate) fn is_ours(line: &str) -> bool {
     ours::<CommandRuns>(line).is_some()
         || ours::<CommandsRunOnce>(line).is_some()

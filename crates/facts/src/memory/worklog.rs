@@ -1,4 +1,5 @@
-//! What was done, a line a turn, and its steps behind it. A turn that goes on after an update keeps its line.
+//! The worklog section: one line per turn, followed by the steps of the turn. A turn that continues
+//! after an update keeps its line.
 
 use std::fmt::Write as _;
 
@@ -15,13 +16,13 @@ use crate::tool_action::Act;
 const MAX_FILES: usize = 4;
 const MAX_ASKED: usize = 90;
 const MAX_ENDED: usize = 140;
-/// A turn without a call.
+/// The text for a turn without tool calls.
 const WORDS_ALONE: &str = "no call of a tool";
-/// Where not all files are named.
+/// The suffix if not all files are named.
 const OTHERS: &str = " and others";
 const WENT_ON: &str = "The work went on";
 
-/// What a turn did, in numbers.
+/// The number of actions of a turn, by kind.
 #[derive(Default, PartialEq, Eq, Clone, Copy)]
 struct TurnCounts {
     reads: usize,
@@ -31,16 +32,16 @@ struct TurnCounts {
     others: usize,
 }
 
-/// A turn.
+/// The worklog line of a turn.
 struct WorklogEntry {
-    /// The request with its quotes, or `WENT_ON`.
+    /// The request in quotes, or `WENT_ON`.
     asked: String,
     tally: TurnCounts,
-    /// What it changed, with its marks; the last ones first.
+    /// The changed files in backticks, latest first.
     files: Vec<String>,
-    /// Whether it changed others too.
+    /// True if the turn changed further files.
     more: bool,
-    /// Its last words, with their quotes; none as long as it goes on.
+    /// The final statement of the turn in quotes. `None` while the turn is in progress.
     ended: Option<String>,
 }
 
@@ -61,7 +62,7 @@ impl ManagedLine for WorklogEntry {
         let (numbers, files) = rest
             .split_once(" to ")
             .map_or((rest, ""), |(numbers, after)| {
-                // The files end where the next number begins, or with the line.
+                // The list of files ends at the next number or at the end of the line.
                 let end = after.find("; then ").unwrap_or(after.len());
                 (numbers, &after[..end])
             });
@@ -137,7 +138,7 @@ impl ManagedLine for WorklogEntry {
         if others > 0 {
             after.push(count(others, "other call"));
         }
-        // Whether files were named decides how the rest goes on, so that it can be read back.
+        // The separator depends on the list of files, so that the line can be parsed again.
         let joint = if edits > 0 && !self.files.is_empty() && !after.is_empty() {
             "; then "
         } else {
@@ -223,7 +224,8 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
                 lines[at] = last.write();
             }
             _ => {
-                // What was said last is the answer, or came to nothing.
+                // A trailing statement is either the answer of its turn or was not followed by any
+                // action.
                 if lines
                     .last()
                     .and_then(|line| ActivityStep::of_line(line))
@@ -244,7 +246,7 @@ fn entry(line: &str) -> Option<WorklogEntry> {
     WorklogEntry::read(line).filter(|entry| entry.write() == line)
 }
 
-/// The last turn and its place, when only its steps stand behind it.
+/// Returns the last turn and its line index if only its steps follow.
 fn going_on(lines: &[String]) -> Option<(usize, WorklogEntry)> {
     let at = lines
         .iter()
@@ -252,13 +254,13 @@ fn going_on(lines: &[String]) -> Option<(usize, WorklogEntry)> {
     Some((at, entry(&lines[at])?))
 }
 
-/// Whether a line is one of this section's own.
+/// Returns true if this module wrote a line and nobody changed it.
 pub(crate) fn is_ours(line: &str) -> bool {
     entry(line).is_some() || ActivityStep::of_line(line).is_some()
 }
 
-/// The turns of which there is more to tell than how they ended, with their steps. How each ended is told
-/// among the results.
+/// Returns the turns with steps or actions, without their final statements. The results section
+/// contains the final statements.
 pub(crate) fn told(body: &str) -> String {
     let lines: Vec<&str> = body
         .lines()
@@ -274,7 +276,7 @@ pub(crate) fn told(body: &str) -> String {
                     out.push(entry.write());
                 }
             }
-            // What was said last is told elsewhere.
+            // A trailing statement is the answer, which the results section contains.
             None if next.is_none()
                 && ActivityStep::of_line(line).is_some_and(|step| step.is_words_alone()) => {}
             None => out.push((*line).to_owned()),
