@@ -38,8 +38,8 @@ pub(crate) fn quoted(text: &str, max: usize) -> String {
     format!("“{}”", clip(&line, max))
 }
 
-/// Returns the text before the first line break. Recognizes `
-/// ` escapes as line breaks, because programs print quoted output with them.
+/// Returns the text before the first escaped line break (`\n` as two characters). Programs that
+/// print quoted output write line breaks in this form.
 pub(crate) fn first_line(text: &str) -> &str {
     let text = text.trim_start_matches("\\n");
     text.split("\\n").next().unwrap_or(text)

@@ -1,4 +1,4 @@
-//! Anthropic's Messages API: one call, without streaming, tools or thinking.
+//! Client for Anthropic's Messages API: one call without streaming, tools or thinking.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,10 +15,10 @@ use crate::retry::AttemptError;
 use crate::summarizer::Summarizer;
 use crate::wire::alternating;
 
-/// The version of the API that is spoken.
+/// The version of the API.
 const VERSION: &str = "2023-06-01";
 
-/// Summaries by Anthropic's Messages API, or by a gateway that speaks it.
+/// A summarizer for Anthropic's Messages API and compatible gateways.
 #[derive(Clone, Debug)]
 pub struct Anthropic {
     endpoint: ModelEndpoint,
@@ -27,10 +27,10 @@ pub struct Anthropic {
 }
 
 impl Anthropic {
-    /// Where Anthropic itself answers.
+    /// The base URL of Anthropic.
     pub const BASE_URL: &'static str = "https://api.anthropic.com";
 
-    /// A client of an endpoint; no connection is made yet.
+    /// Creates a client without opening a connection.
     pub fn new(endpoint: ModelEndpoint) -> Result<Self, Error> {
         Ok(Self {
             http: Http::new(endpoint.http)?,
@@ -39,7 +39,7 @@ impl Anthropic {
         })
     }
 
-    /// Without the cache marker, for gateways that refuse it.
+    /// Disables the cache marker, for gateways that reject it.
     #[must_use]
     pub fn without_cache_marker(mut self) -> Self {
         self.cache_marker = false;
@@ -53,7 +53,7 @@ impl Anthropic {
     }
 }
 
-/// The body of a request, without the model.
+/// Builds the body of a request without the model.
 pub(crate) fn body(request: &Request, cache_marker: bool) -> Value {
     let turns = alternating(&request.turns);
     let block = |text: &&str| json!({"type": "text", "text": text});
@@ -61,8 +61,8 @@ pub(crate) fn body(request: &Request, cache_marker: bool) -> Value {
         .iter()
         .map(|(role, texts)| (*role, texts.iter().map(block).collect()))
         .collect();
-    // The conversation is what the next attempt, and the next summary, have in common with this one;
-    // the instruction is not.
+    // The cache marker is placed before the instruction: retries and the next summary share the
+    // conversation, but not the instruction.
     let last = messages
         .last_mut()
         .and_then(|(_, blocks)| blocks.last_mut());
@@ -125,7 +125,7 @@ struct ResponseBlock {
     text: String,
 }
 
-/// Gateways leave some of these out, or null.
+/// The usage of a response. Some gateways omit fields or return null.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Used {

@@ -1,16 +1,19 @@
-//! Stops asking an endpoint that keeps failing, so that the next one answers at once.
+//! A circuit breaker that stops requests to a failing endpoint, so that the next model is used
+//! without delay.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When an endpoint is given a rest.
+/// The settings of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitBreakerSettings {
-    /// After how many failures in a row, each after its retries.
+    /// The number of consecutive failures that opens the breaker. Each counts after its retries.
+    /// Default: 3.
     pub failures: u32,
-    /// For how long; longer when the provider names a longer wait.
+    /// The time that the breaker stays open, unless the provider requests a longer wait. Default: 30
+    /// s.
     pub rest: Duration,
 }
 
@@ -43,8 +46,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// How long the endpoint still rests. When the rest is over one caller gets through to try it, and
-    /// the others wait for another rest, unless it succeeds before.
+    /// Returns the remaining time for which the breaker rejects requests. After that time, one
+    /// caller is admitted as a probe. All others wait for another period unless the probe succeeds.
     pub(crate) fn rests(&self) -> Option<Duration> {
         let mut state = self.state();
         let now = Instant::now();
@@ -56,7 +59,7 @@ impl CircuitBreaker {
         None
     }
 
-    /// Whether the endpoint is given a rest: until it has answered again.
+    /// Returns true if the breaker is open. It closes after a successful answer.
     pub(crate) fn is_open(&self) -> bool {
         self.state().rests_until.is_some()
     }
@@ -75,7 +78,7 @@ impl CircuitBreaker {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Each change is one assignment, so a panic elsewhere left nothing half done.
+        // Each change is a single assignment, so a poisoned lock still protects a consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

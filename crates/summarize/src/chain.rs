@@ -1,4 +1,4 @@
-//! One model after another, until one answers.
+//! A summarizer that tries several models in order.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::fault::Fault;
 use crate::request::{Request, Stop, SummaryReply};
 use crate::summarizer::Summarizer;
 
-/// A model, the fallback model, and so on. What comes after the last, the extractive summary, is the
-/// caller's.
+/// A list of models: the primary model and its fallbacks. The caller provides the extractive summary
+/// if all of them fail.
 pub struct Chain {
     links: Vec<Guarded>,
     slots: Semaphore,
@@ -21,11 +21,11 @@ pub struct Chain {
 
 /// One model of a chain.
 pub struct Link {
-    /// Its name in telemetry.
+    /// The name in telemetry.
     pub name: String,
-    /// Who asks it.
+    /// The client of the model.
     pub summarizer: Arc<dyn Summarizer>,
-    /// When it is given a rest.
+    /// The settings of the circuit breaker.
     pub breaker: CircuitBreakerSettings,
 }
 
@@ -36,8 +36,8 @@ struct Guarded {
 }
 
 impl Chain {
-    /// A chain that makes at most `concurrency` requests at a time. Without links it answers that no
-    /// model is configured.
+    /// Creates a chain with at most `concurrency` concurrent requests. A chain without links returns
+    /// the error that no model is configured.
     pub fn new(links: Vec<Link>, concurrency: usize) -> Self {
         let guarded = |link: Link| Guarded {
             name: link.name,
@@ -50,7 +50,7 @@ impl Chain {
         }
     }
 
-    /// Whether all of its models are given a rest, for telemetry.
+    /// Returns true if the circuit breakers of all models are open. Used for telemetry.
     pub fn rests(&self) -> bool {
         self.links.iter().all(|link| link.breaker.is_open())
     }
@@ -58,8 +58,8 @@ impl Chain {
 
 #[async_trait]
 impl Summarizer for Chain {
-    /// The first answer that is none of: unavailable, refused, unauthorised, misunderstood, late, empty.
-    /// A prompt that is too long goes back to the caller, who can make it shorter.
+    /// Returns the first usable answer. Moves to the next model after any error or refusal except
+    /// [`Error::PromptTooLong`]. That error is returned to the caller, who can shorten the prompt.
     async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
         let slot = timeout_at(request.deadline, self.slots.acquire()).await;
         let Ok(Ok(_slot)) = slot else {
@@ -72,7 +72,7 @@ impl Summarizer for Chain {
         let mut asked = request.clone();
         for link in &self.links {
             let result = link.ask(&asked).await;
-            // Another provider has models of other names.
+            // Another provider does not have the requested model.
             asked.model = None;
             let goes_on = match &result {
                 Ok(reply) => reply.stop == Stop::Refused,
@@ -97,7 +97,7 @@ impl Summarizer for Chain {
     }
 }
 
-/// The last outcome, except that a rest of the breaker tells less than what was said before it.
+/// Returns the more informative outcome: an earlier refusal with text precedes a later error.
 fn worth_telling(
     before: Result<SummaryReply, Error>,
     last: Result<SummaryReply, Error>,
@@ -119,10 +119,10 @@ impl Guarded {
         let result = self.summarizer.summarize(request).await;
         match &result {
             Err(Error::Unavailable { retry_after, .. }) => self.breaker.failed(*retry_after),
-            // A caller in a hurry tells nothing about the endpoint.
+            // A timeout at the caller's deadline gives no information about the endpoint.
             Err(Error::Timeout { .. }) if Instant::now() >= request.deadline => {}
             Err(Error::Timeout { .. }) => self.breaker.failed(None),
-            // Any other answer shows that the endpoint is up.
+            // Any other answer shows that the endpoint is reachable.
             _ => self.breaker.succeeded(),
         }
         result

@@ -1,5 +1,5 @@
-//! Summarises a conversation that is larger than the model's window, in bounded pieces: each together
-//! with the summary of what came before it.
+//! Summaries of conversations that exceed the model's window. The conversation is split into pieces,
+//! and each request contains the summary of the preceding pieces.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,29 +9,31 @@ use crate::request::{ChatMessage, Request, Stop, SummaryReply, Usage};
 use crate::rounds::{Round, split, turns};
 use crate::summarizer::Summarizer;
 
-/// How large a piece may be, and how many there may be.
+/// The limits of a summary in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkSettings {
-    /// What of the conversation fits into one request: the window less the output, the running summary,
-    /// the instruction, and a margin for the caller's count being an estimate.
+    /// The maximum size of a piece in tokens. It is the window minus the output, the running
+    /// summary, the instruction and a margin for estimation errors.
     pub chunk_tokens: u64,
-    /// The most pieces that are planned. When there would be more, the oldest rounds are dropped.
+    /// The maximum number of planned pieces. Beyond it the oldest rounds are dropped. Default: 32.
     pub max_chunks: usize,
-    /// The most requests in all, those for pieces that had to be halved included.
+    /// The maximum number of requests, including those for halved pieces. Default: 48.
     pub max_requests: u32,
 }
 
 impl ChunkSettings {
-    /// For a window and the most that a summary may have. `overhead_tokens` is what the system prompt
-    /// and the instruction take.
+    /// Creates the settings for a context window. `overhead_tokens` is the size of the system prompt
+    /// and the instruction.
     pub fn for_window(window_tokens: u64, max_output_tokens: u64, overhead_tokens: u64) -> Self {
-        // The output, and the summary so far, which was the output of the last piece.
+        // The output is reserved twice: for the new summary and for the summary of the preceding
+        // piece in the request.
         let reserved = max_output_tokens
             .saturating_mul(2)
             .saturating_add(overhead_tokens);
         let free = window_tokens.saturating_sub(reserved);
         Self {
-            // A tenth as a margin. Never less than a tenth of the window: better ask and be refused.
+            // The margin is a tenth. A piece has at least a tenth of the window: a rejected request
+            // is better than none.
             chunk_tokens: (free - free / 10).max(window_tokens / 10).max(1),
             max_chunks: 32,
             max_requests: 48,
@@ -39,32 +41,32 @@ impl ChunkSettings {
     }
 }
 
-/// Which piece a request is about: it decides the instruction.
+/// The position of a piece in the conversation. It selects the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkPosition {
-    /// The whole conversation.
+    /// The only piece: the whole conversation.
     Only,
-    /// The first of several.
+    /// The first of several pieces.
     First,
-    /// One with others before and after it; the summary so far comes first in the turns.
+    /// A middle piece. Its messages start with the running summary.
     Next,
-    /// The last of several; the summary so far comes first in the turns.
+    /// The last of several pieces. Its messages start with the running summary.
     Last,
 }
 
-/// A summary of all pieces, and what it took.
+/// A summary of all pieces with its statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkedSummary {
-    /// The last summary. Its usage is that of all requests together.
+    /// The last summary, with the total usage of all requests.
     pub reply: SummaryReply,
-    /// How many pieces there were.
+    /// The number of pieces.
     pub chunks: u32,
-    /// How many of the oldest rounds no piece covers, because there would have been too many.
+    /// The number of oldest rounds that were dropped to stay within the maximum number of pieces.
     pub dropped_rounds: usize,
 }
 
-/// Which rounds go together: in order, each piece as full as it can be, none over `chunk_tokens` unless
-/// a single round is.
+/// Groups rounds in order into pieces of at most `chunk_tokens` tokens. Only a single larger round
+/// may exceed the limit.
 pub fn plan_chunks(tokens: &[u64], chunk_tokens: u64) -> Vec<Range<usize>> {
     let mut chunks = Vec::new();
     let (mut start, mut sum) = (0, 0_u64);
@@ -81,9 +83,12 @@ pub fn plan_chunks(tokens: &[u64], chunk_tokens: u64) -> Vec<Range<usize>> {
     chunks
 }
 
-/// Summarises rounds piece by piece. `instruct` gives the instruction for each place. A piece that the
-/// provider still finds too long is halved, so nothing falls out; a round that is larger than a piece is
-/// cut. `request.turns` and `request.instruction` are not looked at.
+/// Summarizes rounds piece by piece.
+///
+/// `instruct` returns the instruction for each position. A piece that the provider rejects as too
+/// long is halved, so no content is lost. A round that is larger than a piece is cut.
+/// `request.turns` and `request.instruction` are ignored. Returns [`Error::PromptTooLong`] if a
+/// piece cannot be halved further.
 pub async fn summarize_in_chunks(
     summarizer: &dyn Summarizer,
     request: &Request,
@@ -123,7 +128,7 @@ pub async fn summarize_in_chunks(
         chunks += 1;
         usage += reply.usage;
         if waiting.is_empty() || reply.stop == Stop::Refused {
-            // A refusal ends it: what would follow would stand on a refusal.
+            // The refusal is returned at once, because later pieces would build on it.
             reply.usage = usage;
             return Ok(ChunkedSummary {
                 reply,
@@ -144,9 +149,9 @@ pub async fn summarize_in_chunks(
     }
 }
 
-/// The pieces, oldest first, and how many rounds had to be left out at the start.
+/// Returns the pieces, oldest first, and the number of rounds dropped at the start.
 fn cut(rounds: &[Round], settings: ChunkSettings) -> (VecDeque<Vec<Round>>, usize) {
-    // A round that is cut gives several: the place of each in the conversation is kept beside it.
+    // A cut round yields several pieces. Its index is kept, so that dropped rounds can be counted.
     let cut: Vec<(usize, Round)> = rounds
         .iter()
         .enumerate()
@@ -165,8 +170,8 @@ fn cut(rounds: &[Round], settings: ChunkSettings) -> (VecDeque<Vec<Round>>, usiz
     (pieces.collect(), dropped)
 }
 
-/// A piece behind the summary of what came before it. That is history, told by nobody in particular:
-/// it comes as quoted text, so that nothing in it gains the user's authority.
+/// Returns the messages of a piece after the running summary. The summary is quoted as data, so that
+/// its text does not gain the user's authority.
 fn framed(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<ChatMessage> {
     let mut said = turns(piece, truncated && so_far.is_none());
     if let Some(so_far) = so_far {
@@ -178,7 +183,7 @@ fn framed(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<ChatMes
     said
 }
 
-/// What of an answer goes on to the next piece: the summary without the scratchpad before it.
+/// Returns the part of an answer that the next request contains: the summary without the scratchpad.
 fn carried(text: &str) -> &str {
     let text = text
         .split_once("</analysis>")
@@ -189,7 +194,7 @@ fn carried(text: &str) -> &str {
         .trim()
 }
 
-/// Two halves by tokens; of a single round, by its text.
+/// Splits a piece into two halves by tokens. Splits the text if the piece is a single round.
 fn halve(piece: &[Round]) -> Option<(Vec<Round>, Vec<Round>)> {
     let total = piece
         .iter()

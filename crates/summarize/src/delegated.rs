@@ -1,4 +1,4 @@
-//! A request that somebody else sends to a model of their own.
+//! Requests that a caller sends to its own model.
 
 use bytes::Bytes;
 
@@ -6,16 +6,17 @@ use crate::redact::redact;
 use crate::request::{ChatMessage, Request};
 use crate::{anthropic, openai};
 
-/// Whose API the request is for.
+/// The API for which the request is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
-    /// Anthropic's Messages, with a cache marker behind the conversation.
+    /// Anthropic's Messages API, with a cache marker after the conversation.
     Anthropic,
-    /// OpenAI's Chat Completions.
+    /// OpenAI's Chat Completions API.
     OpenAi,
 }
 
-/// The body of a request as JSON, as the service itself would send it; whoever sends it adds the model.
+/// Returns the body of a request as JSON, without the model. The caller adds the model and sends the
+/// body.
 pub fn request_body(api: Api, request: &Request) -> Bytes {
     let body = match api {
         Api::Anthropic => anthropic::body(request, true),
@@ -24,7 +25,7 @@ pub fn request_body(api: Api, request: &Request) -> Bytes {
     body.to_string().into()
 }
 
-/// The same request without secrets.
+/// Returns a copy of the request without secrets.
 #[must_use]
 pub fn redacted_request(request: &Request) -> Request {
     let clean = |text: &str| redact(text).text.into_owned();

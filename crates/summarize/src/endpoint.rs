@@ -1,4 +1,4 @@
-//! Where a model is, and how to show that one may use it.
+//! Endpoints of model providers and their authentication.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,40 +13,42 @@ use crate::request::{Request, SummaryReply};
 use crate::retry::{AttemptError, Jitter, RetrySettings, retrying};
 use crate::secret::SecretSource;
 
-/// An endpoint of a provider and the model to ask there.
+/// An endpoint of a provider and the model to use.
 #[derive(Clone, Debug)]
 pub struct ModelEndpoint {
-    /// Without the call's own path. A query stays (Azure's `api-version`).
+    /// The base URL without the path of the call. A query string is preserved (Azure's
+    /// `api-version`).
     pub base_url: Url,
-    /// How to show who asks.
+    /// The authentication method.
     pub auth: Auth,
-    /// The model, unless the request names another.
+    /// The model that is used if the request names none.
     pub model: String,
-    /// Limits of one call.
+    /// The limits of one attempt.
     pub http: HttpSettings,
-    /// How often it is made.
+    /// The settings of retries.
     pub retry: RetrySettings,
-    /// The randomness of the waits in between.
+    /// The source of randomness for the waits between retries.
     pub jitter: Jitter,
-    /// The headers that make a call a part of the trace of the current span.
+    /// Returns the headers that add the call to the trace of the current span.
     pub trace: fn() -> HeaderMap,
 }
 
-/// How to show who asks.
+/// The authentication method of an endpoint.
 #[derive(Clone, Debug)]
 pub enum Auth {
-    /// Not at all: a server on this machine, or a gateway that adds it.
+    /// No authentication: for a local server or a gateway that adds the credentials.
     None,
-    /// The provider's usual header: `x-api-key` for Anthropic, a bearer token for OpenAI.
+    /// A key in the provider's usual header: `x-api-key` for Anthropic, a bearer token for OpenAI.
     Key(SecretSource),
-    /// `Authorization: Bearer`.
+    /// A bearer token in the `Authorization` header.
     Bearer(SecretSource),
-    /// Another header: Azure's `api-key`.
+    /// A key in another header, such as Azure's `api-key`.
     Header(String, SecretSource),
 }
 
 impl ModelEndpoint {
-    /// An endpoint with the default limits.
+    /// Creates an endpoint with default limits. Returns an error if the base URL is not an `http` or
+    /// `https` URL.
     pub fn new(base_url: &str, auth: Auth, model: impl Into<String>) -> Result<Self, Error> {
         let base_url = Url::parse(base_url)
             .ok()
@@ -63,7 +65,7 @@ impl ModelEndpoint {
         })
     }
 
-    /// The base URL with a path added; `version` is not doubled when the base already ends with it.
+    /// Returns the base URL with a path. `version` is omitted if the base URL ends with it.
     pub(crate) fn url(&self, version: &str, path: &str) -> Url {
         let mut url = self.base_url.clone();
         let base = url.path().trim_end_matches('/').to_owned();
@@ -76,8 +78,8 @@ impl ModelEndpoint {
         url
     }
 
-    /// The headers of a call. `usual` is the header in which the provider looks for [`Auth::Key`]; without
-    /// one that is a bearer token.
+    /// Returns the headers of a call. `usual` is the provider's header for [`Auth::Key`]. Without it
+    /// the key is sent as a bearer token.
     pub(crate) async fn headers(&self, usual: Option<&str>) -> Result<HeaderMap, Error> {
         let mut headers = HeaderMap::new();
         headers.insert(
@@ -103,7 +105,8 @@ impl ModelEndpoint {
     }
 }
 
-/// Makes one call with its retries. `send` builds and sends a body, `read` reads a good answer.
+/// Makes one call with retries. `body` builds the body of each attempt, and `read` parses a
+/// successful response.
 pub(crate) async fn call(
     endpoint: &ModelEndpoint,
     http: &Http,
@@ -129,6 +132,7 @@ pub(crate) async fn call(
                 span.record("otel.status_code", "ERROR");
             })?;
             span.record("http.response.status_code", answer.status);
+            // Credentials are removed before the response can reach an error or a log.
             if !(200..300).contains(&answer.status) {
                 span.record("otel.status_code", "ERROR");
                 answer.hide(headers);
@@ -148,7 +152,8 @@ pub(crate) async fn call(
     .await
 }
 
-/// The span of one request, by the conventions for generative models. Nothing of what is said is in it.
+/// Creates the span of one request, following the OpenTelemetry conventions for generative AI. It
+/// contains no conversation text.
 fn chat(endpoint: &ModelEndpoint, request: &Request, attempt: u32) -> Span {
     let model = request.model.as_deref().unwrap_or(&endpoint.model);
     tracing::debug_span!(
@@ -166,7 +171,8 @@ fn chat(endpoint: &ModelEndpoint, request: &Request, attempt: u32) -> Span {
     )
 }
 
-/// A good status with a body that is not the provider's JSON: cut off on the way, or not that API.
+/// Classifies a successful response without valid JSON: it was cut off in transit (retryable), or
+/// another API answered.
 pub(crate) fn not_json(answer: &HttpResponse) -> AttemptError {
     let declared = answer.header("content-type").unwrap_or_default();
     if declared.contains("json") {

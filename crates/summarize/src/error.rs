@@ -1,57 +1,58 @@
-//! Why there is no summary, as far as a caller does something different about it.
+//! Errors of a summary request, distinguished by the reaction that they require.
 
 use std::time::Duration;
 
 use crate::fault::Fault;
 use crate::overflow::PromptTooLong;
 
-/// Why a model gave no summary. The texts complete "failed to summarise: …", and never repeat content.
+/// The reason why a model produced no summary. The texts complete "failed to summarise: …" and
+/// contain no conversation text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The provider is down, overloaded or out of reach, and stayed so for all retries that the
-    /// deadline allowed. Another endpoint may answer.
+    /// The provider is down, overloaded or unreachable, and all retries before the deadline failed.
+    /// Another endpoint may succeed.
     #[error("the model provider cannot answer now ({fault}); try again{}, or use another endpoint", later(*retry_after))]
     Unavailable {
-        /// When the provider says that it can be asked again.
+        /// The wait that the provider requests.
         retry_after: Option<Duration>,
-        /// What it said.
+        /// The details of the failure.
         fault: Fault,
     },
-    /// The prompt does not fit into the model's window.
+    /// The prompt does not fit into the model's context window.
     #[error("{0}; drop the oldest rounds, or use a model with a larger window")]
     PromptTooLong(PromptTooLong),
-    /// The model, or a filter before it, declined and wrote nothing.
+    /// The model or a content filter refused and returned no text.
     #[error("the model declined to answer ({fault}); use another model, or the extractive summary")]
     Refused {
-        /// What the provider said.
+        /// The details that the provider reported.
         fault: Fault,
     },
-    /// The credentials are missing, wrong, not enough, or the account has no credit left.
+    /// The credentials are missing, invalid or insufficient, or the account has no credit.
     #[error(
         "the model provider did not accept the credentials ({fault}); check the key, what it may do, and the account's credit"
     )]
     Auth {
-        /// What the provider said.
+        /// The details that the provider reported.
         fault: Fault,
     },
-    /// The provider does not understand the request: a setting is wrong.
+    /// The provider rejected the request, because a setting is wrong.
     #[error(
         "the model provider did not accept the request ({fault}); check the base URL, the model's name and the output limit"
     )]
     BadRequest {
-        /// What the provider said.
+        /// The details that the provider reported.
         fault: Fault,
     },
-    /// No answer came in time.
+    /// No answer arrived in time.
     #[error(
         "no answer came within {} s; allow more time, ask for less output, or use a faster model",
         .after.as_secs_f32()
     )]
     Timeout {
-        /// How long the last attempt had.
+        /// The time limit of the last attempt.
         after: Duration,
     },
-    /// The model answered without any text.
+    /// The model answered without text.
     #[error(
         "the model answered without text; ask again, with a higher output limit if the model reasons first"
     )]
@@ -59,7 +60,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A name for telemetry and for the reports of failed attempts.
+    /// Returns the name for telemetry and for reports of failed attempts.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Unavailable { .. } => "unavailable",

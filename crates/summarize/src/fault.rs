@@ -1,17 +1,18 @@
-//! The answer of a provider that refused, as far as it is reported.
+//! The reported part of a provider's error response.
 
 use std::fmt;
 
-/// What a provider said: enough to act upon, and nothing of the conversation.
+/// The details of a failure. They are sufficient for a reaction and contain no conversation text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
-    /// The HTTP status, when there was an answer.
+    /// The HTTP status, if a response was received.
     pub status: Option<u16>,
-    /// The provider's name for it: its error type or code.
+    /// The provider's error type or code.
     pub kind: Option<String>,
-    /// Its words, or ours: short, without secrets, and left out when they repeat the conversation.
+    /// The error message of the provider or of this crate. It is short, contains no secrets, and is
+    /// omitted if it repeats the conversation.
     pub said: Option<String>,
-    /// The provider's id of the request, to ask it about.
+    /// The provider's request id, for support requests.
     pub request_id: Option<String>,
 }
 

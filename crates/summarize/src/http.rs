@@ -1,9 +1,10 @@
-//! One POST: bounded in time and in size. No retries, and no meaning given to what comes back.
+//! A single POST request with limits of time and size. Retries and the interpretation of responses
+//! are elsewhere.
 //!
-//! Why `reqwest` and no client crate of a provider: there is no maintained one for the Messages API
-//! (the official clients are in other languages, the crates are early ports), and `async-openai` brings a
-//! retry policy of its own that knows no deadline, hides `retry-after`, and types bodies so strictly that
-//! many compatible servers' answers do not parse. What is used of either API here is one call.
+//! The crate uses `reqwest` and no provider client. No maintained Rust client of the Messages API
+//! exists. `async-openai` has its own retry policy without deadlines, hides `retry-after`, and
+//! rejects the responses of many compatible servers by strict typing. Only one call of either API is
+//! needed.
 
 use std::time::Duration;
 
@@ -17,14 +18,15 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::retry::AttemptError;
 
-/// How long a call may take, and how much may come back.
+/// The limits of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// For the connection, TLS included.
+    /// The time limit of the connection, including TLS. Default: 10 s.
     pub connect_timeout: Duration,
-    /// For one attempt as a whole. Nothing is streamed, so a long summary takes long.
+    /// The time limit of one attempt. Responses are not streamed, so a long summary takes long.
+    /// Default: 5 min.
     pub call_timeout: Duration,
-    /// The largest reply that is read.
+    /// The maximum size of a response in bytes. Default: 4 MiB.
     pub max_reply_bytes: usize,
 }
 
@@ -44,7 +46,7 @@ pub(crate) struct Http {
     settings: HttpSettings,
 }
 
-/// What came back, whatever the status.
+/// The response to a request, with any status.
 #[derive(Debug)]
 pub(crate) struct HttpResponse {
     pub(crate) status: u16,
@@ -56,7 +58,7 @@ impl Http {
     pub(crate) fn new(settings: HttpSettings) -> Result<Self, Error> {
         let client = reqwest::Client::builder()
             .connect_timeout(settings.connect_timeout)
-            // A redirect would carry the key to wherever it points.
+            // A redirect would send the key to another host.
             .redirect(Policy::none())
             .user_agent(concat!("palimpsest/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -66,8 +68,8 @@ impl Http {
         Ok(Self { client, settings })
     }
 
-    /// Sends a JSON body. A failure to get an answer is told apart: a connection may be tried again, an
-    /// answer that took too long would take as long the next time.
+    /// Sends a JSON body. A failed connection is retryable. A timeout is final, because a retry
+    /// would take as long.
     pub(crate) async fn post(
         &self,
         url: &Url,
@@ -116,7 +118,7 @@ impl Http {
     }
 }
 
-/// What went wrong, without the URL that the error's own text would repeat.
+/// Returns a description of the error. Omits the URL that the error's own text contains.
 fn kind(error: &reqwest::Error) -> &'static str {
     if error.is_connect() {
         "no connection"
@@ -136,8 +138,8 @@ impl HttpResponse {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Takes out of a refusal what was shown to the provider as a secret: some gateways say it again, and what a
-    /// provider says is told to callers and logs.
+    /// Removes the credentials that were sent from an error response. Some gateways repeat them, and
+    /// error messages reach callers and logs.
     pub(crate) fn hide(&mut self, sent: &HeaderMap) {
         let secrets = sent.values().filter(|value| value.is_sensitive());
         for secret in secrets.filter_map(|value| value.to_str().ok()) {
@@ -149,8 +151,8 @@ impl HttpResponse {
         }
     }
 
-    /// When the provider wants to be asked again. A date is read against the answer's own `Date`, so no
-    /// clock of ours is needed and none can be wrong.
+    /// Returns the wait that the provider requests. A date is compared with the response's own
+    /// `Date` header, so local clock errors do not matter.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         if let Some(millis) = self.header("retry-after-ms") {
             return seconds(millis).map(|wait| wait / 1_000);
@@ -170,7 +172,7 @@ fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// A connection that failed before or amid the answer.
+/// Creates the retryable error for a connection that failed before or during the response.
 pub(crate) fn broken(detail: impl Into<String>) -> AttemptError {
     let error = Error::Unavailable {
         retry_after: None,

@@ -1,17 +1,17 @@
-//! How a summary is got from a model: one trait, two clients (Anthropic's Messages API and whatever
-//! speaks OpenAI's Chat Completions), and what makes them dependable.
+//! Summaries by models: one trait, two clients (Anthropic's Messages API and OpenAI's Chat
+//! Completions API), and the mechanisms that make them reliable.
 //!
-//! - [`Summarizer`] is what a caller holds. [`Anthropic`] and [`OpenAi`] ask a provider, [`Chain`] goes
-//!   on to the next model when one cannot answer, [`RedactingSummarizer`] takes secrets out on the way in and out.
-//! - [`summarize_with_retries`] drops the oldest rounds when the prompt is too long, and
-//!   [`summarize_in_chunks`] takes a conversation of many windows piece by piece.
-//! - [`prompt_too_long`] and [`redact`] are pure, and of use to others.
+//! - [`Summarizer`] is the interface. [`Anthropic`] and [`OpenAi`] call a provider. [`Chain`] tries
+//!   the next model after a failure. [`RedactingSummarizer`] removes secrets from requests and
+//!   replies.
+//! - [`summarize_with_retries`] drops the oldest rounds if the prompt is too long.
+//!   [`summarize_in_chunks`] summarizes a conversation of several windows in pieces.
+//! - [`prompt_too_long`] and [`redact`] are pure functions that other crates use too.
 //!
-//! Deliberately not here: what a summary must contain and whether one is accepted (the core decides
-//! that), the prompts, and the extractive summariser that needs no model. A caller falls to it when
-//! everything here has failed.
+//! The prompts, the requirements for a summary and its validation are outside of this crate. So is
+//! the extractive summarizer, which needs no model and is used when every model fails.
 //!
-//! No error, log line or `Debug` output of this crate repeats what a conversation says.
+//! No error, log line or `Debug` output of this crate contains conversation text.
 
 mod anthropic;
 mod breaker;

@@ -1,4 +1,5 @@
-//! OpenAI's Chat Completions, and what speaks it: vLLM, Ollama, llama.cpp, Azure, gateways.
+//! Client for OpenAI's Chat Completions API and compatible servers: vLLM, Ollama, llama.cpp, Azure
+//! and gateways.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,35 +18,36 @@ use crate::retry::AttemptError;
 use crate::summarizer::Summarizer;
 use crate::wire::alternating;
 
-/// The name under which the output limit is sent.
+/// The name of the parameter that limits the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputCap {
-    /// `max_tokens`, which nearly everything understands; once the provider says that a model wants the
-    /// other name, that.
+    /// Starts with `max_tokens`, which nearly all servers accept. Switches to the other name after
+    /// the provider requires it.
     #[default]
     Either,
-    /// `max_tokens`.
+    /// Always `max_tokens`.
     MaxTokens,
-    /// `max_completion_tokens`, which OpenAI's reasoning models want and many servers ignore.
+    /// Always `max_completion_tokens`, which OpenAI's reasoning models require and many servers
+    /// ignore.
     MaxCompletionTokens,
 }
 
-/// Summaries by whatever speaks Chat Completions.
+/// A summarizer for any server with the Chat Completions API.
 #[derive(Debug)]
 pub struct OpenAi {
     endpoint: ModelEndpoint,
     http: Http,
-    /// Whether the other name may be tried.
+    /// True if the client may switch to the other parameter name.
     either: bool,
-    /// Learned from a refusal, or set.
+    /// True if `max_completion_tokens` is sent, by setting or after a rejection of `max_tokens`.
     completion_tokens: AtomicBool,
 }
 
 impl OpenAi {
-    /// Where OpenAI itself answers. A base URL ends where `/chat/completions` is added.
+    /// The base URL of OpenAI. The path `/chat/completions` is appended to a base URL.
     pub const BASE_URL: &'static str = "https://api.openai.com/v1";
 
-    /// A client of an endpoint; no connection is made yet.
+    /// Creates a client without opening a connection.
     pub fn new(endpoint: ModelEndpoint, cap: OutputCap) -> Result<Self, Error> {
         Ok(Self {
             http: Http::new(endpoint.http)?,
@@ -79,14 +81,14 @@ impl OpenAi {
     }
 }
 
-/// The body of a request, without the model.
+/// Builds the body of a request without the model.
 fn body(request: &Request, cap: &str) -> Value {
     let mut turns = alternating(&request.turns);
     match turns.last_mut() {
         Some((Role::User, texts)) => texts.push(&request.instruction),
         _ => turns.push((Role::User, vec![&request.instruction])),
     }
-    // One string a message: several text parts are not understood everywhere.
+    // Each message has a single string, because some servers do not support several text parts.
     let message = |(role, texts): &(Role, Vec<&str>)| json!({"role": role.name(), "content": texts.join("\n\n")});
     let system = (!request.system.trim().is_empty())
         .then(|| json!({"role": "system", "content": request.system}));
@@ -99,8 +101,8 @@ fn body(request: &Request, cap: &str) -> Value {
     body
 }
 
-/// The body of a request that somebody else sends. Whoever does not know the limit's name ignores it;
-/// the older name is refused by models that want this one.
+/// Builds the body of a request that a caller sends to its own model. Uses `max_completion_tokens`:
+/// servers that do not know the name ignore it, but some models reject the older name.
 pub(crate) fn delegated(request: &Request) -> Value {
     body(request, MAX_COMPLETION_TOKENS)
 }
@@ -124,8 +126,8 @@ impl Summarizer for OpenAi {
 const MAX_TOKENS: &str = "max_tokens";
 const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
-/// Whether only the name of the output limit was refused. Nothing else that is sent here is a parameter
-/// that a provider could be without.
+/// Returns true if the provider rejected only the name of the output limit. The request contains no
+/// other parameter that a provider might not support.
 fn wants_the_other_name(error: &Error) -> bool {
     let Error::BadRequest { fault } = error else {
         return false;
@@ -152,7 +154,7 @@ struct ResponseChoice {
 
 #[derive(Deserialize)]
 struct ResponseMessage {
-    /// A string; a list of text parts from some gateways.
+    /// The content as a string. Some gateways return a list of text parts.
     #[serde(default)]
     content: Value,
     #[serde(default)]
@@ -178,7 +180,8 @@ struct Details {
 
 fn read(answer: &HttpResponse, request: &Request) -> Result<SummaryReply, AttemptError> {
     let body: Value = serde_json::from_slice(&answer.body).map_err(|_| not_json(answer))?;
-    // Gateways answer 200 to what failed behind them, with the status within.
+    // Gateways return status 200 for errors of the server behind them, with the real status in the
+    // body.
     if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
         let status = error.get("code").and_then(Value::as_u64);
         let status = status
@@ -251,8 +254,8 @@ fn content(content: &Value) -> String {
     parts.filter_map(|part| part["text"].as_str()).collect()
 }
 
-/// Open models on one's own server write their thinking into the answer. When it was cut off amid the
-/// thinking there is no answer.
+/// Removes the reasoning that self-hosted models write into the answer. Returns an empty text if the
+/// answer was cut off within the reasoning.
 fn without_thinking(text: &str) -> &str {
     let start = text.trim_start();
     let Some(thinking) = start.strip_prefix("<think>") else {

@@ -1,21 +1,21 @@
-//! Recognises "the prompt is too long" in every provider's wording, with the numbers that it gives.
+//! Detection of errors that report a prompt as too long, in the wordings of all known providers.
 //!
-//! The wordings are the providers' own, each with a test. What only looks alike (a rate limit in tokens a
-//! minute, an output limit over the model's) is told apart: shortening the prompt would not help.
+//! Each wording has a test. Similar errors, such as a rate limit in tokens per minute or an invalid
+//! output limit, are excluded, because a shorter prompt would not help.
 
 use std::fmt;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// How a prompt does not fit. What the provider did not say is `None`.
+/// The excess of a prompt. Values that the provider did not state are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptTooLong {
-    /// By how many tokens it is too long.
+    /// The number of excess tokens.
     pub gap_tokens: Option<u64>,
-    /// What was asked for, in tokens; the reserved output counts where the provider counts it.
+    /// The number of requested tokens, including the reserved output if the provider counts it.
     pub actual: Option<u64>,
-    /// What the model takes, in tokens.
+    /// The number of tokens that the model accepts.
     pub limit: Option<u64>,
 }
 
@@ -45,13 +45,13 @@ impl fmt::Display for PromptTooLong {
     }
 }
 
-/// How much of an error is looked at. The longest known wording has 300 bytes.
+/// The number of bytes of an error that are inspected. The longest known wording has 300 bytes.
 const LOOKED_AT: usize = 16 * 1024;
 
-/// Wordings with numbers. The names of the groups say what a number is: `a` the actual size, `b` what is
-/// added to it, `l` the limit, `g` the gap.
+/// Wordings with numbers. The group names identify the numbers: `a` is the actual size, `b` is added
+/// to it, `l` is the limit and `g` the gap.
 const WITH_NUMBERS: [&str; 22] = [
-    // Anthropic; Bedrock and Vertex pass it on.
+    // Anthropic, also through Bedrock and Vertex.
     r"prompt is too long: N<a> tokens > N<l>",
     r"input length and .{0,2}max_tokens.{0,2} exceed context limit: N<a> \+ N<b> > N<l>",
     // OpenAI, Azure, DeepSeek, OpenRouter, vLLM, SGLang.
@@ -75,14 +75,14 @@ const WITH_NUMBERS: [&str; 22] = [
     r"prompt is too long: N<a>, model maximum context length: N<l>",
     // Text Generation Inference and Together.
     r"must be <= N<l>\. given: N<a> .{0,2}inputs.{0,2} tokens and N<b> .{0,2}max_new_tokens",
-    // llama.cpp, before and since it gives numbers in the text.
+    // llama.cpp, in older versions and in those with numbers in the text.
     r"request \(N<a> tokens\) exceeds the available context size \(N<l>",
     r"prompt has N<a> tokens?, but the configured context size is N<l>",
     // Ollama and Cohere.
     r"(?:exceeded (?:max )?context length|size limit exceeded) by N<g> tokens",
 ];
 
-/// Wordings without numbers, and codes.
+/// Wordings without numbers, and error codes.
 const WITHOUT: [&str; 24] = [
     r"prompt (?:is )?too long",
     r"context_length_exceeded",
@@ -110,22 +110,23 @@ const WITHOUT: [&str; 24] = [
     r"string_above_max_length",
 ];
 
-/// A single request over what an account may use in a minute never passes, whatever the wait: Groq says
-/// 413, OpenAI 429.
+/// A single request that exceeds the tokens allowed per minute never succeeds, whatever the wait.
+/// Groq returns 413, OpenAI 429.
 const OVER_A_MINUTE: &str =
     r"request too large for .{0,120}(?:tokens per min|tpm).{0,40}limit N<l>, requested N<a>";
 
-/// What reads alike and is not: throttling, and an output limit over the model's.
+/// Similar wordings with a different meaning: throttling, and an output limit above the model's
+/// maximum.
 const NOT_THIS: &str = r"please wait before trying|per day|rate limit of|maximum allowed number of output tokens|supports at most";
 
-/// llama.cpp's numbers stand beside the text.
+/// llama.cpp returns its numbers in fields beside the text.
 const FIELDS: [(&str, &str); 2] = [
     (r#""n_prompt_tokens"\s*:\s*N<a>"#, "a"),
     (r#""n_ctx"\s*:\s*N<l>"#, "l"),
 ];
 
-/// Reads what a provider answered, or what a caller passes on of it: a status if there was one, and the
-/// body or the error's text. `None` when it is about something else.
+/// Parses a provider's error: the status, if known, and the body or error text. Returns `None` if
+/// the error has another cause.
 pub fn prompt_too_long(status: Option<u16>, text: &str) -> Option<PromptTooLong> {
     if matches!(status, Some(200..=299 | 401..=404)) {
         return None;
@@ -134,6 +135,7 @@ pub fn prompt_too_long(status: Option<u16>, text: &str) -> Option<PromptTooLong>
     if let Some(found) = numbers(&OVER, text) {
         return Some(found);
     }
+    // A 429 is a rate limit, except for the single oversized request that was checked above.
     if status == Some(429) || NOT.is_match(text) {
         return None;
     }
@@ -158,7 +160,7 @@ fn numbers(wording: &Regex, text: &str) -> Option<PromptTooLong> {
     Some(found)
 }
 
-/// "300,000" too.
+/// Parses a number with optional thousands separators, such as "300,000".
 fn number(text: &str) -> Option<u64> {
     text.replace(',', "").parse().ok()
 }

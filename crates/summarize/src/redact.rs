@@ -1,15 +1,17 @@
-//! Takes secrets out of text: a pure function, linear in the text.
+//! Redaction of secrets in text: a pure function with linear run time.
 //!
-//! The rules are here. A set of rules that others maintain, `kingfisher-rules` 3.0.1, states Rust 1.99 as its
-//! minimum and the licences Apache-2.0, MIT and CC-BY-SA-4.0; this workspace builds with Rust 1.95, and
-//! `deny.toml` does not allow the last of them.
+//! The rules are part of this crate. The maintained rule set `kingfisher-rules` 3.0.1 requires Rust
+//! 1.99 and includes the licence CC-BY-SA-4.0. This workspace builds with Rust 1.95, and `deny.toml`
+//! does not allow that licence.
 //!
-//! `vendors` has the forms that issuers publish, `patterns` what a name or a place says, both in one alternation
-//! of the `regex` crate, whose time is linear whatever the input; `pem` walks over private keys, `kubernetes`
-//! over Secrets. What is taken out leaves `[redacted: kind]`.
+//! `vendors` contains the key formats that issuers publish, and `patterns` those identified by a
+//! name or position. Both form one alternation of the `regex` crate, which runs in linear time for
+//! any input. `pem` detects private keys and `kubernetes` detects Secrets. A removed secret is
+//! replaced by `[redacted: kind]`.
 //!
-//! Known forms of keys are recognised wherever they stand. Other secrets only where something says that
-//! they are one (`password=`, `"api_key": "…"`, `://user:…@`): bare hashes, UUIDs and base64 stay.
+//! Published key formats are recognized anywhere. Other secrets are recognized only in a context
+//! that identifies them (`password=`, `"api_key": "…"`, `://user:…@`). Bare hashes, UUIDs and base64
+//! remain.
 
 mod kubernetes;
 mod patterns;
@@ -26,24 +28,24 @@ use regex::{Captures, Regex};
 use patterns::{PATTERNS, Pattern};
 use vendors::{INFIXES, VENDORS};
 
-/// A text without its secrets.
+/// A text without secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redacted<'a> {
-    /// The text; borrowed when there was nothing to take out.
+    /// The text. Borrowed if nothing was removed.
     pub text: Cow<'a, str>,
-    /// How many secrets were taken out.
+    /// The number of removed secrets.
     pub count: usize,
 }
 
-/// Taking a secret out can only bring another to light where two run into each other, so the second
-/// pass nearly always finds nothing. The limit keeps the time linear.
+/// The maximum number of pattern passes. A removal can reveal another secret only if two overlap, so
+/// the second pass rarely finds any. The limit keeps the run time linear.
 const PASSES: usize = 4;
 
-/// Takes secrets out of a text. Doing it again changes nothing.
+/// Redacts the secrets in a text. The function is idempotent.
 pub fn redact(text: &str) -> Redacted<'_> {
     let mut text = Cow::Borrowed(text);
     let mut count = 0;
-    // Keys of many lines first: a part of one may look like something else.
+    // Private keys are removed first, because a part of one may match another pattern.
     let without_keys = without(&text, &pem::spans(&text), pem::KIND);
     take(&mut text, &mut count, without_keys);
     if kubernetes::is_possible(&text) {
@@ -70,7 +72,7 @@ pub fn redact(text: &str) -> Redacted<'_> {
     Redacted { text, count }
 }
 
-/// Puts a text with fewer secrets in the place of the one before.
+/// Replaces the text by one with fewer secrets.
 fn take(text: &mut Cow<'_, str>, count: &mut usize, next: Option<(String, usize)>) {
     if let Some((next, more)) = next {
         *text = Cow::Owned(next);
@@ -78,7 +80,7 @@ fn take(text: &mut Cow<'_, str>, count: &mut usize, next: Option<(String, usize)
     }
 }
 
-/// A text with a placeholder for each span; `None` when there is none.
+/// Returns the text with a placeholder for each span. Returns `None` if there are no spans.
 fn without(text: &str, spans: &[Range<usize>], kind: &str) -> Option<(String, usize)> {
     let mut out = String::new();
     let mut copied = 0;
@@ -92,7 +94,7 @@ fn without(text: &str, spans: &[Range<usize>], kind: &str) -> Option<(String, us
     (!spans.is_empty()).then_some((out, spans.len()))
 }
 
-/// The tokens of a form that is known by its middle.
+/// Returns the tokens of a form that is identified by its middle part.
 fn around(text: &str, infix: &patterns::Infix) -> Vec<Range<usize>> {
     let mut spans: Vec<Range<usize>> = Vec::new();
     for (at, _) in text.match_indices(infix.words) {
@@ -104,7 +106,7 @@ fn around(text: &str, infix: &patterns::Infix) -> Vec<Range<usize>> {
     spans
 }
 
-/// One walk over the text; `None` when there was nothing.
+/// Runs all patterns over the text once. Returns `None` if nothing was found.
 fn pass(text: &str) -> Option<(String, usize)> {
     let mut out = String::new();
     let mut count = 0;
@@ -120,9 +122,9 @@ fn pass(text: &str) -> Option<(String, usize)> {
     (count > 0).then_some((out, count))
 }
 
-/// The next secret at or after `from`. A candidate that turns out to be none is stepped over only as far
-/// as its own start, because a real one may stand within it. It was looked at for a bounded length, so
-/// this stays linear.
+/// Returns the next secret at or after `from`. A rejected candidate is skipped only up to its start,
+/// because another secret may begin inside it. The inspected length is bounded, so the run time
+/// stays linear.
 fn next(text: &str, from: &mut usize) -> Option<(&'static Pattern, usize, usize)> {
     while let Some(captures) = ALL.captures_at(text, *from) {
         let (pattern, start, end) = secret(&captures)?;
@@ -136,12 +138,12 @@ fn next(text: &str, from: &mut usize) -> Option<(&'static Pattern, usize, usize)
     None
 }
 
-/// Every pattern, the surest first.
+/// Returns all patterns, the most specific first.
 fn rules() -> impl Iterator<Item = &'static Pattern> {
     VENDORS.iter().chain(PATTERNS)
 }
 
-/// Each pattern has one group: what is to go.
+/// Returns the pattern that matched and the range of its group. Each pattern has exactly one group.
 fn secret(captures: &Captures<'_>) -> Option<(&'static Pattern, usize, usize)> {
     rules()
         .zip(captures.iter().skip(1))

@@ -1,4 +1,4 @@
-//! Takes secrets out of what a model is asked and of what it answers.
+//! A summarizer that redacts secrets in requests and replies.
 
 use async_trait::async_trait;
 
@@ -7,8 +7,8 @@ use crate::redact::redact;
 use crate::request::{ChatMessage, Request, SummaryReply};
 use crate::summarizer::Summarizer;
 
-/// A summariser that never sees a secret. The reply is looked through as well: a model may put together
-/// what was apart.
+/// A summarizer that never receives a secret. The reply is redacted as well, because a model may
+/// join parts of a secret.
 #[derive(Clone, Debug)]
 pub struct RedactingSummarizer<S>(pub S);
 

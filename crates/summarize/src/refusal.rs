@@ -1,4 +1,4 @@
-//! The error that the refusal of a provider becomes.
+//! Mapping of a provider's error response to an [`Error`].
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ impl Fault {
     }
 }
 
-/// The error bodies of all providers, as far as they are alike.
+/// The common fields of all providers' error bodies.
 #[derive(Default)]
 struct Said {
     types: Vec<String>,
@@ -37,7 +37,7 @@ impl Said {
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
             return Self::default();
         };
-        // {"error": {…}}, {"error": "…"}, or the fields at the top.
+        // Known forms: `{"error": {…}}`, `{"error": "…"}`, and the fields at the top level.
         let error = body
             .get("error")
             .filter(|error| !error.is_null())
@@ -76,10 +76,11 @@ impl Said {
 }
 
 const MAX_WORDS_BYTES: usize = 240;
-/// A run of this many bytes that the request has too is a repetition.
+/// The length of a common substring, in bytes, at which an error message counts as a repetition of
+/// the request.
 const ECHO_BYTES: usize = 16;
 
-/// The provider's words, unless they repeat a piece of what it was sent.
+/// Returns the provider's message. Returns `None` if the message repeats a part of the request.
 fn words(message: &str, request: &Request) -> Option<String> {
     let message: String = message
         .chars()
@@ -95,7 +96,7 @@ fn words(message: &str, request: &Request) -> Option<String> {
     (!echoes && !message.trim().is_empty()).then(|| message.trim().to_owned())
 }
 
-/// What a refusal means: whether to ask again, and what to tell the caller.
+/// Classifies an error response: the error to report, and whether a retry can succeed.
 pub(crate) fn refused(answer: &HttpResponse, request: &Request) -> AttemptError {
     let text = String::from_utf8_lossy(&answer.body);
     if let Some(found) = prompt_too_long(Some(answer.status), &text) {
@@ -103,7 +104,7 @@ pub(crate) fn refused(answer: &HttpResponse, request: &Request) -> AttemptError 
     }
     let said = Said::read(&answer.body);
     let fault = Fault::of(answer, request);
-    // Neither waiting nor another request helps an account without credit, whatever the status.
+    // Neither waiting nor a retry helps an account without credit, regardless of the status.
     let broke = said.is(&["insufficient_quota", "billing_error", "billing_not_active"])
         || said.says("credit balance is too low");
     let filtered = said.is(&[

@@ -1,4 +1,4 @@
-//! What is asked of a model, and what it answers.
+//! Requests to a model and its replies.
 
 use std::fmt;
 
@@ -7,36 +7,36 @@ use tokio::time::Instant;
 /// A request for a summary of a conversation.
 #[derive(Clone)]
 pub struct Request {
-    /// What the summary is for.
+    /// The purpose of the summary.
     pub purpose: Purpose,
-    /// The model to ask, in place of the endpoint's own. A [`Chain`](crate::Chain) gives it to its
-    /// first link only: the others have models of another provider.
+    /// The model to use in place of the endpoint's own. A [`Chain`](crate::Chain) passes it to the
+    /// first link only, because other providers have other models.
     pub model: Option<String>,
-    /// The system prompt, best one line. May be empty.
+    /// The system prompt, ideally one line. May be empty.
     pub system: String,
-    /// The conversation, in plain text: tool calls and their results are told in words.
+    /// The conversation as plain text. Tool calls and results are described in words.
     pub turns: Vec<ChatMessage>,
-    /// What to do with the conversation: the last message, the user's.
+    /// The instruction, sent as the last user message.
     pub instruction: String,
-    /// The most that may be written, in tokens.
+    /// The maximum output in tokens.
     pub max_output_tokens: u32,
-    /// When the answer is of no more use. Retries and waits end by then.
+    /// The deadline. All retries and waits end before it.
     pub deadline: Instant,
 }
 
-/// What a summary is for.
+/// The purpose of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// A compaction of the view.
     Compaction,
-    /// An update of the session memory.
+    /// An update of session memory.
     Memory,
-    /// The summary of one span, for a collapse.
+    /// A summary of one span, for a collapse.
     Span,
 }
 
 impl Purpose {
-    /// A name for telemetry.
+    /// Returns the name for telemetry.
     pub fn name(self) -> &'static str {
         match self {
             Self::Compaction => "compaction",
@@ -46,17 +46,17 @@ impl Purpose {
     }
 }
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The user, and what tools said on the user's side.
+    /// The user. Includes tool results.
     User,
     /// The model.
     Assistant,
 }
 
 impl Role {
-    /// The name that both providers use.
+    /// Returns the name that both APIs use.
     pub fn name(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -65,17 +65,17 @@ impl Role {
     }
 }
 
-/// One turn of the conversation. Neighbours of the same role are merged on the way out.
+/// One message of the conversation. Adjacent messages of the same role are merged in the request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ChatMessage {
-    /// Who speaks.
+    /// The author.
     pub role: Role,
-    /// What is said. A blank text is left out.
+    /// The text. A blank text is omitted from the request.
     pub text: String,
 }
 
 impl ChatMessage {
-    /// A turn of the user.
+    /// Creates a message of the user.
     pub fn user(text: impl Into<String>) -> Self {
         Self {
             role: Role::User,
@@ -83,7 +83,7 @@ impl ChatMessage {
         }
     }
 
-    /// A turn of the model.
+    /// Creates a message of the model.
     pub fn assistant(text: impl Into<String>) -> Self {
         Self {
             role: Role::Assistant,
@@ -92,7 +92,7 @@ impl ChatMessage {
     }
 }
 
-// Written by hand, so that no log of a request repeats a conversation.
+// The implementations are manual, so that no log of a request contains the conversation.
 impl fmt::Debug for ChatMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({} bytes)", self.role.name(), self.text.len())
@@ -110,16 +110,16 @@ impl fmt::Debug for Request {
     }
 }
 
-/// What a model answered. Whether it makes a good summary is for the caller to judge.
+/// The reply of a model. The caller validates the summary.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SummaryReply {
-    /// The text, never blank.
+    /// The text. It is never blank.
     pub text: String,
-    /// Why it ends where it ends.
+    /// The reason why the text ended.
     pub stop: Stop,
-    /// The model that answered, as the provider names it.
+    /// The model that answered, as named by the provider.
     pub model: String,
-    /// What it cost.
+    /// The token usage.
     pub usage: Usage,
 }
 
@@ -134,29 +134,29 @@ impl fmt::Debug for SummaryReply {
     }
 }
 
-/// Why a text ends where it ends.
+/// The reason why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
-    /// The model had finished.
+    /// The model finished.
     Complete,
-    /// The output limit, or the window, cut it off.
+    /// The output limit or the context window cut the text.
     CutAtCap,
-    /// The provider says that the model declined, and there is a text. Without a text it is
+    /// The provider reports a refusal, with a text. A refusal without text is
     /// [`Error::Refused`](crate::Error::Refused).
     Refused,
 }
 
-/// Tokens of one call, or of several together. `input` excludes what came from the cache or went there,
-/// for both providers.
+/// The token usage of one or more calls. For both providers, `input` excludes tokens read from or
+/// written to the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Read at the full price.
+    /// Input tokens at full price.
     pub input: u64,
-    /// Written by the model.
+    /// Output tokens.
     pub output: u64,
-    /// Read from the prompt cache.
+    /// Input tokens read from the prompt cache.
     pub cache_read: u64,
-    /// Written to the prompt cache.
+    /// Input tokens written to the prompt cache.
     pub cache_write: u64,
 }
 

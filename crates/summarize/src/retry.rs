@@ -1,4 +1,5 @@
-//! Asks again after a passing failure: full jitter, the provider's own wish first, never past the deadline.
+//! Retries of transient failures with full jitter. A wait that the provider requests takes
+//! precedence, and no retry starts after the deadline.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +9,14 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::error::Error;
 
-/// How often and how far apart.
+/// The number of attempts and the waits between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetrySettings {
-    /// How often a call is made in all, the first time included.
+    /// The maximum number of attempts, including the first. Default: 4.
     pub attempts: u32,
-    /// The longest wait before the second attempt. It doubles each time.
+    /// The upper limit of the first wait. It doubles with each retry. Default: 500 ms.
     pub first_wait: Duration,
-    /// The longest wait of all, unless the provider names a longer one.
+    /// The upper limit of all waits, unless the provider requests a longer one. Default: 20 s.
     pub longest_wait: Duration,
 }
 
@@ -29,18 +30,19 @@ impl Default for RetrySettings {
     }
 }
 
-/// Where the randomness of waits comes from: given the longest wait, one that is no longer.
+/// The source of randomness for waits. The function receives the longest wait and returns one that
+/// is at most as long.
 #[derive(Clone)]
 pub struct Jitter(Arc<dyn Fn(Duration) -> Duration + Send + Sync>);
 
 impl Jitter {
-    /// Any wait up to the longest, each as likely as the next, so that clients which failed together do
-    /// not come back together.
+    /// Picks a uniformly distributed wait up to the longest, so that clients that failed together do
+    /// not retry together.
     pub fn full() -> Self {
         Self::with(|longest| longest.mul_f64(fastrand::f64()))
     }
 
-    /// A source of one's own, for tests.
+    /// Creates a custom source, for tests.
     pub fn with(pick: impl Fn(Duration) -> Duration + Send + Sync + 'static) -> Self {
         Self(Arc::new(pick))
     }
@@ -62,20 +64,21 @@ impl fmt::Debug for Jitter {
     }
 }
 
-/// How one attempt failed.
+/// The failure of one attempt.
 #[derive(Debug)]
 pub(crate) enum AttemptError {
-    /// Asking again would not help.
+    /// A retry cannot succeed.
     Final(Error),
-    /// It may pass; not before `after`, if the provider says so.
+    /// A retry may succeed, but not before `after` if the provider requests a wait.
     Retryable {
         error: Error,
         after: Option<Duration>,
     },
 }
 
-/// Runs attempts until one succeeds, one is final, there were enough, or the next would start after the
-/// deadline: then the caller gets the last error with the wait that was asked for.
+/// Runs attempts until one succeeds, one fails finally, the maximum number is reached, or the next
+/// would start after the deadline. In the last case the caller receives the last error with the
+/// requested wait.
 pub(crate) async fn retrying<T, F>(
     settings: &RetrySettings,
     jitter: &Jitter,
@@ -93,7 +96,7 @@ where
             Err(AttemptError::Final(error)) => return Err(error),
             Err(AttemptError::Retryable { error, after }) => (error, after),
         };
-        // On top of what the provider names goes a little jitter: it named the same to everybody.
+        // Jitter is added to the requested wait, because all clients receive the same one.
         let wait = match after {
             Some(after) => after.saturating_add(jitter.pick(settings.first_wait)),
             None => jitter.pick(longest.min(settings.longest_wait)),

@@ -1,22 +1,23 @@
-//! Rounds of a conversation and how it is made shorter: pure, so that every step can be tested.
+//! Rounds of a conversation, and pure functions that shorten it.
 
 use crate::redact::redact;
 use crate::request::{ChatMessage, Role};
 
-/// Stands first when what came before an assistant's message was dropped.
+/// The text of the first message if earlier messages were dropped before an assistant message.
 pub const TRUNCATED: &str = "[earlier conversation truncated for compaction retry]";
 
-/// One round: it is kept whole or dropped whole, so that a call never loses its result.
+/// One round. A round is kept or dropped as a whole, so that no call loses its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// What was said, in order.
+    /// The messages in order.
     pub turns: Vec<ChatMessage>,
-    /// The caller's count of its tokens.
+    /// The number of tokens as counted by the caller.
     pub tokens: u64,
 }
 
-/// How many of the oldest rounds to drop: until the gap is covered when it is known, else a share of
-/// them in thousandths of a percent; at least one, never all. `None` when only one is left (or none).
+/// Returns the number of oldest rounds to drop. Drops rounds until a known gap is covered, and
+/// otherwise a share in thousandths of a percent. Drops at least one and never all. Returns `None`
+/// if fewer than two rounds are left.
 pub fn shorten(rounds: &[Round], gap_tokens: Option<u64>, drop_millipercent: u32) -> Option<usize> {
     let most = rounds.len().checked_sub(1).filter(|most| *most > 0)?;
     let Some(gap) = gap_tokens else {
@@ -31,8 +32,8 @@ pub fn shorten(rounds: &[Round], gap_tokens: Option<u64>, drop_millipercent: u32
     Some(enough.map_or(most, |last| last + 1).clamp(1, most))
 }
 
-/// The turns of rounds from whose start others were dropped. The note of that is made here and is part
-/// of no round, so it is gone by itself before the next retry; one that comes in is taken off.
+/// Returns the messages of rounds. Adds the note [`TRUNCATED`] if rounds were dropped before an
+/// assistant message. A note from an earlier attempt is removed first, so notes never accumulate.
 pub fn turns(rounds: &[Round], truncated: bool) -> Vec<ChatMessage> {
     let said = rounds.iter().flat_map(|round| &round.turns);
     let mut turns: Vec<ChatMessage> = said
@@ -48,9 +49,10 @@ pub fn turns(rounds: &[Round], truncated: bool) -> Vec<ChatMessage> {
     turns
 }
 
-/// Cuts a round that is larger than `budget` into pieces that are not, at line ends where there are some.
+/// Splits a round that is larger than `budget` tokens into pieces within the budget, at line ends if
+/// possible.
 ///
-/// Secrets go first: one that is cut in two is recognised in neither half.
+/// Secrets are redacted before the split, because neither half of a cut secret would be recognized.
 pub(crate) fn split(round: &Round, budget: u64) -> Vec<Round> {
     let budget = budget.max(1);
     if round.tokens <= budget {
@@ -105,8 +107,8 @@ fn redacted(turn: &ChatMessage) -> ChatMessage {
     }
 }
 
-/// Where to cut so that at most `room` bytes come before: after the last line end of the second half,
-/// else between words, else between characters. Always forward when `room` is.
+/// Returns the position of a cut with at most `room` bytes before it. Prefers the last line end in
+/// the second half, then a space, then a character boundary. Advances whenever `room` is not zero.
 fn cut_at(text: &str, room: usize) -> usize {
     if text.len() <= room {
         return text.len();
@@ -115,7 +117,7 @@ fn cut_at(text: &str, room: usize) -> usize {
     let (first, second) = text[..room].split_at(text.floor_char_boundary(room / 2));
     let last = |end: char| second.rfind(end).map(|at| first.len() + at + 1);
     let cut = last('\n').or_else(|| last(' ')).unwrap_or(room);
-    // Room for less than one character: that character goes, so that it always ends.
+    // If not even one character fits, one character is taken, so that the loop always terminates.
     if cut == 0 {
         return text.chars().next().map_or(0, char::len_utf8);
     }

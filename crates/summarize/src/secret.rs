@@ -1,4 +1,5 @@
-//! Where a key comes from. It is read for every call, so that a rotated one is used at once.
+//! Sources of API keys. The source is read for every call, so that a rotated key takes effect
+//! immediately.
 
 use std::path::PathBuf;
 
@@ -6,27 +7,28 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::error::Error;
 
-/// Where a key comes from.
+/// The source of an API key.
 #[derive(Clone, Debug)]
 pub enum SecretSource {
     /// The key itself.
     Value(SecretString),
-    /// The name of an environment variable.
+    /// The name of an environment variable that contains the key.
     Env(String),
-    /// A file, as Kubernetes mounts them. White space around the key is taken off.
+    /// The path of a file, such as a mounted Kubernetes Secret. White space around the key is
+    /// removed.
     File(PathBuf),
 }
 
-/// A key is a line, so a file that is larger than this is not one.
+/// The maximum size of a key file in bytes. A larger file is not a key.
 const MAX_KEY_BYTES: usize = 64 * 1024;
 
 impl SecretSource {
-    /// The key itself, kept out of every `Debug` output.
+    /// Creates a source from a key. The key never appears in `Debug` output.
     pub fn value(key: impl Into<String>) -> Self {
         Self::Value(SecretString::from(key.into()))
     }
 
-    /// The key as it is now. An error says where it was looked for, and never what was found.
+    /// Reads the current key. An error states the source and never the content.
     pub async fn read(&self) -> Result<SecretString, Error> {
         let key = match self {
             Self::Value(key) => key.clone(),

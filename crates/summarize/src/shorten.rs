@@ -1,17 +1,17 @@
-//! Asks again with fewer rounds when the prompt was too long.
+//! Retries with fewer rounds after a prompt was rejected as too long.
 
 use crate::error::Error;
 use crate::request::{Request, SummaryReply};
 use crate::rounds::{Round, shorten, turns};
 use crate::summarizer::Summarizer;
 
-/// How a prompt that is too long is made shorter.
+/// The settings of shortened retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortenSettings {
-    /// How often, before the caller has to do without the model.
+    /// The maximum number of retries. Default: 3.
     pub max_retries: u32,
-    /// The share of the rounds, in thousandths of a percent, that goes when the provider does not say
-    /// how much is too much.
+    /// The share of rounds that a retry drops if the provider does not state the excess, in
+    /// thousandths of a percent. Default: 20,000 (20 %).
     pub drop_millipercent: u32,
 }
 
@@ -24,19 +24,19 @@ impl Default for ShortenSettings {
     }
 }
 
-/// A summary, and what had to go for it.
+/// A summary with the number of dropped rounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShortenedSummary {
     /// The summary.
     pub reply: SummaryReply,
-    /// How many of the oldest rounds it does not cover.
+    /// The number of oldest rounds that the summary does not cover.
     pub dropped_rounds: usize,
-    /// How often the prompt was made shorter.
+    /// The number of shortened retries.
     pub retries: u32,
 }
 
-/// Asks for a summary of rounds. When the prompt is too long the oldest ones go (see
-/// [`shorten`](crate::shorten)), as often as the settings say. `request.turns` is not looked at.
+/// Requests a summary of rounds. If the prompt is too long, drops the oldest rounds (see
+/// [`shorten`](crate::shorten)) and retries. `request.turns` is ignored.
 pub async fn summarize_with_retries(
     summarizer: &dyn Summarizer,
     request: &Request,

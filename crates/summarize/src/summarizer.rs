@@ -1,15 +1,16 @@
-//! The trait of everything that writes summaries.
+//! The trait of all summarizers.
 
 use async_trait::async_trait;
 
 use crate::error::Error;
 use crate::request::{Request, SummaryReply};
 
-/// Who answers a request for a summary.
+/// A client that writes summaries.
 #[async_trait]
 pub trait Summarizer: Send + Sync {
-    /// Asks once for a summary, retries of passing failures included, and answers by the request's
-    /// deadline. Nothing is shortened here: that is [`summarize_with_retries`](crate::summarize_with_retries).
+    /// Requests a summary, including retries of transient failures, and returns by the request's
+    /// deadline. Never shortens the prompt: see
+    /// [`summarize_with_retries`](crate::summarize_with_retries).
     async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error>;
 }
 

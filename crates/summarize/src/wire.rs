@@ -1,10 +1,10 @@
-//! A conversation as providers take it: the user first, roles in turn, nothing blank.
+//! The form of a conversation that providers accept: user first, alternating roles, no blank texts.
 
 use crate::request::{ChatMessage, Role};
 use crate::rounds::TRUNCATED;
 
-/// Neighbours of one role together, each text a block of its own. When the assistant comes first, a note
-/// stands before it; the instruction is not in it.
+/// Merges adjacent messages of one role; each text stays a separate block. Inserts a note if the
+/// first message is from the assistant. The instruction is not included.
 pub(crate) fn alternating(turns: &[ChatMessage]) -> Vec<(Role, Vec<&str>)> {
     let mut out: Vec<(Role, Vec<&str>)> = Vec::new();
     for turn in turns.iter().filter(|turn| !turn.text.trim().is_empty()) {

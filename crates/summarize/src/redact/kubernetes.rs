@@ -1,33 +1,36 @@
-//! The values of a Kubernetes Secret: all values under `data` and `stringData` of an object whose `kind` is
-//! `Secret`, in YAML and in JSON. The names of the values say nothing about them, so `patterns` misses some.
+//! Detection of Kubernetes Secrets: all values under `data` and `stringData` of an object with
+//! `kind: Secret`, in YAML and JSON. Their names do not identify them as secrets, so `patterns`
+//! misses some.
 //!
-//! `kubectl get secret -o yaml` prints `data` before `kind`. Values are therefore collected until their object
-//! ends, and are secrets if its kind was found by then.
+//! `kubectl get secret -o yaml` prints `data` before `kind`. Values are therefore collected until
+//! the end of their object and reported if its kind was found by then.
 
 use std::ops::Range;
 
 /// The name in the placeholder.
 pub(super) const KIND: &str = "kubernetes secret";
 
-/// Objects that are open at once. A deeper one closes the outermost, which bounds the work for each line.
+/// The maximum number of open objects. A deeper object closes the outermost one, which bounds the
+/// work per line.
 const MAX_DEPTH: usize = 32;
 
-/// Backslashes before each quote: JSON, JSON in a JSON string, and once more.
+/// The numbers of backslashes before each quote: for JSON, JSON in a JSON string, and one further
+/// level.
 pub(super) const JSON_ESCAPES: [usize; 3] = [0, 1, 3];
 
-/// True if the text can hold a Secret. Saves the walks over nearly all texts.
+/// Returns true if the text may contain a Secret. Avoids the full scans for nearly all texts.
 pub(super) fn is_possible(text: &str) -> bool {
     text.contains("Secret") && text.contains("kind")
 }
 
-/// An object that has not ended yet.
+/// An object that is not closed yet.
 #[derive(Default)]
 struct Object<'t> {
-    /// YAML: the column of its keys.
+    /// YAML only: the column of the object's keys.
     column: usize,
-    /// YAML: the column of the keys under `data`, once one was read.
+    /// YAML only: the column of the keys under `data`, after the first such key.
     data_column: Option<usize>,
-    /// The last key.
+    /// The most recent key.
     key: &'t str,
     has_version: bool,
     has_kind: bool,
@@ -51,7 +54,7 @@ impl Object<'_> {
     }
 }
 
-/// Opens an object within the limit of depth.
+/// Opens an object. Closes the outermost object if the depth limit is reached.
 fn open<'t>(objects: &mut Vec<Object<'t>>, object: Object<'t>, found: &mut Vec<Range<usize>>) {
     if objects.len() == MAX_DEPTH {
         objects.remove(0).close(found);
@@ -59,7 +62,7 @@ fn open<'t>(objects: &mut Vec<Object<'t>>, object: Object<'t>, found: &mut Vec<R
     objects.push(object);
 }
 
-/// Closes what is still open, because a text may be cut off, and puts the values in order.
+/// Closes all open objects, because a text may be cut off. Returns the values in order.
 fn sorted(objects: Vec<Object<'_>>, mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     for object in objects {
         object.close(&mut found);
@@ -68,7 +71,7 @@ fn sorted(objects: Vec<Object<'_>>, mut found: Vec<Range<usize>>) -> Vec<Range<u
     found
 }
 
-/// False for templates and variables, and for what is redacted already.
+/// Returns false for templates, variables and values that are already redacted.
 fn is_literal(value: &str) -> bool {
     let others = ["[redacted", "{{", "${", "$(", "<"];
     !value.is_empty() && !others.iter().any(|other| value.starts_with(other))
@@ -76,11 +79,11 @@ fn is_literal(value: &str) -> bool {
 
 /// A line of YAML.
 struct Line<'t> {
-    /// The column of its content, after the dashes of list items.
+    /// The column of the content after the dashes of list items.
     column: usize,
     is_item: bool,
     content: &'t str,
-    /// The range of its content in the text.
+    /// The range of the content in the text.
     range: Range<usize>,
 }
 
@@ -102,13 +105,14 @@ impl<'t> Line<'t> {
         }
     }
 
-    /// The key and the value, which may be empty.
+    /// Returns the key and the value. The value may be empty.
     fn entry(&self) -> (&'t str, &'t str) {
         let (key, value) = self.content.split_once(':').unwrap_or((self.content, ""));
         (key, value.trim_start())
     }
 
-    /// The range of the value without its quotes; `None` if the value is in the lines that follow.
+    /// Returns the range of the value without quotes. Returns `None` if the value is on the
+    /// following lines.
     fn value(&self) -> Option<Range<usize>> {
         let (_, value) = self.entry();
         let quotes = ['"', '\''];
@@ -125,7 +129,7 @@ impl<'t> Object<'t> {
     fn read_data(&mut self, line: &Line<'_>) {
         let data_column = *self.data_column.get_or_insert(line.column);
         let value = if line.column > data_column {
-            // A line of a block scalar.
+            // A deeper line belongs to a block scalar.
             is_literal(line.content).then(|| line.range.clone())
         } else {
             line.value()
@@ -133,8 +137,8 @@ impl<'t> Object<'t> {
         self.values.extend(value);
     }
 
-    /// Reads a key of this object. Returns the object that ended if the key is the first of the next one:
-    /// texts without `---` between two objects repeat `apiVersion` and `kind`.
+    /// Reads a key of this object. Returns the ended object if the key starts the next one: without
+    /// `---` between two objects, `apiVersion` and `kind` are repeated.
     fn read_key(&mut self, line: &Line<'t>) -> Option<Self> {
         let (key, value) = line.entry();
         let is_next = match key {
@@ -161,7 +165,7 @@ impl<'t> Object<'t> {
     }
 }
 
-/// The values in YAML.
+/// Returns the ranges of the values in YAML.
 pub(super) fn in_yaml(text: &str) -> Vec<Range<usize>> {
     let (mut objects, mut found) = (Vec::<Object<'_>>::new(), Vec::new());
     let mut next_line = 0;
@@ -172,7 +176,7 @@ pub(super) fn in_yaml(text: &str) -> Vec<Range<usize>> {
             continue;
         }
         let is_separator = line.column == 0 && line.content.starts_with("---");
-        // A key of a lower column ends an object, and so does the next item of a list.
+        // An object ends at a key in a lower column or at the next item of its list.
         while let Some(object) = objects.pop_if(|object| {
             let is_next_item = line.is_item && object.column == line.column;
             is_separator || is_next_item || object.column > line.column
@@ -197,17 +201,18 @@ pub(super) fn in_yaml(text: &str) -> Vec<Range<usize>> {
     sorted(objects, found)
 }
 
-/// The values in JSON whose quotes have so many backslashes before them.
+/// Returns the ranges of the values in JSON. `escapes` is the number of backslashes before each
+/// quote.
 pub(super) fn in_json(text: &str, escapes: usize) -> Vec<Range<usize>> {
     let (mut objects, mut found) = (Vec::<Object<'_>>::new(), Vec::new());
-    // The start of the string that is being read.
+    // The start of the current string.
     let mut string: Option<usize> = None;
     let mut backslashes = 0;
     for (at, byte) in text.bytes().enumerate() {
         let before = std::mem::take(&mut backslashes);
         match byte {
             b'\\' => backslashes = before + 1,
-            // JSON has no line break in a string: a quote without its partner ends with its line.
+            // JSON strings contain no line break, so an unmatched quote ends with its line.
             b'\n' => string = None,
             b'"' if before % (2 * (escapes + 1)) == escapes => {
                 let Some(start) = string.take() else {
@@ -229,7 +234,8 @@ pub(super) fn in_json(text: &str, escapes: usize) -> Vec<Range<usize>> {
     sorted(objects, found)
 }
 
-/// Reads a string of the innermost object: a key if a colon follows, else the value of the last key.
+/// Reads a string of the innermost object. The string is a key if a colon follows, and the value of
+/// the last key otherwise.
 fn read<'t>(objects: &mut [Object<'t>], text: &'t str, string: Range<usize>, after: &str) {
     let content = &text[string.clone()];
     let Some((object, outer)) = objects.split_last_mut() else {

@@ -1,50 +1,54 @@
-//! What says that something is a secret: a name, a place or a command. One capture group each: what is
-//! to go.
+//! Patterns for secrets that are identified by context: a name, a position or a command. Each
+//! pattern has one capture group, which contains the text to remove.
 //!
-//! Where two match at the same place, the first in the list wins. A pattern starts and ends where a word
-//! does, so that what is taken out never exposes the rest of something longer.
+//! If two patterns match at the same position, the first in the list wins. A pattern starts and ends
+//! at word boundaries, so that no part of a longer secret remains.
 
 use std::ops::Range;
 
-/// One form of secret.
+/// A pattern for one form of secret.
 pub(super) struct Pattern {
-    /// Its name in the placeholder.
+    /// The name in the placeholder.
     pub(super) kind: &'static str,
-    /// With one group.
+    /// A regular expression with exactly one group.
     pub(super) regex: &'static str,
-    /// What more must hold, where the form alone would say too much.
+    /// An additional condition, for patterns that match too much by themselves.
     check: Check,
 }
 
 pub(super) enum Check {
-    /// The form is enough.
+    /// No additional condition.
     Form,
-    /// Nearly anything, where a command of one of these names stands before it on its line.
+    /// Accepts nearly any value if one of these commands precedes it on the same line.
     Argument(&'static [&'static str]),
-    /// The group is empty and stands where cookies start, which go up to the end of the line or string.
+    /// Accepts cookies. The group is empty and marks their start. They extend to the end of the line
+    /// or string.
     Cookies,
-    /// The value must look like one: letters with digits or signs, not code that fetches it.
+    /// Accepts values that look like a secret: letters with digits or symbols. Rejects code that
+    /// reads the value.
     Value,
-    /// Nearly anything: the place says that it is a password.
+    /// Accepts nearly any value, because the position identifies it as a password.
     Place,
-    /// The group is empty and stands where a value starts, which goes up to one of these. A length in the
-    /// pattern itself would make it slow.
+    /// Accepts values that extend to one of these characters. The group is empty and marks their
+    /// start. A counted repetition in the pattern itself would be slow.
     Starts(&'static str),
 }
 
-/// How much of a value is looked at to tell what it is. It goes whole, however long.
+/// The number of bytes that are inspected to classify a value. The whole value is removed, whatever
+/// its length.
 const LOOKED_AT: usize = 512;
-/// Shorter ones are no secrets, or bad ones.
+/// The minimum length of a secret in bytes.
 const SHORTEST: usize = 8;
 
 impl Pattern {
-    /// True if a match says nothing unless a command stands before it, so that another form may begin
-    /// within the match.
+    /// Returns true if a match is only a secret after a certain command. Another pattern may then
+    /// match inside the match.
     pub(super) const fn is_guess(&self) -> bool {
         matches!(self.check, Check::Argument(_))
     }
 
-    /// The end of the secret that the group of a match shows; `None` when it is none.
+    /// Returns the end of the secret that starts in the group of a match. Returns `None` if the
+    /// value is not a secret.
     pub(super) fn end(&self, text: &str, start: usize, end: usize) -> Option<usize> {
         let value = &text[start..end];
         match self.check {
@@ -81,15 +85,16 @@ impl Pattern {
     }
 }
 
-/// True if a value stands there itself, and no variable, placeholder or mask of one.
+/// Returns true for a literal value. Variables, placeholders and masks are not literal.
 fn is_spelled_out(value: &str) -> bool {
     !value.starts_with(['$', '{', '<', '*', '%', '['])
 }
 
-/// True if one of the commands stands before, on the same line.
+/// Returns true if one of the commands precedes the value on the same line.
 fn has_command(before: &str, commands: &[&str]) -> bool {
     let near = &before[before.ceil_char_boundary(before.len().saturating_sub(LOOKED_AT))..];
-    // A line break may be an escape, and a line may go on after a backslash.
+    // In JSON a line break is an escape sequence, and a backslash continues a line. Only real line
+    // breaks end the search.
     let line = near.rsplit('\n').next().unwrap_or_default();
     line.split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_'))
         .any(|word| commands.contains(&word))
@@ -104,7 +109,7 @@ fn upto<'a>(text: &'a str, ends: &str) -> &'a str {
     text.find(end).map_or(text, |at| &text[..at])
 }
 
-/// Tokens of paging are no secrets, and a summary may need them.
+/// Returns true for pagination tokens. They are not secret, and a summary may need them.
 fn is_cursor(before: &str) -> bool {
     let label = &before[before.ceil_char_boundary(before.len().saturating_sub(32))..];
     let label = label.to_ascii_lowercase();
@@ -122,7 +127,8 @@ fn is_cursor(before: &str) -> bool {
     label.is_some_and(|label| cursors.iter().any(|name| label.contains(name)))
 }
 
-/// True within the name of an AWS resource, such as `arn:aws:secretsmanager:…:secret:name`, which is no secret.
+/// Returns true inside an AWS resource name such as `arn:aws:secretsmanager:…:secret:name`, which is
+/// not secret.
 fn is_in_arn(before: &str) -> bool {
     let near = &before[before.ceil_char_boundary(before.len().saturating_sub(128))..];
     let is_edge = |c: char| c.is_whitespace() || "\"'`,;=()[]{}<>".contains(c);
@@ -130,13 +136,14 @@ fn is_in_arn(before: &str) -> bool {
     word.starts_with("arn:aws")
 }
 
-/// Letters with digits or unusual signs, of some variety; no variable, path, placeholder or call.
+/// Returns true for a varied mix of letters with digits or symbols. Rejects variables, paths,
+/// placeholders and calls.
 fn is_value(value: &str) -> bool {
     if value.starts_with(['$', '{', '<', '*', '%', '/', '.', '[']) || value.contains("://") {
         return false;
     }
     let letters = value.bytes().any(|byte| byte.is_ascii_alphabetic());
-    // A number alone may be a PIN; it may as well be a size, and sizes matter to a summary.
+    // A number alone could be a PIN, but is more often a size, which a summary needs.
     let others = value
         .bytes()
         .any(|byte| byte.is_ascii_digit() || b"!@#$^&*+=~?/%".contains(&byte));
@@ -172,11 +179,12 @@ const fn starts(regex: &'static str, ends: &'static str) -> Pattern {
     }
 }
 
-/// A form that is known by its middle: what stands to its left and right, in characters of a token.
+/// A form that is identified by a fixed middle part. The limits are the numbers of token characters
+/// on each side.
 pub(super) struct Infix {
-    /// Its name in the placeholder.
+    /// The name in the placeholder.
     pub(super) kind: &'static str,
-    /// The middle.
+    /// The fixed middle part.
     pub(super) words: &'static str,
     left: (usize, usize),
     right: (usize, usize),
@@ -197,7 +205,8 @@ impl Infix {
         }
     }
 
-    /// The token around a middle, which begins at `at`; none before `least` and none of another length.
+    /// Returns the token around the middle part at `at`. Returns `None` if it starts before `least`
+    /// or has a different length.
     pub(super) fn around(&self, text: &str, at: usize, least: usize) -> Option<Range<usize>> {
         let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"_~.+/=-".contains(byte);
         let bytes = text.as_bytes();
@@ -206,10 +215,10 @@ impl Infix {
         let from = at + self.words.len();
         let after = bytes[from..].iter().take(2 * self.right.1 + 4);
         let after = after.take_while(|byte| is_token(byte)).count();
-        // A dot may end the sentence.
+        // A trailing dot ends the sentence and is not part of the token.
         let dot = usize::from(after > 0 && bytes[from + after - 1] == b'.');
         let after = after - dot;
-        // `name=` before it is no part of it.
+        // A preceding `name=` is not part of the token.
         let label = bytes[at - before..at]
             .iter()
             .rposition(|byte| *byte == b'=');
@@ -220,32 +229,33 @@ impl Infix {
     }
 }
 
-/// The ends of names that say that what follows is a secret: `DB_PASSWORD`, `spring.datasource.password`,
-/// `SharedAccessKey`.
+/// The endings of names that identify the following value as a secret: `DB_PASSWORD`,
+/// `spring.datasource.password`, `SharedAccessKey`.
 macro_rules! label {
     () => {
         r#"(?i-u:passwo?r?d|passphrase|pwd|secret|credentials?|(?:api|app|application|access|auth|secret|private|preshared|encryption|signing|account|master|service|subscription|license|bot|client-key-data|client[_-]?key)(?:[_-]?(?:key|token|data))|secret_key_base|[_-]pass|[_-]token|azure_devops_ext_pat\b|auth(?:orization)?|\btoken)"#
     };
 }
 
-/// What stands between a name and its value. Escaped quotes too: much of a transcript is JSON in JSON.
+/// The separator between a name and its value. Includes escaped quotes, because transcripts contain
+/// JSON within JSON.
 macro_rules! is {
     () => {
         r#"(?:\\?["'])?[ \t]*(?:=>|:=|[:=])[ \t]*"#
     };
 }
 
-/// What ends a value that is not quoted.
+/// The characters that end an unquoted value.
 const BARE: &str = "\"'`,;<>()[]{}|\\";
 
 pub(super) const PATTERNS: &[Pattern] = &[
-    // The password alone: user, host and database are worth keeping.
+    // Only the password is removed. User, host and database are useful in a summary.
     Pattern {
         kind: "url password",
         regex: r#"://[^\s/:@"'`<>]*:([^\s/"'`<>]+)@"#,
         check: Check::Place,
     },
-    // The same with a slash in it, as people write it. A port before a path is none.
+    // A URL password with a slash, as people write it. A port before a path does not match.
     Pattern {
         kind: "url password",
         regex: r#"://[^\s/:@"'`<>]*:([^\s/:@"'`<>]*[^\s/:@"'`<>0-9][^\s/:@"'`<>]*/[^\s:@"'`<>]*)@[A-Za-z0-9]"#,
@@ -257,7 +267,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
         regex: r#"\b[A-Za-z0-9_.-]{1,64}:([^\s"'`<>:]+)@(?:tcp|tcp4|tcp6|unix|cloudsql)\("#,
         check: Check::Place,
     },
-    // `curl -u name:password`; a mount or a user id of `docker` looks the same.
+    // `curl -u name:password`. The command is checked, because `docker` options have the same form.
     Pattern {
         kind: "password",
         regex: r#"(?:-u|--user|-U|--proxy-user)[ =]?\\?["']?[^\s:"'\\/]{1,64}:([^\s"'`\\]+)"#,
@@ -291,7 +301,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
         regex: r#"\bhtpasswd[ \t]+(?:-[A-Za-z0-9]+[ \t]+)*(?:-(?:[A-Za-z0-9]*b[A-Za-z0-9]*n|[A-Za-z0-9]*n[A-Za-z0-9]*b)[A-Za-z0-9]*|-[A-Za-mo-z0-9]*b[A-Za-mo-z0-9]*[ \t]+[^\s"'-][^\s"']*)[ \t]+[^\s"'-][^\s"']*[ \t]+\\?["']?([^\s"'`\\]{4,})"#,
         check: Check::Place,
     },
-    // `.netrc`, on one line or on several.
+    // `.netrc`, on one line or on several lines.
     value(
         "password",
         r#"\blogin(?:\s|\\n|\\t)+[^\s\\]{1,128}(?:\s|\\n|\\t)+password(?:\s|\\n|\\t)+([^\s"'`\\]+)"#,
@@ -308,27 +318,27 @@ pub(super) const PATTERNS: &[Pattern] = &[
         regex: r"(?i-u:\b(?:identified[ \t]+by|with[ \t]+(?:encrypted[ \t]+)?password|password))[ \t]+\\?'([^'\s\\]{4,})'",
         check: Check::Place,
     },
-    // The default of a Terraform variable whose name says that it is one.
+    // The default of a Terraform variable with a name that identifies a secret.
     value(
         "secret",
         r#"(?i-u:\bvariable[ \t]+\\?"[a-z0-9_-]{0,64}(?:password|passwd|passphrase|secret|token|api_?key|private_?key)\\?"[ \t]*\{[\t\n\r -z|~]{0,256}?\bdefault[ \t]*=[ \t]*\\?"([!#-\[\]-~]{6,})\\?")"#,
     ),
-    // The entries of a Kubernetes container's environment, in YAML and in JSON.
+    // The environment entries of a Kubernetes container, in YAML and in JSON.
     value(
         "secret",
         r#"(?i-u:\bname\\?["']?[ \t]*:[ \t]*\\?["']?[a-z0-9_.-]{0,64}(?:password|passwd|passphrase|secret|token|api_?key|private_?key)\\?["']?,?(?:\s|\\r|\\n)*\\?["']?value\\?["']?[ \t]*:[ \t]*\\?["']?([!#-&(-+.-\[^-|~-]{6,}))"#,
     ),
-    // `pass = …` of rclone.
+    // `pass = …` in the configuration of rclone.
     value(
         "password",
         r"(?m-u:^[ \t]*pass[ \t]*=[ \t]*[\x22']?([!#-&(-~]{8,}))",
     ),
-    // `vault operator init`.
+    // The output of `vault operator init`.
     form(
         "unseal key",
         r"(?-u:\b(?:Unseal|Recovery) Key [0-9]{1,3}: ([A-Za-z0-9+/]{43,44}={0,2}))",
     ),
-    // XML, and attributes that name what another holds.
+    // XML elements, and attributes that name the value in another attribute.
     value(
         "secret",
         r"(?i-u:<[a-z0-9_.:-]{0,32}(?:password|passwd|passphrase|secret|token|api[_-]?key|private[_-]?key)>[ \t]*([!-;=?-~]{6,})[ \t]*</)",

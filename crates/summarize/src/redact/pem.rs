@@ -1,27 +1,27 @@
-//! Private keys as text: PEM, OpenSSH, PGP, SSH2 and `PuTTY`, however they were carried.
+//! Detection of private keys as text: PEM, OpenSSH, PGP, SSH2 and `PuTTY`.
 //!
-//! A transcript holds them indented, quoted, numbered by a tool that shows files, with CRLF, as text in
-//! JSON (also JSON within JSON), on one line, split into strings of a program, and cut off at either end.
-//! So a block is read as what it is made of: long runs of base64, and whatever separates them.
+//! A transcript can contain a key indented, quoted, with line numbers, with CRLF, as a JSON string
+//! (also nested), on one line, split into program strings, or cut off at either end. A block is
+//! therefore parsed as long runs of base64 with arbitrary separators.
 
 use std::ops::Range;
 
-/// The kind in a placeholder.
+/// The kind in the placeholder.
 pub(super) const KIND: &str = "private key";
 
-/// The words that begin and end a block hold this.
+/// The words that both the first and the last line of a block contain.
 const WORDS: &str = "PRIVATE KEY";
-/// The longest line that begins or ends a block.
+/// The maximum length of a marker line in bytes.
 const MARKER: usize = 96;
-/// The longest block that is taken whole, whatever it holds. Keys of 16,384 bits have 13 KB.
+/// The maximum length of a block that is removed whole, in bytes. A 16,384-bit key has about 13 KB.
 const WHOLE: usize = 32 * 1024;
-/// The shortest run of base64 that belongs to a key. The last line of one may be shorter.
+/// The minimum length of a base64 run within a key, in bytes. The last line of a key may be shorter.
 const RUN: usize = 24;
 
 const PUTTY_LINES: &str = "Private-Lines:";
 const PUTTY_MAC: &str = "Private-MAC:";
 
-/// The private keys of a text, in order and without overlaps.
+/// Returns the ranges of all private keys, in order and without overlaps.
 pub(super) fn spans(text: &str) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     let (mut keys, mut putties) = (Places::of(text, WORDS), Places::of(text, PUTTY_LINES));
@@ -43,7 +43,8 @@ pub(super) fn spans(text: &str) -> Vec<Range<usize>> {
     }
 }
 
-/// The places of some words. Each part of the text is searched once, whatever is asked.
+/// An iterator over the positions of a word. Each part of the text is searched only once, which
+/// keeps the total time linear.
 struct Places<'t> {
     text: &'t str,
     words: &'static str,
@@ -66,14 +67,14 @@ impl<'t> Places<'t> {
     }
 }
 
-/// A line of dashes with words between them.
+/// A first or last line of a block: words between dashes.
 struct Marker {
     range: Range<usize>,
     begins: bool,
 }
 
-/// The marker around the words at `at`: `-----BEGIN RSA PRIVATE KEY-----`, `---- END SSH2 ENCRYPTED PRIVATE
-/// KEY ----`, `-----BEGIN PGP PRIVATE KEY BLOCK-----`.
+/// Returns the marker around the words at `at`: `-----BEGIN RSA PRIVATE KEY-----`, `---- END SSH2
+/// ENCRYPTED PRIVATE KEY ----` or `-----BEGIN PGP PRIVATE KEY BLOCK-----`.
 fn marker(text: &str, at: usize, least: usize) -> Option<Marker> {
     let bytes = text.as_bytes();
     let before = &bytes[at.saturating_sub(MARKER).max(least)..at];
@@ -97,7 +98,8 @@ fn marker(text: &str, at: usize, least: usize) -> Option<Marker> {
     if closing >= 4 {
         end = text.len() - after.len() + closing;
     } else if !after.trim_start_matches('-').is_empty() {
-        // The words of a sentence, unless the text was cut off within the marker.
+        // Text after the words without closing dashes is an ordinary sentence. Only a text that ends
+        // here can be a cut marker.
         return None;
     } else {
         end = text.len();
@@ -111,7 +113,8 @@ fn marker(text: &str, at: usize, least: usize) -> Option<Marker> {
 fn block(text: &str, at: usize, least: usize) -> Option<Range<usize>> {
     let marker = marker(text, at, least)?;
     if !marker.begins {
-        // Only its end is here: the lines before it are the key's.
+        // The beginning of the key was cut off. The base64 lines before the end marker belong to the
+        // key.
         let start = material_before(text, marker.range.start, least);
         return (start < marker.range.start).then_some(start..marker.range.end);
     }
@@ -129,8 +132,8 @@ fn block(text: &str, at: usize, least: usize) -> Option<Range<usize>> {
     Some(marker.range.start..material_after(text, begin))
 }
 
-/// The length of what may stand between two lines of a key: blanks, line breaks and their escapes, quotes,
-/// signs of quoting and joining, the numbers of lines.
+/// Returns the length of a separator between two lines of a key: white space, line breaks and their
+/// escapes, quotes, comment and concatenation symbols, and line numbers.
 fn separator(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -147,7 +150,8 @@ fn separator(text: &str) -> usize {
             {
                 1
             }
-            // A diff marks lines so. One plus sign cannot be told from base64, and belongs to either.
+            // A diff prefixes lines with `+` or `-`. A single plus sign is also base64, so both
+            // readings are accepted.
             b'+' | b'-' if at > 0 && bytes[at - 1] == b'\n' => 1,
             b'\\' => {
                 1 + rest[1..]
@@ -172,7 +176,7 @@ fn separator(text: &str) -> usize {
     at
 }
 
-/// The number of a line, as tools show it: up to six digits before a tab, a blank, an arrow or a colon.
+/// Returns the length of a line number: up to six digits before a tab, space, arrow, bar or colon.
 fn numbered(text: &str, at: usize) -> usize {
     let digits = text[at..].bytes().take_while(u8::is_ascii_digit).count();
     let rest = &text[at + digits..];
@@ -188,7 +192,7 @@ fn run(text: &str) -> usize {
     text.bytes().take_while(|byte| is_base64(*byte)).count()
 }
 
-/// The end of what looks like a key from `from` on: headers, then runs of base64.
+/// Returns the end of the key material after `from`: headers followed by base64 runs.
 fn material_after(text: &str, from: usize) -> usize {
     let (mut at, mut end) = (from, from);
     loop {
@@ -211,7 +215,8 @@ fn material_after(text: &str, from: usize) -> usize {
     end
 }
 
-/// True if a short run ends a key: it is padded, or nothing of a sentence follows it.
+/// Returns true if a short run is the last line of a key: the run is padded, or no sentence
+/// continues after it.
 fn is_last(text: &str, len: usize) -> bool {
     let padded = text[..len].ends_with('=');
     let after = text[len..].bytes().next();
@@ -221,7 +226,8 @@ fn is_last(text: &str, len: usize) -> bool {
         || (mixed && after.is_none_or(|byte| matches!(byte, b'\r' | b'\n' | b'"' | b'\\' | b'\'')))
 }
 
-/// The length of a header within a key: `Proc-Type: 4,ENCRYPTED`, `DEK-Info: …`, `Comment: …`.
+/// Returns the length of a header inside a key, such as `Proc-Type: 4,ENCRYPTED`, `DEK-Info: …` or
+/// `Comment: …`.
 fn header(text: &str) -> usize {
     let name = text
         .bytes()
@@ -235,14 +241,14 @@ fn header(text: &str) -> usize {
     line.find(['\n', '\r', '\\', '"']).unwrap_or(0)
 }
 
-/// The beginning of what looks like a key before `to`.
+/// Returns the start of the key material before `to`.
 fn material_before(text: &str, to: usize, least: usize) -> usize {
     let bytes = text.as_bytes();
     let least = least.max(to.saturating_sub(WHOLE));
     let mut start = to;
     let mut at = to;
     loop {
-        // From the end it cannot be told what an escape is, so lines are looked for instead.
+        // Escapes cannot be parsed backwards, so the scan looks for complete lines.
         let gap = bytes[least..at]
             .iter()
             .rev()
@@ -255,7 +261,7 @@ fn material_before(text: &str, to: usize, least: usize) -> usize {
             })
             .count();
         let mut line_end = at - gap;
-        // The `n` of an escaped line break is a letter of base64 too.
+        // The `n` of an escaped line break is a base64 character too.
         if line_end > least + 1 && bytes[line_end - 1] == b'n' && bytes[line_end - 2] == b'\\' {
             line_end -= 2;
             while line_end > least && bytes[line_end - 1] == b'\\' {
@@ -268,7 +274,7 @@ fn material_before(text: &str, to: usize, least: usize) -> usize {
             .take_while(|byte| is_base64(**byte))
             .count();
         let mut from = line_end - len;
-        // The letter of the escape before the line is none of the line's.
+        // The letter of an escape before the line is not part of the line.
         if from > least && bytes[from - 1] == b'\\' && bytes.get(from) == Some(&b'n') {
             from += 1;
         }
@@ -278,7 +284,7 @@ fn material_before(text: &str, to: usize, least: usize) -> usize {
             start = from;
             at = from;
         } else if !is_first && (1..=6).contains(&run.len()) && run.iter().all(u8::is_ascii_digit) {
-            // The number of a line.
+            // A line number is skipped.
             at = from;
         } else {
             return start;
@@ -286,7 +292,7 @@ fn material_before(text: &str, to: usize, least: usize) -> usize {
     }
 }
 
-/// The private part of a `PuTTY` key: the lines after `Private-Lines`, and the MAC.
+/// Returns the private part of a `PuTTY` key: the lines after `Private-Lines` and the MAC.
 fn putty(text: &str, at: usize) -> Option<Range<usize>> {
     let start = at + PUTTY_LINES.len();
     let count = text[start..].bytes().take(8);

@@ -1,11 +1,12 @@
-//! Forms of keys and tokens that their issuers publish: a prefix and what follows it.
+//! Key and token formats that issuers publish: a prefix and the following characters.
 //!
-//! A counted class at the beginning of a form would keep the automaton busy in every word, so forms that
-//! are known by their middle are in `INFIXES`, and their beginning is looked for from there.
+//! A counted repetition at the start of a pattern would keep the automaton active in every word.
+//! Formats that are identified by their middle part are therefore in `INFIXES`, and their start is
+//! searched backwards.
 
 use super::patterns::{Infix, Pattern, form, value};
 
-/// Forms that are known by their beginning.
+/// Formats that are identified by their beginning.
 pub(super) const VENDORS: &[Pattern] = &[
     form("anthropic key", r"(?-u:\b(sk-ant-[A-Za-z0-9_-]{16,}))"),
     form(
@@ -66,17 +67,17 @@ pub(super) const VENDORS: &[Pattern] = &[
         "telegram token",
         r"(?-u:\b(?:bot)?([0-9]{8,10}:AA[A-Za-z0-9_-]{33})\b)",
     ),
-    // Base64 of a PEM block that begins with a private key of the usual kinds.
+    // A base64-encoded PEM block that begins with a common private key header.
     form(
         "private key",
         r"(?-u:\b(LS0tLS1CRUdJTiB(?:SU0EgUFJJVkFURS|QUklWQVRFIEtFW|FQyBQUklWQVRF|PUEVOU1NIIFBSSVZBVE|FTkNSWVBURUQgUFJJVkFUR|EU0EgUFJJVkFUR)[A-Za-z0-9+/]{20,}={0,2}))",
     ),
-    // Password hashes as crypt(5), the PHC string format and Django publish them.
+    // Password hashes in the published formats of crypt(5), the PHC string format and Django.
     form(
         "password hash",
         r"(?-u:(\$2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{53}|\$(?:1|apr1)\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{22}|\$[56]\$(?:rounds=[0-9]+\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{43,86}|\$(?:y|gy|7)\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}|\$(?:argon2(?:id|i|d)|scrypt|pbkdf2-sha(?:256|512))\$(?:v=[0-9]+\$)?[a-z0-9=,]+\$[A-Za-z0-9+/.]{8,86}\$[A-Za-z0-9+/.]{16,}|\bpbkdf2_sha(?:1|256)\$[0-9]+\$[A-Za-z0-9]+\$[A-Za-z0-9+/]{27,43}=))",
     ),
-    // Models and what is built around them.
+    // Model providers and related services.
     form(
         "api key",
         r"(?-u:\b(gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{60,}|r8_[A-Za-z0-9]{37,}|pplx-[A-Za-z0-9]{40,}|nvapi-[A-Za-z0-9_-]{40,}|tvly-[A-Za-z0-9-]{20,}|tgp_v1_[A-Za-z0-9_-]{40,}|fw_[A-Za-z0-9]{22,}|csk-[a-z0-9]{40,}|lsv2_(?:pt|sk)_[a-f0-9]{32}_[a-f0-9]{10}|pcsk_[A-Za-z0-9]{4,8}_[A-Za-z0-9]{40,}|jina_[A-Za-z0-9_-]{50,}|fc-[a-f0-9]{32}|e2b_[a-f0-9]{40}|sk_[a-f0-9]{48}|crsr_[a-f0-9]{60,}|KGAT_[a-f0-9]{32}|voyage-[A-Za-z0-9_-]{40,}|pa-[A-Za-z0-9_-]{43}|wandb_v1_[A-Za-z0-9_]{40,})\b)",
@@ -86,17 +87,17 @@ pub(super) const VENDORS: &[Pattern] = &[
         "api key",
         r"(?-u:\b(do[opr]_v1_[a-f0-9]{64}|HRKU-[A-Za-z0-9_-]{36,}|cf(?:ut|at|k)_[A-Za-z0-9]{40,}|v1\.0-[a-f0-9]{24}-[a-f0-9]{100,}|fo1_[A-Za-z0-9_-]{43}|fm[12][a-z]?_[A-Za-z0-9+/=_-]{60,}|vc[pkiar]_[A-Za-z0-9]{24,}|vercel_blob_rw_[A-Za-z0-9_]{30,}|nf[pcoub]_[A-Za-z0-9]{36}|rnd_[A-Za-z0-9]{28,}|pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{32,}|napi_[a-z0-9]{50,}|npg_[A-Za-z0-9]{12,}|sbp_(?:v0_)?[a-f0-9]{40}|sb_secret_[A-Za-z0-9_-]{20,}|dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}|pul-[a-f0-9]{40}|dapi[a-f0-9]{32}(?:-[0-9])?|dose[a-f0-9]{32}|AVNS_[A-Za-z0-9_-]{16,}|LTAI[A-Za-z0-9]{16,24}|AKID[A-Za-z0-9]{32}|AQVN[A-Za-z0-9_-]{35,38}|akab-[a-z0-9]{16}-[a-z0-9]{16}|mdb_sa_sk_[A-Za-z0-9_-]{30,}|CCDB1_[A-Za-z0-9]{22}_[A-Za-z0-9]{40}|hv[sbr]\.[A-Za-z0-9_-]{24,}|sha256~[A-Za-z0-9_-]{43}|tskey-[a-z]+-[A-Za-z0-9-]{16,}|ops_eyJ[A-Za-z0-9+/_-]{60,}|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}|AGE-SECRET-KEY-1[A-Z0-9]{58}|xprv[A-Za-z0-9]{100,})\b)",
     ),
-    // Packages, builds and code.
+    // Package registries, build services and code hosting.
     form(
         "api key",
         r"(?-u:\b(pypi-AgE[A-Za-z0-9_-]{50,}|rubygems_[a-f0-9]{48}|cio[A-Za-z0-9]{32}|oy2[a-z0-9]{43}|packagist_[a-z]{3}_[a-f0-9]{60,}|CLOJARS_[a-f0-9]{60}|dd[po]_[A-Za-z0-9]{36}|CCIP(?:AT|RJ)_[A-Za-z0-9]{20,}_[a-f0-9]{40}|bk(?:ua|aa|ct)_[a-f0-9]{40}|snyk_[us]at\.[a-z0-9]{8}\.[A-Za-z0-9._-]{20,}|sq[uap]_[a-f0-9]{40}|AKCp[A-Za-z0-9]{50,}|cmVmdGtuOj[A-Za-z0-9]{50,}|sgp_(?:(?:[a-f0-9]{16}|local)_)?[a-f0-9]{40}|API-[A-Z0-9]{26}|ico-[A-Za-z0-9]{32}|dbt[cu]_[A-Za-z0-9_=-]{40,}|pn[ub]_[a-z0-9]{36}|[ps]at\.[A-Za-z0-9_-]{22}\.[a-f0-9]{24}\.[A-Za-z0-9]{20}|jsrp_[A-Za-z0-9]{30,})\b)",
     ),
-    // What watches over programs.
+    // Monitoring and feature flags.
     form(
         "api key",
         r"(?-u:\b(NRAK-[A-Z0-9]{27}|NRII-[A-Za-z0-9_-]{32}|NRRA-[a-f0-9]{42}|gl(?:sa|c)_[A-Za-z0-9_+/]{32,}|sntry[su]_[A-Za-z0-9_=+/-]{32,}|dt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}|hc[abc][il]k_[a-z0-9]{26,58}|xa[ap]t-[a-f0-9-]{36}|dd(?:pat|app)_[A-Za-z0-9]{34,}|ph[xs]_[A-Za-z0-9]{40,}|(?:sdk|api|mob)-[a-f0-9]{8}-[a-f0-9]{4}-4[a-f0-9]{3}-[a-f0-9]{4}-[a-f0-9]{12})\b)",
     ),
-    // Work, mail, shops and money.
+    // Productivity, mail, shops and payments.
     form(
         "api key",
         r"(?-u:\b(ntn_[A-Za-z0-9]{40,}|secret_[A-Za-z0-9]{43}|PMAK-[a-f0-9]{24}-[a-f0-9]{34}|PMAT-[A-Z0-9]{26}|lin_(?:api|oauth)_[A-Za-z0-9]{32,}|pat[A-Za-z0-9]{14}\.[a-f0-9]{64}|fig[dou]h?_[A-Za-z0-9_-]{30,}|tfp_[A-Za-z0-9_.=-]{40,}|pk_[0-9]{5,12}_[A-Z0-9]{32}|pat-(?:na|eu|ap)[0-9]-[a-f0-9-]{36}|CFPAT-[A-Za-z0-9_-]{43}|shp(?:at|ss|ca|pa|ua|tka)_[A-Fa-f0-9]{32}|sq0(?:atp|csp)-[A-Za-z0-9_-]{22,}|EAAA[A-Za-z0-9_-]{60}|EAA[A-Za-z0-9]{80,}|SK[0-9a-f]{32}|key-[a-f0-9]{32}|xkeysib-[a-f0-9]{64}-[A-Za-z0-9]{16}|xsmtpsib-[a-f0-9]{64}-[A-Za-z0-9]{16}|re_[A-Za-z0-9]{6,}_[A-Za-z0-9]{20,}|EZ[AT]K[A-Za-z0-9]{50,}|shippo_(?:live|test)_[a-f0-9]{40}|FLWSECK(?:_TEST)?-[A-Za-z0-9]{12,40}-X|duffel_(?:test|live)_[A-Za-z0-9_=-]{40,}|access-(?:sandbox|development|production)-[a-f0-9-]{36}|(?:secret|public)-(?:test|live)-[A-Za-z0-9_=-]{36}|p8e-[a-z0-9]{32}|fio-u-[A-Za-z0-9_=-]{60,}|rdme_[a-z0-9]{60,}|AAAAAAAAAAAAAAAAAAAAA[A-Za-z0-9%]{30,}|sk\.eyJ[A-Za-z0-9_-]{40,}\.[A-Za-z0-9_-]{20,})\b)",
@@ -105,11 +106,11 @@ pub(super) const VENDORS: &[Pattern] = &[
         "api key",
         r"(?-u:\b(access_token\$(?:production|sandbox)\$[a-z0-9]{16}\$[a-f0-9]{32})\b)",
     ),
-    // Vault's older tokens look like a field of a variable, which has no digits in it.
+    // Older Vault tokens look like a field access in code, which contains no digits.
     value("api key", r"(?-u:\b(s\.[A-Za-z0-9]{24})\b)"),
 ];
 
-/// Forms that are known by their middle.
+/// Formats that are identified by their middle part.
 pub(super) const INFIXES: &[Infix] = &[
     Infix::new("api key", ".atlasv1.", (14, 14), (60, 80)),
     Infix::new("azure secret", "Q~", (4, 4), (31, 34)),
