@@ -1,4 +1,4 @@
-//! Summaries taken apart again, and built upon.
+//! Tests of the conversion of summaries back into session memory.
 
 use palimpsest_types::memory::{Memory, SectionKind};
 use palimpsest_types::policy::SummaryStyle;
@@ -7,7 +7,7 @@ use super::earlier::earlier;
 use super::tests::{does, session};
 use super::{Facts, Inputs, memory, summary};
 
-/// What stands in a view in the place of what was summarised.
+/// Returns the text that replaces the summarized messages in a view.
 fn framed(document: &palimpsest_types::summary::SummaryDocument) -> String {
     palimpsest_types::summary::frame(
         &document.render(),

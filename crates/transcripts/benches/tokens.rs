@@ -1,8 +1,8 @@
-//! The three estimators beside each other: what they cost, and with `TRANSCRIPTS=folder` how far they are
-//! from what providers reported for Claude Code's transcripts in that folder.
+//! A benchmark of the three estimators: their cost and, with `TRANSCRIPTS=folder`, their error
+//! against the usage that providers reported in Claude Code transcripts.
 //!
-//! Nothing here fails a build: it prints. A cost is the least of several rounds; an error is that of what
-//! the view grew by from one reported usage to the next of the same model.
+//! The benchmark only prints and never fails. A cost is the minimum of several rounds. An error
+//! applies to the growth of the view between two usage reports of the same model.
 
 #![expect(
     clippy::unwrap_used,
@@ -29,13 +29,14 @@ const ESTIMATORS: [(&str, TokenEstimator); 3] = [
     ("o200k", TokenEstimator::O200k),
     ("cl100k", TokenEstimator::Cl100k),
 ];
-/// As much as one count reads whole.
+/// The number of bytes that one count encodes completely.
 const READ_BYTES: usize = 16 * 1024;
 const LARGE_BYTES: usize = 300_000;
 const ROUNDS: usize = 9;
-/// Below this the growth says little about an estimate; the ledger learns nothing from it either.
+/// The minimum growth in tokens. A smaller growth is too noisy, and the ledger does not learn from
+/// it.
 const MIN_TOKENS: u64 = 500;
-/// Larger than any window, so that every report is believed.
+/// A window above all real ones, so that every report counts as credible.
 const WINDOW: u64 = 10_000_000;
 
 fn main() {
@@ -91,7 +92,7 @@ fn least(count: impl Fn() -> u32) -> Duration {
     (0..ROUNDS).map(once).min().unwrap()
 }
 
-/// What tools print, and what would hold up an encoder that is not linear.
+/// Returns typical tool output, and worst cases for an encoder with superlinear time.
 fn texts() -> Vec<(&'static str, String)> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = move || {
@@ -133,12 +134,12 @@ fn texts() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// How far estimates of one model are from what was reported, in thousandths of it.
+/// The errors of the estimates for one model, in thousandths of the reported growth.
 #[derive(Default)]
 struct Errors {
     raw: Vec<u64>,
     calibrated: Vec<u64>,
-    /// All that was estimated, and all that was reported.
+    /// The total estimate. `reported` is the total reported growth.
     estimated: u64,
     reported: u64,
 }
@@ -178,7 +179,7 @@ fn errors(folder: &Path) {
     }
 }
 
-/// One ledger for each estimator goes through a session.
+/// Measures one session with a ledger per estimator.
 fn measure(session: &ImportedSession<'_>, all: &mut OfModels) {
     let mut ledgers: [TokenLedger; 3] = Default::default();
     let mut last_model: Box<str> = Box::default();
@@ -193,7 +194,7 @@ fn measure(session: &ImportedSession<'_>, all: &mut OfModels) {
     for (number, step) in (0_u32..).zip(&session.steps) {
         let message = match step {
             ImportStep::Message(message) => message,
-            // What was reported before says nothing about what is left.
+            // Earlier reports do not apply to the remaining view.
             ImportStep::Rewind(_) | ImportStep::Compacted(_) | ImportStep::Removed { .. } => {
                 forget(&mut ledgers);
                 continue;
@@ -234,7 +235,8 @@ fn measure(session: &ImportedSession<'_>, all: &mut OfModels) {
     }
 }
 
-/// What the view grew by until this response, when that is known.
+/// Returns the reported growth of the view up to this response. Returns `None` if the growth is
+/// unknown or too small.
 fn growth(ledger: &TokenLedger, message: &Message) -> Option<u64> {
     let (usage, before) = (message.usage?, ledger.anchor.as_ref()?);
     let goes_on = before.provider_message_id.is_some()

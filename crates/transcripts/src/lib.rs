@@ -1,7 +1,8 @@
-//! Transcripts of other programs and of this one: `import` reads them, and `replay` measures the service on them.
+//! Transcripts of other programs and of Palimpsest. `import` reads them, and `replay` measures the
+//! service on them.
 //!
-//! Pure, as the core is: no I/O, clock, randomness or environment. Imports `palimpsest-core` and `palimpsest-facts` of
-//! this workspace. Not here: the files that transcripts come from (`palimpsest-cli`).
+//! The crate is pure: no I/O, clock, randomness or environment. It imports `palimpsest-core` and
+//! `palimpsest-facts` of this workspace. Files are opened by `palimpsest-cli`.
 
 pub mod import;
 pub mod replay;

@@ -1,4 +1,4 @@
-//! Each provider's wording, as it was seen.
+//! Tests with the error texts of each provider as observed in practice.
 
 use super::{PromptTooLong, prompt_too_long};
 

@@ -1,4 +1,4 @@
-//! What goes, what stays, and that it can be done twice.
+//! Tests of the redaction: removed secrets, preserved text and idempotence.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ mod formats;
 mod keys;
 mod kubernetes;
 
-/// `«…»` marks what must be gone.
+/// Checks a text in which `«…»` marks each part that must be removed.
 #[track_caller]
 fn gone(marked: &str, kind: &str) {
     let text = marked.replace(['«', '»'], "");
@@ -33,7 +33,7 @@ fn stays(text: &str) {
     assert!(matches!(redacted.text, std::borrow::Cow::Borrowed(_)));
 }
 
-// Put together at run time, so that no scanner of repositories takes this file for a leak.
+// The secrets are assembled at run time, so that repository scanners do not report this file.
 fn fake(prefix: &str, length: usize) -> String {
     let filler = "a1B2c3D4e5F6g7H8i9J0kLmNoPqRsTuV".repeat(length.div_ceil(32));
     format!("{prefix}{}", &filler[..length])
@@ -225,7 +225,7 @@ fn any_input_takes_linear_time() {
     let size = 1 << 20;
     for attack in attacks {
         let text = attack.repeat(size / attack.len());
-        // Real time is what is asserted here, with much to spare: a quadratic pass would take hours.
+        // The test measures real time with a wide margin: a quadratic pass would take hours.
         #[expect(clippy::disallowed_methods, reason = "how long it takes is the point")]
         let started = std::time::Instant::now();
         let redacted = redact(&text);
@@ -234,7 +234,7 @@ fn any_input_takes_linear_time() {
             "{attack:?}: {:?}",
             started.elapsed()
         );
-        // A password of one letter is shorter than what takes its place.
+        // A password of one letter is shorter than its placeholder.
         assert!(redacted.text.len() <= 5 * size);
     }
 }

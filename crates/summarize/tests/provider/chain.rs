@@ -1,4 +1,4 @@
-//! One model after another.
+//! Tests of the fallback from one model to the next.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ async fn when_all_fail_the_caller_is_told() {
         .await
         .unwrap_err();
     assert_eq!(error.name(), "auth");
-    // A refusal in words is worth more to the caller than what came after it.
+    // A refusal with text is more useful to the caller than a later error.
     let chain = Chain::new(
         vec![
             link("a", openai(&provider, "g+refuse")),
@@ -156,7 +156,7 @@ async fn so_many_at_a_time() {
         start.elapsed()
     );
 
-    // Who waits for a turn waits until its deadline.
+    // A call that waits for a slot waits until its deadline.
     let busy = Arc::new(Chain::new(
         vec![link("slow", anthropic(&provider, "c+delay=2000"))],
         1,

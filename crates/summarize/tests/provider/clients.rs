@@ -1,4 +1,4 @@
-//! What is sent, and how what comes back is read.
+//! Tests of the request bodies and the parsing of responses.
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider};
 use palimpsest_summarize::{
@@ -116,7 +116,7 @@ async fn a_second_summary_of_the_same_conversation_comes_from_the_cache() {
         (second.cache_read, second.cache_write),
         (first.cache_write, 0)
     );
-    // OpenAI's cache works by itself; what came from it is not counted as input too.
+    // OpenAI caches automatically. Cached tokens must not count as input tokens too.
     let client = openai(&provider, "gpt-fake");
     let first = client.summarize(&asked).await.unwrap().usage;
     let second = client.summarize(&asked).await.unwrap().usage;
@@ -174,7 +174,7 @@ async fn the_other_name_of_the_output_limit_is_learned_once() {
     assert_eq!(statuses(&provider), [400, 200, 200]);
     assert_eq!(bodies(&provider)[2]["max_completion_tokens"], 1_000);
 
-    // A setting is not overridden.
+    // An explicit setting is never overridden.
     let url = format!("{}/v1", provider.url());
     let fixed = OpenAi::new(endpoint(&url, "o3-fake"), OutputCap::MaxTokens).unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Prompts that are too long: made shorter, or taken in pieces.
+//! Tests of prompts that are too long: shortened retries and summaries in pieces.
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider, Wording};
 use palimpsest_summarize::{
@@ -39,8 +39,8 @@ async fn every_wording_is_understood() {
 #[tokio::test]
 async fn a_known_gap_is_covered_at_once() {
     let provider = FakeProvider::start().await.unwrap();
-    // Ten rounds of 1,000 tokens into a window of 8,000 with 1,000 reserved: three go, and the fourth for
-    // what the instruction takes.
+    // Ten rounds of 1,000 tokens exceed a window of 8,000 with 1,000 reserved tokens. Three rounds
+    // are dropped, and a fourth for the size of the instruction.
     let client = anthropic(&provider, "m+window=8000");
     let shortened = summarize_with_retries(
         &client,
@@ -51,7 +51,7 @@ async fn a_known_gap_is_covered_at_once() {
     .await
     .unwrap();
     assert_eq!((shortened.dropped_rounds, shortened.retries), (4, 2));
-    // The provider counts the prompt first, then the prompt with the output.
+    // The provider first checks the prompt alone, and then the prompt with the output.
     assert_eq!(statuses(&provider), [400, 400, 200]);
     let last = &bodies(&provider)[2]["messages"];
     assert_eq!(last[0]["content"][0]["text"], TRUNCATED);
@@ -80,7 +80,7 @@ async fn without_a_gap_a_fifth_goes_each_time_until_it_is_too_often() {
     )
     .await
     .unwrap();
-    // 10 → 8 → 7 → 6.
+    // The number of rounds decreases from 10 to 8, 7 and 6.
     assert_eq!((shortened.dropped_rounds, shortened.retries), (4, 3));
 
     let always = openai(&provider, "m+ptl=bedrock");
@@ -140,7 +140,7 @@ async fn five_windows_are_summarised_and_nothing_falls_out() {
     assert!(asked(0).contains("This is First") && !asked(0).contains("<summary-so-far>"));
     assert!(asked(1).contains("This is Next") && asked(1).contains("<summary-so-far>"));
     assert!(asked(6).contains("This is Last") && asked(6).contains("<summary-so-far>"));
-    // What the first piece said is still there in the last: through the summary.
+    // The running summary carries the content of the first piece to the last one.
     assert!(done.reply.text.contains("answer 0"), "{}", done.reply.text);
     assert!(done.reply.usage.input + done.reply.usage.cache_write > WINDOW * 4);
 }
@@ -151,7 +151,7 @@ async fn a_count_that_was_too_low_halves_the_pieces() {
     let provider = FakeProvider::start().await.unwrap();
     let client = openai(&provider, &format!("m+window={WINDOW}"));
     let mut rounds = rounds(30, 1_000);
-    // The caller believes them to be a third as large.
+    // The caller underestimates their size by a factor of three.
     for round in &mut rounds {
         round.tokens /= 3;
     }
@@ -262,7 +262,7 @@ async fn a_summary_so_far_is_quoted_text() {
     );
 }
 
-/// Every round was in one request that was answered, and in one only.
+/// Checks that each round was in exactly one successful request.
 fn assert_each_once(provider: &FakeProvider, count: usize) {
     let answered: Vec<String> = provider
         .requests()

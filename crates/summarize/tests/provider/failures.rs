@@ -1,5 +1,5 @@
-//! Retries, waits, deadlines and limits, over real connections. Waits themselves are tested with paused
-//! time beside the code.
+//! Tests of retries, waits, deadlines and limits over real connections. The waits themselves are
+//! unit-tested with paused time.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn passing_failures_pass() {
             .await
             .unwrap();
     }
-    // Twice, once and three times per client, and each drop has a status of its own.
+    // The clients fail twice, once and three times. Each dropped connection has its own status.
     assert_eq!(
         statuses(&provider)
             .iter()
@@ -95,14 +95,14 @@ async fn the_providers_wait_is_kept() {
 #[tokio::test]
 async fn nothing_goes_past_the_deadline() {
     let provider = FakeProvider::start().await.unwrap();
-    // A wait that would end after it is not begun.
+    // A wait that would end after the deadline is not started.
     let start = Instant::now();
     let client = anthropic(&provider, "c+status=429+retry-after=600");
     let Err(Error::Unavailable { retry_after, .. }) = client.summarize(&small()).await else {
         panic!("unavailable");
     };
     assert_eq!(retry_after, Some(Duration::from_mins(10)));
-    // A call under way is given up.
+    // A call in flight is cancelled at the deadline.
     let mut asked = small();
     asked.deadline = Instant::now() + Duration::from_millis(200);
     let late = anthropic(&provider, "c+delay=30000")
@@ -111,7 +111,7 @@ async fn nothing_goes_past_the_deadline() {
         .unwrap_err();
     assert!(matches!(late, Error::Timeout { .. }), "{late}");
     assert!(start.elapsed() < Duration::from_secs(20));
-    // The last answer takes no second attempt although the limit of a call is longer.
+    // The last response allows no further attempt, although the call limit is longer.
     assert_eq!(
         statuses(&provider).len(),
         1,

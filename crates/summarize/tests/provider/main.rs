@@ -1,4 +1,5 @@
-//! The clients and what drives them, against a provider that refuses what the real ones refuse.
+//! Tests of the clients and their drivers against a fake provider that rejects the same requests as
+//! real ones.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -18,7 +19,7 @@ use palimpsest_summarize::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// An endpoint of the fake provider whose waits are as long as they may be, and short.
+/// Returns an endpoint of the fake provider with short waits that always have their maximum length.
 fn endpoint(url: &str, model: &str) -> ModelEndpoint {
     let key = Auth::Key(SecretSource::value("test-key"));
     let mut endpoint = ModelEndpoint::new(url, key, model).unwrap();
@@ -55,7 +56,7 @@ fn small() -> Request {
     ])
 }
 
-/// Rounds of a user's question and the assistant's answer, of about so many tokens each.
+/// Returns rounds of a user question and an assistant answer with about `tokens` tokens each.
 fn rounds(count: usize, tokens: u64) -> Vec<Round> {
     let filler = "lorem ipsum ".repeat(usize::try_from(tokens).unwrap() * 4 / 12);
     let round = |number| Round {
@@ -68,7 +69,7 @@ fn rounds(count: usize, tokens: u64) -> Vec<Round> {
     (0..count).map(round).collect()
 }
 
-/// The bodies that were sent, oldest first.
+/// Returns the bodies of all requests, oldest first.
 fn bodies(provider: &FakeProvider) -> Vec<Value> {
     provider
         .requests()

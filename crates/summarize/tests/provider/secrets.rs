@@ -1,4 +1,4 @@
-//! Secrets never reach a provider, and never come back in a summary.
+//! Tests that no secret is sent to a provider or returned in a summary.
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider};
 use palimpsest_summarize::{
@@ -8,7 +8,7 @@ use palimpsest_summarize::{
 
 use crate::{anthropic, openai, request, rounds};
 
-/// Made here, so that no scanner takes this file for a leak.
+/// The secrets are assembled at run time, so that repository scanners do not report this file.
 fn secrets() -> Vec<String> {
     let tail = "a1B2c3D4e5F6g7H8i9J0kLmNoPqRsTuVwXyZ";
     ["sk-ant-api03-", "ghp_", "hf_", "npm_"]

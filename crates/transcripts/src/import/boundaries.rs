@@ -1,11 +1,11 @@
-//! What Claude Code writes into a transcript when its model's view changes: the marks of compactions in
-//! the forms of several versions, messages that were removed, and spans that were folded.
+//! Lines with which Claude Code records changes of its model's view: compaction boundaries of
+//! several versions, removed messages and collapsed spans.
 
 use palimpsest_core::ids::MessageId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// What a line may say about the view.
+/// The fields of a line that concern the view.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct OfView {
@@ -17,7 +17,7 @@ pub(super) struct OfView {
     snip_metadata: Option<SnipMetadata>,
     #[serde(default, rename = "removedUuids")]
     removed: Vec<String>,
-    /// Older versions put the mark where others have the message.
+    /// Older versions store the boundary in the field `message`.
     #[serde(default)]
     message: Option<Inner>,
 }
@@ -62,29 +62,30 @@ struct Segment {
     preserved_message_uuids: Vec<String>,
 }
 
-/// The mark of a compaction, whose summary comes with the next message.
+/// A compaction boundary. The next message contains the summary.
 #[derive(Debug)]
 pub(super) struct CompactBoundary {
     pub(super) line: usize,
     pub(super) manual: bool,
     pub(super) before_tokens: Option<u32>,
-    /// The first and the last message of a part that stayed.
+    /// The first and the last message of a kept segment.
     pub(super) segment: Option<(MessageId, MessageId)>,
-    /// Messages that stayed.
+    /// The messages that were kept.
     pub(super) kept: Vec<MessageId>,
-    /// The summary, where the mark names it.
+    /// The id of the summary, if the boundary names it.
     pub(super) summary: Option<MessageId>,
 }
 
 impl OfView {
-    /// What a line says; none where it says nothing of the view.
+    /// Parses a line. Returns `None` if the line does not concern the view.
     pub(super) fn read(text: &str) -> Option<Self> {
         let says = ["compact", "removedUuids"];
         let may = says.iter().any(|word| text.contains(word));
         may.then(|| serde_json::from_str(text).ok()).flatten()
     }
 
-    /// The mark of a compaction, if it is one.
+    /// Returns the compaction boundary of the line, if any. Boundaries of a microcompaction are
+    /// ignored.
     pub(super) fn mark(&self, line: usize) -> Option<CompactBoundary> {
         let inner = self.message.as_ref();
         let inner_type = inner.map_or("", |inner| &*inner.r#type);
@@ -113,7 +114,7 @@ impl OfView {
         })
     }
 
-    /// The messages that left the view.
+    /// Returns the removed messages without duplicates.
     pub(super) fn removed(&self) -> Vec<MessageId> {
         let of_snip = self.snip_metadata.iter().flat_map(|snip| &snip.removed);
         let all = self.removed.iter().chain(of_snip);
@@ -127,10 +128,10 @@ impl OfView {
     }
 }
 
-/// The type of the lines that tell of folded spans.
+/// The type of lines that record collapsed spans.
 pub(super) const FOLDED: &str = "marble-origami-commit";
 
-/// A span of messages for which one summary stands.
+/// A span of messages that a summary replaced.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Folded {
@@ -146,7 +147,7 @@ impl Folded {
         serde_json::from_str(text).ok()
     }
 
-    /// The first and the last message.
+    /// Returns the first and the last message of the span.
     pub(super) fn span(&self) -> Option<(MessageId, MessageId)> {
         let first = MessageId::parse(&self.first_archived_uuid)?;
         Some((first, MessageId::parse(&self.last_archived_uuid)?))
@@ -156,7 +157,7 @@ impl Folded {
         MessageId::parse(self.summary_uuid.as_deref()?)
     }
 
-    /// The summary as a message.
+    /// Returns the summary as a message.
     pub(super) fn payload(&self) -> Option<Box<RawValue>> {
         let message = serde_json::json!({"role": "user", "content": self.summary_content});
         serde_json::value::to_raw_value(&message).ok()

@@ -1,8 +1,8 @@
-//! Claude Code's JSON lines.
+//! Importer for Claude Code's JSON lines.
 //!
-//! The order of the file is the order in which things came. Parent links fork wherever tools ran in
-//! parallel, so following them back loses messages; the one fork that means something is two inputs
-//! of the user with the same parent: then the earlier branch was abandoned.
+//! The order of the lines is the order of arrival. Parent links fork whenever tools run in parallel,
+//! so messages would be lost by following the links. Only one kind of fork is significant: two user
+//! inputs with the same parent. The earlier branch was then abandoned.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ use super::imported::{
     ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession, lines,
 };
 
-/// What stands at the beginning of text that no human wrote, though the user says it.
+/// The beginnings of text that a program wrote in a user message.
 const MACHINE_WORDS: [&str; 9] = [
     "[Request interrupted by user",
     "<command-name>",
@@ -95,7 +95,7 @@ pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
 struct ClaudeCodeReader<'a> {
     imported: Imported<'a>,
     skipped: BTreeMap<String, usize>,
-    /// One session for the main conversation and one for each subagent, by the agent's id.
+    /// One session for the main conversation and one per subagent, by the agent's id.
     sessions: BTreeMap<String, SessionBuilder<'a>>,
     title: Option<Box<str>>,
 }
@@ -106,9 +106,9 @@ struct SessionBuilder<'a> {
     seen: HashSet<MessageId>,
     parents: HashMap<MessageId, Option<MessageId>>,
     order: Vec<MessageId>,
-    /// The latest input of the user that has a given parent.
+    /// The latest user input by parent.
     inputs: HashMap<MessageId, MessageId>,
-    /// A compaction whose summary has not come yet.
+    /// A compaction boundary whose summary has not been read yet.
     mark: Option<CompactBoundary>,
 }
 
@@ -159,7 +159,7 @@ impl<'a> ClaudeCodeReader<'a> {
         }
     }
 
-    /// Takes a line that says how the model's view changed, if it is one.
+    /// Processes a line that records a change of the model's view. Returns false for any other line.
     fn changes_view(&mut self, number: usize, line: &TranscriptLine<'a>, text: &str) -> bool {
         let chain = self.sessions.entry(line.agent()).or_default();
         if line.r#type == FOLDED {
@@ -172,7 +172,7 @@ impl<'a> ClaudeCodeReader<'a> {
             chain.session.steps.extend(step);
             return true;
         }
-        // What a person or a model says may hold the same words.
+        // A message by a person or a model may contain the same words, so its text is not parsed.
         if line.r#type != "system" && !line.is_meta {
             return false;
         }
@@ -223,6 +223,8 @@ impl<'a> ClaudeCodeReader<'a> {
         chain.session.suffix = agent;
         chain.session.subagent = line.is_sidechain;
         let mark = chain.mark.take();
+        // A boundary applies only to the line that follows it. Any other line means that the summary
+        // is missing.
         if let Some(mark) = mark {
             if is_user && !is_input && !words.results_alone && line.is_summary_of(&mark) {
                 chain.compacted(message, &mark);
@@ -237,10 +239,11 @@ impl<'a> ClaudeCodeReader<'a> {
     }
 
     fn finish(mut self) -> Imported<'a> {
-        // Lines about a session are none.
+        // Sessions with metadata lines only are dropped.
         self.sessions
             .retain(|_, chain| !chain.session.steps.is_empty());
-        // A file of subagent lines alone is that subagent's own: its name is the file's.
+        // A file with subagent lines only belongs to one subagent, so the session takes the file's
+        // name.
         let alone = self.sessions.len() == 1;
         for (_, mut chain) in self.sessions {
             if alone {
@@ -257,7 +260,7 @@ impl<'a> ClaudeCodeReader<'a> {
 }
 
 impl TranscriptLine<'_> {
-    /// The subagent that it belongs to; empty for the main conversation.
+    /// Returns the id of the subagent that the line belongs to. Empty for the main conversation.
     fn agent(&self) -> String {
         match (&self.agent_id, self.is_sidechain) {
             (Some(agent), true) => agent.clone(),
@@ -266,7 +269,8 @@ impl TranscriptLine<'_> {
         }
     }
 
-    /// Whether it is the summary that a mark announces: it follows the mark and is no person's.
+    /// Returns true if the line is the summary that a boundary announced. It follows the boundary
+    /// and no person wrote it.
     fn is_summary_of(&self, mark: &CompactBoundary) -> bool {
         let id = self.uuid.as_deref().and_then(MessageId::parse);
         self.is_compact_summary || self.is_meta || (id.is_some() && id == mark.summary)
@@ -274,7 +278,8 @@ impl TranscriptLine<'_> {
 }
 
 impl<'a> SessionBuilder<'a> {
-    /// A summary takes the place of all that came before, except what its mark says stayed.
+    /// Records a compaction. The summary replaces all earlier messages except those that the
+    /// boundary keeps.
     fn compacted(&mut self, mut summary: ImportedMessage<'a>, mark: &CompactBoundary) {
         let place = |id: MessageId| self.order.iter().position(|known| *known == id);
         let segment = mark
@@ -301,7 +306,7 @@ impl<'a> SessionBuilder<'a> {
             }));
     }
 
-    /// A summary takes the place of a span; none when the span is not there.
+    /// Records the summary of a span. Returns `None` if the span is unknown.
     fn folded(
         &mut self,
         number: usize,
@@ -334,12 +339,13 @@ impl<'a> SessionBuilder<'a> {
         }))
     }
 
-    /// Adds a message; says what is wrong with it, if anything is.
+    /// Adds a message. Returns the description of a defect, if any.
     fn push(&mut self, mut message: ImportedMessage<'a>, is_input: bool) -> Option<String> {
         let mut problem = None;
         if let Some(id) = message.id {
             if !self.seen.insert(id) {
-                // The session decides: the same content is a repetition, another needs its own id.
+                // The session compares the contents: equal content is a repetition, other content
+                // receives a new id.
                 problem = Some("repeats the uuid of an earlier line".to_owned());
             }
         } else {
@@ -367,7 +373,8 @@ impl<'a> SessionBuilder<'a> {
         problem
     }
 
-    /// Leaves the branch that begins with `input`, when everything that came since is on it.
+    /// Returns a rewind to the message before `input`. Returns `None` unless all later messages
+    /// belong to its branch.
     fn rewind_to_before(&mut self, input: MessageId) -> Option<ImportStep<'a>> {
         let at = self.order.iter().rposition(|id| *id == input)?;
         let mut branch = HashSet::from([input]);
@@ -383,7 +390,7 @@ impl<'a> SessionBuilder<'a> {
     }
 }
 
-/// What an importer has to know about a message's content.
+/// The properties of a message's content that the importer uses.
 struct ContentTraits {
     results_alone: bool,
     by_machine: bool,
@@ -435,7 +442,7 @@ fn attributes(line: &TranscriptLine<'_>) -> Attributes {
         .collect()
 }
 
-/// Reads the one form in which this program writes times: `2025-06-01T12:34:56.789Z`.
+/// Parses the only time format that Claude Code writes: `2025-06-01T12:34:56.789Z`.
 fn timestamp(text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix('Z')?;
     let (date, time) = text.split_once('T')?;
@@ -465,7 +472,7 @@ fn timestamp(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_millis(seconds * 1_000 + millis))
 }
 
-/// The civil calendar, counted from March so that the leap day comes last.
+/// Returns the days since 1970-01-01. Years start in March, so that the leap day is the last day.
 fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));

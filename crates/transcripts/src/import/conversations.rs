@@ -1,4 +1,4 @@
-//! Arrays of a provider's own messages, however they are wrapped.
+//! Importer for arrays of provider messages in several containers.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::imported::{
     ImportDefect, ImportStep, Imported, ImportedMessage, ImportedSession, lines,
 };
 
-/// Where programs put the array.
+/// The fields in which programs store the array.
 #[derive(Deserialize)]
 struct Wrapped<'a> {
     #[serde(default, borrow)]
@@ -32,7 +32,7 @@ pub(super) fn read(provider: Provider, bytes: &[u8]) -> Imported<'_> {
         });
         return imported;
     };
-    // One document, or else one on every line.
+    // The file is one document or has one document per line.
     if let Some(messages) = conversation(text) {
         imported
             .sessions

@@ -1,4 +1,4 @@
-//! The content of a file that was read: its sessions, their steps, and what could not be read.
+//! The content of an imported file: sessions, their steps, and defects.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,21 +10,21 @@ use palimpsest_core::message::Message;
 use palimpsest_core::view::Provider;
 use serde_json::value::RawValue;
 
-/// A program's way to write transcripts down.
+/// The file format of a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportFormat {
-    /// Claude Code's JSON lines: one session a file.
+    /// Claude Code's JSON lines, with one main session per file.
     ClaudeCode,
-    /// `OpenAI` chat messages: an array, an object that holds one, or one of these on every line.
+    /// `OpenAI` chat messages: an array, an object that contains one, or one of these per line.
     OpenAi,
-    /// The same with Anthropic's messages.
+    /// Anthropic messages, in the same containers as `OpenAi`.
     Anthropic,
-    /// Our own complete export: one session a file.
+    /// Palimpsest's own complete export, with one session per file.
     Palimpsest,
 }
 
 impl ImportFormat {
-    /// The name that people use.
+    /// Returns the name that users pass on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
@@ -35,103 +35,106 @@ impl ImportFormat {
     }
 }
 
-/// A file, read.
+/// The content of a file.
 #[derive(Debug, Default)]
 pub struct Imported<'a> {
-    /// Its sessions, in the order of the file.
+    /// The sessions in the order of the file.
     pub sessions: Vec<ImportedSession<'a>>,
-    /// What could not be read.
+    /// The parts of the file that could not be read.
     pub defects: Vec<ImportDefect>,
-    /// Lines that hold no message, by what they say they are.
+    /// The number of lines without a message, by type.
     pub skipped: Vec<(String, usize)>,
-    /// Whether a fault anywhere means that nothing of it is to be taken.
+    /// True if any defect means that the whole file must be rejected.
     pub is_whole_or_nothing: bool,
-    /// Set when nothing or next to nothing of the file is of the format: completes a sentence that begins with
-    /// the file. Then there are no sessions.
+    /// The reason why the file does not have the expected format. The text completes a sentence that
+    /// begins with the file. If set, `sessions` is empty.
     pub unrecognised: Option<String>,
 }
 
 /// A session of a file.
 #[derive(Debug, Default)]
 pub struct ImportedSession<'a> {
-    /// Tells it from other sessions of the file; empty when it is the only or the main one.
+    /// The suffix that distinguishes the session from others of the file. Empty for the only or the
+    /// main session.
     pub suffix: String,
-    /// A name for people.
+    /// The title of the session.
     pub title: Option<Box<str>>,
-    /// The folder that the work is in.
+    /// The working directory.
     pub project_path: Box<str>,
-    /// The branch that the work is on.
+    /// The git branch.
     pub branch: Box<str>,
-    /// The caller's own notes.
+    /// The attributes of the session.
     pub attributes: Attributes,
-    /// Whether it is a subagent's.
+    /// True if the session belongs to a subagent.
     pub subagent: bool,
-    /// What happened, in order.
+    /// The steps in order.
     pub steps: Vec<ImportStep<'a>>,
 }
 
-/// What happened.
+/// A step of a session.
 #[derive(Debug)]
 pub enum ImportStep<'a> {
-    /// A message came.
+    /// A message was appended.
     Message(ImportedMessage<'a>),
-    /// What came after this message was abandoned; everything, when there is none.
+    /// All messages after this one were abandoned. `None`: all messages.
     Rewind(Option<MessageId>),
-    /// A summary took the place of messages.
+    /// A summary replaced messages.
     Compacted(ImportedCompaction<'a>),
-    /// Messages left the model's view.
+    /// Messages were removed from the model's view.
     Removed {
-        /// The line that says so.
+        /// The line that records the removal.
         line: usize,
-        /// Which.
+        /// The removed messages.
         messages: Vec<MessageId>,
     },
 }
 
-/// A compaction that the program made. What it replaced is all that came before, unless it says otherwise.
+/// A compaction by the other program. It replaces all earlier messages unless the fields restrict
+/// it.
 #[derive(Debug)]
 pub struct ImportedCompaction<'a> {
     /// The summary.
     pub summary: ImportedMessage<'a>,
-    /// The first message that it stands for.
+    /// The first replaced message, if the compaction is restricted to a span.
     pub first: Option<MessageId>,
-    /// The last one.
+    /// The last replaced message of the span.
     pub last: Option<MessageId>,
-    /// The messages that stayed word for word.
+    /// The messages that were kept verbatim.
     pub kept: Vec<MessageId>,
-    /// Whether a person had asked for it.
+    /// True if a person requested the compaction.
     pub manual: bool,
-    /// What the view had before, in tokens; none when the program did not say.
+    /// The size of the view before, in tokens. `None` if the program did not record it.
     pub before_tokens: Option<u32>,
 }
 
-/// A message, not yet decoded: its content is still the file's own text.
+/// A message that is not decoded yet. The payload is the file's own text.
 #[derive(Debug)]
 pub struct ImportedMessage<'a> {
-    /// Where it stands, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// Its id, when it has one.
+    /// The id, if the message has one.
     pub id: Option<MessageId>,
-    /// Whose JSON `payload` is.
+    /// The provider whose format `payload` has.
     pub provider: Provider,
-    /// One message object.
+    /// One message object as JSON.
     pub payload: Cow<'a, RawValue>,
-    /// The message before it.
+    /// The preceding message.
     pub parent: Option<MessageId>,
-    /// When it was said.
+    /// The time of the message.
     pub at: Option<Timestamp>,
-    /// Not a human's words.
+    /// True if no person wrote the message.
     pub machine_generated: bool,
-    /// Never shown to a model.
+    /// True if no model ever sees the message.
     pub transcript_only: bool,
-    /// What else the program wrote.
+    /// Further fields that the program recorded.
     pub attributes: Attributes,
-    /// The message itself, where its format says all of it.
+    /// The decoded message, if its format contains all fields.
     pub whole: Option<Box<Message>>,
 }
 
 impl ImportedMessage<'_> {
-    /// Decodes it. `id` names it when it has no id of its own.
+    /// Decodes the message. `id` is used if the message has no id. Returns an error unless the
+    /// payload is exactly one message.
     pub fn decode(&self, id: MessageId) -> Result<Message, CodecError> {
         if let Some(whole) = &self.whole {
             return Ok(Message::clone(whole));
@@ -159,12 +162,12 @@ impl ImportedMessage<'_> {
     }
 }
 
-/// Something that could not be read.
+/// A part of a file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportDefect {
-    /// Where, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong; never the text itself.
+    /// The description of the defect. It never contains text of the file.
     pub what: String,
 }
 
@@ -174,7 +177,7 @@ impl fmt::Display for ImportDefect {
     }
 }
 
-/// The lines of a file that are not empty, each with its number.
+/// Returns the non-empty lines of a file with their numbers, counted from 1.
 pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     bytes
         .split(|byte| *byte == b'\n')

@@ -1,8 +1,9 @@
-//! Transcripts of other programs, and our own exports, read into messages and the order in which they came.
+//! Importers for transcripts of other programs and for Palimpsest's exports. They return messages in
+//! the order of arrival.
 //!
-//! An importer loses nothing that it can read and says, line by line, what it could not. It decides
-//! nothing about the view, except that a branch which its program had abandoned is left by a rewind.
-//! Not here: opening files, and bringing the messages into a session.
+//! An importer loses nothing that it can read, and reports by line what it could not. It does not
+//! change views, except that a rewind leaves a branch that the other program abandoned. Opening
+//! files and appending messages to sessions are done elsewhere.
 
 mod boundaries;
 mod claude_code;
@@ -19,9 +20,9 @@ pub use self::imported::{
 };
 pub use self::recognise::binary;
 
-/// Reads a file.
+/// Reads a file of the given format.
 pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
-    // Before the lines: a program of megabytes would give a defect for each of them.
+    // Binary files are detected first, because each of their lines would yield a defect.
     if let Some(what) = binary(bytes) {
         return Imported {
             unrecognised: Some(what),

@@ -1,8 +1,9 @@
-//! Our own complete export: the lines of a whole transcript, between one that says what the file is and
-//! one that proves that nothing is missing.
+//! Importer for Palimpsest's own export: a header line, the lines of a whole transcript, and a
+//! trailer line with a digest.
 //!
-//! The file is read whole or not at all: its first fault is the only thing that is told. What left the
-//! view is made to leave it again by the steps that a client has for it, so far as the lines say how.
+//! The file is read completely or not at all, and only its first defect is reported. Messages that
+//! had left the view leave it again through ordinary client operations, as far as the lines record
+//! how.
 
 #[cfg(test)]
 mod tests;
@@ -26,10 +27,10 @@ use super::imported::{
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
-/// What the first line says that the file is.
+/// The value of `palimpsest` in the header, which identifies the format.
 pub const WHAT: &str = "transcript";
 
-/// The first line.
+/// The header line.
 #[derive(Deserialize)]
 struct ExportHeader {
     palimpsest: String,
@@ -46,7 +47,7 @@ struct ExportHeader {
     attributes: BTreeMap<Box<str>, Box<str>>,
 }
 
-/// The last line.
+/// The trailer line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExportTrailer {
@@ -56,7 +57,7 @@ struct ExportTrailer {
     sha256: String,
 }
 
-/// A stored result that was lost before the export: its replacement is in the message.
+/// A stored result that was lost before the export. The message contains its replacement.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LostResult {
@@ -68,7 +69,7 @@ struct LostResult {
     _loss: String,
 }
 
-/// A message. A field that is not known here would be lost, so it is refused.
+/// A message line. Unknown fields are rejected, because they would be lost.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExportLine<'a> {
@@ -173,15 +174,15 @@ fn defect(line: usize, what: impl Into<String>) -> ImportDefect {
 
 type NumberedLines<'a> = Vec<(usize, &'a [u8])>;
 
-/// The parts of a file that is known to be what was exported.
+/// The parts of a file with a valid digest.
 struct Checked<'a> {
     head: ExportHeader,
     messages: NumberedLines<'a>,
-    /// Stored results whose messages had not come.
+    /// The number of stored results whose messages never arrived.
     pending_results: usize,
 }
 
-/// The first line and those of the messages, once the file is known to be what was exported.
+/// Validates header, trailer and digest. Returns the header and the message lines.
 fn checked(bytes: &[u8]) -> Result<Checked<'_>, ImportDefect> {
     let mut all: NumberedLines<'_> = lines(bytes).collect();
     let foreign = "is no beginning of a file that `palimpsest export` wrote";
@@ -231,11 +232,11 @@ struct ExportReader<'a> {
     session: ImportedSession<'a>,
     skipped: BTreeMap<String, usize>,
     seen: HashSet<MessageId>,
-    /// The last message that a rewind did not take away.
+    /// The last message that no rewind removed.
     last: Option<MessageId>,
-    /// Whether messages came since that a rewind took away.
+    /// True if the latest messages were removed by a rewind.
     is_abandoned: bool,
-    /// Those that stayed in the view as themselves.
+    /// The messages that remained in the view.
     shown: Vec<MessageId>,
     snipped: Vec<MessageId>,
 }
@@ -290,7 +291,8 @@ impl<'a> ExportReader<'a> {
             || line.visibility == Visibility::Withdrawn
             || (kind == KindName::Summary && line.visibility == Visibility::Rewound)
         {
-            // Made by the service, which makes its own.
+            // The service writes its own messages of this kind, so an imported copy would be a
+            // duplicate.
             self.skip("made by the service", 1);
             self.seen.remove(&id);
             return Ok(());
@@ -305,7 +307,7 @@ impl<'a> ExportReader<'a> {
         self.is_abandoned |= abandoned;
         match line.visibility {
             Visibility::Snipped => self.snipped.push(id),
-            // What a placeholder stands for is in the view until it is folded again.
+            // The messages of a collapsed span stay in the view until they are collapsed again.
             Visibility::Visible | Visibility::Collapsed => self.shown.push(id),
             _ => {}
         }
@@ -332,7 +334,7 @@ impl<'a> ExportReader<'a> {
         of: &ExportLine<'a>,
         mut message: Message,
     ) -> ImportedMessage<'a> {
-        // A message may follow one that the service made.
+        // The parent may be a message of the service, which is not imported.
         message.parent = message.parent.filter(|parent| self.seen.contains(parent));
         ImportedMessage {
             line,
@@ -348,7 +350,7 @@ impl<'a> ExportReader<'a> {
         }
     }
 
-    /// Leaves what a rewind took away, before something comes that it did not.
+    /// Adds a rewind if the preceding messages were abandoned.
     fn leave_branch(&mut self) {
         if std::mem::take(&mut self.is_abandoned) {
             self.session.steps.push(ImportStep::Rewind(self.last));
@@ -357,7 +359,7 @@ impl<'a> ExportReader<'a> {
 }
 
 impl ExportLine<'_> {
-    /// The message with everything that is known of it.
+    /// Decodes the message with all fields of its line.
     fn whole(&self) -> Result<Message, String> {
         let id = MessageId::parse(&self.id).ok_or("has an id that is no UUID")?;
         let parent = match &self.parent_id {
@@ -381,7 +383,8 @@ impl ExportLine<'_> {
             output_tokens: tokens.output,
         });
         message.kind = match self.kind {
-            // The summary of a compaction is made one when it takes its place.
+            // The summary is imported as an ordinary message. It becomes a summary when the
+            // compaction is applied.
             KindName::Ordinary | KindName::Summary => MessageKind::Ordinary,
             KindName::Attachment => MessageKind::Attachment,
             KindName::Hook => MessageKind::Hook,
@@ -401,7 +404,8 @@ impl ExportLine<'_> {
     }
 }
 
-/// What a line's `message` says: Anthropic's blocks, under roles of which that provider lacks one.
+/// Decodes the field `message`: Anthropic's blocks with four roles, of which Anthropic's API lacks
+/// two.
 fn content(raw: &RawValue, id: MessageId) -> Result<Message, codec::CodecError> {
     let mut fields = ObjectFields::read(raw)?;
     let role = match &*fields.require_string("role")? {

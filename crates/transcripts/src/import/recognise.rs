@@ -1,4 +1,4 @@
-//! Recognition of a file: the refusal of one that is not of the format, with what it holds instead.
+//! Format detection: rejects a file of another format with a description of its actual content.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use super::imported::{ImportFormat, ImportStep, Imported, lines};
 
-/// Of so many lines at least one must be understood, else the file is of another format.
+/// The maximum ratio of unreadable lines to understood ones. Beyond it the file has another format.
 const LINES_FOR_ONE: usize = 20;
-/// How much of a file is looked at to tell that it is binary.
+/// The number of bytes that are inspected to detect a binary file.
 const HEAD: usize = 8 * 1024;
-/// How many names a message lists.
+/// The maximum number of names in an error message.
 const MAX_NAMES: usize = 6;
-/// How many characters of a name a message shows.
+/// The maximum length of a name in an error message, in characters.
 const MAX_NAME: usize = 32;
 
-/// Kinds of lines that Claude Code writes beside messages.
+/// The types of lines that Claude Code writes in addition to messages.
 const CLAUDE_KINDS: [&str; 16] = [
     "summary",
     "system",
@@ -36,7 +36,7 @@ const CLAUDE_KINDS: [&str; 16] = [
     "speculation-accept",
 ];
 
-/// Beginnings of files that are no text.
+/// The first bytes of common binary formats.
 const MAGIC: [(&[u8], &str); 12] = [
     (b"\x7fELF", "an ELF program"),
     (b"MZ", "a Windows program"),
@@ -52,12 +52,12 @@ const MAGIC: [(&[u8], &str); 12] = [
     (b"\xff\xfe", "UTF-16 text: convert it to UTF-8"),
 ];
 
-/// The reason why a file that begins so is no text, or nothing where it may be.
+/// Returns the reason why a file is binary. Returns `None` if the file may be text.
 pub fn binary(bytes: &[u8]) -> Option<String> {
     let head = &bytes[..bytes.len().min(HEAD)];
     let is_text = !head.contains(&0)
         && std::str::from_utf8(head).map_or_else(
-            // A character may be cut at the end of what is looked at.
+            // The inspected part may end inside a character.
             |error| error.error_len().is_none() || error.valid_up_to() * 10 > head.len() * 9,
             |_| true,
         );
@@ -78,13 +78,15 @@ pub fn binary(bytes: &[u8]) -> Option<String> {
     Some(format!("is binary ({what}); transcripts are JSON text"))
 }
 
-/// The reason why a file is not of a format, with what it holds and what to try; nothing where it is.
+/// Returns the reason why a file does not have the expected format, with its content and a
+/// suggestion. Returns `None` if the format matches.
 pub(super) fn problem(
     format: ImportFormat,
     bytes: &[u8],
     imported: &Imported<'_>,
 ) -> Option<String> {
-    // The first line tells an export: then another format is not what is wrong with it.
+    // The header line identifies an export. Its defect is then reported, and no other format is
+    // suggested.
     if format == ImportFormat::Palimpsest
         && looks_like(bytes) == Some(DetectedFormat::Format(format))
     {
@@ -101,7 +103,7 @@ pub(super) fn problem(
         }
         ImportFormat::Palimpsest | ImportFormat::OpenAi | ImportFormat::Anthropic => 0,
     };
-    // An array on many lines is one thing that was understood.
+    // An array that extends over several lines counts as one understood item.
     let unreadable = imported.defects.len();
     let next_to_nothing = unreadable > (messages + known) * LINES_FOR_ONE;
     if messages + known > 0 && !next_to_nothing {
@@ -142,14 +144,14 @@ fn messages(steps: &[ImportStep<'_>]) -> usize {
     steps.iter().filter(is_message).count()
 }
 
-/// What the lines are: kinds that they name themselves, faults, and the fields of the first one.
+/// Describes the lines of a file: their types, the defects, and the fields of the first line.
 fn seen(bytes: &[u8], imported: &Imported<'_>, all: usize) -> String {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for (kind, count) in &imported.skipped {
         *kinds.entry(format!("`{}`", shown(kind))).or_default() += count;
     }
     for defect in &imported.defects {
-        // The column differs from line to line.
+        // The column differs per line and would prevent grouping.
         let what = defect.what.split(" (column").next().unwrap_or_default();
         *kinds.entry(shown(what)).or_default() += 1;
     }
@@ -189,14 +191,14 @@ enum DetectedFormat {
     Codex,
 }
 
-/// The first line as JSON, or the whole file where it is one document.
+/// Returns the first line as JSON, or the whole file if it is a single document.
 fn first(bytes: &[u8]) -> Option<Value> {
     let (_, line) = lines(bytes).next()?;
     let parsed = serde_json::from_slice(line);
     parsed.or_else(|_| serde_json::from_slice(bytes)).ok()
 }
 
-/// The format that a file looks like, by its first line or document.
+/// Detects the format by the first line or document.
 fn looks_like(bytes: &[u8]) -> Option<DetectedFormat> {
     let value = first(bytes)?;
     if value.get("palimpsest").is_some() {

@@ -1,7 +1,7 @@
-//! What the program that wrote a transcript did to its model's view itself.
+//! View changes that the program of the transcript made itself.
 //!
-//! Where a policy is measured, that policy decides, and what the program did is left out. Where a
-//! transcript is verified, its view becomes what the program's was, as in an import.
+//! When a policy is measured, that policy decides, and these changes are skipped. When a transcript
+//! is verified, its view follows that of the program, as it does in an import.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use super::driver::Driver;
 use super::recorded_session::RecordedCompaction;
 
 impl Driver {
-    /// A summary took the place of messages.
+    /// Applies a compaction of the program.
     pub(super) fn adopt(&mut self, compacted: &RecordedCompaction) {
         self.line = compacted.line;
-        // Usage is reported for the program's view from here on.
+        // From here on, usage was reported for the program's own view.
         self.diverged = true;
         if self.levels {
             return;
@@ -40,6 +40,8 @@ impl Driver {
             compacted.asked,
             SummarySource::External(Box::new(summary)),
         )));
+        // A compaction without any effect would lose the summary, so the summary is appended as a
+        // message.
         if self.session.revision() == before {
             let mut message = Message::clone(&compacted.summary);
             message.machine_generated = true;
@@ -50,7 +52,7 @@ impl Driver {
         }
     }
 
-    /// Messages were taken out of the view.
+    /// Applies a removal of messages from the view.
     pub(super) fn remove(&mut self, line: usize, messages: &[MessageId]) {
         self.line = line;
         self.diverged = true;

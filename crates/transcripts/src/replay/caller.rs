@@ -1,9 +1,9 @@
-//! A caller that follows a session: it keeps what it is told to keep, appends what it is given, and
-//! compares that with the whole view each time.
+//! A simulated caller: it keeps the prefix that each reply names, appends the new messages, and
+//! compares the result with the complete view.
 //!
-//! Transcripts have thousands of views that differ in their ends alone, so a block or a message that
-//! was written once is not written again: it is recognised by where its contents lie in memory,
-//! which a replay never lets go of, and known from then on by a number that stands for its bytes.
+//! The views of a transcript differ mostly at their ends. Each block or message is therefore encoded
+//! only once. It is recognized by the memory address of its content, which a replay never frees. An
+//! id then represents its bytes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,28 +18,28 @@ use palimpsest_core::view::{
     Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole, wire_tokens,
 };
 
-/// A block as it is shown: a number that stands for its role and its bytes.
+/// The id of a block in a view. It represents the role and the bytes.
 pub(super) type BlockId = u32;
 
-/// What there is to see in a view.
+/// The result of checking one view.
 #[derive(Debug, Default)]
 pub(super) struct ViewCheck {
     pub(super) sendable: bool,
-    /// What a provider would say to it; empty for one that cannot be sent.
+    /// The violations that a provider would report. Empty for a view that is not sendable.
     pub(super) violations: Vec<Violation>,
-    /// Whether it continues the one before, unless something was to change it.
+    /// True if the view continues the previous one, or if a view-changing event lies between them.
     pub(super) continues: bool,
-    /// Whether the caller's array is the whole of it.
+    /// True if the caller's array equals the complete view.
     pub(super) whole: bool,
     pub(super) repairs: Vec<RepairKind>,
     pub(super) bytes: usize,
 }
 
-/// The caller: its array, and the etag that it was given.
+/// The state of the simulated caller: its array and its latest etag.
 pub(super) struct SimulatedCaller {
     target: Target,
     book: Book,
-    /// Its messages, by their numbers.
+    /// The messages of the array, by id.
     array: Vec<usize>,
     etag: Option<Etag>,
     flat: Vec<BlockId>,
@@ -62,12 +62,12 @@ impl SimulatedCaller {
         &self.target
     }
 
-    /// The last view as prompt caches see it.
+    /// Returns the blocks of the last view in the order that prompt caches use.
     pub(super) fn flat(&self) -> &[BlockId] {
         &self.flat
     }
 
-    /// The tokens of a part of a view, which begins with its beginning.
+    /// Returns the tokens of a prefix of a view.
     pub(super) fn tokens(&self, part: &[BlockId], calibration: Calibration) -> u64 {
         let mut tokens = 0;
         let mut role = None;
@@ -82,7 +82,7 @@ impl SimulatedCaller {
         calibration.apply(tokens)
     }
 
-    /// Takes what is new in a session's view, and looks at all of it.
+    /// Applies the delta of a session's view to the array, and checks the complete view.
     pub(super) fn look(&mut self, session: &Session) -> ViewCheck {
         let held = "a session that was never unloaded holds its messages";
         let delta = session.view(&self.target, self.etag).expect(held);
@@ -113,15 +113,15 @@ impl SimulatedCaller {
     }
 }
 
-/// Everything that was ever shown, once.
+/// A registry of all blocks and messages that were ever shown, without duplicates.
 struct Book {
     counter: Counter,
     blocks: Vec<KnownBlock>,
-    /// Blocks by their content's place in memory, and by their bytes.
+    /// The blocks by memory address of their content. `block_of` maps them by their bytes.
     block_at: HashMap<u64, BlockId>,
     block_of: HashMap<Digest, BlockId>,
     parsed: Vec<ParsedMessage>,
-    /// The same for messages.
+    /// The messages by memory address of their content. `message_of` maps them by their bytes.
     message_at: HashMap<u64, usize>,
     message_of: HashMap<Digest, usize>,
 }
@@ -175,7 +175,7 @@ impl Book {
         known
     }
 
-    /// A view as the sequence that prompt caches see: what the operator says leads.
+    /// Returns a view as the sequence of blocks that prompt caches use. System messages come first.
     fn flat(&mut self, provider: Provider, view: &View<'_>) -> Vec<BlockId> {
         let messages = view.system.iter().chain(&view.messages);
         let blocks =
@@ -218,8 +218,8 @@ fn place(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
     hasher.finish()
 }
 
-/// Words that are borrowed stay where they are; those that were made for a view are told by what they
-/// say.
+/// Hashes a text. A borrowed text has a stable address. A text that was created for the view is
+/// hashed by content.
 #[expect(
     clippy::ptr_arg,
     reason = "whether the words are borrowed is what matters"

@@ -1,5 +1,5 @@
-//! Level 5 of a replay: the running summary is kept as a worker would keep it, and at the threshold it
-//! stands in for what it covers; where it cannot, the summary is made from structure.
+//! Level 5 in a replay. Session memory is updated as a worker would. At the threshold it replaces
+//! the messages that it covers, and otherwise an extractive summary does.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use super::compaction::Compaction;
 use super::driver::Driver;
 use super::survival::survived;
 
-/// How long a worker waits after an attempt that came to nothing.
+/// The wait of a worker after a failed attempt, in milliseconds.
 const RETRY_MS: u64 = 30_000;
 
 impl Driver {
-    /// Writes the next text of the running summary, if one is due.
+    /// Updates session memory if an update is due.
     pub(super) fn keep_memory(&mut self) {
         if memory_due(&self.session, self.now).is_none_or(|due| due > self.now) {
             return;
@@ -36,7 +36,7 @@ impl Driver {
         };
         self.run(Command::StartMemoryUpdate(StartMemory));
         let version = self.session.memory().version.as_ref();
-        // A text that speaks of what was taken back is written anew.
+        // A text that describes rewound messages is rewritten from the start.
         let version = version.filter(|_| !self.session.memory_is_false());
         let (previous, read) = version.map_or_else(
             || (Memory::template(), None),
@@ -73,7 +73,7 @@ impl Driver {
         }));
     }
 
-    /// Compacts when the view has grown too large; says whether it did.
+    /// Compacts the view if it exceeds the threshold. Returns true if it did.
     pub(super) fn compact(&mut self) -> bool {
         let policy = &self.session.policy().autocompact;
         let memory_first = policy.session_memory_first;
@@ -134,7 +134,7 @@ impl Driver {
         self.run(Command::AdvanceCompaction(AdvanceCompaction::new(key, end)));
     }
 
-    /// Ids that no message of a tape has.
+    /// Creates the messages of a compaction with ids that no recorded message has.
     fn made(&self) -> CompactionMessages {
         let number = self.log.len() as u128;
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
@@ -149,7 +149,7 @@ impl Driver {
         }
     }
 
-    /// Notes a compaction, after its event was applied.
+    /// Records a compaction after its event was applied.
     pub(super) fn compacted(&mut self, event: &CompactionFinished) {
         let added: Vec<&Message> = event
             .messages
@@ -171,7 +171,7 @@ impl Driver {
         self.tally.compactions.push(compaction);
     }
 
-    /// Whether what the user said last stands in the view, word for word.
+    /// Returns true if the view contains the latest user input verbatim.
     fn shows_latest(&self) -> bool {
         let Some(begin) = self.session.latest_request() else {
             return true;
@@ -183,7 +183,7 @@ impl Driver {
         let is_its = |piece: &&Piece| piece.message == begin;
         let mut shown: Vec<Piece> = pieces.iter().filter(is_its).copied().collect();
         if shown.is_empty() {
-            // What has not been served yet will be, as it is.
+            // A pending message will be served unchanged.
             if self.session.pending().iter().any(|it| it.message == begin) {
                 return true;
             }

@@ -7,27 +7,27 @@ use super::survival::Survival;
 /// A compaction of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
-    /// The line that came last.
+    /// The line of the latest message.
     pub line: usize,
-    /// How its summary was made.
+    /// The method by which the summary was written.
     pub strategy: Strategy,
-    /// The view before, in tokens.
+    /// The size of the view before, in tokens.
     pub before_tokens: u64,
-    /// The view after.
+    /// The size of the view after, in tokens.
     pub after_tokens: u64,
-    /// The summary, with the frame around it.
+    /// The summary including its frame.
     pub summary: Box<str>,
-    /// Of the facts in what left, those that its messages show.
+    /// The facts of the replaced messages that the new messages preserve.
     pub survived: Survival,
-    /// Whether what the user said last is in the view, word for word.
+    /// True if the view contains the latest user input verbatim.
     pub keeps_latest: bool,
 }
 
 impl Compaction {
-    /// The ways in which summaries are made in a replay.
+    /// The names of the methods by which a replay writes summaries.
     pub const MEANS: [&str; 2] = ["with session memory", "from structure"];
 
-    /// How its summary was made.
+    /// Returns the name of the method by which the summary was written.
     pub const fn means(&self) -> &'static str {
         match self.strategy {
             Strategy::SessionMemory => Self::MEANS[0],

@@ -1,4 +1,5 @@
-//! Brings a tape into a session, and prepares the view where an agent would have.
+//! The driver that replays a recorded session and prepares the view at the points where an agent
+//! would.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,48 +23,49 @@ use super::recorded_session::{RecordedSession, RecordedStep};
 use super::setup::{PrepareFrequency, Setup, no_levels};
 use crate::import::ImportDefect;
 
-/// A session under way, and the caller that follows it.
+/// A session in progress and the simulated caller that follows it.
 pub(super) struct Driver {
     pub(super) session: Session,
     pub(super) caller: SimulatedCaller,
     pub(super) tally: ReplayCounters,
-    /// The transcript's own clock.
+    /// The clock of the transcript.
     pub(super) now: Timestamp,
-    /// The line that came last.
+    /// The line of the latest message.
     pub(super) line: usize,
-    /// Every message of the session, with the line that brought it.
+    /// All messages of the session with their lines.
     pub(super) log: Vec<(usize, Arc<Message>)>,
     pub(super) levels: bool,
     pub(super) calibration: Calibration,
-    /// Whether the view is not the one any more for which the transcript's usage was reported.
+    /// True if the view differs from the one for which the transcript's usage was reported.
     pub(super) diverged: bool,
-    /// The system prompt and the tools in the usage of the transcript, as far as it said before that.
+    /// The size of the system prompt and the tools, in tokens, derived from the usage before the
+    /// views diverged.
     prefix: Option<u64>,
     limits: Limits,
-    /// Everything that happened.
+    /// All events of the session.
     events: Vec<RecordedEvent>,
     last_response: Option<Box<str>>,
 }
 
-/// What was counted on the way.
+/// The counters of a replay.
 #[derive(Debug, Default)]
 pub(super) struct ReplayCounters {
     pub(super) messages: usize,
     pub(super) reemissions: usize,
     pub(super) known: usize,
-    /// View-changing events, by what made them.
+    /// The number of view-changing events by trigger.
     pub(super) changes: BTreeMap<&'static str, usize>,
-    /// Results that level 1 stored.
+    /// The number of results that level 1 stored.
     pub(super) stored: usize,
-    /// Results that level 3 cleared.
+    /// The number of results that level 3 cleared.
     pub(super) cleared: usize,
-    /// Messages that level 4 folded.
+    /// The number of messages that level 4 collapsed.
     pub(super) folded: usize,
     pub(super) defects: Vec<ImportDefect>,
     pub(super) compactions: Vec<Compaction>,
 }
 
-/// Plays a tape from its beginning to its end; `prepared` is told of every view.
+/// Replays a recorded session. Calls `prepared` for every view.
 pub(super) fn drive(
     tape: &RecordedSession,
     setup: Setup,
@@ -104,8 +106,9 @@ pub(super) fn drive(
     driver
 }
 
-/// How far off estimates of a tape are, on average over its responses: one factor for the whole of it and
-/// for every policy. The session's own moves with each response and would move all that was sent before.
+/// Returns the average calibration over the responses of a recorded session. One factor is used for
+/// the whole session and for all policies. The session's own factor changes with each response,
+/// which would change the size of everything sent before.
 pub(super) fn calibration(tape: &RecordedSession) -> Calibration {
     let setup = Setup {
         provider: Provider::default(),
@@ -119,7 +122,7 @@ pub(super) fn calibration(tape: &RecordedSession) -> Calibration {
     for step in &tape.steps {
         match step {
             RecordedStep::Rewind(to) => driver.rewind(*to),
-            // What it reports from here on was counted in another view.
+            // Later usage was measured on a different view.
             RecordedStep::Compacted(_) | RecordedStep::Removed { .. } => break,
             RecordedStep::Message { line, message } => {
                 if driver.begins_response(message) {
@@ -188,7 +191,7 @@ impl Driver {
         }
     }
 
-    /// Whether the model begins to speak with this message.
+    /// Returns true if the message is the first fragment of a model response.
     fn begins_response(&self, message: &Message) -> bool {
         message.role == Role::Assistant
             && (message.provider_message_id.is_none()
@@ -216,8 +219,8 @@ impl Driver {
         }
     }
 
-    /// A message without its parent where the session does not have that: a summary that another program put in the
-    /// place of messages stays out where this program's levels do that work.
+    /// Returns the message without its parent if the session does not contain the parent. The parent
+    /// may be another program's summary, which is skipped when Palimpsest's levels run.
     fn with_known_parent(&self, message: Arc<Message>) -> Arc<Message> {
         let transcript = self.session.transcript();
         let is_unknown = |parent: MessageId| transcript.find(parent).is_none();
@@ -229,8 +232,8 @@ impl Driver {
         Arc::new(message)
     }
 
-    /// A message with the usage that a provider would have reported for the view as it is here. What the
-    /// transcript says was counted in another one, as soon as a level has changed this one.
+    /// Returns the message with the usage that a provider would report for the current view. The
+    /// recorded usage applies to a different view as soon as a level has changed this one.
     fn counted(&self, message: &Arc<Message>) -> Arc<Message> {
         let Some(usage) = message.usage.filter(|_| self.diverged) else {
             return Arc::clone(message);
@@ -246,7 +249,7 @@ impl Driver {
     }
 
     fn rewind(&mut self, to: Option<MessageId>) {
-        // To a message that was folded: it unfolds first.
+        // A rewind to a collapsed message requires that its span is restored first.
         if let Some(shown) = to.and_then(|to| self.session.shown_until(to)) {
             let past = self.past(shown);
             self.run(Command::Restore(RestoreContext {
@@ -267,7 +270,7 @@ impl Driver {
         }));
     }
 
-    /// The session as it was.
+    /// Returns the session at an earlier revision.
     fn past(&self, at: Revision) -> Session {
         let events = usize::try_from(at.get()).unwrap_or(usize::MAX);
         let log = self.events.iter().take(events).cloned();
@@ -295,8 +298,8 @@ impl Driver {
         }));
     }
 
-    /// What the levels do to a view before it is sent, in the order in which a server runs them.
-    /// Level 1 has done its part where messages come in, and with the serving.
+    /// Runs the levels before a view is sent, in the server's order. Level 1 already ran when
+    /// messages were appended and when the view was served.
     fn run_levels(&mut self) {
         self.run(Command::ClearResults(Clear {
             clearing: Clearing::Auto {
@@ -311,7 +314,7 @@ impl Driver {
             expected_revision: None,
             request: None,
         }));
-        // A server does this in the background, after its reply.
+        // A server stages spans in the background after its reply.
         if is_due(&self.session)
             && let Ok(spans) = choose(&self.session)
         {
@@ -327,6 +330,7 @@ impl Driver {
             file_salt: 0,
         };
         let mut decided = decide(&self.session, command.clone(), context);
+        // The decision is repeated after the content is loaded, as a server does.
         if decided == Err(Rejection::ContentNotLoaded) {
             let contents = self.log.iter().map(|(_, message)| Arc::clone(message));
             self.session.load_content(contents);
@@ -363,7 +367,7 @@ impl Driver {
         }
     }
 
-    /// The line that brought a message.
+    /// Returns the line of a message.
     pub(super) fn line_of(&self, message: Ordinal) -> usize {
         self.log.get(message.index()).map_or(0, |(line, _)| *line)
     }
@@ -391,10 +395,10 @@ impl ReplayCounters {
     }
 }
 
-/// What a rewind is called: the one change of a view that comes from the transcript itself.
+/// The trigger name of a rewind, the only view change that originates in the transcript itself.
 pub(super) const REWOUND: &str = "rewound by the user";
 
-/// What made a view-changing event.
+/// Returns the name of the trigger of a view-changing event.
 fn trigger(event: &Event) -> &'static str {
     match event {
         Event::SessionRewound(_) => REWOUND,

@@ -1,5 +1,5 @@
-//! What a message says that the model may need again, found from structure alone: paths and commands in
-//! the inputs of tools, the first lines of failures, the first sentences of people.
+//! Facts that a model may need again, derived from the structure of messages. These are paths and
+//! commands in tool inputs, first lines of failures, and first sentences of user inputs.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use serde_json::value::RawValue;
 
 use super::kinds::ProbeKind;
 
-/// A longer sentence or line is looked for by its beginning.
+/// The maximum length of a search text in characters. Longer sentences and lines are cut.
 const MAX_CHARS: usize = 200;
 
-/// A text to look for.
+/// A text to search for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Needle {
     pub(super) text: Box<str>,
-    /// The same as it stands inside a JSON string.
+    /// The text as it appears inside a JSON string.
     json: Box<str>,
 }
 
@@ -35,7 +35,7 @@ impl Needle {
         })
     }
 
-    /// A string of a tool's input, looked for in other inputs as it was written in this one.
+    /// Creates a needle from a string in a tool's input. The original JSON escapes are kept.
     fn of_input(raw: &RawValue) -> Option<Self> {
         let text: String = serde_json::from_str(raw.get()).ok()?;
         (text.trim().len() > 1).then(|| Self {
@@ -44,12 +44,12 @@ impl Needle {
         })
     }
 
-    /// Whether a text says it, or JSON does.
+    /// Returns true if a text contains the needle. `is_json` selects the escaped form.
     pub(super) fn is_in(&self, text: &str, is_json: bool) -> bool {
         text.contains(if is_json { &*self.json } else { &*self.text })
     }
 
-    /// Whether a block shows it.
+    /// Returns true if a block shows the needle.
     pub(super) fn is_shown_in(&self, block: &WireBlock<'_>) -> bool {
         match block {
             WireBlock::Text { text, .. } => self.is_in(text, false),
@@ -67,7 +67,7 @@ impl Needle {
     }
 }
 
-/// The facts of a message, and the block that holds each.
+/// Returns the facts of a message with the index of the block that contains each.
 pub(super) fn facts(message: &Message) -> Vec<(u16, ProbeKind, Needle)> {
     let mut facts = Vec::new();
     let mut spoken = false;
@@ -93,7 +93,8 @@ pub(super) fn facts(message: &Message) -> Vec<(u16, ProbeKind, Needle)> {
     facts
 }
 
-/// Whether a block holds what a person says first in a message, and not only what machines put beside it.
+/// Returns true if a block contains the first sentence of the person's own words, and not only
+/// generated text.
 fn says(block: &Block, message: &Message) -> bool {
     let (Block::Text { text, .. }, Some(words)) = (block, user_words(message)) else {
         return false;
@@ -118,7 +119,7 @@ fn of_input(input: &ToolInput) -> Vec<(ProbeKind, Needle)> {
     found
 }
 
-/// The first line of what a tool said when it failed.
+/// Returns the first line of a failed tool result.
 fn failure(result: &ToolResult) -> Option<&str> {
     let said = match &result.content {
         ResultContent::None => None,
@@ -148,7 +149,7 @@ fn shortened(text: &str) -> &str {
     }
 }
 
-/// What stands between the quotes.
+/// Returns the content between the quotes.
 fn inside(json: &str) -> &str {
     json.get(1..json.len().saturating_sub(1))
         .unwrap_or_default()

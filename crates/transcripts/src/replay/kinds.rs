@@ -1,20 +1,20 @@
-//! The kinds of facts that a replay looks for.
+//! The kinds of facts that a replay searches for.
 
-/// What a probe is.
+/// The kind of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
     /// A path in a tool's input.
     Path,
     /// A command that was run.
     Command,
-    /// The first line of a failing result.
+    /// The first line of a failed result.
     Error,
-    /// The first sentence of something that a person said.
+    /// The first sentence of a user input.
     Sentence,
 }
 
 impl ProbeKind {
-    /// Its name in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Path => "file paths",

@@ -1,5 +1,5 @@
-//! The ledger that a session keeps of the prompt cache, beside the cache of the replay, which compares
-//! the bytes of what was sent.
+//! Tests that compare the session's ledger of the prompt cache with the replay's cache, which
+//! compares the bytes that were sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use super::setup::Setup;
 use super::tests::{Op, Writer, op, policies};
 use super::{PrepareFrequency, RecordedSession};
 
-/// What a message, a marker or a tag is estimated at in one way and not in the other.
+/// The maximum difference between the two estimates of a message, marker or tag, in tokens.
 const ERROR_TOKENS: u64 = 12;
-/// What frames words that came while the model was at work.
+/// The size of the frame around a user text that arrived while the model was working, in tokens.
 const FRAME_TOKENS: u64 = 40;
 
-/// How the two agree.
+/// The agreement between the ledger and the cache.
 #[derive(Debug, Default)]
 struct Agreement {
-    /// Views that were sent into a warm cache.
+    /// The number of views that were sent while the cache was warm.
     warm: usize,
-    /// Those of them that lost a part of it.
+    /// The number of these views that lost a part of the cached prefix.
     invalidated: usize,
-    /// Those that begin with a summary that was made again.
+    /// The number of these views that start with a rewritten summary.
     made_again: usize,
 }
 
-/// Compares the two at every view of a tape that is sent.
+/// Compares the ledger and the cache at every view that a recorded session sends.
 fn compare(tape: &RecordedSession, provider: Provider, mut policy: Policy) -> Agreement {
     policy.microcompact.time.idle = Millis::new(TIME_TO_LIVE_MS);
     let error_tokens = if policy.snip.wrap_interjections {
@@ -65,12 +65,12 @@ fn compare(tape: &RecordedSession, provider: Provider, mut policy: Policy) -> Ag
         let report = driver
             .session
             .cache_report(driver.caller.target(), driver.now);
-        // A response that came to nothing that was sent here makes the ledger think that the cache was
-        // used. A prefix that is too short to be cached is not in the ledger.
+        // A response that answers no request of the replay makes the ledger count the cache as used.
+        // A prefix below the minimum size is missing in the ledger.
         let messages = error_tokens * (2 + flat.len() as u64);
         let bound = split.cache_read / 50 + messages;
-        // A summary that is taken back and made again may say the same once more. The ledger goes by what
-        // happened, and takes it for another.
+        // A withdrawn and rewritten summary may have identical text. The ledger follows events and
+        // treats it as a different one.
         let cause = report.cause.map(|change| change.kind);
         let made_again =
             cause == Some(ChangeKind::Restored) && report.reused + bound < split.cache_read;
@@ -100,7 +100,7 @@ fn compare(tape: &RecordedSession, provider: Provider, mut policy: Policy) -> Ag
     agreement
 }
 
-/// The blocks behind the first difference that were sent before.
+/// Returns the blocks after the first difference that were sent before.
 fn sent_again(view: &[BlockId], sent: &[BlockId]) -> Vec<BlockId> {
     let same = |(a, b): &(&BlockId, &BlockId)| a == b;
     let shared = view.iter().zip(sent).take_while(same).count();
@@ -126,7 +126,7 @@ proptest! {
     }
 }
 
-/// Work of an hour in which results are cleared because they grow too many.
+/// An hour of work in which results are cleared because of the size of the view.
 #[test]
 fn a_long_session_loses_and_saves_what_the_bytes_say() {
     let turn = [

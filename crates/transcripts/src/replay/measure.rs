@@ -1,4 +1,4 @@
-//! What a policy makes of a transcript: in tokens, in cost, and in what stays within the model's reach.
+//! Measurement of a policy on a transcript: tokens, cost and retained facts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,66 +17,67 @@ use super::setup::{PrepareFrequency, Setup};
 use super::survival::Survival;
 use crate::import::ImportDefect;
 
-/// What came of one session, or of several together.
+/// The results of one or more replayed sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayMetrics {
-    /// How many sessions.
+    /// The number of sessions.
     pub sessions: usize,
-    /// Views that were prepared.
+    /// The number of prepared views.
     pub prepares: usize,
-    /// Those of them that could be sent, and so were.
+    /// The number of sendable views. All of them were sent.
     pub sendable: usize,
-    /// View-changing events, by what made them.
+    /// The number of view-changing events by trigger.
     pub changes: BTreeMap<&'static str, usize>,
-    /// Results that level 1 stored.
+    /// The number of results that level 1 stored.
     pub stored: usize,
-    /// Results that level 3 cleared.
+    /// The number of results that level 3 cleared.
     pub cleared: usize,
-    /// Messages that level 4 folded.
+    /// The number of messages that level 4 collapsed.
     pub folded: usize,
-    /// Views that could be sent and should not have been: the line, and what the provider would say.
+    /// Sendable views that are invalid: the line, and the violation that a provider would report.
     pub invalid: Vec<(usize, Violation)>,
-    /// Lines after which the view did not continue the one before, though nothing had changed it.
+    /// Lines after which the view did not continue the previous one without a view-changing event.
     pub prefix_breaks: Vec<usize>,
-    /// Lines after which a caller's array was not the whole view.
+    /// Lines after which a caller's array differed from the complete view.
     pub delta_breaks: Vec<usize>,
-    /// The tokens of everything that was sent.
+    /// The tokens of all sent views.
     pub split: Split,
-    /// The largest view that was sent, in tokens.
+    /// The size of the largest sent view, in tokens.
     pub largest_view: u64,
-    /// The tokens of each view that was sent, in order; of one session alone.
+    /// The size of each sent view in order, in tokens. Only for a single session.
     pub curve: Vec<u64>,
-    /// Where in the curve compactions took effect: the places of the views that came after them.
+    /// The indexes in `curve` of the first views after compactions.
     pub compacted_at: Vec<usize>,
-    /// What became of the probes by the end.
+    /// The outcome of the probes, by kind.
     pub probes: BTreeMap<ProbeKind, ProbeCounts>,
-    /// Those that the model can neither see nor find, at the last view that was sent or at the end.
+    /// The facts that the model could neither see nor find, in the last sent view or at the end.
     pub lost: Vec<LostProbe>,
-    /// What could not be decoded, or was refused.
+    /// Messages that could not be decoded or were rejected.
     pub defects: Vec<ImportDefect>,
-    /// The compactions, in order.
+    /// The compactions in order.
     pub compactions: Vec<Compaction>,
 }
 
 impl ReplayMetrics {
-    /// Whether every promise was kept.
+    /// Returns true if all guarantees held.
     pub fn holds(&self) -> bool {
         self.broken() == 0
     }
 
-    /// How many promises were not.
+    /// Returns the number of violated guarantees.
     pub fn broken(&self) -> usize {
         let views = self.invalid.len() + self.prefix_breaks.len() + self.delta_breaks.len();
         views + self.lost.len() + self.forgotten().count()
     }
 
-    /// Compactions after which what the user said last was not in the view any more, word for word.
+    /// Returns the compactions after which the view no longer contained the latest user input
+    /// verbatim.
     pub fn forgotten(&self) -> impl Iterator<Item = &Compaction> {
         let all = self.compactions.iter();
         all.filter(|compaction| !compaction.keeps_latest)
     }
 
-    /// What survived all compactions, by kind.
+    /// Returns the facts that survived all compactions, by kind.
     pub fn survived(&self) -> Survival {
         let mut all = Survival::default();
         for compaction in &self.compactions {
@@ -85,7 +86,7 @@ impl ReplayMetrics {
         all
     }
 
-    /// View-changing events that a level made, and not the user.
+    /// Returns the number of view-changing events that levels caused.
     pub fn level_changes(&self) -> usize {
         let by_levels = self
             .changes
@@ -94,7 +95,7 @@ impl ReplayMetrics {
         by_levels.map(|(_, count)| count).sum()
     }
 
-    /// What became of all probes.
+    /// Returns the outcome of all probes.
     pub fn retained(&self) -> ProbeCounts {
         let mut all = ProbeCounts::default();
         for of_kind in self.probes.values() {
@@ -103,7 +104,7 @@ impl ReplayMetrics {
         all
     }
 
-    /// Counts another session in. Its curve, and what belongs to that, is its own.
+    /// Adds the results of another session, except its curve.
     pub fn add(&mut self, other: &Self) {
         self.sessions += other.sessions;
         self.prepares += other.prepares;
@@ -128,7 +129,7 @@ impl ReplayMetrics {
     }
 }
 
-/// Replays one session for one provider under a policy.
+/// Replays one session for one provider under a policy and measures the results.
 pub fn measure(tape: &RecordedSession, provider: Provider, policy: &Arc<Policy>) -> ReplayMetrics {
     let calibration = calibration(tape);
     let setup = Setup {

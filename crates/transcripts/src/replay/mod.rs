@@ -1,10 +1,9 @@
-//! Drives imported transcripts through sessions, step by step as their agents would have.
+//! Replay of imported transcripts through sessions, step by step as their agents did.
 //!
-//! Two things are asked of a transcript. [`verify`]: is every view valid, does it continue the one
-//! before, and has a caller that follows `keep_messages` exactly the whole of it? [`measure`]: what
-//! does a policy make of it, in tokens, in cost, and in what the model can still see or find again?
-//! Both go through one driver, so that what is measured is what is verified. Not here:
-//! files, threads, and how outcomes are shown.
+//! [`verify`] checks that every view is valid, continues the previous one, and equals the array of a
+//! caller that follows `keep_messages`. [`measure`] determines the effect of a policy in tokens,
+//! cost, and facts that the model can still see or find. Both use the same driver, so measured views
+//! are verified views. Files, threads and output are handled elsewhere.
 
 mod adopt;
 mod caller;

@@ -1,34 +1,34 @@
-//! What a provider's prompt cache would make of a row of views.
+//! A simulation of a provider's prompt cache for a sequence of views.
 
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::policy::Prices;
 
 use super::caller::BlockId;
 
-/// How long a provider keeps a prefix that nobody asks for: five minutes is the default, and each use
-/// begins them anew.
+/// The time for which a provider keeps an unused prefix, in milliseconds: the default of five
+/// minutes. Each use restarts it.
 pub(super) const TIME_TO_LIVE_MS: u64 = 5 * 60 * 1_000;
-/// A provider caches no prompt that is shorter.
+/// The minimum size of a prompt that a provider caches, in tokens.
 pub(super) const MIN_CACHEABLE_TOKENS: u64 = 1_024;
 
-/// The tokens of requests, by what a provider does with them.
+/// The tokens of requests by cache usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Split {
-    /// Read from the prompt cache.
+    /// Tokens read from the prompt cache.
     pub cache_read: u64,
-    /// Read anew and written to it.
+    /// Tokens written to the prompt cache.
     pub cache_write: u64,
-    /// Read anew and not cached.
+    /// Tokens that were not cached.
     pub uncached: u64,
 }
 
 impl Split {
-    /// All of them.
+    /// Returns the sum.
     pub const fn total(&self) -> u64 {
         self.cache_read + self.cache_write + self.uncached
     }
 
-    /// What they cost, in thousandths of an uncached token.
+    /// Returns the cost in thousandths of an uncached token.
     pub fn cost_milli(&self, prices: &Prices) -> u64 {
         let parts = [
             (self.cache_read, prices.cache_read),
@@ -41,7 +41,7 @@ impl Split {
             .fold(0, u64::saturating_add)
     }
 
-    /// Counts others in.
+    /// Adds other tokens.
     pub fn add(&mut self, other: Self) {
         self.cache_read += other.cache_read;
         self.cache_write += other.cache_write;
@@ -49,7 +49,7 @@ impl Split {
     }
 }
 
-/// The cache of one conversation: what was sent last is in it.
+/// The cache of one conversation. It contains the view that was sent last.
 #[derive(Debug, Default)]
 pub(super) struct PrefixCache {
     held: Vec<BlockId>,
@@ -57,7 +57,7 @@ pub(super) struct PrefixCache {
 }
 
 impl PrefixCache {
-    /// A view is sent. `tokens` counts a part of it that begins with its beginning.
+    /// Sends a view and returns its tokens by cache usage. `tokens` counts a prefix of the view.
     pub(super) fn send(
         &mut self,
         view: &[BlockId],
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// A thousand tokens a block.
+    /// Counts 1,000 tokens per block.
     fn thousands(part: &[BlockId]) -> u64 {
         part.len() as u64 * 1_000
     }
@@ -112,12 +112,12 @@ mod tests {
         assert_eq!(send(&mut cache, &[1], 0), (0, 0, 1_000));
         assert_eq!(send(&mut cache, &[1, 2], 1), (0, 2_000, 0));
         assert_eq!(send(&mut cache, &[1, 2, 3], 2), (2_000, 1_000, 0));
-        // A change in the middle breaks what follows it.
+        // A change in the middle invalidates all following blocks.
         assert_eq!(send(&mut cache, &[1, 2, 9, 4], 3), (2_000, 2_000, 0));
         assert_eq!(send(&mut cache, &[7, 2, 9, 4], 4), (0, 4_000, 0));
-        // A prefix too short to be cached was not.
+        // A shared prefix below the minimum size was not cached.
         assert_eq!(send(&mut cache, &[7, 8, 9], 5), (0, 3_000, 0));
-        // Each use keeps it alive; five minutes without one do not.
+        // Each use restarts the lifetime. The prefix expires after five minutes without a use.
         assert_eq!(send(&mut cache, &[7, 8, 9], 9), (3_000, 0, 0));
         assert_eq!(send(&mut cache, &[7, 8, 9], 14), (0, 3_000, 0));
     }

@@ -1,8 +1,8 @@
-//! Facts of a transcript that the model may need again: can it see them, can it find them, or are they
-//! lost?
+//! Probes: facts of a transcript that the model may need again. Each is visible, recoverable or
+//! lost.
 //!
-//! What a user has taken back is no probe, and neither is what a repair left out: that never was in a
-//! view. The same fact said twice is one probe with two homes.
+//! Rewound facts are no probes. Neither are facts that a repair omitted, because they were never in
+//! a view. A repeated fact is one probe with several locations.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,19 +16,19 @@ use super::facts::{Needle, facts};
 use super::kinds::ProbeKind;
 use super::recover::{FactLocation, Reach, SimulatedModel};
 
-/// What became of probes.
+/// The outcome of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProbeCounts {
-    /// They stand in the view.
+    /// The number of facts that the view contains.
     pub visible: usize,
-    /// They do not, and something that does leads to them in at most two calls of tools.
+    /// The number of facts that a handle in the view leads to with at most two tool calls.
     pub recoverable: usize,
-    /// Neither.
+    /// The number of facts that are neither visible nor recoverable.
     pub lost: usize,
 }
 
 impl ProbeCounts {
-    /// Counts others in.
+    /// Adds other counts.
     pub fn add(&mut self, other: Self) {
         self.visible += other.visible;
         self.recoverable += other.recoverable;
@@ -36,41 +36,41 @@ impl ProbeCounts {
     }
 }
 
-/// A probe that was lost. It does not say what the probe was.
+/// A lost probe. It does not contain the fact itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostProbe {
-    /// The line that brought it.
+    /// The line of the message.
     pub line: usize,
-    /// What it is.
+    /// The kind of the fact.
     pub kind: ProbeKind,
-    /// The block within its message.
+    /// The index of the block within its message.
     pub block: u16,
-    /// The form that its block has in the view; none when it left.
+    /// The form of the block in the view. `None` if the message left the view.
     pub form: Option<PieceForm>,
 }
 
-/// All probes of a session, and what became of each.
+/// All probes of a session and their outcomes.
 #[derive(Default)]
 pub(super) struct Probes {
     all: Vec<Probe>,
     by_text: HashMap<(ProbeKind, Box<str>), usize>,
-    /// How many messages were looked at.
+    /// The number of messages that were processed.
     taken: usize,
     forms: Forms,
-    /// Those that were lost in the view that was sent last.
+    /// The probes that were lost in the last view that was sent.
     lost: BTreeMap<usize, LostProbe>,
 }
 
-/// A fact, and where it was said.
+/// A fact and its locations.
 struct Probe {
     kind: ProbeKind,
     needle: Needle,
     homes: Vec<(Ordinal, u16)>,
-    /// None as long as it is in no view.
+    /// The access of the model. `None` while no view contains the fact.
     reach: Option<Reach>,
 }
 
-/// The forms that blocks have in the view, as far as its pieces were looked at.
+/// The forms of blocks in the view, for the pieces processed so far.
 #[derive(Default)]
 struct Forms {
     of: HashMap<(Ordinal, u16), PieceForm>,
@@ -79,7 +79,7 @@ struct Forms {
 }
 
 impl Probes {
-    /// Takes in what came since, and looks for everything whose place may have changed.
+    /// Processes new messages, and checks all probes whose location may have changed.
     pub(super) fn follow(&mut self, driver: &Driver) {
         for (at, (_, message)) in driver.log.iter().enumerate().skip(self.taken) {
             let ordinal = Ordinal::new(palimpsest_core::view::count(at));
@@ -93,12 +93,12 @@ impl Probes {
         self.look(driver, moved);
     }
 
-    /// The view is sent: what is lost in it is lost to the model.
+    /// Records that the view was sent. A fact that is lost in a sent view is lost to the model.
     pub(super) fn sent(&mut self, driver: &Driver) {
         self.lost = self.lost(driver);
     }
 
-    /// Looks once more for every probe, in the view as it is at the end.
+    /// Checks all probes in the final view and returns the results.
     pub(super) fn finish(
         mut self,
         driver: &Driver,
@@ -137,7 +137,8 @@ impl Probes {
         }
     }
 
-    /// Looks for the probes. Between two changes of the view what was found stays where it is.
+    /// Checks the probes. Between view-changing events, known results remain valid, so only new
+    /// probes are checked.
     fn look(&mut self, driver: &Driver, all: bool) {
         let reader = SimulatedModel::new(driver);
         for probe in &mut self.all {
@@ -190,7 +191,7 @@ impl Probe {
 }
 
 impl Forms {
-    /// Learns the forms of new pieces; says whether those of old ones may have changed.
+    /// Processes new pieces. Returns true if the forms of earlier pieces may have changed.
     fn follow(&mut self, session: &Session) -> bool {
         let sealed = session.sealed();
         let moved = sealed.epoch() != self.epoch;
@@ -208,7 +209,8 @@ impl Forms {
         moved
     }
 
-    /// None for what was never in a view, or that the user has taken back.
+    /// Returns the location of a block. Returns `None` for a block that was never in a view or that
+    /// was rewound.
     fn home(&self, (message, block): (Ordinal, u16), session: &Session) -> Option<FactLocation> {
         let entry = session.transcript().get(message)?;
         match (entry.standing, self.of.get(&(message, block))) {

@@ -1,4 +1,4 @@
-//! A session of a transcript, decoded once for as many replays as there are.
+//! A decoded session of a transcript. It is decoded once for all replays.
 
 use std::sync::Arc;
 
@@ -8,34 +8,34 @@ use palimpsest_core::message::Message;
 
 use crate::import::{ImportDefect, ImportStep, ImportedCompaction, ImportedSession};
 
-/// What happened in a session, in order.
+/// The steps of a session in order.
 #[derive(Debug)]
 pub struct RecordedSession {
     pub(super) steps: Vec<RecordedStep>,
-    /// The first model that spoke.
+    /// The first model that answered.
     pub(super) model: Box<str>,
     pub(super) subagent: bool,
     /// Messages that could not be decoded.
     pub(super) defects: Vec<ImportDefect>,
 }
 
-/// What happened.
+/// A step of a session.
 #[derive(Debug)]
 pub(super) enum RecordedStep {
-    /// A message came.
+    /// A message was appended.
     Message { line: usize, message: Arc<Message> },
-    /// What came after this message was abandoned; everything, when there is none.
+    /// All messages after this one were abandoned. `None`: all messages.
     Rewind(Option<MessageId>),
-    /// The program that wrote the transcript put a summary in the place of messages.
+    /// The other program replaced messages by a summary.
     Compacted(Box<RecordedCompaction>),
-    /// It took messages out of its model's view.
+    /// The other program removed messages from its model's view.
     Removed {
         line: usize,
         messages: Vec<MessageId>,
     },
 }
 
-/// A compaction of the program that wrote the transcript.
+/// A compaction by the program that wrote the transcript.
 #[derive(Debug)]
 pub(super) struct RecordedCompaction {
     pub(super) line: usize,
@@ -48,7 +48,7 @@ pub(super) struct RecordedCompaction {
 }
 
 impl RecordedSession {
-    /// Decodes a session.
+    /// Decodes a session. Messages that cannot be decoded become defects.
     pub fn new(imported: &ImportedSession<'_>) -> Self {
         let mut tape = Self {
             steps: Vec::with_capacity(imported.steps.len()),
@@ -71,6 +71,8 @@ impl RecordedSession {
                 ImportStep::Message(message) => message,
             };
             let line = message.line;
+            // The step's number serves as the id of a message without one, so every replay uses the
+            // same ids.
             match message.decode(MessageId::new(uuid::Uuid::from_u128(number))) {
                 Ok(message) => match step {
                     ImportStep::Compacted(compaction) => tape.compacted(compaction, message),

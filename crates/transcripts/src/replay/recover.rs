@@ -1,5 +1,5 @@
-//! Goes the ways by which a model finds again what left its view, as its tools would: from a reference
-//! or a call's id that it can see, to the original.
+//! Simulated recovery of content that left the view. It follows a visible reference or call id to
+//! the original, as a model would with its tools.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -19,30 +19,30 @@ use sha2::{Digest as _, Sha256};
 use super::driver::Driver;
 use super::facts::Needle;
 
-/// More calls of tools than these are no way back.
+/// The maximum number of tool calls of a recovery. Content that needs more calls counts as lost.
 const MAX_TOOL_CALLS: u32 = 2;
-/// What stands before the reference in a replacement.
+/// The text that precedes the reference in a replacement.
 const BEFORE_REFERENCE: &str = "saved to: ";
 
-/// Whether the model can get at something.
+/// The access of the model to a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// It stands in the view.
+    /// The view contains the fact.
     Visible,
-    /// Something in the view leads to it.
+    /// The view contains a handle that leads to the fact.
     Recoverable,
-    /// Neither.
+    /// The fact is neither visible nor recoverable.
     Lost,
 }
 
-/// A model that reads a view, and has the tools that the policy gives it.
+/// A simulated model that reads a view and uses the tools of the policy.
 pub(super) struct SimulatedModel<'d> {
     session: &'d Session,
     target: &'d Target,
     log: &'d [(usize, Arc<Message>)],
-    /// Spans in outline, those that somebody asked for.
+    /// The outlines of spans, cached on first use.
     pages: RefCell<HashMap<SpanKey, Rc<[String]>>>,
-    /// All of the view, when somebody asked for all of it.
+    /// The complete view, rendered on first use.
     view: OnceCell<Vec<WireMessage<'d>>>,
 }
 
@@ -57,7 +57,7 @@ impl<'d> SimulatedModel<'d> {
         }
     }
 
-    /// Whether what stands for a block shows it.
+    /// Returns true if the piece of a block shows the fact.
     pub(super) fn shows(&self, home: &FactLocation, needle: &Needle) -> bool {
         match home {
             FactLocation::Piece(piece) => self
@@ -67,7 +67,7 @@ impl<'d> SimulatedModel<'d> {
         }
     }
 
-    /// Whether any block of the view shows it.
+    /// Returns true if any block of the view shows the fact.
     pub(super) fn shows_anywhere(&self, needle: &Needle) -> bool {
         let view = self.view.get_or_init(|| {
             let pieces = self.session.sealed().pieces();
@@ -77,12 +77,12 @@ impl<'d> SimulatedModel<'d> {
         blocks.any(|block| needle.is_shown_in(block))
     }
 
-    /// Whether what stands for a block leads to it.
+    /// Returns true if the piece or the replacement of a block leads to the fact.
     pub(super) fn leads_to(&self, home: &FactLocation, needle: &Needle) -> bool {
         match home {
             FactLocation::Piece(piece) => match piece.form {
-                // What is shown tells the model to follow the reference, so it has to lead there,
-                // though the call's id would too.
+                // The visible text instructs the model to follow the reference. The reference must
+                // therefore work, even though the call id would work too.
                 PieceForm::Stored(_) => self.by_reference(piece, needle),
                 form => form
                     .answers()
@@ -94,7 +94,7 @@ impl<'d> SimulatedModel<'d> {
         }
     }
 
-    /// The reference that is shown names a file, and the file says it.
+    /// Returns true if the visible reference names a file that contains the fact.
     fn by_reference(&self, piece: &Piece, needle: &Needle) -> bool {
         let found = || {
             let Some(WireBlock::Result {
@@ -109,7 +109,8 @@ impl<'d> SimulatedModel<'d> {
             let file = file_of(template, self.session.key(), rest.lines().next()?)?;
             let stored = self.session.stored().in_file(file)?;
             if stored.only_file {
-                // The transcript has never said more than what stands in the result's place.
+                // The transcript contains only the replacement of such a result, so the stored text
+                // is searched.
                 return Some(needle.is_in(&stored.text, false));
             }
             let original = self.original(stored.call)?;
@@ -120,7 +121,7 @@ impl<'d> SimulatedModel<'d> {
         self.has_reader() && found().unwrap_or(false)
     }
 
-    /// The call is shown, and its id leads to the result.
+    /// Returns true if the call is visible and its id leads to a result with the fact.
     fn by_call(&self, call: CallKey, needle: &Needle) -> bool {
         let found = || {
             let pieces = self.session.sealed().pieces();
@@ -138,14 +139,14 @@ impl<'d> SimulatedModel<'d> {
         self.has_reader() && found().unwrap_or(false)
     }
 
-    /// A placeholder stands for the message: its span is read in outline, and then what the outline
-    /// leads to.
+    /// Returns true if the placeholder of the message leads to the fact: through the outline of its
+    /// span, or through content that the outline names.
     fn by_placeholder(&self, message: Ordinal, needle: &Needle) -> bool {
         let says = |text: &str| needle.is_in(text, false) || needle.is_in(text, true);
         let found = || {
             let placeholder = self.session.fold_of(message)?;
             let key = placeholder.span.key;
-            // The model has to be told how to read it.
+            // The placeholder must state the key of its span, or the model cannot read the span.
             if !placeholder.text.contains(&format!("\"{key}\"")) {
                 return None;
             }
@@ -170,7 +171,7 @@ impl<'d> SimulatedModel<'d> {
                 Block::ToolResult(result) => Some(result),
                 _ => None,
             });
-            // A result is searched for the line, whatever its size.
+            // Search tools find a line in a result of any size.
             let mut results =
                 results.map(|result| needle.is_in(&file_content(result), is_json(result)));
             Some(says(&text) || (self.has_reader() && results.any(|says| says)))
@@ -178,8 +179,8 @@ impl<'d> SimulatedModel<'d> {
         found().unwrap_or(false)
     }
 
-    /// A summary stands for the message, and tells the model to search the transcript: the message is
-    /// found there, and read.
+    /// Returns true if a summary replaces the message and names the tools with which the model finds
+    /// and reads it.
     fn by_summary(&self, message: Ordinal, needle: &Needle) -> bool {
         let found = || {
             let entry = self.session.transcript().get(message)?;
@@ -191,7 +192,7 @@ impl<'d> SimulatedModel<'d> {
             let Some(WireBlock::Text { text, .. }) = self.rendered(summary) else {
                 return None;
             };
-            // The model has to be told of both.
+            // The summary must name both tools.
             let is_told = [search, read]
                 .iter()
                 .all(|tool| text.contains(&format!("`{tool}`")));
@@ -203,7 +204,7 @@ impl<'d> SimulatedModel<'d> {
         found().unwrap_or(false)
     }
 
-    /// The first pages of some messages in outline, as many as the calls of tools allow.
+    /// Returns the first pages of an outline, at most as many as the allowed tool calls.
     fn outline(&self, messages: &[Ordinal]) -> Vec<String> {
         let mut pages = Vec::new();
         let mut from = messages.first().copied();
@@ -232,14 +233,14 @@ impl<'d> SimulatedModel<'d> {
         tools.name_of(ModelTool::ReadToolResult).is_some()
     }
 
-    /// What a piece looks like on the wire.
+    /// Returns the wire form of a piece.
     fn rendered(&self, piece: &Piece) -> Option<WireBlock<'d>> {
         let one = std::slice::from_ref(piece);
         let messages = wire(self.session, one, self.target).ok()?;
         messages.into_iter().next()?.blocks.into_iter().next()
     }
 
-    /// A call's result as it came.
+    /// Returns the original result of a call.
     fn original(&self, call: CallKey) -> Option<&'d ToolResult> {
         let (message, block) = self.session.calls().get(call)?.result()?;
         let message = self.session.transcript().content(message)?;
@@ -250,11 +251,10 @@ impl<'d> SimulatedModel<'d> {
     }
 }
 
-/// A block that says what a probe asks for: the piece that stands for it in the view, unless its
-/// message left.
+/// The location of a block with a fact: its piece in the view, or its message if the message left.
 pub(super) enum FactLocation {
-    /// A piece stands for it.
+    /// The block has a piece in the view.
     Piece(Piece),
-    /// Its message is not in the view.
+    /// The message left the view.
     Left(Ordinal),
 }

@@ -6,27 +6,27 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::tokens::Calibration;
 use palimpsest_core::view::Provider;
 
-/// How often the view is prepared.
+/// The points at which the view is prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrepareFrequency {
     /// Before every response, as an agent does.
     PerResponse,
-    /// After every message, which seals each fragment by itself: the hardest case.
+    /// After every message. Each fragment is then sealed separately, which is the hardest case.
     PerLine,
 }
 
-/// How a session is driven.
+/// The settings of one replay.
 pub(super) struct Setup {
     pub(super) provider: Provider,
     pub(super) policy: Arc<Policy>,
     pub(super) pace: PrepareFrequency,
-    /// Whether the levels run, as they do when a server prepares a view.
+    /// True if the levels run, as they do when a server prepares a view.
     pub(super) levels: bool,
-    /// How far off estimates are.
+    /// The correction of token estimates.
     pub(super) calibration: Calibration,
 }
 
-/// A policy that leaves everything as it came: what others are compared with.
+/// Returns a policy without any level. It is the baseline for comparisons.
 pub fn no_levels() -> Policy {
     let mut policy = Policy::default();
     policy.tool_results.enabled = false;

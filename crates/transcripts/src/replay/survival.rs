@@ -1,10 +1,11 @@
-//! What of the facts in messages that a compaction replaced is still told by what it put in their place.
+//! Measurement of the facts that a compaction preserves: facts of the replaced messages that the new
+//! messages still contain.
 //!
-//! A path is told when the whole of it stands there, or the part below the folder that the text names as
-//! the root of its paths; a folder also where a path in it does. A command is told as what it is at heart:
-//! without the folder that it changes to, its redirections and the pipe that shortens its output. It is
-//! also told where it was folded into one of its kind, as ten runs of `cargo test` are told by the last;
-//! that is counted apart from what is told word for word.
+//! A path is preserved if the new text contains the whole path, or the part below the root that the
+//! text names. A directory is also preserved if a path inside it is. A command is compared in its
+//! normalized form: without directory changes, redirections and output filters. A command also
+//! counts as preserved if the text contains another command of its kind, for example ten runs of
+//! `cargo test` in one line. Such matches are counted separately from verbatim ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +15,19 @@ use palimpsest_facts::{command_kind, told_command, told_root};
 use super::facts::facts;
 use super::kinds::ProbeKind;
 
-/// How many facts there were, and how many are told.
+/// The number of facts and of those that were preserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FactRetention {
-    /// Those that are told.
+    /// The number of preserved facts.
     pub told: usize,
-    /// Those of them that are told word for word.
+    /// The number of facts that were preserved verbatim.
     pub exact: usize,
-    /// All.
+    /// The number of all facts.
     pub all: usize,
 }
 
 impl FactRetention {
-    /// Counts others in.
+    /// Adds other counts.
     pub fn add(&mut self, other: Self) {
         self.told += other.told;
         self.exact += other.exact;
@@ -34,20 +35,20 @@ impl FactRetention {
     }
 }
 
-/// What survived, by kind.
+/// The preserved facts by kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Survival(pub BTreeMap<ProbeKind, FactRetention>);
 
 impl Survival {
-    /// Counts others in.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Self) {
         for (kind, share) in &other.0 {
             self.0.entry(*kind).or_default().add(*share);
         }
     }
 
-    /// Paths, commands and sentences of people, taken together. What failed is often mended since, and is
-    /// told by its own number alone.
+    /// Returns the sum over paths, commands and user sentences. Errors are excluded, because most
+    /// are fixed later. They are reported separately.
     pub fn together(&self) -> FactRetention {
         let mut sum = FactRetention::default();
         for (kind, share) in &self.0 {
@@ -59,7 +60,7 @@ impl Survival {
     }
 }
 
-/// What of the messages that left is told by those that came for them.
+/// Compares the facts of the replaced messages with the text of the messages that replaced them.
 pub(super) fn survived<'m>(
     left: impl IntoIterator<Item = &'m Message>,
     added: &[&Message],
@@ -89,11 +90,11 @@ pub(super) fn survived<'m>(
     survival
 }
 
-/// A text, and the same on one line, because notes put what they quote on one.
+/// A text on one line, because notes put their quotes on one line.
 struct FlattenedText {
     line: String,
     root: Option<String>,
-    /// The kinds of commands that stand in it.
+    /// The kinds of the commands in the text.
     families: BTreeSet<String>,
 }
 
@@ -119,12 +120,13 @@ impl FlattenedText {
         }
     }
 
-    /// Whether a command is told as one of its kind.
+    /// Returns true if the text contains a command of the same kind.
     fn folds(&self, kind: ProbeKind, fact: &str) -> bool {
         kind == ProbeKind::Command && self.families.contains(&command_kind(fact))
     }
 
-    /// A path is named between marks that no path has at its ends.
+    /// Returns true if the text names a path. The part below the root must be enclosed by characters
+    /// that do not occur at the ends of a path.
     fn names(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let below = self.root.as_deref().and_then(|root| {
@@ -141,7 +143,7 @@ impl FlattenedText {
     }
 }
 
-/// On one line, with the quotes and marks that notes put in place of those that they need.
+/// Joins a text into one line and replaces quotes and backticks as notes do.
 fn flat(text: &str) -> String {
     let words: Vec<&str> = text
         .split_whitespace()

@@ -1,5 +1,4 @@
-//! Tapes made up here, as an agent with two tools might have left them, against what is promised of
-//! every replay.
+//! Tests of the guarantees of every replay, on synthetic sessions of an agent with two tools.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,24 +20,24 @@ use super::recorded_session::{RecordedSession, RecordedStep};
 use super::setup::Setup;
 use super::{PrepareFrequency, ProbeCounts, ReplayMetrics, measure, no_levels};
 
-/// What happens in a tape.
+/// One step of a synthetic session.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
-    /// A person speaks.
+    /// A user input.
     Say,
-    /// The model runs a command, and it says so many characters, or fails with as many.
+    /// A command with a result or an error of `chars` characters.
     Run { chars: usize, fails: bool },
-    /// The model runs a command that never answers.
+    /// A command without a result.
     Hang,
-    /// The model speaks.
+    /// An answer of the model.
     Answer,
-    /// Time passes.
+    /// A pause.
     Wait { minutes: i64 },
-    /// What came after the message before so many is taken back.
+    /// A rewind that removes the last `back` messages.
     Rewind { back: usize },
 }
 
-/// Writes a tape.
+/// A writer of synthetic sessions.
 pub(super) struct Writer {
     tape: RecordedSession,
     now: i64,
@@ -64,7 +63,7 @@ impl Writer {
     }
 
     fn op(&mut self, op: &Op) {
-        // What is said again after a rewind is not the same again.
+        // A message that is repeated after a rewind must be distinct from the original.
         let number = self.tape.steps.len();
         match op {
             Op::Say => {
@@ -126,7 +125,7 @@ impl Writer {
 
 pub(super) fn policies() -> Vec<Policy> {
     let mut policies = Preset::ALL.map(Preset::policy).to_vec();
-    // The same with numbers that small tapes reach.
+    // The same policy with thresholds that small sessions reach.
     let mut tight = Policy::default();
     tight.tool_results.max_result_chars = 3_000;
     tight.tool_results.max_message_chars = 6_000;
@@ -149,7 +148,7 @@ pub(super) fn policies() -> Vec<Policy> {
     policies
 }
 
-/// Level 5 with numbers that small tapes reach.
+/// Returns a policy with level 5 thresholds that small sessions reach.
 fn compacting() -> Policy {
     let mut policy = Policy::default();
     policy.tokens.default_window_tokens = 36_000;
@@ -199,7 +198,7 @@ proptest! {
         prop_assert_eq!(measured.retained().recoverable, 0);
     }
 
-    /// What the caller recognises by its place in memory is what it would have written.
+    /// A block that the caller recognizes by its address has the same encoding.
     #[test]
     fn equal_numbers_are_equal_bytes(
         ops in prop::collection::vec(op(), 0..40), which in 0_usize..8, openai in any::<bool>()
@@ -258,13 +257,13 @@ fn a_full_view_is_compacted_and_tells_what_left() {
         assert!(measured.holds(), "{measured:#?}");
         let told = measured.survived().together();
         assert!(told.all > 0 && told.told * 2 >= told.all, "{told:?}");
-        // All of it is still found, through what the summary says of the way.
+        // All facts are recoverable through the tools that the summary names.
         let retained = measured.retained();
         assert!(retained.recoverable > 0 && retained.lost == 0);
     }
 }
 
-/// Words that were taken back, and a compaction after them.
+/// Rewound messages followed by a compaction.
 #[test]
 fn a_compaction_behind_a_rewind_keeps_the_latest_request() {
     let run = |chars, fails| Op::Run { chars, fails };
@@ -290,7 +289,7 @@ fn a_compaction_behind_a_rewind_keeps_the_latest_request() {
     assert!(measured.holds(), "{measured:#?}");
 }
 
-/// All of it, with what a summary told of.
+/// A rewind that also removes the messages that a summary covers.
 #[test]
 fn what_was_summarised_is_taken_back_with_its_summary() {
     let run = |chars, fails| Op::Run { chars, fails };
@@ -328,7 +327,7 @@ fn without_a_way_back_what_a_summary_leaves_out_is_lost() {
     assert_eq!(lost.lost.len(), lost.retained().lost);
 }
 
-/// A failure, then enough results for it to be an old one, and then a long pause.
+/// Returns a failure, further results that make it old, and a long pause.
 fn old_failure(chars: usize) -> Vec<Op> {
     let mut ops = vec![Op::Say, Op::Run { chars, fails: true }];
     ops.extend(vec![
@@ -375,7 +374,7 @@ fn without_the_tool_that_reads_results_it_is_lost() {
 fn a_stored_failure_is_found_in_its_file() {
     let mut policy = Policy::default();
     policy.tool_results.max_result_chars = 1_000;
-    // Its first line stands in the preview.
+    // The preview contains the first line of the error.
     check_errors(&old_failure(5_000), policy.clone(), 1, 0, 0);
     policy.microcompact.time.enabled = false;
     policy.microcompact.size.enabled = true;

@@ -1,5 +1,5 @@
-//! Is every view on the way valid, does it continue the one before, and has a caller that follows
-//! `keep_messages` exactly the whole of it?
+//! Verification of all views of a replay: each is valid, continues the previous one, and equals the
+//! array of a caller that follows `keep_messages`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,43 +14,43 @@ use super::recorded_session::RecordedSession;
 use super::setup::{PrepareFrequency, Setup};
 use crate::import::ImportDefect;
 
-/// What came of a transcript.
+/// The results of verifying a transcript.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Messages that were taken in.
+    /// The number of appended messages.
     pub messages: usize,
-    /// Those of them that said again what an earlier one said.
+    /// The number of appended messages that repeat an earlier one.
     pub reemissions: usize,
-    /// Those that were there already, under the same id.
+    /// The number of messages that were stored already under the same id.
     pub known: usize,
-    /// Views that were prepared.
+    /// The number of prepared views.
     pub prepares: usize,
-    /// Those of them that could be sent.
+    /// The number of sendable views.
     pub sendable: usize,
-    /// View-changing events.
+    /// The number of view-changing events.
     pub view_changes: usize,
-    /// Views that could be sent and should not have been: the line, and what the provider would say.
+    /// Sendable views that are invalid: the line, and the violation that a provider would report.
     pub invalid: Vec<(usize, Violation)>,
-    /// Lines after which the view did not continue the one before, though nothing had changed it.
+    /// Lines after which the view did not continue the previous one without a view-changing event.
     pub prefix_breaks: Vec<usize>,
-    /// Lines after which a caller's array was not the whole view.
+    /// Lines after which a caller's array differed from the complete view.
     pub delta_breaks: Vec<usize>,
-    /// What was repaired, and how often.
+    /// The number of repairs by kind.
     pub repairs: BTreeMap<&'static str, usize>,
-    /// The largest view, in bytes of JSON.
+    /// The size of the largest view, in bytes of JSON.
     pub largest_view_bytes: usize,
     /// Messages that could not be decoded.
     pub defects: Vec<ImportDefect>,
 }
 
 impl VerifyReport {
-    /// Whether everything held.
+    /// Returns true if all guarantees held.
     pub fn holds(&self) -> bool {
         self.invalid.is_empty() && self.prefix_breaks.is_empty() && self.delta_breaks.is_empty()
     }
 }
 
-/// Replays one session for one provider.
+/// Replays one session for one provider and verifies all views.
 pub fn verify(tape: &RecordedSession, provider: Provider, pace: PrepareFrequency) -> VerifyReport {
     let setup = Setup {
         provider,
@@ -88,7 +88,7 @@ pub fn verify(tape: &RecordedSession, provider: Provider, pace: PrepareFrequency
     }
 }
 
-/// A repair's name in reports.
+/// Returns the name of a repair in reports.
 pub fn name(kind: RepairKind) -> &'static str {
     match kind {
         RepairKind::BlankText => "blank text left out",

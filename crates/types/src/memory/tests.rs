@@ -1,4 +1,4 @@
-//! The document as text and back, its limits, and what a model may do to it.
+//! Tests of session memory: rendering and parsing, limits, and merging of model replies.
 
 use proptest::prelude::*;
 
@@ -204,7 +204,7 @@ fn useless_replies_are_refused() {
     assert_eq!(none.map(|applied| applied.memory), Ok(memory));
 }
 
-/// Lines as a body may hold them, the nasty ones included.
+/// Generates lines of a section body, including adversarial ones.
 fn line() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[ -~]{0,80}",

@@ -1,4 +1,4 @@
-//! What a model is asked, which of its answers are taken, and how the next reader is told.
+//! Tests of the prompts, the validation of answers and the framing of summaries.
 
 use expect_test::expect;
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ fn a_good_answer_is_taken_without_its_scratchpad() {
             .is_some_and(|body| body.contains("// Errors and fixes:"))
     );
     assert_eq!(document.body(SummarySection::Problems), None);
-    // The user's messages are never the model's to tell.
+    // The user's messages always come from the transcript and never from the model.
     assert_eq!(
         document.body(SummarySection::UserMessages),
         Some("> Fix the parser.\n\n> And test it.")

@@ -1,4 +1,4 @@
-//! What the estimators count: against tables of the encodings' own counts, and for texts of any kind.
+//! Tests of the estimators against the encodings' own counts and for generated texts.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -25,13 +25,13 @@ fn counter(estimator: TokenEstimator) -> Counter {
     Policy::default().counter().by(estimator)
 }
 
-/// The tokens of a text alone.
+/// Counts the tokens of a text without the overhead of a message.
 fn count(encoding: Encoding, text: &str) -> u64 {
     Reading::new(encoding, text.len()).text(text, Nature::Prose)
 }
 
-/// Texts, and the tokens that `o200k` and `cl100k` make of them. Three implementations that share no code
-/// agree upon these.
+/// Texts with their tokens in `o200k` and `cl100k`. Three independent implementations agree on these
+/// counts.
 const TABLE: [(&str, u64, u64); 35] = [
     ("", 0, 0),
     ("a", 1, 1),
@@ -106,7 +106,7 @@ fn a_picture_counts_what_the_policy_says() {
     }
 }
 
-/// Pseudo-random numbers that are the same each time.
+/// Returns a deterministic pseudo-random number generator.
 fn numbers(mut state: u64) -> impl FnMut() -> u64 {
     move || {
         state ^= state << 13;
@@ -116,7 +116,7 @@ fn numbers(mut state: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// About 300 KB of what tools print, one kind after another.
+/// Returns about 300 KB of each kind of tool output.
 fn output() -> Vec<(&'static str, String)> {
     let mut next = numbers(88_172_645_463_325_252);
     let mut logs = String::new();
@@ -149,7 +149,7 @@ fn output() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// All of it, in parts that are each read whole.
+/// Counts a whole text in parts that are small enough to be encoded completely.
 fn read_whole(encoding: Encoding, text: &str) -> u64 {
     let (mut rest, mut tokens) = (text, 0);
     while !rest.is_empty() {
@@ -166,14 +166,14 @@ fn samples_of_large_texts_are_near_to_the_whole() {
         for encoding in [Encoding::O200k, Encoding::Cl100k] {
             let (whole, sampled) = (read_whole(encoding, &text), count(encoding, &text));
             let off = whole.abs_diff(sampled) as f64 / whole as f64;
-            // A cut costs a token, and a token of spaces is a quarter of a sample.
+            // Each cut adds about one token. A token of spaces is as long as a quarter of a sample.
             let most = if name == "spaces" { 0.1 } else { 0.05 };
             assert!(off < most, "{name}: {sampled} of {whole}");
         }
     }
 }
 
-/// What is counted together is read in proportion; what is left out is in the sum all the same.
+/// Texts of one count are sampled in proportion to their lengths, and the unread parts still count.
 #[test]
 fn many_messages_of_one_call_count_what_they_count_alone() {
     let mut next = numbers(7);
@@ -223,7 +223,8 @@ proptest! {
             let (whole, parts) = (format!("{a}{b}"), count(encoding, &a) + count(encoding, &b));
             if whole.len() <= MAX_READ_BYTES {
                 let whole = count(encoding, &whole);
-                // Words at the seam fall together or apart, and so does what follows to the next space.
+                // Words at the boundary may be joined or split, which affects the tokens up to the
+                // next space.
                 prop_assert!(whole <= parts + 20, "{} of {}", whole, parts);
                 prop_assert!(whole + 40 + whole / 20 >= parts, "{} of {}", whole, parts);
             }
@@ -234,7 +235,7 @@ proptest! {
     fn no_text_has_more_tokens_than_bytes(text in text()) {
         for encoding in [Encoding::O200k, Encoding::Cl100k] {
             let tokens = count(encoding, &text);
-            // Of a sample it is only known in proportion.
+            // The count of a sampled text is an extrapolation.
             let most = if text.len() <= MAX_READ_BYTES { text.len() } else { text.len() * 2 };
             prop_assert!(tokens <= most as u64);
             prop_assert_eq!(tokens == 0, text.is_empty());

@@ -1,4 +1,5 @@
-//! Every published form of a key or token, and every place that gives one away, put together at run time.
+//! Tests of every published key format and every context pattern. The secrets are assembled at run
+//! time.
 
 use super::{fake, gone, stays};
 
@@ -11,7 +12,8 @@ fn of(letters: &str, length: usize) -> String {
     letters.chars().cycle().take(length).collect()
 }
 
-/// `{h40}` is forty hexadecimal digits, `{l}` lower case, `{u}` upper case, `{m}` mixed; `{id}` is a UUID.
+/// Expands a template: `{h40}` is forty hexadecimal digits, `{l}` lower case, `{u}` upper case,
+/// `{m}` mixed, and `{id}` a UUID.
 fn made(form: &str) -> String {
     let mut out = String::new();
     let mut rest = form;

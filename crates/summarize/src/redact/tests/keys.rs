@@ -1,4 +1,4 @@
-//! Private keys, whole and cut off, however they were carried.
+//! Tests of private keys, complete and truncated, in all supported forms.
 
 use super::super::redact;
 use super::fake;
@@ -9,7 +9,7 @@ fn body(lines: usize) -> Vec<String> {
         .collect()
 }
 
-/// All lines of a block, its markers among them.
+/// Returns all lines of a block, including its markers.
 fn block(label: &str) -> Vec<String> {
     let mut lines = vec![format!("-----BEGIN {label}-----")];
     lines.extend(body(20));
@@ -18,7 +18,7 @@ fn block(label: &str) -> Vec<String> {
     lines
 }
 
-/// Nothing of a key is left: no run of its letters as long as a line's beginning.
+/// Checks that no part of a key remains, down to the length of a line's beginning.
 #[track_caller]
 fn nothing_left(text: &str, name: &str) {
     let redacted = redact(text);

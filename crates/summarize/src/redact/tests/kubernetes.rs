@@ -1,8 +1,8 @@
-//! Values of Kubernetes Secrets in YAML and JSON, and of other objects, which stay.
+//! Tests of Kubernetes Secrets in YAML and JSON, and of other objects, which must stay unchanged.
 
 use super::super::redact;
 
-/// `«…»` marks each value that must be redacted.
+/// Checks a text in which `«…»` marks each value that must be redacted.
 #[track_caller]
 fn check(marked: &str) {
     let text = marked.replace(['«', '»'], "");

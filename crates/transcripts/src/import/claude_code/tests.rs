@@ -1,4 +1,4 @@
-//! Lines made up here, and what is read from them.
+//! Tests of the importer on synthetic lines.
 
 use super::*;
 
@@ -87,7 +87,8 @@ fn a_summary_takes_the_place_of_what_its_mark_says() {
         summary(C),
         "1; 2; compacted by 4, 1 kept, manual, 9; 5",
     );
-    // An older form: the mark is inside, and names what stayed and its summary.
+    // An older form has the boundary inside the message, with the kept messages and the id of the
+    // summary.
     let older = format!(
         r#"{{"type":"system","message":{{"type":"compact_boundary","compactMetadata":{{"compactType":"auto","preCompactTokenCount":7,"preservedSegment":{{"summaryMessageUuid":"{C}","preservedMessageUuids":["{A}","{B}","{D}"]}}}}}}}}"#
     );
@@ -97,7 +98,7 @@ fn a_summary_takes_the_place_of_what_its_mark_says() {
         plain_summary.clone(),
         "1; 2; compacted by 4, 2 kept, auto, 7; 5",
     );
-    // Another: the mark is a message of the user's that no person wrote.
+    // Another form has the boundary in a user message that no person wrote.
     let of_user = mark(plain).replace(r#""type":"system""#, r#""type":"user""#);
     let of_user = of_user.replace(r#""isMeta":false"#, r#""isMeta":true"#);
     check(

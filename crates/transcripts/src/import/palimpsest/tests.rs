@@ -1,4 +1,4 @@
-//! Files made up here, whole and broken, and what is read from them.
+//! Tests of the importer on synthetic files, valid and damaged.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ fn line(number: u64, visibility: &str, kind: &str) -> String {
     )
 }
 
-/// A file as it is exported, of these lines after the first.
+/// Returns an exported file with the given header and lines.
 fn file(head: &str, lines: &[String]) -> String {
     let mut text = format!("{head}\n");
     for line in lines {
@@ -32,7 +32,7 @@ fn file(head: &str, lines: &[String]) -> String {
     text + &format!("{{\"messages\":{messages},\"sha256\":\"{sha256}\"}}\n")
 }
 
-/// The steps of a file in few words, or what is wrong with it.
+/// Returns the steps of a file in short form, or its defect.
 fn outline(text: &str) -> String {
     let imported = read(text.as_bytes());
     assert!(imported.is_whole_or_nothing);
@@ -97,7 +97,7 @@ fn what_left_the_view_leaves_it_again() {
         ],
         "1; 2; 4 for all but [2]; 5; 6",
     );
-    // One that was taken back leaves nothing.
+    // A withdrawn summary leaves no trace.
     check(
         &[
             ordinary("VISIBLE"),
@@ -135,7 +135,7 @@ fn a_bad_file_is_refused_whole() {
         ],
     );
     refused("", "line 1: is missing");
-    // Cut off anywhere, it is never taken for a file.
+    // A file that is cut at any position is rejected.
     for end in 1..good.len() - 1 {
         let said = outline(&good[..end]);
         assert!(said.starts_with("line "), "cut at {end}: {said}");
@@ -167,7 +167,7 @@ fn a_bad_file_is_refused_whole() {
         &of(&HEAD.replace("\"title\"", "\"partial\":true,\"title\"")),
         "a part of a session",
     );
-    // Whole, and wrong inside.
+    // The digest is valid, but a line is not.
     let one = |line: String| file(HEAD, &[line]);
     refused(&one("{}".into()), "line 2: is no message of this format");
     refused(
