@@ -150,6 +150,7 @@ impl Facts {
                 }
                 Block::ToolUse(tool) => {
                     let calls = tool_action::read(tool);
+                    // The oldest open call is the least likely to receive a result.
                     if self.open.len() == MAX_OPEN {
                         self.open.pop_front();
                     }
@@ -209,6 +210,7 @@ impl Facts {
         };
         deed.outcome = action_outcome::read(deed.call.act, &deed.call.target, text, is_error);
         deed.created = deed.call.act == Act::Write && action_outcome::says_created(text);
+        // The tool's result contains the number of a new item after a `#`.
         if let Some(PlanChange::Add(item)) = &mut deed.call.plan {
             item.number = text.split_once('#').map(|(_, rest)| {
                 rest.chars()

@@ -123,6 +123,7 @@ impl<'a> Timeline<'a> {
             };
             let known = open.iter().position(|at| self.failures[*at].key == key);
             let doing = doing(deed, self.root);
+            // The first action with another key after a failure is recorded as the reaction to it.
             for at in &open {
                 let failure = &mut self.failures[*at];
                 if failure.next.is_none() && failure.key != key {

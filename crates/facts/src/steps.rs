@@ -68,6 +68,7 @@ pub(crate) fn steps(deeds: &[&Deed], naming: Naming<'_>, max: usize) -> Vec<Stri
     if groups.len() > max {
         groups = together(groups);
     }
+    // The last groups describe the current work, so the first ones are reduced to a count.
     let left_out = groups.len().saturating_sub(max);
     let calls: usize = groups.drain(..left_out).map(|(_, deeds)| deeds.len()).sum();
     let first = (calls > 0).then(|| format!("made {}", count(calls, "other call")));
@@ -186,6 +187,7 @@ fn changed(deeds: &[&Deed], naming: Naming<'_>) -> String {
             None => files.push((path, 1)),
         }
     }
+    // A mix of writes and edits is described as edits.
     let wrote = made.iter().all(|deed| deed.call.act == Act::Write);
     let named: Vec<String> = files
         .iter()
@@ -214,6 +216,7 @@ fn searched(deeds: &[&Deed], naming: Naming<'_>) -> String {
         ActionOutcome::Failed(why) => format!("failed with {}", quoted(why, 60)),
         ActionOutcome::Open => "no answer yet".into(),
     };
+    // Results can only be listed per directory if all queries have the same pattern.
     let same = deeds
         .iter()
         .all(|deed| deed.call.target == last.call.target);

@@ -125,6 +125,7 @@ fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
         .map(|(_, sentence)| quoted(sentence, 300))
         .collect();
     if !set_right.is_empty() {
+        // Later corrections supersede earlier ones, so the latest are kept.
         let skip = set_right.len().saturating_sub(MAX_CORRECTIONS);
         parts.push(format!(
             "On the way the user said: {}.",
@@ -149,6 +150,7 @@ fn concepts(notes: &Timeline<'_>, memory: &Memory) -> String {
     for deed in notes.deeds() {
         let target = &*deed.call.target;
         let (found, name) = match deed.call.act {
+            // Read-only commands reveal nothing about the tools of the project.
             Act::Run if !shell::is_looking(target) => {
                 let family = shell::family(target);
                 (
@@ -308,6 +310,7 @@ fn decisions(notes: &Timeline<'_>, learnings: &str) -> String {
             found.push(line);
         }
     }
+    // The latest decisions are kept if there are too many.
     let skip = found.len().saturating_sub(MAX_DECISIONS);
     found.split_off(skip).join("\n\n")
 }

@@ -310,6 +310,7 @@ fn patched(tool: &str, patch: &str) -> Vec<ToolAction> {
             .and_then(|rest| rest.split_once(" File: "));
         if let Some((verb, path)) = file {
             close(&mut calls, &mut added);
+            // A patch is untrusted input, so the number of files is limited.
             if calls.len() == MAX_PARTS {
                 return calls;
             }
@@ -345,6 +346,7 @@ fn plan_change(name: &str, fields: &Map<String, Value>) -> Option<PlanChange> {
         );
         Box::from(clip(&one_line(text.unwrap_or_default()), 160))
     };
+    // A tool with the whole list replaces the plan. Task tools change one item at a time.
     let list = ["todos", "plan"]
         .iter()
         .find_map(|name| fields.get(*name)?.as_array());

@@ -40,6 +40,7 @@ pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: 
             "({gone} older messages are left out; they are in the transcript.)"
         )),
     };
+    // The note about omitted messages needs space too, so it is part of each comparison.
     while gone < shown.len() && total + note(gone).map_or(0, |note| u64::from(cost(&note))) > max {
         total -= u64::from(costs[gone]);
         gone += 1;

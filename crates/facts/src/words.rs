@@ -40,6 +40,7 @@ pub fn user_words(message: &Message) -> Option<String> {
                     words.push_str(text.trim());
                 }
             }
+            // A message with images only is still a user input and needs a visible text.
             Block::Media(_) => pictures = true,
             _ => {}
         }
@@ -92,6 +93,8 @@ fn without_machines(text: &str) -> Cow<'_, str> {
         let Some(mut at) = rest.find(&open) else {
             continue;
         };
+        // An unclosed tag swallows the rest of the text: treating it as the person's words would be
+        // worse.
         loop {
             kept.push_str(&rest[..at]);
             rest = rest[at..]

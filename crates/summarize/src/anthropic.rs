@@ -142,6 +142,7 @@ struct Used {
 fn read(answer: &HttpResponse) -> Result<SummaryReply, AttemptError> {
     let message: ResponseMessage =
         serde_json::from_slice(&answer.body).map_err(|_| not_json(answer))?;
+    // A compatible server may return thinking blocks, which are not part of the summary.
     let texts = message.content.iter().filter(|block| block.kind == "text");
     let text: String = texts.map(|block| block.text.as_str()).collect();
     let stop = match message.stop_reason.as_deref() {

@@ -55,6 +55,8 @@ impl CircuitBreaker {
         if until > now {
             return Some(until - now);
         }
+        // The period is restarted before the probe, so that concurrent callers do not become probes
+        // too.
         state.rests_until = now.checked_add(self.settings.rest);
         None
     }

@@ -61,6 +61,7 @@ impl Summarizer for Chain {
     /// Returns the first usable answer. Moves to the next model after any error or refusal except
     /// [`Error::PromptTooLong`]. That error is returned to the caller, who can shorten the prompt.
     async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
+        // The slot is held for all links, so a fallback does not wait a second time.
         let slot = timeout_at(request.deadline, self.slots.acquire()).await;
         let Ok(Ok(_slot)) = slot else {
             return Err(Error::Unavailable {
@@ -89,6 +90,7 @@ impl Summarizer for Chain {
                 "a model gave no summary"
             );
             outcome = worth_telling(outcome, result);
+            // The next link could not answer before the deadline.
             if Instant::now() >= request.deadline {
                 break;
             }

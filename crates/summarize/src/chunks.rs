@@ -115,6 +115,7 @@ pub async fn summarize_in_chunks(
         let mut reply = match summarizer.summarize(&asked).await {
             Ok(reply) => reply,
             Err(Error::PromptTooLong(found)) => {
+                // The token counts are estimates, so the provider may reject a planned piece.
                 let halves = halve(&piece).filter(|_| requests < settings.max_requests);
                 let Some((first, second)) = halves else {
                     return Err(Error::PromptTooLong(found));
@@ -161,6 +162,7 @@ fn cut(rounds: &[Round], settings: ChunkSettings) -> (VecDeque<Vec<Round>>, usiz
         })
         .collect();
     let tokens: Vec<u64> = cut.iter().map(|(_, round)| round.tokens).collect();
+    // The latest pieces are kept, because recent messages matter most.
     let plan = plan_chunks(&tokens, settings.chunk_tokens);
     let skip = plan.len().saturating_sub(settings.max_chunks.max(1));
     let first = plan.get(skip).and_then(|range| cut.get(range.start));

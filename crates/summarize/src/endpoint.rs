@@ -99,6 +99,8 @@ impl ModelEndpoint {
         let mut value =
             HeaderValue::from_str(&format!("{scheme}{}", key.expose_secret().trim()))
                 .map_err(|_| Error::auth("the key has characters that no header can hold"))?;
+        // Sensitive values are hidden in debug output, and `hide` removes them from error
+        // responses.
         value.set_sensitive(true);
         headers.insert(name, value);
         Ok(headers)
@@ -125,6 +127,8 @@ pub(crate) async fn call(
             let span = chat(endpoint, request, number);
             let post = async {
                 let mut headers = headers.clone();
+                // The trace headers must name the span of this attempt, so they are created inside
+                // it.
                 headers.extend((endpoint.trace)());
                 http.post(url, headers, body(), request.deadline).await
             };

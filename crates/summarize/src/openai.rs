@@ -115,6 +115,8 @@ impl Summarizer for OpenAi {
         }
         match self.ask(request, MAX_TOKENS).await {
             Err(error) if self.either && wants_the_other_name(&error) => {
+                // The result is remembered, so that later requests need no second attempt.
+                // Concurrent writes store the same value.
                 self.completion_tokens.store(true, Ordering::Relaxed);
                 self.ask(request, MAX_COMPLETION_TOKENS).await
             }
@@ -212,6 +214,7 @@ fn read(answer: &HttpResponse, request: &Request) -> Result<SummaryReply, Attemp
         Some("length") => Stop::CutAtCap,
         _ => Stop::Complete,
     };
+    // A refusal may have its text in a separate field.
     let text = if text.trim().is_empty() {
         refusal.unwrap_or_default()
     } else {

@@ -86,6 +86,7 @@ fn words(message: &str, request: &Request) -> Option<String> {
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();
+    // Redaction precedes the cut, because a shortened secret would not be recognized.
     let message = redact(&message).text.into_owned();
     let message = &message[..message.floor_char_boundary(MAX_WORDS_BYTES)];
     let sent = || request.turns.iter().map(|turn| turn.text.as_str());
@@ -99,6 +100,8 @@ fn words(message: &str, request: &Request) -> Option<String> {
 /// Classifies an error response: the error to report, and whether a retry can succeed.
 pub(crate) fn refused(answer: &HttpResponse, request: &Request) -> AttemptError {
     let text = String::from_utf8_lossy(&answer.body);
+    // This check comes first, because providers report long prompts with several different
+    // statuses.
     if let Some(found) = prompt_too_long(Some(answer.status), &text) {
         return AttemptError::Final(Error::PromptTooLong(found));
     }

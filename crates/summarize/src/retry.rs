@@ -101,6 +101,7 @@ where
             Some(after) => after.saturating_add(jitter.pick(settings.first_wait)),
             None => jitter.pick(longest.min(settings.longest_wait)),
         };
+        // A provider may request a wait that overflows `Instant`; such a wait ends the attempts.
         let next = Instant::now().checked_add(wait);
         let Some(next) = next.filter(|next| number < settings.attempts && *next < deadline) else {
             return Err(error);

@@ -40,6 +40,7 @@ pub fn turns(rounds: &[Round], truncated: bool) -> Vec<ChatMessage> {
         .skip_while(|turn| turn.text == TRUNCATED)
         .cloned()
         .collect();
+    // Providers require that a conversation starts with a user message.
     let assistant_first = turns
         .first()
         .is_some_and(|turn| turn.role == Role::Assistant);
@@ -61,6 +62,7 @@ pub(crate) fn split(round: &Round, budget: u64) -> Vec<Round> {
     let texts: Vec<ChatMessage> = round.turns.iter().map(redacted).collect();
     let bytes: usize = texts.iter().map(|turn| turn.text.len()).sum();
     let pieces = round.tokens.div_ceil(budget);
+    // Token counts exist per round only, so the pieces are cut to equal numbers of bytes.
     let share = usize::try_from(pieces).map_or(1, |pieces| bytes.div_ceil(pieces).max(1));
     let tokens_of = |size: usize| {
         let scaled = u128::from(round.tokens) * size as u128 / (bytes.max(1) as u128);
@@ -81,6 +83,8 @@ pub(crate) fn split(round: &Round, budget: u64) -> Vec<Round> {
             }
             size += cut;
             rest = &rest[cut..];
+            // A message that continues in the next piece ends the current one, even below its
+            // share.
             if !rest.is_empty() || size >= share {
                 out.push(Round {
                     turns: std::mem::take(&mut current),

@@ -50,6 +50,7 @@ impl SecretSource {
                 }
             },
         };
+        // An empty key would cause a misleading rejection by the provider.
         if key.expose_secret().trim().is_empty() {
             return Err(Error::auth("the key is empty"));
         }

@@ -48,6 +48,7 @@ pub async fn summarize_with_retries(
     loop {
         let left = &rounds[dropped_rounds..];
         let mut asked = request.clone();
+        // The messages are rebuilt from the rounds, so that each attempt has at most one note.
         asked.turns = turns(left, dropped_rounds > 0);
         let drop = match summarizer.summarize(&asked).await {
             Ok(reply) => {

@@ -8,6 +8,7 @@ use crate::rounds::TRUNCATED;
 pub(crate) fn alternating(turns: &[ChatMessage]) -> Vec<(Role, Vec<&str>)> {
     let mut out: Vec<(Role, Vec<&str>)> = Vec::new();
     for turn in turns.iter().filter(|turn| !turn.text.trim().is_empty()) {
+        // Providers reject a conversation that starts with an assistant message.
         if out.is_empty() && turn.role == Role::Assistant {
             out.push((Role::User, vec![TRUNCATED]));
         }

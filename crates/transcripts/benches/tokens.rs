@@ -94,6 +94,7 @@ fn least(count: impl Fn() -> u32) -> Duration {
 
 /// Returns typical tool output, and worst cases for an encoder with superlinear time.
 fn texts() -> Vec<(&'static str, String)> {
+    // An xorshift generator with a fixed seed makes all runs comparable.
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = move || {
         state ^= state << 13;
@@ -154,6 +155,7 @@ fn errors(folder: &Path) {
         .collect();
     files.sort();
     for file in &files {
+        // Directories and unreadable files are skipped.
         let Ok(bytes) = std::fs::read(file) else {
             continue;
         };

@@ -143,6 +143,7 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
     }
     let mut parts = vec![lines.join("\n")];
     for (at, failure) in notes.failures.iter().enumerate() {
+        // Failures that continue an existing line are part of that line already.
         if !begun.contains(&at) && is_worth_a_note(failure) {
             let line = line_of(failure);
             if !body.contains(&line) {

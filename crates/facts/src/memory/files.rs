@@ -79,6 +79,7 @@ impl ManagedLine for Changed {
         } else {
             (None, verbs)
         };
+        // A file that this session wrote may have been edited as well.
         let edited = edited.strip_prefix(" and ").unwrap_or(edited);
         let edits = match edited.strip_prefix("edited ") {
             None if edited.is_empty() => 0,
@@ -90,6 +91,7 @@ impl ManagedLine for Changed {
         let symbols = symbols.split(", ").filter(|name| !name.is_empty());
         let symbols = symbols.map(|name| name.strip_prefix('`')?.strip_suffix('`'));
         let symbols: Vec<&str> = symbols.collect::<Option<_>>()?;
+        // A backtick inside a name means that a person changed the line.
         if symbols.iter().chain([&path]).any(|name| name.contains('`')) {
             return None;
         }
@@ -204,6 +206,7 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
             _ => {}
         }
     }
+    // The list is ordered by last use, so its front contains the oldest files.
     read.drain(..read.len().saturating_sub(MAX_READ));
     let uses_root = notes
         .root
@@ -258,6 +261,8 @@ impl Changed {
     fn take(&mut self, deed: &Deed) {
         if deed.call.act == Act::Write {
             self.born = Some(match self.born {
+                // A file that was created once stays listed as created, however often it is
+                // rewritten.
                 Some(Born::Created) => Born::Created,
                 _ if deed.created => Born::Created,
                 _ => Born::Written,

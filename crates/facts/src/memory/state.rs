@@ -222,6 +222,7 @@ impl Now {
                     .or(self.said.take());
             }
             if !turn.deeds.is_empty() {
+                // Only the latest calls describe the current state.
                 let last = &turn.deeds[turn.deeds.len().saturating_sub(12)..];
                 let steps = steps(last, notes.naming(), MAX_STEPS);
                 self.steps = (!steps.is_empty()).then(|| steps.join("; "));

@@ -226,6 +226,7 @@ pub(super) fn tell(lines: &mut Vec<String>, turn: &TurnFacts<'_>, root: Option<&
         let Some((verb, name)) = told(deed, root) else {
             continue;
         };
+        // An update may end within a step, so the last line is parsed and extended.
         let going_on = lines.last().and_then(|line| ActivityStep::of_line(line));
         let going_on = going_on.filter(|step| !step.is_full());
         let mut step = match going_on {
@@ -253,6 +254,7 @@ pub(super) fn fit(lines: &mut Vec<String>) {
     let is_step = |line: &&String| ActivityStep::of_line(line).is_some();
     let others = lines.iter().filter(|line| !is_step(line));
     let others: u32 = others.map(|line| estimate_text(line)).sum();
+    // One half is for complete late steps, the other for shortened early ones.
     let max = MAX_TOKENS.saturating_sub(others).max(MIN_TOKENS) / 2;
     let (mut late, mut early) = (0, 0);
     let mut kept: Vec<String> = Vec::with_capacity(lines.len());

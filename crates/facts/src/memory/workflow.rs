@@ -87,6 +87,7 @@ impl ManagedLine for CommandRuns {
             .unwrap_or(rest)
             .strip_suffix('.')?;
         let (last, said) = rest.split_once(": ").unwrap_or((rest, ""));
+        // An edited quote or label makes the line a person's own.
         let is_quote = said.is_empty() || quote_in(said, "", "").is_some();
         if !is_quote || label.contains('`') || others.iter().any(|other| other.contains('`')) {
             return None;
@@ -268,6 +269,7 @@ pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
     } else {
         String::new()
     };
+    // Commands that passed once share one line, which keeps the section short.
     let (once, commands): (Vec<CommandRuns>, _) =
         commands.into_iter().partition(CommandRuns::is_plain);
     let once = CommandsRunOnce(once.into_iter().map(|command| command.label).collect()).write();
@@ -329,6 +331,8 @@ fn take_run(commands: &mut Vec<CommandRuns>, deed: &Deed) {
         _ => label(&deed.call.tool, MAX_LABEL),
     };
     let family = shell::family(&name);
+    // Similar commands share one entry. The entry moves to the end, because the section is ordered
+    // by the last run.
     let known = commands
         .iter()
         .position(|other| shell::family(&other.label) == family);

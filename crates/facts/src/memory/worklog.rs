@@ -169,6 +169,8 @@ impl WorklogEntry {
                 Act::Run if shell::is_looking(&deed.call.target) => tally.reads += 1,
                 Act::Edit | Act::Write if !deed.failed() => {
                     tally.edits += 1;
+                    // The word ` to ` separates numbers and files in the line, so a name must not
+                    // contain it.
                     let name = code(short(&deed.call.target, root), 80).replace(" to ", " ");
                     files.retain(|other| *other != name);
                     files.push(name);
@@ -181,6 +183,7 @@ impl WorklogEntry {
                 Act::Edit | Act::Write | Act::Plan => {}
             }
         }
+        // The latest file comes first, because only the first few are named.
         files.reverse();
         let more = files.len() > MAX_FILES;
         files.truncate(MAX_FILES);

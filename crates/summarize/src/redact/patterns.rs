@@ -59,6 +59,8 @@ impl Pattern {
                 fine.then_some(end)
             }
             Check::Cookies => {
+                // Classification inspects a bounded prefix, which keeps the scan linear. The
+                // removal covers the whole value.
                 let looked_at = &text[start..text.floor_char_boundary(start + 4 * LOOKED_AT)];
                 let line = upto_any(looked_at, &['\n', '\r', '"', '\'', '\\']);
                 let is_one = |cookie: &str| {
@@ -92,6 +94,7 @@ fn is_spelled_out(value: &str) -> bool {
 
 /// Returns true if one of the commands precedes the value on the same line.
 fn has_command(before: &str, commands: &[&str]) -> bool {
+    // The search is bounded, because it runs for every candidate.
     let near = &before[before.ceil_char_boundary(before.len().saturating_sub(LOOKED_AT))..];
     // In JSON a line break is an escape sequence, and a backslash continues a line. Only real line
     // breaks end the search.

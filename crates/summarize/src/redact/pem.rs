@@ -1,8 +1,9 @@
 //! Detection of private keys as text: PEM, OpenSSH, PGP, SSH2 and `PuTTY`.
 //!
-//! A transcript can contain a key indented, quoted, with line numbers, with CRLF, as a JSON string
-//! (also nested), on one line, split into program strings, or cut off at either end. A block is
-//! therefore parsed as long runs of base64 with arbitrary separators.
+//! A transcript can contain a key in many forms: indented, quoted, with line numbers or with CRLF.
+//! It can also be a JSON string (also nested), be on one line, be split into program strings, or be
+//! cut off at either end. A block is therefore parsed as long runs of base64 with arbitrary
+//! separators.
 
 use std::ops::Range;
 
@@ -132,8 +133,8 @@ fn block(text: &str, at: usize, least: usize) -> Option<Range<usize>> {
     Some(marker.range.start..material_after(text, begin))
 }
 
-/// Returns the length of a separator between two lines of a key: white space, line breaks and their
-/// escapes, quotes, comment and concatenation symbols, and line numbers.
+/// Returns the length of a separator between two lines of a key. A separator consists of white space,
+/// line breaks and their escapes, quotes, comment and concatenation symbols, and line numbers.
 fn separator(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;

@@ -367,6 +367,7 @@ impl<'a> SessionBuilder<'a> {
             .parent
             .is_some_and(|parent| !self.seen.contains(&parent))
         {
+            // The parent may be on a line that is not imported.
             message.parent = None;
         }
         self.session.steps.push(ImportStep::Message(message));
@@ -465,6 +466,7 @@ fn timestamp(text: &str) -> Option<Timestamp> {
         && (0..60).contains(&minute)
         && (0..=60).contains(&second)
         && (1970..10_000).contains(&year);
+    // An invalid time is dropped and does not reject the message.
     if !in_range {
         return None;
     }

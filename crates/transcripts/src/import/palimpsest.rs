@@ -205,6 +205,7 @@ fn checked(bytes: &[u8]) -> Result<Checked<'_>, ImportDefect> {
         let what = "is not the end of an export: the file was cut off; export the session again";
         return Err(defect(number, what));
     };
+    // The digest covers all bytes before the trailer line.
     let at = last.as_ptr().addr() - bytes.as_ptr().addr();
     let digest = Sha256::digest(bytes.get(..at).unwrap_or_default());
     let found = digest.iter().map(|byte| format!("{byte:02x}"));
@@ -214,6 +215,7 @@ fn checked(bytes: &[u8]) -> Result<Checked<'_>, ImportDefect> {
             "does not fit the lines before it: the file was changed; export the session again";
         return Err(defect(number, what));
     }
+    // A partial export is valid, but importing it would lose messages silently.
     if head.partial {
         let what = "says that this is a part of a session, exported with a filter or without its stored results";
         return Err(defect(1, what));

@@ -215,6 +215,7 @@ fn looks_like(bytes: &[u8]) -> Option<DetectedFormat> {
     if kind.is_some() && is_claude.iter().any(|name| value.get(name).is_some()) {
         return Some(DetectedFormat::Format(ImportFormat::ClaudeCode));
     }
+    // These are the fields in which `conversations` finds the array.
     let wrapped = ["messages", "traj", "conversation", "history"];
     let array = wrapped.iter().find_map(|name| value.get(name));
     let messages = array.unwrap_or(&value).as_array()?;
@@ -222,6 +223,7 @@ fn looks_like(bytes: &[u8]) -> Option<DetectedFormat> {
     if messages.is_empty() || !messages.iter().all(has_role) {
         return None;
     }
+    // Plain texts are valid in both formats. Only these block types identify Anthropic's.
     let is_block = |block: &Value| {
         let kind = block.get("type").and_then(Value::as_str);
         matches!(kind, Some("tool_use" | "tool_result" | "thinking"))

@@ -232,6 +232,7 @@ fn hash_words(words: &Cow<'_, str>, hasher: &mut DefaultHasher) {
 }
 
 fn hash_block(block: &WireBlock<'_>, hasher: &mut DefaultHasher) {
+    // Blocks of different types may refer to the same content.
     std::mem::discriminant(block).hash(hasher);
     match block {
         WireBlock::Text { text, extra } => {

@@ -112,6 +112,7 @@ impl Driver {
             .filter_map(|at| user_words(&self.log.get(at.index())?.1))
             .collect();
         let summary = summary_of(&self.session, &leaving, &said, None).render();
+        // A compaction that was started must end, so an empty summary is recorded as a failure.
         if summary.trim().is_empty() {
             let failed = CompactionInput::Failed {
                 why: CompactionFailureReason::Empty,

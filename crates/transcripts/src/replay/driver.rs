@@ -93,6 +93,7 @@ pub(super) fn drive(
             }
             RecordedStep::Message { line, message } => (*line, message),
         };
+        // A message without a time keeps the clock of the preceding message.
         driver.now = message.at.unwrap_or(driver.now);
         if pace == PrepareFrequency::PerResponse && driver.begins_response(message) {
             prepare(&mut driver);
@@ -142,6 +143,7 @@ pub(super) fn calibration(tape: &RecordedSession) -> Calibration {
 impl Driver {
     fn new(tape: &RecordedSession, setup: Setup) -> Self {
         let limits = Limits::default();
+        // The session names are arbitrary: a replay stores nothing.
         let name =
             |name| SessionKey::parse(name).expect("the name is legal because it is written here");
         let at = Timestamp::default();

@@ -154,6 +154,8 @@ pub fn measure(tape: &RecordedSession, provider: Provider, policy: &Arc<Policy>)
         }
         let found = look.violations.into_iter();
         measured.invalid.extend(found.map(|found| (line, found)));
+        // The probes follow every prepared view, because a view-changing event moves their
+        // locations.
         probes.follow(driver);
         if look.sendable {
             measured.send(driver, &mut cache, &mut compactions);

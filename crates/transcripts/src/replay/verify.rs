@@ -70,6 +70,7 @@ pub fn verify(tape: &RecordedSession, provider: Provider, pace: PrepareFrequency
         if !look.continues {
             report.prefix_breaks.push(line);
         }
+        // The line of a violation leads to the message after which it occurred.
         let found = look.violations.into_iter();
         report.invalid.extend(found.map(|found| (line, found)));
         for repair in look.repairs {

@@ -71,6 +71,7 @@ pub fn apply_sections(
             ApplyError::NoSection
         });
     }
+    // The last section is incomplete and would replace a complete one.
     if truncated {
         sections.pop();
         if sections.is_empty() {
@@ -138,6 +139,7 @@ fn sections(reply: &str) -> Vec<(SectionKind, String)> {
                 if level == usize::MAX {
                     level = depth(line);
                 }
+                // A model may write a section twice. The last version counts.
                 found.retain(|(other, _)| *other != kind);
                 found.push((kind, String::new()));
                 open = true;

@@ -47,6 +47,7 @@ pub(super) fn fit(memory: &Memory, max_section_tokens: u32, max_tokens: u32) -> 
         // all sections fit.
         let sections = fitted.memory.clone();
         let (mut fits, mut fails) = (0, max_section_tokens);
+        // If not even one token per section fits, the result is the empty document.
         fitted = capped(&sections, 0);
         while fails - fits > 1 {
             let cap = fits + (fails - fits) / 2;
@@ -160,6 +161,7 @@ fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     if !fits(0) {
         return None;
     }
+    // Invariant: `good` fits. `bad` does not fit or exceeds the maximum.
     let (mut good, mut bad) = (0, most + 1);
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;

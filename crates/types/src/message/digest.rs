@@ -176,6 +176,8 @@ impl Hasher {
                 self.tag(3);
                 self.text(&result.tool_use_id);
                 self.result(&result.content);
+                // Callers may add or omit `is_error: false` when they send a message again, so both
+                // forms have the same digest.
                 self.tag(match result.is_error {
                     None | Some(false) => 0,
                     Some(true) => 1,

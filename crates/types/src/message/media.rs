@@ -128,6 +128,7 @@ fn image_problem(data: &str) -> Option<MediaProblem> {
     if !is_base64(data) {
         return Some(MediaProblem::BadType);
     }
+    // The length limit is a multiple of four, so the prefix is valid base64.
     let head = data.len().min(HEADER_BASE64_BYTES);
     let bytes = data.get(..head).map(|head| STANDARD.decode(head))?.ok()?;
     // Unreadable dimensions are no reason to reject: the provider decides.

@@ -52,6 +52,7 @@ impl Policy {
         let default = u64::from(self.tokens.default_window_tokens);
         let window = hint.window_tokens.unwrap_or(default);
         let reserve = u64::from(auto.output_reserve_tokens);
+        // A request with a lower output limit needs a smaller reserve.
         let reserve = reserve.min(hint.max_output_tokens.unwrap_or(reserve));
         let rest = window.saturating_sub(reserve);
         let effective = match auto.basis {
@@ -74,6 +75,7 @@ impl Policy {
             warn,
             error: below(counted_from, error),
             compact,
+            // `state` requires that the critical threshold is not below the warning threshold.
             critical: critical.max(warn),
             block: auto.block_at(window, effective).max(critical),
         }

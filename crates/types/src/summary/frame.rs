@@ -35,6 +35,7 @@ pub fn frame(summary: &str, framing: Framing<'_>) -> String {
     out.push_str("\n</conversation-summary>\n\n");
     if let Some(request) = framing.latest_request {
         out.push_str("The latest request of the user was, word for word:\n\n");
+        // Only frame tags are disabled: the user's own request may contain any other tag.
         push_kept(&mut out, &without_frame_tags(request));
     }
     if !framing.must_keep.is_empty() {

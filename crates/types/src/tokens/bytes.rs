@@ -43,6 +43,7 @@ pub(super) fn within(text: &str, nature: Nature, max: u64) -> usize {
             (read, length) = (next, length + part.len());
             continue;
         }
+        // The part exceeds the limit, so its characters are added one at a time.
         for c in part.chars() {
             read.add(c.encode_utf8(&mut [0; 4]));
             if read.tokens(nature) > max {
@@ -94,6 +95,7 @@ impl CharCounts {
 
     fn tokens(self, nature: Nature) -> u64 {
         let tenths = self.ascii * 100 / nature.tenths_of_chars_per_token() + self.wide;
+        // The factor 4/3 adds the padding of a third. The division by ten converts tenths.
         (tenths * 4).div_ceil(3 * 10)
     }
 }

@@ -187,6 +187,7 @@ impl TokenTally {
             return self.media_tokens.into();
         };
         if let By::Reading(reading) = &mut self.by {
+            // The bytes were part of the announced total, but no text is read for them.
             reading.pass_over(data.len());
         }
         if media.kind == MediaKind::Document && media_type.starts_with("text/") {
