@@ -398,6 +398,7 @@ mod tests {
 
     #[test]
     fn tools_of_several_programs_are_understood() {
+        // The tools belong to several agent programs, which name the same fields differently.
         check("Read", r#"{"file_path":"/a"}"#, Act::Read, "/a");
         check("mcp__files__read_file", r#"{"path":"/a"}"#, Act::Read, "/a");
         check(

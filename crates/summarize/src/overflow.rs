@@ -131,6 +131,7 @@ pub fn prompt_too_long(status: Option<u16>, text: &str) -> Option<PromptTooLong>
     if matches!(status, Some(200..=299 | 401..=404)) {
         return None;
     }
+    // The text is untrusted and may be large, so only its beginning is matched.
     let text = start_of(text);
     if let Some(found) = numbers(&OVER, text) {
         return Some(found);

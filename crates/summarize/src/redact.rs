@@ -51,6 +51,8 @@ pub fn redact(text: &str) -> Redacted<'_> {
     if kubernetes::is_possible(&text) {
         let without_values = without(&text, &kubernetes::in_yaml(&text), kubernetes::KIND);
         take(&mut text, &mut count, without_values);
+        // Each escape level needs its own scan, because the quotes of other levels are content
+        // there.
         for escapes in kubernetes::JSON_ESCAPES {
             let values = kubernetes::in_json(&text, escapes);
             let without_values = without(&text, &values, kubernetes::KIND);

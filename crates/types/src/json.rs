@@ -267,6 +267,7 @@ impl<'a> ObjectFields<'a> {
     /// Removes a field and returns its value. A `null` counts as absent, as it does for the
     /// providers. Returns an error if the field occurs twice.
     pub fn take(&mut self, field: &'static str) -> Result<Option<&'a RawValue>, JsonError> {
+        // The whole object is scanned, because a field that occurs twice must be reported.
         let mut found = None;
         let mut twice = false;
         self.0.retain(|(name, value)| {

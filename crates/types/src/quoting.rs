@@ -65,6 +65,7 @@ fn broken(text: &str, is_ours: impl Fn(&str) -> bool) -> Cow<'_, str> {
             copied = at + 1;
         }
     }
+    // Most texts contain no such tag and are returned without a copy.
     if copied == 0 {
         return text.into();
     }

@@ -241,7 +241,7 @@ pub(super) fn tell(lines: &mut Vec<String>, turn: &TurnFacts<'_>, root: Option<&
     }
 }
 
-/// Removes a trailing announcement that was followed by no action except reads.
+/// Removes a trailing announcement without a recorded action, because nothing followed it.
 pub(super) fn forget_announcement(lines: &mut Vec<String>) {
     let last = lines.last().and_then(|line| ActivityStep::of_line(line));
     if last.is_some_and(|step| step.is_words_alone() && announces(&step.said)) {

@@ -183,6 +183,8 @@ pub(super) fn in_yaml(text: &str) -> Vec<Range<usize>> {
         }) {
             object.close(&mut found);
         }
+        // Values may be nested below `data`, so all enclosing objects are searched, innermost
+        // first.
         let mut outer = objects.iter_mut().rev();
         let data = outer.find(|object| object.is_in_data() && object.column < line.column);
         if let Some(object) = data {

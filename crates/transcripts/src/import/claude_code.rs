@@ -136,6 +136,8 @@ impl<'a> ClaudeCodeReader<'a> {
                 return;
             }
         };
+        // A line can record a view change and also be a message, so view changes are processed
+        // first.
         if self.changes_view(number, &line, text) {
             return;
         }

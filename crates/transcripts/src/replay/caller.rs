@@ -104,6 +104,7 @@ impl SimulatedCaller {
         if look.sendable {
             look.violations = validate_parsed(&self.target, self.parsed());
         }
+        // The next delta is requested relative to this view.
         (self.flat, self.epoch, self.etag) = (flat, epoch, Some(full.etag));
         look
     }

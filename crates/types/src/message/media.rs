@@ -170,6 +170,7 @@ mod tests {
 
     #[test]
     fn what_a_provider_refuses_is_found() {
+        // Each limit is tested at its boundary.
         assert_eq!(png(8_000, 10).problem(), None);
         assert_eq!(png(8_001, 10).problem(), Some(MediaProblem::TooManyPixels));
         assert_eq!(png(10, 9_000).problem(), Some(MediaProblem::TooManyPixels));

@@ -423,6 +423,8 @@ mod tests {
                 .map(|problem| problem.path)
                 .collect::<Vec<_>>()
         };
+        // Invalid values hide conflicts between fields, because a policy with invalid values cannot
+        // be built.
         let single = "
             snip.nudge = 3
             collapse.max_risk = 3.0
