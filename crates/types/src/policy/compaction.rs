@@ -202,7 +202,7 @@ pub enum HookFailureMode {
 pub struct HookRule {
     /// True if the hook is called.
     pub enabled: bool,
-    /// The deadline of the call, in milliseconds.
+    /// The time limit of the call.
     pub timeout: Millis,
     /// The reaction to a failure.
     pub on_failure: HookFailureMode,
