@@ -1,4 +1,4 @@
-//! The options of upkeep. `palimpsest-server` runs it.
+//! Options of the maintenance tasks. `palimpsest-server` runs the tasks.
 
 mod rules;
 

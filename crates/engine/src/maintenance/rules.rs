@@ -9,87 +9,87 @@ use palimpsest_core::ids::{ProjectId, Timestamp};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// How long sessions are kept, and what happens before they go.
+/// Retention: the age, number and size of sessions that are kept, and the conditions of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionConfig {
-    /// What holds where a project says nothing else.
+    /// The limits of projects without limits of their own.
     pub keep: RetentionLimits,
-    /// Where a transcript is exported to before its session is deleted.
+    /// URL to which a transcript is exported before its session is deleted. Default: no export.
     pub export_url: Option<String>,
-    /// Whether a subagent's session goes by its own age instead of with its parent.
+    /// True if the session of a subagent expires by its own age. False if it expires with its parent (default).
     pub subagents_separately: bool,
     /// How far the clock may be ahead of what the log and the time since explain.
     pub max_clock_jump: Age,
     /// An operator's word that the clock is right up to this time.
     pub clock_trusted_until: Option<Timestamp>,
-    /// The share of a project's sessions that one pass may delete by age.
+    /// Maximum percentage of a project's sessions that one pass deletes by age. Default: 20.
     pub max_percent_per_pass: u32,
-    /// Whether nothing is deleted, and what would be is counted.
+    /// True if sessions are counted instead of deleted.
     pub dry_run: bool,
-    /// How often it is looked.
+    /// Interval between two passes in milliseconds. Default: 10 minutes.
     pub every_ms: u64,
-    /// The share of the time that background work takes.
+    /// Maximum percentage of time that the background work takes. Default: 10.
     pub duty_cycle_percent: u32,
-    /// What projects want otherwise.
+    /// Limits of single projects.
     pub projects: BTreeMap<ProjectId, OwnKeep>,
 }
 
-/// Sweeping files that no event names.
+/// The sweep of orphaned files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepConfig {
-    /// Whether it is done.
+    /// True if the sweep runs. Default: true.
     pub enabled: bool,
-    /// How often.
+    /// Interval between two sweeps in milliseconds. Default: 6 hours.
     pub every_ms: u64,
-    /// How old a file is at least that goes.
+    /// Minimum age in milliseconds of a file that is removed. Default: 48 hours.
     pub min_age_ms: u64,
 }
 
-/// How long the sessions of a project are kept. 0 is no limit.
+/// Retention limits of a project. 0: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RetentionLimits {
-    /// The time since the last event.
+    /// Time since the last event after which a session expires.
     pub max_age: Age,
-    /// How many sessions.
+    /// Maximum number of sessions.
     pub max_sessions: u64,
-    /// How many bytes they have together.
+    /// Maximum bytes of all sessions together.
     pub max_bytes: u64,
 }
 
-/// What a project wants otherwise.
+/// Retention limits that a project overrides. `None` inherits the server's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OwnKeep {
-    /// The time since the last event.
+    /// Time since the last event after which a session expires.
     pub max_age: Option<Age>,
-    /// How many sessions.
+    /// Maximum number of sessions.
     pub max_sessions: Option<u64>,
-    /// How many bytes they have together.
+    /// Maximum bytes of all sessions together.
     pub max_bytes: Option<u64>,
 }
 
-/// A time after which something is over, or never.
+/// A duration in milliseconds after which a session expires, or never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Age(i64);
 
 impl Age {
-    /// In milliseconds; 0 when it is never over.
+    /// The age in milliseconds. 0: never expires.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// An age of so many milliseconds; 0 is never over.
+    /// Creates an age from milliseconds. 0: never expires.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Whether it is ever over.
+    /// Returns true unless the age is 0.
     pub const fn is_limited(self) -> bool {
         self.0 > 0
     }
 }
 
 impl RetentionLimits {
-    /// Whether anything is ever deleted.
+    /// Returns true if any limit is set.
     pub const fn is_limited(&self) -> bool {
         self.max_age.is_limited() || self.max_sessions > 0 || self.max_bytes > 0
     }
@@ -123,7 +123,7 @@ impl Default for SweepConfig {
 }
 
 impl RetentionConfig {
-    /// What holds for a project.
+    /// Returns the limits of a project.
     pub fn of(&self, project: &ProjectId) -> RetentionLimits {
         let own = self.projects.get(project).copied().unwrap_or_default();
         RetentionLimits {
@@ -133,13 +133,13 @@ impl RetentionConfig {
         }
     }
 
-    /// Whether anything is ever deleted.
+    /// Returns true if any project has a limit.
     pub fn is_on(&self) -> bool {
         let mut projects = self.projects.keys();
         self.keep.is_limited() || projects.any(|project| self.of(project).is_limited())
     }
 
-    /// Returns true if anything is ever deleted by its age.
+    /// Returns true if any project has a maximum age.
     pub fn ages_any(&self) -> bool {
         let mut projects = self.projects.keys();
         let of = |project| self.of(project).max_age.is_limited();
@@ -147,10 +147,10 @@ impl RetentionConfig {
     }
 }
 
-/// The first and the last millisecond that are printed: the years 1 to 9999.
+/// The range of timestamps that are formatted, in milliseconds: the years 1 to 9999.
 const PRINTED_MS: RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
 
-/// The day and time of a timestamp, in UTC.
+/// Formats a timestamp as date and time in UTC. Timestamps outside the years 1 to 9999 are clamped.
 pub fn day_of(time: Timestamp) -> String {
     let millis = time.as_millis();
     let printed = millis.clamp(*PRINTED_MS.start(), *PRINTED_MS.end());

@@ -1,4 +1,4 @@
-//! What one project uses, or all of them together.
+//! Usage of one project, or of all projects together.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use super::bucket::TokenBucket;
 use super::limits::QuotaLimits;
 use super::{Quota, QuotaExceeded};
 
-/// How long what the store says is good for, with what was added since.
+/// Maximum age of a usage report of the store for an admission. Additions since the report are counted on top.
 const FRESH: Duration = Duration::from_secs(1);
-/// The same before a call is refused for it: a session may just have been deleted.
+/// Maximum age of a usage report of the store for a rejection. A session may just have been deleted.
 const FRESH_TO_REFUSE: Duration = Duration::from_millis(100);
-/// When a place may be free again: most calls take far less.
+/// The suggested retry delay if all concurrent calls are in use. Most calls are much shorter.
 const PLACE_AFTER: Duration = Duration::from_millis(100);
 
-/// An account.
+/// The limits and the current usage of one project, or of all.
 #[derive(Debug)]
 pub(super) struct Account {
     quotas: QuotaLimits,
@@ -30,30 +30,30 @@ pub(super) struct Account {
     books: Mutex<Books>,
 }
 
-/// What is stored, and what is about to be.
+/// Stored usage and pending additions.
 #[derive(Debug, Default)]
 struct Books {
     stored: Option<StoredUsage>,
-    /// Sessions that are being created.
+    /// Sessions that are being created and not committed yet.
     pending: u64,
-    /// Sessions and bytes that this process has added.
+    /// Sessions and bytes that this process has added since it started.
     added: Added,
-    /// `added` at earlier times, oldest first. A count of the store can be older than the growth since.
+    /// Earlier values of `added` with their times, oldest first. A usage report can be older than recent additions.
     marks: VecDeque<(Duration, Added)>,
 }
 
-/// Sessions and bytes that were added.
+/// Added sessions and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Added {
     sessions: u64,
     bytes: u64,
 }
 
-/// Times at which additions are remembered. Beyond that, every second one is forgotten.
+/// Maximum number of marks. Beyond it every second mark is removed.
 const MAX_MARKS: usize = 256;
 
 impl Books {
-    /// Remembers the additions so far.
+    /// Records the current additions under a time.
     fn mark(&mut self, now: Duration) {
         if self
             .marks
@@ -72,7 +72,8 @@ impl Books {
         self.marks.push_back((now, self.added));
     }
 
-    /// The additions since a time, or since a time before it: nothing is forgotten that a count may miss.
+    /// Returns the additions since a time, or since an earlier mark. An addition that a usage report may miss is
+    /// never left out.
     fn added_since(&mut self, at: Duration) -> Added {
         while self.marks.get(1).is_some_and(|(time, _)| *time <= at) {
             self.marks.pop_front();
@@ -86,12 +87,13 @@ impl Books {
     }
 }
 
-/// The place of a session that is being created, given back when it is dropped before it is there.
+/// The reservation of a session that is being created. Dropping it before [`Reservation::settle`] releases the
+/// reservation.
 #[derive(Debug)]
 pub(super) struct Reservation(Option<Arc<Account>>);
 
 impl Reservation {
-    /// The session is there.
+    /// Turns the reservation into a stored session.
     pub(super) fn settle(mut self) {
         if let Some(account) = self.0.take() {
             let mut books = account.lock();
@@ -112,14 +114,14 @@ impl Drop for Reservation {
     }
 }
 
-/// What is stored, as far as is known.
+/// The last usage report of the store, plus later additions.
 #[derive(Debug, Clone, Copy)]
 struct StoredUsage {
     usage: StorageUsage,
     at: Duration,
 }
 
-/// A quota that is used up; whose is the caller's to say.
+/// An exceeded quota. The caller adds the project.
 pub(super) struct QuotaExhausted {
     quota: Quota,
     limit: u64,
@@ -137,7 +139,7 @@ impl QuotaExhausted {
     }
 }
 
-/// A call's place, given back when it is dropped.
+/// The permit of one call. It is released on drop.
 #[derive(Debug)]
 pub struct QuotaPermit {
     account: Arc<Account>,
@@ -165,7 +167,7 @@ impl Account {
         }
     }
 
-    /// Whether to forget it changes nothing.
+    /// Returns true if a new account would behave the same, so that this one can be removed.
     pub(super) fn is_idle(this: &Arc<Self>, now: Duration) -> bool {
         Arc::strong_count(this) == 1 && this.requests.is_full(now) && this.bytes.is_full(now)
     }
@@ -178,7 +180,7 @@ impl Account {
         }
     }
 
-    /// Whether the rates let one more call in.
+    /// Returns an error unless the rates admit one more call.
     pub(super) fn check(&self, now: Duration) -> Result<(), QuotaExhausted> {
         for (bucket, quota) in [
             (&self.requests, Quota::Requests),
@@ -198,11 +200,11 @@ impl Account {
         self.bytes.take(now, bytes);
     }
 
-    /// Takes a place.
+    /// Acquires a permit for a call or a watch.
     pub(super) fn hold(this: &Arc<Self>, watch: bool) -> Result<QuotaPermit, QuotaExhausted> {
         let (places, limit, quota) = this.places(watch);
         let before = places.fetch_add(1, Ordering::Relaxed);
-        // From here on it is given back.
+        // The permit exists before the limit is checked, so the early return releases the count.
         let held = QuotaPermit {
             account: Arc::clone(this),
             watch,
@@ -221,8 +223,8 @@ impl Account {
         self.quotas.sessions > 0 || self.quotas.stored_bytes > 0
     }
 
-    /// Whether there is room for more. The store is asked once a second, and again before a refusal. A session that
-    /// is to be created has its place from then on, so that several at one time do not take the same.
+    /// Checks whether more data may be stored. A usage report is used for one second, and refreshed before a
+    /// rejection. A new session is reserved immediately, so that concurrent creations cannot share the last free one.
     pub(super) async fn grow(
         this: &Arc<Self>,
         log: &dyn SessionLog,
@@ -231,6 +233,8 @@ impl Account {
         now: Duration,
     ) -> Result<Result<Option<Reservation>, QuotaExhausted>, StoreError> {
         let mut outcome = Ok(None);
+        // The first pass accepts an older usage report. Only if it would reject, the second pass requires a recent
+        // one.
         for fresh in [FRESH, FRESH_TO_REFUSE] {
             let known = {
                 let books = this.lock();
@@ -238,10 +242,11 @@ impl Account {
                 books.stored.as_ref().is_some_and(is_fresh)
             };
             if !known {
+                // The mark before the query bounds the additions that the report may miss.
                 this.lock().mark(now);
                 let mut usage = log.usage(project).await?;
                 let mut books = this.lock();
-                // The store may have begun to count before these were added.
+                // The store may have counted before these additions were committed.
                 let added = books.added_since(now.saturating_sub(usage.age));
                 usage.sessions += added.sessions;
                 usage.bytes = usage.bytes.saturating_add(added.bytes);
@@ -288,7 +293,7 @@ impl Account {
         Ok(())
     }
 
-    /// Adds what was stored since the store was asked.
+    /// Counts stored bytes on top of the last usage report.
     pub(super) fn grew(&self, bytes: u64) {
         let mut books = self.lock();
         books.added.bytes = books.added.bytes.saturating_add(bytes);
@@ -322,7 +327,7 @@ mod tests {
             books.added.bytes += 10;
             books.mark(millis(time * 100));
         }
-        // A count of 250 ms has the additions up to the mark at 200 ms at least.
+        // A count at 250 ms includes at least the additions up to the mark at 200 ms.
         assert_eq!(books.added_since(millis(250)), added(3, 30));
         assert_eq!(books.added_since(millis(250)), added(3, 30));
         assert_eq!(books.added_since(millis(900)), added(0, 0));

@@ -1,27 +1,27 @@
-//! How often, or how much, in the long run: a bucket that fills by the time that passes, as one number.
+//! A rate limiter: a token bucket that refills over time, stored as one number.
 //!
-//! By hand because `governor` refuses for ever what is larger than its burst, and cannot charge what is
-//! only known afterwards. Here a bucket may go into debt: whatever comes passes when there is room for
-//! its first unit, and what comes next waits until it is paid for.
+//! The crate `governor` does not fit. It rejects requests larger than the burst forever, and it cannot charge a cost
+//! that is known only afterwards. This bucket may go into debt. A request passes if one unit is available, and later
+//! requests wait until the debt is paid.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const SECOND: u128 = 1_000_000_000;
 
-/// A bucket.
+/// A token bucket.
 #[derive(Debug)]
 pub(super) struct TokenBucket {
-    /// Units a second; zero for no bound.
+    /// Refill rate in units per second. 0: unlimited.
     rate: u64,
-    /// Nanoseconds that a full burst takes to come back.
+    /// Nanoseconds in which an empty bucket refills completely.
     burst: u64,
-    /// When, in nanoseconds of the clock, all that was taken will have come back.
+    /// Clock time, in nanoseconds, at which the bucket is full again.
     paid: AtomicU64,
 }
 
 impl TokenBucket {
-    /// A full bucket.
+    /// Creates a full bucket. A `burst` of 0 means the units of one second.
     pub(super) fn new(rate: u64, burst: u64) -> Self {
         let burst = if burst == 0 { rate } else { burst };
         let mut bucket = Self {
@@ -33,7 +33,7 @@ impl TokenBucket {
         bucket
     }
 
-    /// Units a second.
+    /// The refill rate in units per second.
     pub(super) fn rate(&self) -> u64 {
         self.rate
     }
@@ -46,7 +46,7 @@ impl TokenBucket {
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 
-    /// Whether there is room for one unit; otherwise how long it takes until there is.
+    /// Returns an error with the wait time unless one unit is available.
     pub(super) fn has_room(&self, now: Duration) -> Result<(), Duration> {
         if self.rate == 0 {
             return Ok(());
@@ -61,7 +61,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes so many units, whether or not there is room for them.
+    /// Takes units, even if they are not available.
     pub(super) fn take(&self, now: Duration, units: u64) {
         if self.rate == 0 {
             return;
@@ -73,7 +73,7 @@ impl TokenBucket {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Whether nothing is owed: to forget it changes nothing.
+    /// Returns true if the bucket is full, so that a new bucket would behave the same.
     pub(super) fn is_full(&self, now: Duration) -> bool {
         self.paid.load(Ordering::Relaxed) <= nanos(now)
     }
@@ -99,7 +99,7 @@ mod tests {
         }
         let wait = bucket.has_room(start).unwrap_err();
         assert_eq!(wait, MS(100));
-        // What it says is true, and not more than true.
+        // The wait time is exact: one nanosecond less is not enough.
         assert!(
             bucket
                 .has_room(start + wait.saturating_sub(Duration::from_nanos(1)))

@@ -1,4 +1,4 @@
-//! The limits of projects, as plain values.
+//! The limits of projects, as plain values without behavior.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use palimpsest_core::ids::ProjectId;
 /// The limits of one project, or of all projects together. 0: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QuotaLimits {
-    /// Calls a second, in the long run.
+    /// Calls per second, on average.
     pub requests_per_second: u64,
-    /// Calls at once after a pause; zero for as many as a second has.
+    /// Calls that may arrive at once after a pause. 0: as many as in one second.
     pub request_burst: u64,
-    /// Calls at one time.
+    /// Concurrent calls.
     pub concurrent_requests: u64,
-    /// Watches at one time.
+    /// Concurrent watches.
     pub watches: u64,
-    /// Bytes of requests a second, in the long run.
+    /// Bytes of requests per second, on average.
     pub bytes_per_second: u64,
-    /// Bytes at once after a pause; zero for as many as a second has.
+    /// Bytes of requests that may arrive at once after a pause. 0: as many as in one second.
     pub byte_burst: u64,
-    /// Sessions.
+    /// Sessions that may exist.
     pub sessions: u64,
-    /// Bytes of their logs, snapshots and stored results.
+    /// Bytes of logs, snapshots and stored results.
     pub stored_bytes: u64,
 }
 
 impl QuotaLimits {
-    /// Whether nothing is limited.
+    /// Returns true if nothing is limited.
     pub fn is_unlimited(&self) -> bool {
         let Self {
             requests_per_second,
@@ -50,19 +50,19 @@ impl QuotaLimits {
     }
 }
 
-/// The quotas of everybody.
+/// The configured quotas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QuotasConfig {
-    /// Those of a project that has none of its own.
+    /// The limits of each project without limits of its own.
     pub project: QuotaLimits,
-    /// Those of all projects together.
+    /// The limits of all projects together.
     pub server: QuotaLimits,
-    /// Those of single projects, whole.
+    /// The limits of single projects. An entry replaces `project` completely.
     pub projects: BTreeMap<ProjectId, QuotaLimits>,
 }
 
 impl QuotasConfig {
-    /// A project's.
+    /// Returns the limits of a project.
     pub fn of(&self, project: &ProjectId) -> &QuotaLimits {
         self.projects.get(project).unwrap_or(&self.project)
     }

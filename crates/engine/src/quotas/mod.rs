@@ -1,7 +1,7 @@
-//! What projects may use: calls and bytes a second, calls at one time, sessions, stored bytes.
+//! Quotas of projects: calls and bytes per second, concurrent calls, sessions, stored bytes.
 //!
-//! What a project uses in passing is counted in this process, what it stores is asked of the store. Not
-//! here: how much the server as a whole can bear, which `grpc::admission` finds out.
+//! This process counts rates and concurrency. The store reports sessions and stored bytes. The capacity of the whole
+//! server is controlled by `grpc::admission`.
 
 mod account;
 mod bucket;
@@ -26,25 +26,25 @@ const MAX_ACCOUNTS: usize = 10_000;
 /// cost a look at all of them each.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
-/// What is limited.
+/// A limited quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
-    /// Calls a second.
+    /// Calls per second.
     Requests,
-    /// Bytes of requests a second.
+    /// Bytes of requests per second.
     Bytes,
-    /// Calls at one time.
+    /// Concurrent calls.
     Calls,
-    /// Watches at one time.
+    /// Concurrent watches.
     Watches,
     /// Sessions.
     Sessions,
-    /// Bytes that are stored.
+    /// Stored bytes.
     StoredBytes,
 }
 
 impl Quota {
-    /// The last part of the setting's name.
+    /// The last part of the name of the setting.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Requests => "requests_per_second",
@@ -57,40 +57,40 @@ impl Quota {
     }
 }
 
-/// A quota that is used up.
+/// The error of an exceeded quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaExceeded {
-    /// Whose; none is that of all projects together.
+    /// The project, or `None` for the quota of all projects together.
     pub project: Option<ProjectId>,
-    /// Which.
+    /// The exceeded quota.
     pub quota: Quota,
-    /// How much it allows.
+    /// The limit.
     pub limit: u64,
-    /// When there will be room, where time alone brings it.
+    /// The time until the call can succeed, if waiting is enough.
     pub retry_after: Option<Duration>,
 }
 
-/// What a call needs.
+/// The resources that one call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaDemand {
-    /// Whether it is a stream without an end.
+    /// True for a watch, a stream without an end.
     pub watch: bool,
-    /// How many bytes its request has.
+    /// Bytes of the request.
     pub bytes: u64,
 }
 
-/// The place of a session that is being created in every quota that counts it.
+/// The reservation of a session that is being created, in every quota that counts sessions.
 #[derive(Debug, Default)]
 pub struct StorageReservation(Vec<Reservation>);
 
-/// What projects may use, and what they use.
+/// The quotas of all projects and their current usage.
 #[derive(Debug)]
 pub struct QuotaTracker {
     config: QuotasConfig,
     clock: Arc<dyn Clock>,
     server: Arc<Account>,
     accounts: Mutex<Accounts>,
-    /// Of those that find no account of their own.
+    /// The account that projects share if the limit of accounts is reached.
     others: Arc<Account>,
 }
 
@@ -98,12 +98,12 @@ pub struct QuotaTracker {
 #[derive(Debug, Default)]
 struct Accounts {
     of: HashMap<ProjectId, Arc<Account>>,
-    /// When those were last let go that are not in use.
+    /// Monotonic time of the last sweep of idle accounts.
     swept: Duration,
 }
 
 impl QuotaTracker {
-    /// Nobody has used anything yet.
+    /// Creates a tracker without any usage.
     pub fn new(config: QuotasConfig, clock: Arc<dyn Clock>) -> Self {
         Self {
             server: Arc::new(Account::new(&config.server)),
@@ -114,7 +114,8 @@ impl QuotaTracker {
         }
     }
 
-    /// Lets a call of a project in, and counts it. What it holds is given back when that is dropped.
+    /// Admits a call of a project and counts it. The permit releases the call's concurrency when it is dropped.
+    /// Returns `None` if the project has no limits.
     pub fn enter(
         &self,
         project: &ProjectId,
@@ -123,7 +124,7 @@ impl QuotaTracker {
         let now = self.clock.monotonic();
         let own = self.account(project, now);
         let accounts = [own.as_ref(), Some(&self.server)];
-        // First everything is asked, so that a call that is refused has used nothing up.
+        // All rates are checked before any is charged, so a rejected call uses nothing.
         for (account, whose) in accounts.into_iter().zip([Some(project), None]) {
             if let Some(account) = account {
                 account.check(now).map_err(|full| full.of(whose))?;
@@ -142,9 +143,11 @@ impl QuotaTracker {
         Ok(held)
     }
 
-    /// Whether a project may store more: a new session, if `creates`, or something in one that it has. A new session
-    /// has its place until what is returned is dropped, or handed to [`Self::grew`]. Bytes that are under way at this
-    /// moment may still go past the quota, and none after them.
+    /// Checks whether a project may store more: a new session if `creates` is true, otherwise more data in an
+    /// existing session.
+    ///
+    /// A new session stays reserved until the returned value is dropped or passed to [`Self::grew`]. Concurrent
+    /// writes may exceed the quota of bytes once; later ones are rejected.
     pub async fn may_grow(
         &self,
         log: &dyn SessionLog,
@@ -159,7 +162,8 @@ impl QuotaTracker {
             let Some(account) = account.filter(|account| account.limits_storage()) else {
                 continue;
             };
-            // The shared account is of several projects: of what each stores it can remember nothing.
+            // The shared account serves several projects, so the stored usage of one cannot be kept in it. A
+            // temporary account asks the store every time.
             let is_shared = Arc::ptr_eq(account, &self.others);
             let alone = is_shared.then(|| Arc::new(Account::new(&self.config.project)));
             let account = alone.as_ref().unwrap_or(account);
@@ -171,7 +175,7 @@ impl QuotaTracker {
         Ok(Ok(reserved))
     }
 
-    /// Counts what was just stored, until the store is asked again.
+    /// Adds stored data to the known usage, until the store reports it.
     pub fn grew(&self, project: &ProjectId, reserved: StorageReservation, bytes: u64) {
         let own = self.account(project, self.clock.monotonic());
         for account in own.iter().chain([&self.server]) {
@@ -180,7 +184,7 @@ impl QuotaTracker {
         reserved.0.into_iter().for_each(Reservation::settle);
     }
 
-    /// How many projects are kept account of.
+    /// The number of projects with an account of their own.
     pub fn accounts(&self) -> usize {
         self.lock().of.len()
     }
@@ -189,7 +193,7 @@ impl QuotaTracker {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A project's account; none when nothing of it is limited.
+    /// The account of a project, or `None` if the project has no limits.
     fn account(&self, project: &ProjectId, now: Duration) -> Option<Arc<Account>> {
         let quotas = self.config.of(project);
         if quotas.is_unlimited() {
@@ -199,13 +203,14 @@ impl QuotaTracker {
         if let Some(account) = accounts.of.get(project) {
             return Some(Arc::clone(account));
         }
+        // Idle accounts hold no state that matters: a new account behaves the same.
         if accounts.of.len() >= MAX_ACCOUNTS && now >= accounts.swept + SWEEP_EVERY {
             accounts.swept = now;
             accounts
                 .of
                 .retain(|_, account| !Account::is_idle(account, now));
         }
-        // Projects that have quotas of their own are as many as there are in the settings.
+        // Projects with configured quotas always get an account. Their number is bounded by the settings.
         if accounts.of.len() >= MAX_ACCOUNTS && !self.config.projects.contains_key(project) {
             return Some(Arc::clone(&self.others));
         }

@@ -1,8 +1,8 @@
-//! Which sessions stay in memory: those used last, within a number of bytes.
+//! The cache of loaded sessions: least recently used first out, limited by bytes.
 //!
-//! No crate serves here: the weight of a session changes while it is kept, and the handle of one that is in use
-//! must stay, or a second handle of it would compete with the first. What is behind the handle may go while nobody
-//! works on it: who only watches a session does not need it in memory.
+//! No existing crate fits. The weight of a session changes while it is cached. The handle of a session in use must
+//! stay, because a second handle would compete with the first. Only the session behind the handle can be evicted, as
+//! soon as no call works on it. A watcher does not need the session in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +11,9 @@ use palimpsest_core::ids::SessionKey;
 
 use super::handle::{LoadedSession, SessionHandle};
 
-/// What an entry costs beside its session.
+/// Estimated bytes of an entry without its session.
 const ENTRY_BYTES: usize = 512;
-/// How many entries that are in use an eviction looks at before it gives up. The next one looks at others.
+/// Entries in use that one eviction checks before it gives up. The next eviction starts with other entries.
 const MAX_PASSED_OVER: usize = 64;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct SessionCache {
 #[derive(Debug, Default)]
 struct Inner {
     slots: HashMap<SessionKey, Slot>,
-    /// The sessions by when they were last used.
+    /// The sessions, ordered by the number of their last use.
     order: BTreeMap<u64, SessionKey>,
     uses: u64,
     bytes: usize,
@@ -34,20 +34,20 @@ struct Inner {
     evictions: u64,
 }
 
-/// How full the cache is, and what it was good for.
+/// Fill level and counters of the session cache.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheStats {
     /// Sessions in memory.
     pub sessions: usize,
-    /// What they take, roughly.
+    /// Approximate bytes of these sessions.
     pub bytes: usize,
-    /// What they may take.
+    /// The limit of `bytes`.
     pub max_bytes: usize,
-    /// Sessions that were in memory when they were wanted.
+    /// Lookups that found the session in the cache.
     pub hits: u64,
-    /// Sessions that were not.
+    /// Lookups that did not find the session in the cache.
     pub misses: u64,
-    /// Sessions that left to make room.
+    /// Sessions that were evicted.
     pub evictions: u64,
 }
 
@@ -66,7 +66,7 @@ impl SessionCache {
         }
     }
 
-    /// The handle of a session, which may not be loaded yet.
+    /// Returns the handle of a session, creating it if needed. The session may not be loaded yet.
     pub(super) fn handle(&self, key: &SessionKey) -> Arc<SessionHandle> {
         let mut inner = self.lock();
         inner.uses += 1;
@@ -98,13 +98,13 @@ impl SessionCache {
         handle
     }
 
-    /// The handle of a session, if there is one.
+    /// Returns the handle of a session, or `None` if it is not cached.
     pub(super) fn known(&self, key: &SessionKey) -> Option<Arc<SessionHandle>> {
         let inner = self.lock();
         inner.slots.get(key).map(|slot| Arc::clone(&slot.handle))
     }
 
-    /// Says how large a session is now, and lets others go when that is too much.
+    /// Records the current size of a session, and evicts others if the limit is exceeded.
     pub(super) fn weigh(&self, key: &SessionKey, bytes: usize) {
         let mut inner = self.lock();
         let Some(slot) = inner.slots.get_mut(key) else {
@@ -113,12 +113,13 @@ impl SessionCache {
         let bytes = bytes + ENTRY_BYTES;
         let before = std::mem::replace(&mut slot.bytes, bytes);
         inner.bytes = inner.bytes - before + bytes;
+        // Dropping a large session takes time, so the evicted ones are dropped after the lock.
         let evicted = inner.evict(self.max_bytes);
         drop(inner);
         drop(evicted);
     }
 
-    /// Whether somebody holds the session's handle: a call that works on it, or one that watches it.
+    /// Returns true if a call or a watcher holds the session's handle.
     pub(super) fn is_in_use(&self, key: &SessionKey) -> bool {
         let inner = self.lock();
         let slot = inner.slots.get(key);
@@ -138,14 +139,14 @@ impl SessionCache {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        // Nothing in here can panic half way through a change.
+        // A poisoned lock is safe to use: no code under the lock can panic between two related changes.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Lets go of what was used longest ago. Of what is in use the handle stays, and the session goes if nobody works
-    /// on it now. Returns what is to be dropped when the lock is free again: a large session takes its time.
+    /// Evicts the least recently used sessions until the limit holds. Of an entry in use only the session is evicted,
+    /// and only if its lock is free. Returns the evicted values, so that the caller drops them after unlocking.
     fn evict(&mut self, max_bytes: usize) -> Vec<Evicted> {
         let mut evicted = Vec::new();
         let mut passed_over = 0;
@@ -156,6 +157,8 @@ impl Inner {
             let Some(slot) = self.slots.get_mut(&key) else {
                 continue;
             };
+            // A count of one is the cache's own reference. New references are only made under the lock, so the entry
+            // is unused.
             if Arc::strong_count(&slot.handle) == 1 {
                 self.bytes -= slot.bytes;
                 self.evictions += 1;
@@ -172,7 +175,7 @@ impl Inner {
                 self.evictions += 1;
                 evicted.push(Evicted::Session(Box::new(loaded)));
             }
-            // The next look begins with others.
+            // The entry moves to the end, so that the next eviction checks other entries first.
             self.uses += 1;
             slot.used = self.uses;
             self.order.insert(self.uses, key);
@@ -181,7 +184,7 @@ impl Inner {
     }
 }
 
-/// What left the cache and is dropped in a moment.
+/// A value that left the cache and is dropped after the lock is released.
 enum Evicted {
     Slot(#[expect(dead_code, reason = "it is held to be dropped")] Arc<SessionHandle>),
     Session(#[expect(dead_code, reason = "it is held to be dropped")] Box<LoadedSession>),
@@ -204,7 +207,7 @@ mod tests {
         cache.weigh(&key(1), 3_000);
         cache.handle(&key(2));
         cache.weigh(&key(2), 3_000);
-        // 0 is in use, so 1 went.
+        // 0 is in use, so 1 was evicted.
         assert!(Arc::ptr_eq(&held, &cache.handle(&key(0))));
         let now = cache.cached();
         assert_eq!(

@@ -1,14 +1,14 @@
-//! Makes ready what sessions count with, where nobody waits for it.
+//! Prepares the token counters of sessions outside the threads that answer calls.
 
 use palimpsest_core::tokens::Counter;
 use tokio::task::spawn_blocking;
 
-/// Makes a way to count ready before anything is counted: a vocabulary takes a tenth of a second the first
-/// time, which no thread that answers calls shall spend.
+/// Prepares a token counter on a blocking thread. The first load of a vocabulary takes about 0.1 s, which is too long
+/// for a thread that answers calls.
 pub async fn prepare(counter: Counter) {
     if counter.is_ready() {
         return;
     }
-    // When it fails, the first count does it again and tells why.
+    // A failed preparation is repeated by the first count, which reports the error.
     let _ = spawn_blocking(move || counter.prepare()).await;
 }

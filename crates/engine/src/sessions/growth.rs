@@ -1,4 +1,4 @@
-//! Whether what a transaction adds may be stored: by its project's quotas, and by the room on disk.
+//! Checks whether a transaction may store more data: by quotas and by free disk space.
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::SessionKey;
@@ -7,8 +7,8 @@ use palimpsest_store::StoreError;
 use super::{Sessions, SessionsError, Transaction};
 use crate::quotas::{QuotaExceeded, StorageReservation};
 
-/// Whether an event brings what its caller wants kept. What the service itself does with that, such as
-/// clearing or compacting it, makes views smaller and is never refused.
+/// Returns true if an event stores new data of the caller. Events of the service itself, such as clearing or
+/// compaction, make views smaller and are never rejected by a quota.
 pub(super) const fn grows(event: &Event) -> bool {
     matches!(
         event,
@@ -19,23 +19,23 @@ pub(super) const fn grows(event: &Event) -> bool {
     )
 }
 
-/// What events a transaction may bring.
+/// The events that a transaction may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum AllowedEvents {
     #[default]
     All,
-    /// Those that bring nothing new to keep.
+    /// Events that store no new data of the caller.
     Upkeep,
-    /// None at all.
+    /// No events.
     None,
 }
 
-/// Whether a session may grow, asked before anything is decided. A result is stored before its event, and would be left
-/// over where the event finds no room.
+/// The result of the checks, made before anything is decided. A result is stored before its event. A later check
+/// would leave an orphaned file if the event were rejected.
 pub(super) struct StorageGrowth {
     quota: Option<Result<QuotaExceeded, StoreError>>,
     room: Option<StoreError>,
-    /// The place of a new session in the quotas, until it is there.
+    /// The reservation of a new session in the quotas, until the session is committed.
     reserved: StorageReservation,
     creates: bool,
 }
@@ -66,10 +66,11 @@ impl StorageGrowth {
         }
     }
 
-    /// The refusal of what a transaction brings, or of what it was about to bring.
+    /// The error for the events that a transaction made or was about to make, or `None` if they are allowed.
     pub(super) fn refusal(&mut self, transaction: &Transaction<'_>) -> Option<SessionsError> {
         let mut events = transaction.events().iter();
         let is_refused = transaction.is_refused();
+        // A transaction without events stores nothing, so it passes even if a limit is reached.
         if !is_refused && transaction.events().is_empty() {
             return None;
         }
@@ -84,7 +85,7 @@ impl StorageGrowth {
         self.room.take().map(SessionsError::from)
     }
 
-    /// Tells the quotas what was stored, once it is there.
+    /// Reports stored data to the quotas after the commit.
     pub(super) fn count(self, sessions: &Sessions, key: &SessionKey, bytes: u64) {
         if let Some(quotas) = &sessions.quotas
             && (self.creates || bytes > 0)

@@ -1,4 +1,4 @@
-//! One session in memory: its state, its commands one at a time, and who watches it.
+//! One session in memory: its state, the lock that orders its commands, and its watchers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,52 +20,52 @@ use super::{ReadMode, SessionsError, load, row};
 use crate::call::SPANS;
 use crate::clock::Clock;
 
-/// Below this much log, replaying is as fast as a snapshot.
+/// Bytes of log below which no snapshot is taken, because replaying is as fast.
 const MIN_TAIL_BYTES: u64 = 128 * 1024;
-/// A snapshot is taken when this many times as much log has come as the last one had: loading reads a
-/// few milliseconds more, and a snapshot takes its time from fewer calls.
+/// Ratio of new log bytes to the size of the last snapshot at which the next snapshot is taken. A higher ratio costs
+/// a few milliseconds per load and saves snapshot work during calls.
 const TAIL_TO_SNAPSHOT: u64 = 4;
 
-/// How long a step may go by what an earlier one has seen of the log: longer than most of a worker's passes, and so much
-/// less than a lease that nobody else has it by then. Whoever waited for a model, or was held up, looks again.
+/// Maximum age of a comparison with the log that a cached step may rely on. The value exceeds most worker passes and is
+/// far below a lease, so the lease cannot have changed hands meanwhile. A step after a longer wait compares again.
 const A_MOMENT: Duration = Duration::from_millis(200);
 
 /// One session in memory.
 #[derive(Debug)]
 pub(super) struct SessionHandle {
-    /// The queue of commands: each holds it from its decision until its commit is durable, so that
-    /// the next decides upon what is certain. Commands of other sessions never wait here.
+    /// The lock of the session. A command holds it from its decision until its commit is durable, so the next command
+    /// decides on committed state. Commands of other sessions use other locks.
     state: Mutex<HandleState>,
     changed: watch::Sender<SessionChange>,
 }
 
-/// What watchers are told.
+/// A change of a session, as watchers receive it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionChange {
-    /// The last revision that this process committed; zero when it has not yet.
+    /// The last revision that this process committed, or zero if it has committed none.
     pub revision: Revision,
-    /// Whether the session was deleted.
+    /// True if the session was deleted.
     pub deleted: bool,
 }
 
-/// What is known of the session.
+/// The state behind the lock of a session.
 #[derive(Debug, Default)]
 pub(super) struct HandleState {
     loaded: Option<LoadedSession>,
-    /// When it was certain that the log stands there, by the clock that only moves forward.
+    /// Monotonic time of the last comparison with the log.
     certain: Duration,
 }
 
-/// A session, and how much of its log a load would have to read.
+/// A loaded session, with its position in the log and the amount of log that a load would have to read.
 #[derive(Debug)]
 pub(super) struct LoadedSession {
     pub(super) session: Session,
-    /// Which session of its name; none has zero, which is one that was not committed yet.
+    /// The incarnation of the session, or zero if it was not committed yet.
     pub(super) incarnation: u64,
-    /// By which append it stands where it does, as the log tells them apart.
+    /// The token of the last append.
     pub(super) token: u64,
     pub(super) tail_bytes: u64,
-    /// What the last snapshot takes; it is known when that has been encoded.
+    /// Size in bytes of the last snapshot. A background task sets it when the snapshot is encoded.
     pub(super) snapshot_bytes: Arc<AtomicU64>,
 }
 
@@ -80,7 +80,7 @@ impl LoadedSession {
         }
     }
 
-    /// Where it stands.
+    /// The position of the session in memory.
     pub(super) fn position(&self) -> Position {
         Position {
             incarnation: self.incarnation,
@@ -102,7 +102,7 @@ impl SessionHandle {
         self.state.lock().await
     }
 
-    /// Takes the session out of memory, unless somebody works on it. The next who does reads it again.
+    /// Removes the session from memory and returns it, unless the lock is held. The next use loads it again.
     pub(super) fn release(&self) -> Option<LoadedSession> {
         self.state.try_lock().ok()?.take()
     }
@@ -119,7 +119,7 @@ impl SessionHandle {
         });
     }
 
-    /// Has watchers look: somebody else may have changed the session.
+    /// Wakes watchers so that they check the log, because another process may have changed the session.
     pub(super) fn announce_elsewhere(&self) {
         if self.changed.receiver_count() > 0 {
             self.changed.send_modify(|_| ());
@@ -132,8 +132,8 @@ impl SessionHandle {
 }
 
 impl HandleState {
-    /// The session as its log says: read from there when it is not in memory, and when others may have written
-    /// too, with what they wrote since.
+    /// Returns the session at the state of the log. Loads it if it is not in memory. If other processes may write,
+    /// their events since the last comparison are applied.
     pub(super) async fn load(
         &mut self,
         reader: &SessionReader,
@@ -146,14 +146,15 @@ impl HandleState {
             self.loaded = None;
         }
         if self.loaded.is_none() {
-            // On the heap: most calls find the session in memory and should not carry this.
+            // Boxed because most calls find the session in memory, and the load would enlarge every call's future.
             let loading = tracing::debug_span!(target: SPANS, "session.load");
             self.loaded = Box::pin(reader.load(key).instrument(loading)).await?;
         }
         Ok(self.loaded.as_ref())
     }
 
-    /// How a step can begin that would begin so: what is not certain any more is compared.
+    /// Returns the read mode that a step can use. A cached step becomes fresh if the last comparison with the log is
+    /// too old.
     pub(super) fn can_begin(&self, begin: ReadMode, now: Duration) -> ReadMode {
         let is_certain = now.saturating_sub(self.certain) < A_MOMENT;
         if self.loaded.is_some() && is_certain {
@@ -162,7 +163,7 @@ impl HandleState {
         ReadMode::Fresh
     }
 
-    /// The session, for a step that can begin so.
+    /// Returns the session in the given mode, which must come from [`Self::can_begin`].
     pub(super) async fn begin(
         &mut self,
         begin: ReadMode,
@@ -177,12 +178,12 @@ impl HandleState {
         Ok(self.loaded.as_ref())
     }
 
-    /// The session as it is in memory.
+    /// The session in memory, without a comparison with the log.
     pub(super) fn loaded(&self) -> Option<&LoadedSession> {
         self.loaded.as_ref()
     }
 
-    /// Reads the contents that the session does not hold.
+    /// Loads the message contents that the session does not hold.
     pub(super) async fn load_content(
         &mut self,
         reader: &SessionReader,
@@ -208,12 +209,13 @@ impl HandleState {
         self.loaded.take()
     }
 
-    /// Keeps the session of a transaction that came to nothing, when it is still what the log says.
+    /// Keeps the session of an abandoned transaction if no event was applied to it. Otherwise the session is dropped,
+    /// because it is ahead of its log.
     pub(super) fn put_back(&mut self, transaction: Transaction<'_>) {
         self.loaded = transaction.into_unchanged();
     }
 
-    /// Makes a transaction's events durable. When that fails, the session is forgotten, because it is
+    /// Appends the events of a transaction and makes them durable. On failure the session is dropped, because it is
     /// ahead of its log.
     pub(super) async fn commit(
         &mut self,
@@ -225,6 +227,7 @@ impl HandleState {
         let now = transaction.now();
         let (blob_bytes, settles) = (transaction.blob_bytes(), transaction.files());
         let (loaded, before, append) = transaction.into_parts();
+        // `self.loaded` stays empty until the append succeeds, so every early return drops the session.
         let Some(mut loaded) = loaded else {
             return Err(StoreError::Closed);
         };
@@ -243,6 +246,8 @@ impl HandleState {
                 blob_bytes,
                 settles,
             };
+            // The append compares the position, so its start counts as a comparison. The time is taken before the
+            // append, because other processes may write after it.
             self.certain = clock.monotonic();
             let appending =
                 tracing::debug_span!(target: SPANS, "store.append", bytes = frame_bytes);
@@ -261,8 +266,8 @@ impl HandleState {
     }
 }
 
-/// Takes a snapshot in the background. It only saves work: when it fails, the next one is tried after
-/// as much log again.
+/// Takes a snapshot in the background. A snapshot only makes loads faster. After a failure the next one is tried
+/// after the same amount of log.
 fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut LoadedSession) {
     let snapshot = loaded.session.snapshot();
     loaded.tail_bytes = 0;
@@ -277,13 +282,14 @@ fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut LoadedSess
     });
 }
 
-/// Follows a session's changes. As long as one is there, the session's handle stays the only one.
+/// Follows a session's changes. The session's handle stays in the cache as long as a watcher exists.
 #[derive(Debug)]
 pub struct Watcher {
-    /// Held so that the handle is not let go: a change must find its watchers. The session behind it may leave memory.
+    /// Keeps the handle from being evicted, so that a change finds its watchers. The session behind it may leave
+    /// memory.
     _handle: Arc<SessionHandle>,
     changes: watch::Receiver<SessionChange>,
-    /// How often the log is to be looked at, because others may write to it.
+    /// Interval of log checks, if other processes may write to the log.
     look_every: Option<Duration>,
 }
 
@@ -297,11 +303,10 @@ impl Watcher {
         }
     }
 
-    /// Waits for a change that was not seen yet, or for the time to look whether there was one. Changes that come
-    /// together are told once.
+    /// Waits for a change, or until the next log check is due. Changes that arrive together are reported once.
     pub async fn changed(&mut self) -> SessionChange {
         let changed = self.changes.changed();
-        // The sender lives as long as the handle, and the handle as long as this.
+        // The error case cannot occur: the sender lives in the handle, and this watcher keeps the handle.
         let _ = match self.look_every {
             Some(every) => timeout(every, changed).await.unwrap_or(Ok(())),
             None => changed.await,

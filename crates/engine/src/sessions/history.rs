@@ -1,4 +1,5 @@
-//! The history that a reader of several steps goes by: a position holds all of it up to there.
+//! Checks that a reader of several steps saw one consistent history. A position identifies the whole history up to
+//! it.
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::Position;
@@ -6,8 +7,8 @@ use palimpsest_store::Position;
 use super::{Sessions, SessionsError};
 
 impl Sessions {
-    /// Fails unless the log still holds a position. A reader that takes several steps calls it after the last one:
-    /// histories that hold the same position are the same up to there, so nothing of another one was mixed in.
+    /// Returns an error unless the log still contains a position. A reader calls this function after its last step.
+    /// Histories that contain the same position are identical up to it, so the reader saw no mix of histories.
     pub async fn confirm(&self, key: &SessionKey, read: Position) -> Result<(), SessionsError> {
         let head = self.log.head(key).await?;
         let now = head.ok_or_else(|| SessionsError::NotFound(key.clone()))?;
@@ -16,7 +17,7 @@ impl Sessions {
             return Ok(());
         }
         if now.incarnation == read.incarnation && now.revision > read.revision {
-            // Where appends have no token, no engine can go back behind one.
+            // A log without append tokens never returns to an earlier state, so a later revision proves the position.
             let holds = read.token == 0 || !self.log.read(key, read, 1).await?.is_empty();
             if holds {
                 return Ok(());

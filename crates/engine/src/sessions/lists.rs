@@ -1,4 +1,5 @@
-//! Lists of sessions, of their rows alone. A row that cannot be read is passed over and reported: it hides nobody else's.
+//! Lists of sessions, read from their rows alone. An unreadable row is skipped and reported, so it does not hide
+//! other sessions.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -11,21 +12,21 @@ use tokio::task::spawn_blocking;
 
 use super::{Sessions, SessionsError, load};
 
-/// So many names of unreadable rows are remembered: each is logged once, and all of them are counted.
+/// Number of unreadable rows that are remembered. Each remembered row is logged once and counted.
 const REMEMBERED: usize = 10_000;
 
-/// Sessions in the order of their names, with what their rows say.
+/// A page of sessions, ordered by name, with the data of their rows.
 #[derive(Debug, Default)]
 pub struct SessionPage {
-    /// Those whose rows can be read.
+    /// The sessions whose rows are readable.
     pub sessions: Vec<(SessionKey, SessionHead, About)>,
-    /// Rows that were passed over between them.
+    /// Number of unreadable rows in this page.
     pub unreadable: u64,
-    /// After which name to go on; none when nothing follows.
+    /// The name after which the next page begins, or `None` on the last page.
     pub next: Option<SessionKey>,
 }
 
-/// Rows that could not be read since the process began and have not been read since.
+/// Rows that were unreadable since the process started and were not read successfully later.
 #[derive(Debug, Default)]
 pub(super) struct UnreadableRows(Mutex<HashSet<SessionKey>>);
 
@@ -37,7 +38,7 @@ impl UnreadableRows {
         }
     }
 
-    /// Forgets those that can be read again.
+    /// Removes rows that were read successfully.
     fn forget<'a>(&self, read: impl Iterator<Item = &'a SessionKey>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.is_empty() {
@@ -54,8 +55,8 @@ impl UnreadableRows {
 }
 
 impl Sessions {
-    /// Up to `limit` sessions of a project, or of all, after a name and in the order of names. Fewer only where nothing
-    /// follows.
+    /// Returns up to `limit` sessions after a name, ordered by name, of one project or of all. Returns fewer only at
+    /// the end of the list.
     pub async fn list(
         &self,
         project: Option<&ProjectId>,
@@ -73,8 +74,8 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// One step of such a list: so many rows are read, whether or not they can be. They are decoded off the threads that
-    /// answer calls.
+    /// Reads one page of such a list. `limit` counts all rows, including unreadable ones. Rows are decoded on a
+    /// blocking thread.
     pub async fn list_step(
         &self,
         project: Option<&ProjectId>,
@@ -96,6 +97,7 @@ impl Sessions {
             });
             decoded.collect::<Vec<_>>()
         };
+        // A short page is the end of the list. Unreadable rows count as read, so they cannot end the list early.
         let mut page = SessionPage {
             unreadable: listing.nameless,
             next: last.filter(|_| !is_last),
@@ -115,7 +117,7 @@ impl Sessions {
         Ok(page)
     }
 
-    /// The number of sessions whose rows lists have found unreadable.
+    /// The number of sessions with rows that lists found unreadable.
     pub fn unreadable_rows(&self) -> usize {
         self.unreadable_rows.count()
     }

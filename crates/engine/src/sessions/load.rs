@@ -1,5 +1,5 @@
-//! A session out of its log: the last snapshot, the events after it, and as much content as the session
-//! needs to go on. The rest is read when somebody asks for it.
+//! Loads a session from its log: the last snapshot, the events after it, and the message contents that the next turns
+//! need. Other contents are read on demand.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,10 +17,10 @@ use super::counting::prepare;
 use super::handle::LoadedSession;
 use super::{MAX_ATTEMPTS, READ_BYTES, SessionsError};
 
-/// How many messages of its end a session holds at first: enough for the next turns.
+/// Latest messages whose contents are loaded with a session.
 const HELD_MESSAGES: usize = 32;
 
-/// How many sessions are read at one time for each core, and at least. It is decoding that takes the time.
+/// Concurrent loads for each core, and the minimum. Decoding takes most of the time.
 const FOR_EACH_CORE: usize = 2;
 const LEAST: usize = 4;
 
@@ -31,11 +31,11 @@ const CREATED_TWICE: DecodeError = DecodeError::Damaged("it creates the session 
 
 type RevisionedEvents = Vec<(Revision, RecordedEvent)>;
 
-/// Reads sessions, a few at one time: while it is read, a session takes many times the bytes of its log, and
-/// no cache counts them.
+/// Reads sessions, with a limit of concurrent loads. During a load a session takes many times the bytes of its log,
+/// and the cache does not count them.
 pub(super) struct SessionReader {
     log: Arc<dyn SessionLog>,
-    /// Whether others may write to the log too.
+    /// True if other processes may write to the log.
     is_shared: bool,
     room: Semaphore,
 }
@@ -50,13 +50,13 @@ impl SessionReader {
         }
     }
 
-    /// Whether others may write to the log too, so that what is in memory may be behind.
+    /// Returns true if other processes may write to the log, so that the state in memory may be outdated.
     pub(super) fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// Brings a session to where its log stands. False when that cannot be done by adding to it: because it is not the
-    /// session of that name any more, because the store lost what is in memory, or because too much is missing.
+    /// Applies the events that the log holds beyond the session in memory. Returns false if the session must be
+    /// loaded again. Reasons are another incarnation, a store that lost committed events, and too much missing log.
     pub(super) async fn follow(
         &self,
         key: &SessionKey,
@@ -72,7 +72,8 @@ impl SessionReader {
         self.catch_up(key, loaded, &head).await
     }
 
-    /// Adds what a session lacks to stand where a head says.
+    /// Applies the missing events up to the given head. Returns false if the log does not continue the session in
+    /// memory.
     async fn catch_up(
         &self,
         key: &SessionKey,
@@ -83,7 +84,8 @@ impl SessionReader {
         if head.incarnation != stands.incarnation || head.revision <= stands.revision {
             return Ok(head.position() == stands);
         }
-        // All of it at once, and only if it follows upon what is in memory.
+        // One read only: a session that lacks more is loaded again from its snapshot. The read returns nothing if the
+        // log does not continue this position.
         let frames = self.log.read(key, stands, READ_BYTES).await?;
         let last = head.revision;
         let decoded = spawn_blocking(move || decode_frames(&frames, Some(last)));
@@ -100,7 +102,7 @@ impl SessionReader {
         Ok(loaded.session.revision() == last)
     }
 
-    /// A session; none when there is no log.
+    /// Loads a session, or returns `None` if it has no log.
     pub(super) async fn load(
         &self,
         key: &SessionKey,
@@ -116,10 +118,12 @@ impl SessionReader {
             if let (Ok(_), false) = (&read, self.is_shared) {
                 return read.map(Some);
             }
-            // It was read in parts, between which others may have added to it or deleted it, and the store may have
-            // gone on from an earlier state of itself.
+            // The load takes several reads. Between them another process may append or delete, and a failover may
+            // bring back an earlier state of the store.
             let now = self.log.head(key).await?;
             let is_same = now.as_ref().map(SessionHead::position) == Some(head.position());
+            // An error counts only if the log is unchanged. Otherwise a concurrent change may have caused it, and the
+            // load is repeated.
             match read {
                 Err(error) if is_same => return Err(error),
                 Ok(loaded) if is_same && loaded.session.revision() < head.revision => {
@@ -139,7 +143,7 @@ impl SessionReader {
         Err(SessionsError::Contended)
     }
 
-    /// The contents that a session does not hold.
+    /// Loads the message contents that a session does not hold.
     pub(super) async fn load_content(
         &self,
         key: &SessionKey,
@@ -157,7 +161,7 @@ impl SessionReader {
         Err(SessionsError::NotFound(key.clone()))
     }
 
-    /// What was met while a session was read: an error, unless it was deleted meanwhile.
+    /// Returns the error of a read, unless the session was deleted meanwhile.
     async fn still_there(
         &self,
         key: &SessionKey,
@@ -171,7 +175,7 @@ impl SessionReader {
         }
     }
 
-    /// A session as it was at a revision. None when its log is shorter.
+    /// Returns a session as it was at a revision, or `None` if its log is shorter.
     pub(super) async fn past(
         &self,
         key: &SessionKey,
@@ -199,7 +203,7 @@ impl SessionReader {
     }
 }
 
-/// A session, and the messages that came since it was so.
+/// A session at an earlier revision, and the messages that were appended after it.
 #[derive(Debug)]
 pub struct PastSession {
     /// The session.
@@ -246,6 +250,8 @@ impl SessionLogView<'_> {
         snapshot: Snapshot,
         until: Revision,
     ) -> Result<Session, SessionsError> {
+        // Two ranges of contents are needed: the end of the transcript, and a lead before it. The events between them
+        // stay unread.
         let at = snapshot.revision;
         let needed = snapshot.needed(HELD_MESSAGES);
         let from = needed.tail.unwrap_or(at.plus(1));
@@ -270,10 +276,11 @@ impl SessionLogView<'_> {
         joined(restore).await.map_err(|e| self.unreadable(e))
     }
 
-    /// Folds the log up to a revision.
+    /// Replays the log up to a revision.
     async fn past(&self, revision: Revision) -> Result<Option<PastSession>, SessionsError> {
         let events = self.events(Revision::new(1), None).await?;
         let until = events.partition_point(|(at, _)| *at <= revision);
+        // The log may be shorter than the revision. Without this check an older state would be returned.
         if events.get(until.wrapping_sub(1)).map(|(at, _)| *at) != Some(revision) {
             return Ok(None);
         }
@@ -292,7 +299,7 @@ impl SessionLogView<'_> {
         ))
     }
 
-    /// Reads the contents from a revision on.
+    /// Loads the contents of messages from a revision on.
     async fn load_content(
         &self,
         session: &mut Session,
@@ -307,7 +314,7 @@ impl SessionLogView<'_> {
         Err(self.unreadable(error))
     }
 
-    /// The events from one revision to another, or to the end.
+    /// Reads the events from `first` to `last`, or to the end of the log.
     async fn events(
         &self,
         first: Revision,
@@ -320,6 +327,7 @@ impl SessionLogView<'_> {
                 incarnation: self.incarnation,
                 ..Position::START
             };
+            // A zero token is not compared, so the read checks the incarnation alone.
             let frames = self.store.read(self.key, position.at(after), READ_BYTES);
             let frames = frames.await?;
             let Some(frame) = frames.last() else {
@@ -342,7 +350,7 @@ impl SessionLogView<'_> {
     }
 }
 
-/// The events of some frames up to a revision.
+/// Decodes the events of frames up to a revision.
 pub(super) fn decode_frames(
     frames: &[Frame],
     last: Option<Revision>,
@@ -373,7 +381,7 @@ fn messages(events: &RevisionedEvents) -> Vec<Arc<Message>> {
         .collect()
 }
 
-/// Waits for work on a blocking thread. Its panic is this task's.
+/// Awaits a blocking task. A panic of the task is resumed in the caller.
 pub(super) async fn joined<T>(work: JoinHandle<T>) -> T {
     match work.await {
         Ok(done) => done,

@@ -1,9 +1,9 @@
-//! The sessions of this process: each loaded once, changed by one command at a time, and let go when
-//! memory is wanted elsewhere.
+//! Sessions of this process. Each session is loaded once, changed by one command at a time, and evicted when the
+//! cache is over its limit.
 //!
-//! A change runs in a [`Transaction`]: commands are decided and applied in memory, then committed as
-//! one append. Until the append is durable nobody else sees the state, and when it fails the state is
-//! thrown away and read again. Not here: what any rpc means.
+//! A change runs in a [`Transaction`]: commands are decided and applied in memory, then committed as one append. No
+//! other call sees the new state before the append is durable. After a failed append the state in memory is discarded
+//! and read again from the log. The meaning of each rpc is defined in the server, not here.
 
 mod cache;
 mod counting;
@@ -51,80 +51,81 @@ use crate::clock::Clock;
 use crate::quotas::{QuotaExceeded, QuotaTracker};
 use crate::tally::{EventTally, Observer, Unobserved};
 
-/// How often a change is decided again because somebody else committed first.
+/// Attempts of one change before it fails with [`SessionsError::Contended`]. An attempt fails when another writer
+/// commits first.
 const MAX_ATTEMPTS: usize = 8;
-/// How often who watches a session looks at its log, where others may write to it.
+/// Interval at which a watcher checks the log head if other processes may write to the log.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How much of a log is read at once.
+/// Bytes of a log that one read returns, about 4 MiB.
 pub const READ_BYTES: usize = 4 * 1024 * 1024;
 
-/// Why a session could not be read or changed.
+/// An error while a session is read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionsError {
-    /// The domain refuses the command.
+    /// The core rejected the command.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// There is no such session.
+    /// The session does not exist.
     #[error("there is no session {0}")]
     NotFound(SessionKey),
-    /// There is one already.
+    /// A session of this name already exists.
     #[error("there is a session {0} already")]
     Exists(SessionKey),
     /// The log could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What the log holds cannot be understood.
+    /// The records of the log cannot be decoded.
     #[error("the log of {key} {error}")]
     Unreadable {
-        /// Whose.
+        /// The session.
         key: SessionKey,
-        /// Why.
+        /// The decoding error.
         error: DecodeError,
     },
-    /// The project may store no more.
+    /// The project or the server is at a storage quota.
     #[error("a quota is used up")]
     Quota(QuotaExceeded),
-    /// The caller's time was over before the session was free.
+    /// The deadline of the call passed before the session's lock was acquired.
     #[error("the call's time was over before its turn came")]
     Expired,
     /// An earlier session of that name is still being removed.
     #[error("an earlier session {0} is still being removed")]
     Deleting(SessionKey),
-    /// Somebody else committed first, again and again.
+    /// Another writer committed first in every attempt.
     #[error("the session is being changed from elsewhere: try again")]
     Contended,
-    /// The log does not hold the position that was read any more.
+    /// The log no longer holds the position that was read.
     #[error(
         "{0} is not the session that was read: it was deleted and created again, or the store went on from an \
          earlier state; read it again from its beginning"
     )]
     HistoryChanged(SessionKey),
-    /// A deletion named a position, and the session is elsewhere.
+    /// The session is not at the position that the deletion expected.
     #[error("{0} has changed since it was looked at")]
     Moved(SessionKey),
 }
 
-/// What happens when there is no session of the name.
+/// The behavior of a change if the session does not exist.
 #[derive(Debug, Clone)]
 pub enum MissingSession {
-    /// It is created.
+    /// Creates the session.
     Create(Create),
-    /// The call is refused.
+    /// Rejects the call with [`SessionsError::NotFound`].
     Refuse,
 }
 
-/// What a step begins with, where others may write to the log too.
+/// The freshness of the state at which a step begins. Relevant only if other processes may write to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMode {
-    /// The session as its log says: what others wrote is seen.
+    /// Compares the state in memory with the log head, so writes of other processes are included.
     Fresh,
-    /// The session as this process left it a moment ago, for steps that follow each other, as a worker's do. What others
-    /// wrote since is seen when the step commits, and it is decided again then.
+    /// Uses the state that this process left a moment ago, for consecutive steps such as those of a worker. A write
+    /// of another process since then is detected by the commit, and the step is decided again.
     Cached,
 }
 
-/// A session that somebody works on. Whatever comes of that, the cache learns what the session takes when it is over:
-/// who loads it need not think of it.
+/// A locked session. On drop the cache learns the session's current size, whatever the outcome of the work was, so no
+/// caller has to report the size.
 struct LockedSession<'a> {
     state: MutexGuard<'a, HandleState>,
     cache: &'a SessionCache,
@@ -162,12 +163,12 @@ pub struct Sessions {
     blobs: Option<Arc<Blobs>>,
     quotas: Option<Arc<QuotaTracker>>,
     wake: Arc<Notify>,
-    /// Told whenever a session was deleted: what it leaves is to be removed.
+    /// Notified after every deletion, so that a background task removes the remaining data.
     deletions: Arc<Notify>,
     in_hand: removal::RemovalsInProgress,
     unreadable_rows: lists::UnreadableRows,
     observer: Arc<dyn Observer>,
-    /// Who this process is among those that share the log.
+    /// Name of this process among those that share the log. Written into leases.
     process: String,
 }
 
@@ -178,7 +179,8 @@ impl fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// Sessions on a log. `policies` seed new ones; at most about `cache_bytes` of them stay loaded.
+    /// Creates sessions on a log. `policies` provides the defaults of new sessions. `cache_bytes` is the approximate
+    /// limit of memory for loaded sessions.
     pub fn new(
         log: Arc<dyn SessionLog>,
         clock: Arc<dyn Clock>,
@@ -204,45 +206,45 @@ impl Sessions {
         }
     }
 
-    /// The same as one of several processes on a log, under its own name.
+    /// Sets the name of this process among those that share the log.
     #[must_use]
     pub fn with_process(mut self, name: String) -> Self {
         self.process = name;
         self
     }
 
-    /// The same with a place for large results; without one they stay in the view.
+    /// Adds a blob store for large results. Without a blob store, large results stay in the view.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Arc<Blobs>) -> Self {
         self.blobs = Some(blobs);
         self
     }
 
-    /// The same where projects may store only so much.
+    /// Adds storage quotas of projects.
     #[must_use]
     pub fn with_quotas(mut self, quotas: Arc<QuotaTracker>) -> Self {
         self.quotas = Some(quotas);
         self
     }
 
-    /// The same with an observer of what is committed.
+    /// Adds an observer of committed events.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self
     }
 
-    /// Told whenever a session has become due for the worker.
+    /// Returns the notification that is sent when a session becomes due for the worker.
     pub fn waker(&self) -> Arc<Notify> {
         Arc::clone(&self.wake)
     }
 
-    /// Told whenever a session was deleted and something of it may be left.
+    /// Returns the notification that is sent after a deletion, while data of the session may remain.
     pub fn deletions(&self) -> Arc<Notify> {
         Arc::clone(&self.deletions)
     }
 
-    /// The log beneath.
+    /// The log that stores the sessions.
     pub fn log(&self) -> &Arc<dyn SessionLog> {
         &self.log
     }
@@ -262,12 +264,12 @@ impl Sessions {
         &*self.clock
     }
 
-    /// How full the memory for sessions is.
+    /// Fill level and counters of the session cache.
     pub fn cached(&self) -> CacheStats {
         self.cache.cached()
     }
 
-    /// Waits for the turn to work on a session.
+    /// Locks a session. The wait does not count as work of the current call.
     async fn lock<'a>(
         &'a self,
         handle: &'a SessionHandle,
@@ -280,7 +282,7 @@ impl Sessions {
         }
     }
 
-    /// Looks at a session.
+    /// Calls `look` with the current state of a session.
     pub async fn read<T>(
         &self,
         key: &SessionKey,
@@ -289,7 +291,7 @@ impl Sessions {
         self.read_from(ReadMode::Fresh, key, look).await
     }
 
-    /// Looks at a session, with the position at which it is seen.
+    /// Calls `look` with the current state of a session and the position of that state.
     pub async fn read_positioned<T>(
         &self,
         key: &SessionKey,
@@ -301,7 +303,7 @@ impl Sessions {
         .await
     }
 
-    /// The same, for a step that may begin with what the one before it left.
+    /// Like [`Self::read`], with a choice of freshness for consecutive steps.
     pub async fn read_from<T>(
         &self,
         begin: ReadMode,
@@ -327,7 +329,7 @@ impl Sessions {
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
     }
 
-    /// Looks at a session that holds all its contents.
+    /// Calls `look` with a session whose message contents are all loaded.
     pub async fn read_whole<T>(
         &self,
         key: &SessionKey,
@@ -350,9 +352,11 @@ impl Sessions {
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
     }
 
-    /// Changes a session: `decide` runs commands, the outcome is committed, and `finish` makes the
-    /// answer of the state after it. When somebody else commits first, `decide` runs again upon the
-    /// new state. Whichever of the two needs contents that are not in memory runs again when they are.
+    /// Changes a session. `decide` runs commands, their events are committed, and `finish` builds the result from the
+    /// state after the commit.
+    ///
+    /// `decide` runs again on the new state if another writer commits first. Either closure runs again if it needs
+    /// contents that are not in memory.
     pub async fn write<D, T>(
         &self,
         key: &SessionKey,
@@ -364,7 +368,7 @@ impl Sessions {
             .await
     }
 
-    /// The same, for a step that may begin with what the one before it left.
+    /// Like [`Self::write`], with a choice of freshness for consecutive steps.
     pub async fn write_from<D, T>(
         &self,
         begin: ReadMode,
@@ -382,8 +386,8 @@ impl Sessions {
             let is_compared = begin == ReadMode::Fresh || !self.reader.is_shared();
             let loaded = state.begin(begin, &self.reader, key, certain).await?;
             begin = ReadMode::Fresh;
-            // A call that waited too long for its turn, or for the session to be read, changes nothing, as
-            // if it had never come.
+            // A call whose deadline passed while it waited for the lock or for the load changes nothing, as if it had
+            // never arrived.
             if !CurrentCall::begins() {
                 return Err(SessionsError::Expired);
             }
@@ -391,11 +395,13 @@ impl Sessions {
                 return Err(SessionsError::NotFound(key.clone()));
             }
             if loaded.is_none() {
-                // Before a result of the new one is stored beside those of the old one.
+                // The remains of a deleted session of this name are removed first. Otherwise results of both sessions
+                // would share a folder.
                 Box::pin(self.give_free(key)).await?;
             }
             let creates = loaded.is_none();
-            // Before anything is applied: what is refused leaves the session in memory as it is.
+            // Quotas and disk space are checked before any event is applied, so a rejection leaves the session in
+            // memory unchanged.
             let mut growth = growth::StorageGrowth::ask(self, key, creates).await;
             let mut transaction =
                 Transaction::new(key, state.take(), now, &self.limits, storing.of_files())
@@ -412,17 +418,19 @@ impl Sessions {
                     return Err(refused.unwrap_or(SessionsError::Contended));
                 }
                 Err(Rejection::ContentNotLoaded) => {
-                    // What was applied so far is thrown away with its session, unless nothing was.
+                    // Events that were applied without a commit would make the state wrong. `put_back` therefore
+                    // keeps the session only if no event was applied.
                     state.put_back(transaction);
                     state.load(&self.reader, key).await?;
                     match state.load_content(&self.reader, key).await {
-                        // Where it was deleted elsewhere, it is decided upon what is there now.
+                        // Another process deleted the session. The next attempt decides on the current state.
                         Ok(()) | Err(SessionsError::NotFound(_)) => continue,
                         Err(error) => return Err(error),
                     }
                 }
                 Err(rejection) => {
                     state.put_back(transaction);
+                    // The cached state may be older than the log, so the rejection is valid only after a comparison.
                     if !is_compared {
                         continue;
                     }
@@ -430,7 +438,7 @@ impl Sessions {
                 }
             };
             if !is_compared && transaction.events().is_empty() {
-                // No append will tell whether it still is as it was left.
+                // Without events no append compares the cached state with the log. The next attempt compares it.
                 state.put_back(transaction);
                 continue;
             }
@@ -442,6 +450,7 @@ impl Sessions {
             let bytes = transaction.blob_bytes();
             if !transaction.blobs().is_empty() {
                 let stored = storing.store(self, key, transaction.blobs(), now);
+                // A result that cannot be stored is no error: the next attempt leaves it in the view.
                 if let Err(error) = Box::pin(stored).await {
                     let error = error_chain(&error);
                     tracing::warn!(session = %key, error, "failed to store a result; it stays in the view");
@@ -464,6 +473,8 @@ impl Sessions {
                     handle.announce(loaded.session.revision());
                     let rendering = tracing::debug_span!(target: SPANS, "render");
                     let mut answer = rendering.in_scope(|| finish(&loaded.session, &decided));
+                    // The new view may need contents that are not in memory. The commit is done, so only `finish`
+                    // runs again.
                     if answer.is_err() {
                         state.load_content(&self.reader, key).await?;
                         let loaded = state.loaded();
@@ -473,7 +484,8 @@ impl Sessions {
                     return Ok(answer.map_err(Rejection::from)?);
                 }
                 Err(StoreError::Conflict { .. } | StoreError::Deleting(_)) => {}
-                // So late that a sweep has removed the files: they are stored anew, under names of their own.
+                // A sweep revoked the intents and may have removed the files. The files are stored again under new
+                // names.
                 Err(StoreError::IntentRevoked(_)) => storing = Uploads::new(self.blobs.is_some()),
                 Err(error) => return Err(error.into()),
             }
@@ -481,7 +493,7 @@ impl Sessions {
         Err(SessionsError::Contended)
     }
 
-    /// [`Self::write`], or for a dry run the same on a copy that is thrown away.
+    /// Runs [`Self::write`], or for a dry run the same closures on a copy that is discarded.
     pub async fn run<D, T>(
         &self,
         key: &SessionKey,
@@ -497,7 +509,7 @@ impl Sessions {
         }
     }
 
-    /// Looks at a session as it would be after some commands, and changes nothing.
+    /// Runs the closures on a copy of a session and commits nothing.
     async fn rehearse<D, T>(
         &self,
         key: &SessionKey,
@@ -531,13 +543,13 @@ impl Sessions {
         if let Ok(answer) = finish(&loaded.session, &decided) {
             return Ok(answer);
         }
-        // A command may have brought messages back into the view whose contents nobody held.
+        // A command may have restored messages to the view whose contents were not loaded.
         self.reader.load_content(key, loaded).await?;
         Ok(finish(&loaded.session, &decided).map_err(Rejection::from)?)
     }
 
-    /// The session as it was at a revision, with all its contents: its log is folded again up to
-    /// there. None when it never was at that revision.
+    /// Returns the session as it was at a revision, with all its contents. The log is replayed up to that revision.
+    /// Returns `None` if the session never had it.
     pub async fn past(
         &self,
         key: &SessionKey,
@@ -546,13 +558,13 @@ impl Sessions {
         self.reader.past(key, revision).await
     }
 
-    /// Follows a session's changes.
+    /// Returns a watcher of a session's changes.
     pub fn watch(&self, key: &SessionKey) -> Watcher {
         let look_every = self.reader.is_shared().then_some(LOOK_EVERY);
         Watcher::new(self.cache.handle(key), look_every)
     }
 
-    /// Passes on to watchers what others tell, until `stop`.
+    /// Forwards change hints of other processes to local watchers until `stop` is cancelled.
     pub async fn follow_hints(self: Arc<Self>, stop: CancellationToken) {
         let Some(mut hints) = self.log.hints() else {
             return;
@@ -564,14 +576,14 @@ impl Sessions {
                         handle.announce_elsewhere();
                     }
                 }
-                // What was missed is found by looking.
+                // Watchers find changes behind lost hints by polling the log.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             }
         }
     }
 
-    /// Whether a duty that one of the processes on the log has at a time is this one's, for so long.
+    /// Acquires or renews a leader task for `time`. Returns true if this process is the leader.
     pub async fn claim_leader_task(
         &self,
         duty: &'static str,
@@ -586,14 +598,15 @@ impl Sessions {
         Ok(self.log.claim_leader_task(duty, lease, now).await?)
     }
 
-    /// Where a session stands, as the log says it.
+    /// Returns the position of a session according to the log.
     pub async fn position(&self, key: &SessionKey) -> Result<Position, SessionsError> {
         let head = self.log.head(key).await?;
         let head = head.ok_or_else(|| SessionsError::NotFound(key.clone()))?;
         Ok(head.position())
     }
 
-    /// Events after a revision, oldest first, with their revisions: about `bytes` of them as stored.
+    /// Returns events after a revision, oldest first, with their revisions. `bytes` limits the read approximately, in
+    /// bytes as stored.
     pub async fn events(
         &self,
         key: &SessionKey,
@@ -612,7 +625,7 @@ impl Sessions {
         Ok(later.collect())
     }
 
-    /// One event.
+    /// Returns the event with a revision, or `None` if it does not exist.
     pub async fn event(
         &self,
         key: &SessionKey,

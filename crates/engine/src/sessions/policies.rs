@@ -1,5 +1,5 @@
-//! What new sessions start with: a preset, the server's settings over it, those of the project over
-//! these, and over all of them what the call that creates the session says.
+//! Default policies of new sessions. The layers are, from lowest to highest: the preset, the server's settings, the
+//! project's settings, and the overrides of the creating call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use palimpsest_core::policy::{Overlay, OverlayError, Policy, Preset};
 
 use super::counting::prepare;
 
-/// The policies of new sessions.
+/// The policies of new sessions, for the server and for projects with settings of their own.
 #[derive(Debug, Clone)]
 pub struct DefaultPolicies {
     server: Inherited,
     projects: BTreeMap<ProjectId, Inherited>,
 }
 
-/// What a session inherits, and what it is when the session adds nothing.
+/// The inherited settings of a session, and the policy of a session without overrides.
 #[derive(Debug, Clone)]
 struct Inherited {
     settings: Overlay,
@@ -26,7 +26,7 @@ struct Inherited {
 impl Inherited {
     fn new(mut settings: Overlay) -> Result<Self, OverlayError> {
         let resolved = settings.resolve(Preset::default())?;
-        // So that whoever lays more over it knows what lies beneath.
+        // The overlay names its preset explicitly, so that a later overlay resolves against the same preset.
         if let Some(preset) = Overlay::of(&resolved).get(&["preset"]) {
             settings.set(&["preset"], preset.clone());
         }
@@ -38,7 +38,8 @@ impl Inherited {
 }
 
 impl DefaultPolicies {
-    /// The server's settings, and what some projects want otherwise.
+    /// Builds the policies from the server's settings and the overrides of projects. Returns an error if the settings
+    /// do not resolve.
     pub fn new<'a>(
         server: &Overlay,
         projects: impl IntoIterator<Item = (&'a ProjectId, &'a Overlay)>,
@@ -61,24 +62,24 @@ impl DefaultPolicies {
         self.projects.get(project).unwrap_or(&self.server)
     }
 
-    /// Makes ready what sessions that add nothing count with.
+    /// Prepares the token counters of sessions without overrides.
     pub async fn prepare(&self) {
         for inherited in std::iter::once(&self.server).chain(self.projects.values()) {
             prepare(inherited.resolved.counter()).await;
         }
     }
 
-    /// The policy of a new session of a project. Sessions that add nothing share it.
+    /// The policy of a new session without overrides. Such sessions share one value.
     pub fn of(&self, project: &ProjectId) -> &Arc<Policy> {
         &self.inherit(project).resolved
     }
 
-    /// What a session of a project inherits; it names a preset.
+    /// The settings that a session of a project inherits. They always name a preset.
     pub fn inherited(&self, project: &ProjectId) -> &Overlay {
         &self.inherit(project).settings
     }
 
-    /// The policy of a new session that wants some settings otherwise.
+    /// The policy of a new session with overrides.
     pub fn with(
         &self,
         project: &ProjectId,

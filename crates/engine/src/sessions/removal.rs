@@ -1,5 +1,5 @@
-//! The end of a session: its log goes in one change that leaves a tombstone, everything else after it,
-//! and the tombstone last. Whatever interrupts that, the tombstone says what is still to be done.
+//! Deletion of sessions. One change removes the log and leaves a tombstone. The other data is removed after it, and
+//! the tombstone last. An interrupted removal is resumed from the tombstone.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -15,18 +15,18 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{MAX_ATTEMPTS, Sessions, SessionsError};
 use crate::call::CurrentCall;
 
-/// How often it is looked whether what stands in the way of a removal is gone.
+/// Interval at which a removal is retried while something blocks it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// How long a creation waits for an earlier session of its name to be gone.
+/// Time that a creation waits for the removal of an earlier session of the same name.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the right to remove what is left of a session is one process's, where several share a store; and how
-/// long it works under it, so that it has stopped well before.
+/// Duration of the removal claim if several processes share a store, and the time that a process works under it. The
+/// work stops well before the claim expires.
 const CLAIM_MS: i64 = 20_000;
 const WORK: Duration = Duration::from_secs(12);
 
-/// Removals that are under way in this process, so that none of them works on a name that another has
-/// just given free.
+/// Removals in progress in this process. They prevent a second removal of a name that the first one has just
+/// released.
 #[derive(Debug, Default)]
 pub(super) struct RemovalsInProgress(Mutex<HashSet<SessionKey>>);
 
@@ -35,7 +35,8 @@ struct RemovalGuard<'a>(&'a RemovalsInProgress, &'a SessionKey);
 impl RemovalsInProgress {
     fn take<'a>(&'a self, key: &'a SessionKey) -> Option<RemovalGuard<'a>> {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Made only when it is to be held: dropping one takes the lock.
+        // The guard is created only after a successful insert, because dropping a guard takes the lock and removes
+        // the key.
         keys.insert(key.clone()).then(|| RemovalGuard(self, key))
     }
 }
@@ -48,10 +49,12 @@ impl Drop for RemovalGuard<'_> {
 }
 
 impl Sessions {
-    /// Deletes a session and its log, and begins the removal of everything else; false when there was
-    /// none. `check` is asked about the session as it is then, and again when somebody else has changed it. With
-    /// `expected`, only the session at that position is deleted: a later one of the same name, and one that the store
-    /// holds in place of what it lost, fail with [`SessionsError::Moved`].
+    /// Deletes a session and its log, and starts the removal of its other data. Returns false if the session does not
+    /// exist.
+    ///
+    /// `check` runs on the current session, and again if another writer changed it. With `expected`, only the session
+    /// at that position is deleted. Any other state fails with [`SessionsError::Moved`]: a later session of the name,
+    /// or a store that lost commits.
     pub async fn delete(
         &self,
         key: &SessionKey,
@@ -64,7 +67,7 @@ impl Sessions {
             let Some(loaded) = state.load(&self.reader, key).await? else {
                 return Ok(false);
             };
-            // As for every change: who has given up by now deletes nothing.
+            // As for every change: an expired call deletes nothing.
             if !CurrentCall::begins() {
                 return Err(SessionsError::Expired);
             }
@@ -73,6 +76,8 @@ impl Sessions {
             if expected.is_some_and(|expected| !expected.agrees(stands)) {
                 return Err(SessionsError::Moved(key.clone()));
             }
+            // The session leaves memory before the log is deleted, so a failed deletion cannot leave outdated state
+            // behind.
             state.forget();
             match self.log.delete(key, stands, self.clock.now()).await {
                 Err(StoreError::Conflict { .. }) => continue,
@@ -86,13 +91,13 @@ impl Sessions {
         Err(SessionsError::Contended)
     }
 
-    /// Whether somebody follows the session's changes or works on it right now.
+    /// Returns true if a call or a watcher uses the session.
     pub fn is_in_use(&self, key: &SessionKey) -> bool {
         self.cache.is_in_use(key)
     }
 
-    /// Removes what is left of a deleted session. False when that is not all done after `patience`:
-    /// the background goes on with it. A name that has no tombstone has nothing left.
+    /// Removes the remaining data of a deleted session. Returns false if data remains after `patience`; a background
+    /// task continues then. Returns true if the name has no tombstone.
     pub async fn removed(
         &self,
         key: &SessionKey,
@@ -129,8 +134,8 @@ impl Sessions {
         }
     }
 
-    /// One try. False when somebody else is at it, when a worker may still write the session's
-    /// `summary.md`, or while the log's records are not gone.
+    /// Attempts the removal once. Returns false if another process or task works on it, if a worker may still write
+    /// `summary.md`, or if log records remain.
     async fn remove_once(
         &self,
         tombstone: &Tombstone,
@@ -145,8 +150,8 @@ impl Sessions {
         let Some(_held) = self.in_hand.take(key) else {
             return Ok(false);
         };
-        // The name may have been given free, and taken again, just before; and other processes may be at it. Where there are
-        // none, only a lease of an earlier process has to be taken over.
+        // The tombstone may be outdated: the name can have been released and used again. Other processes may also
+        // remove the session. In an exclusive store only the lease of an earlier process has to be taken over.
         let is_anothers = |it: &Lease| it.owner != self.process;
         let needs_claim =
             self.reader.is_shared() || tombstone.lease.as_ref().is_some_and(is_anothers);
@@ -166,7 +171,7 @@ impl Sessions {
             return Ok(false);
         }
         if let Some(blobs) = &self.blobs {
-            // What is not done by then is done under another claim.
+            // Files that remain after this time are removed under another claim.
             let removing = timeout(WORK, self.remove_files(blobs, tombstone)).await;
             match removing {
                 Ok(Ok(Some(removed))) => *all += removed,
@@ -174,6 +179,8 @@ impl Sessions {
                 Ok(Ok(None)) | Err(_) => return Ok(false),
             }
         }
+        // All files are gone, so the tombstone can go. In the reverse order a crash would leave files that nothing
+        // refers to.
         crash_point("delete.removed");
         let forgotten = self
             .log
@@ -183,11 +190,11 @@ impl Sessions {
         Ok(forgotten)
     }
 
-    /// Removes the files of a deleted session; none when it is gone already.
+    /// Removes the files of a deleted session. Returns `None` if the tombstone is gone.
     ///
-    /// This process may be suspended at any point, for longer than its claim lasts. So the tombstone is read after the
-    /// files are listed: while it is there, no session of that name is, and everything that was listed is the deleted
-    /// one's. Files of a later session have other names.
+    /// This process may be suspended at any point for longer than its claim. Therefore the tombstone is read after
+    /// the files are listed. A tombstone that still exists proves that no new session of the name existed, so every
+    /// listed file belongs to the deleted session. Files of later sessions have other names.
     async fn remove_files(
         &self,
         blobs: &Blobs,
@@ -202,7 +209,7 @@ impl Sessions {
         Ok(Some(blobs.remove(found).await?))
     }
 
-    /// Sees to it that nothing of an earlier session is left under a name that a new one wants.
+    /// Removes the remains of an earlier session from a name, so that a new session can use the name.
     pub(super) async fn give_free(&self, key: &SessionKey) -> Result<(), SessionsError> {
         if self.removed(key, PATIENCE).await? {
             return Ok(());

@@ -1,17 +1,17 @@
-//! What lists show of a session, small enough to be written again with every append.
+//! The row that lists show for a session. Every append writes it again, so its size is limited.
 
 use bytes::Bytes;
 use palimpsest_core::session::About;
 use palimpsest_store::MAX_SUMMARY_BYTES;
 use palimpsest_store::encoding::encode_about;
 
-/// The longest part of each text that remains when not everything fits, in characters and in bytes. Six such texts and the
-/// longest name of a parent fit one row.
+/// Maximum length of each text in a shortened row, in characters and in bytes. Six such texts and the longest parent
+/// name fit into one row.
 const SHORT_CHARS: usize = 120;
 const SHORT_BYTES: usize = 200;
 
-/// Encodes a row. When it would be too large, first the attributes stay out of it, then texts are cut;
-/// the session itself keeps everything.
+/// Encodes a row. A row above the limit loses its attributes first, and then its texts are cut. The session itself
+/// keeps all values.
 pub(super) fn encode(about: &About) -> Bytes {
     let row = encode_about(about);
     if row.len() <= MAX_SUMMARY_BYTES {
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// Letters from one on that do not compress.
+    /// Returns 40,000 characters from a code point on that do not compress.
     fn noise(first: u32) -> String {
         (0_u32..40_000)
             .map(|n| char::from_u32(first + (n.wrapping_mul(2_654_435_761) >> 19)).unwrap_or('x'))
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_row_is_always_small_enough() {
-        // Of three bytes each, and of four.
+        // Characters of three bytes in UTF-8, and of four.
         for first in [0x4E00, 0x2_0000] {
             let noise = noise(first);
             let longest = |letter: &str, max: usize| letter.repeat(max);

@@ -1,7 +1,7 @@
-//! Results on their way into files: announced to the log, stored, and then named by the event that is committed.
+//! Upload of results: announced to the log, stored as files, and then referenced by the committed event.
 //!
-//! A file whose event never comes is found by its intent, and by nothing else. So the log announces it durably before it
-//! exists, and an append that names a file ends the intent in the same change.
+//! A file whose event was never committed can only be found by its intent. Therefore the log announces a file durably
+//! before the file exists. The append that references the file ends the intent in the same change.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use super::Sessions;
 use super::transaction::NewBlob;
 use crate::call::SPANS;
 
-/// Why a result was not stored.
+/// An error while a result is stored.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UploadError {
     #[error("its file cannot be announced")]
@@ -23,7 +23,7 @@ pub(super) enum UploadError {
     Blob(#[from] BlobError),
 }
 
-/// The files of one change, which may be decided several times.
+/// The files of one change. The change may be decided several times.
 #[derive(Debug)]
 pub(super) struct Uploads {
     can_store: bool,
@@ -40,17 +40,18 @@ impl Uploads {
         }
     }
 
-    /// Whether files can be stored, and what makes their names this change's own.
+    /// Returns true in the first value if files can be stored, and the salt of this change's file names.
     pub(super) fn of_files(&self) -> (bool, u64) {
         (self.can_store, self.salt)
     }
 
-    /// Leaves results where they are.
+    /// Disables uploads, so that results stay in the view.
     pub(super) fn give_up(&mut self) {
         self.can_store = false;
     }
 
-    /// Announces and stores what is not stored yet: a change that is decided again names the same files.
+    /// Announces and stores the files that are not stored yet. A change that is decided again uses the same file
+    /// names.
     pub(super) async fn store(
         &mut self,
         sessions: &Sessions,
@@ -66,13 +67,14 @@ impl Uploads {
         if new.is_empty() {
             return Ok(());
         }
-        // A place that is another store's is found out before anything is announced for it.
+        // A blob store of another log is detected before an intent is written.
         blobs.verify().await?;
         let files = new.iter().map(|result| result.file.clone()).collect();
         let intending = tracing::debug_span!(target: SPANS, "store.intend");
         let intended = sessions.log.intend(key, files, now);
         intended.instrument(intending).await?;
         crash_point("session.intended");
+        // The intents are durable from here on, so a crash during the uploads leaves files that a sweep finds.
         for result in new {
             blobs
                 .put_file(key, &result.file, result.bytes.clone())

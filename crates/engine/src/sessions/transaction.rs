@@ -1,4 +1,4 @@
-//! Commands on one session, decided and applied one after another, to be committed together.
+//! Commands on one session that are decided and applied in order, and committed together.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use palimpsest_store::encoding::encode_frame;
 use super::growth::{AllowedEvents, grows};
 use super::handle::LoadedSession;
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandOutcome {
     /// It happened; the last event that it made, if it made any.
@@ -29,16 +29,16 @@ pub enum CommandOutcome {
     Skipped(SkipReason),
 }
 
-/// A result that must be stored before the event that names it.
+/// A result that must be stored before the event that references it is committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NewBlob {
-    /// The name of its file, which no other command uses.
+    /// The name of its file. No other command uses the same name.
     pub file: Box<str>,
-    /// All of it.
+    /// The complete content of the file.
     pub bytes: Bytes,
 }
 
-/// Commands on one session.
+/// A sequence of commands on one session. The state in memory is ahead of the log until the transaction is committed.
 #[derive(Debug)]
 pub struct Transaction<'a> {
     key: &'a SessionKey,
@@ -80,51 +80,52 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The same that may bring only some events. One that is not allowed ends the transaction before it is applied.
+    /// Restricts the events that the transaction may make. A disallowed event aborts the transaction before it is
+    /// applied.
     #[must_use]
     pub(super) fn within(mut self, allowed: AllowedEvents) -> Self {
         self.allowed = allowed;
         self
     }
 
-    /// Whether it was about to bring an event that is not allowed.
+    /// Returns true if a command was about to make a disallowed event.
     pub(super) fn is_refused(&self) -> bool {
         self.is_refused
     }
 
-    /// The session as the commands so far leave it.
+    /// The session after the commands so far, or `None` if it does not exist.
     pub fn session(&self) -> Option<&Session> {
         self.loaded.as_ref().map(|loaded| &loaded.session)
     }
 
-    /// The same, to put contents in.
+    /// Mutable access to the session, for loading contents.
     pub(super) fn loaded_mut(&mut self) -> Option<&mut LoadedSession> {
         self.loaded.as_mut()
     }
 
-    /// The revision that the session had before any command; zero when there was none.
+    /// The session's revision before the first command, or zero if the session did not exist.
     pub fn revision_before(&self) -> Revision {
         self.before
     }
 
-    /// When its commands happen.
+    /// The time of the transaction's events.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// What happened so far.
+    /// The events so far.
     pub fn events(&self) -> &[RecordedEvent] {
         &self.events
     }
 
-    /// Puts in contents of messages that the commands so far have brought back into the view.
+    /// Loads contents of messages that a command has restored to the view.
     pub fn load_content(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
         if let Some(loaded) = &mut self.loaded {
             loaded.session.load_content(contents);
         }
     }
 
-    /// Begins the session.
+    /// Creates the session.
     pub fn create(&mut self, command: Create) -> Result<(), Rejection> {
         let event = create(command, self.context())?;
         if let Event::SessionCreated(created) = &event {
@@ -138,8 +139,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Decides a command and applies what comes of it. What comes in is kept within its limits at
-    /// once.
+    /// Decides a command and applies its events. Appended results that exceed the limits of the policy are persisted
+    /// in the same transaction.
     pub fn run(&mut self, command: Command) -> Result<CommandOutcome, Rejection> {
         let from = self.session().map(|session| session.transcript().next());
         let appends = matches!(command, Command::Append(_));
@@ -150,9 +151,11 @@ impl<'a> Transaction<'a> {
         Ok(outcome)
     }
 
-    /// Runs a command upon the view that would be served now. A command that makes no event leaves the
-    /// view unserved, because a refused call changes nothing. `expected` is the revision that the caller
-    /// decided upon, and the command gets the one that it finds.
+    /// Runs a command on the view that would be served now.
+    ///
+    /// A command that makes no event leaves the view unserved, because a rejected call must change nothing.
+    /// `expected` is the revision on which the caller decided. `command` receives the revision after the serve
+    /// instead, if `expected` was given.
     pub fn run_served(
         &mut self,
         serve: ServeView,
@@ -162,6 +165,8 @@ impl<'a> Transaction<'a> {
         let waits = |session: &&Session| !session.pending().is_empty();
         let moved =
             |session: &&Session| expected.is_some_and(|expected| expected != session.revision());
+        // Without pending content there is nothing to serve, so no copy for a rollback is needed. A wrong `expected`
+        // is left to the command, which rejects it.
         let Some(before) = self
             .session()
             .filter(waits)
@@ -177,6 +182,8 @@ impl<'a> Transaction<'a> {
             transaction.run(command(expected.and(found)))
         };
         let outcome = run(self);
+        // Serving the view is undone together with the command, so that a rejected or skipped command leaves no
+        // trace.
         if !matches!(outcome, Ok(CommandOutcome::Done(Some(_)))) {
             self.events.truncate(events);
             self.blobs.truncate(blobs);
@@ -187,35 +194,36 @@ impl<'a> Transaction<'a> {
         outcome
     }
 
-    /// Whether results can be stored.
+    /// Returns true if results can be stored in files.
     pub fn can_store(&self) -> bool {
         self.can_store
     }
 
-    /// What must be stored before the events are committed.
+    /// The files that must be stored before the events are committed.
     pub(super) fn blobs(&self) -> &[NewBlob] {
         &self.blobs
     }
 
-    /// The names of their files.
+    /// The names of these files.
     pub(super) fn files(&self) -> Vec<Box<str>> {
         self.blobs.iter().map(|blob| blob.file.clone()).collect()
     }
 
-    /// How many bytes those are.
+    /// The total size of these files in bytes.
     pub(super) fn blob_bytes(&self) -> u64 {
         self.blobs.iter().map(|blob| blob.bytes.len() as u64).sum()
     }
 
     fn decide(&mut self, command: Command) -> Result<CommandOutcome, Rejection> {
         let context = self.context();
-        // Of an offer the event has no content, and the session none yet.
+        // The event of an offered result contains no content, and the session does not hold the result yet. The
+        // result is kept here for its file.
         let offered = match &command {
             Command::DecidePersist(offering) => Some(Arc::clone(&offering.result)),
             _ => None,
         };
         let Some(loaded) = &mut self.loaded else {
-            // Only a session that is there can be asked; the caller has seen to that.
+            // Callers create the session before they run commands, so this case has no command to apply.
             return Ok(CommandOutcome::Done(None));
         };
         match decide(&loaded.session, command, context)? {
@@ -230,7 +238,7 @@ impl<'a> Transaction<'a> {
                 };
                 if !is_allowed {
                     self.is_refused = true;
-                    // Whoever runs the transaction looks at the refusal first.
+                    // The error variant is a placeholder: `Sessions::write` checks `is_refused` before the rejection.
                     return Err(Rejection::ContentNotLoaded);
                 }
                 for event in events {
@@ -241,6 +249,8 @@ impl<'a> Transaction<'a> {
                     loaded
                         .session
                         .apply(&recorded)
+                        // An event that does not apply would also fail on every replay, so a panic before the commit
+                        // is the lesser harm.
                         .expect("an event applies to the session that it was decided upon");
                     let new = blobs(&loaded.session, &recorded.event, offered.as_deref())?;
                     self.blobs.extend(new);
@@ -261,7 +271,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The session and what is to be appended for it.
+    /// The session, its revision before the transaction, and the frame to append if there are events.
     pub(super) fn into_parts(
         self,
     ) -> (Option<LoadedSession>, Revision, Option<(NonZeroU32, Bytes)>) {
@@ -272,13 +282,14 @@ impl<'a> Transaction<'a> {
         (self.loaded, self.before, frame)
     }
 
-    /// The session, when no command changed it.
+    /// The session, if no command changed it.
     pub(super) fn into_unchanged(self) -> Option<LoadedSession> {
         self.loaded.filter(|_| self.events.is_empty())
     }
 }
 
-/// The results that an event names and that must be stored first. What an offer stored is there.
+/// The results that an event references and that must be stored first. Results that an earlier offer stored are
+/// skipped.
 fn blobs(
     session: &Session,
     event: &Event,
