@@ -1,4 +1,4 @@
-//! Tasks that nobody waits for during a call. A drain waits for all of them.
+//! Background tasks that outlive the call that started them. A drain waits for all of them.
 
 use std::future::Future;
 
@@ -13,7 +13,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Spawns a task that goes on when its caller is gone.
+    /// Spawns a task that continues after its caller has ended.
     pub fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -21,7 +21,7 @@ impl Background {
         self.tasks.spawn(task)
     }
 
-    /// Runs a task whose result nobody waits for, within the current span.
+    /// Spawns a task without a result, within the current span.
     pub fn in_background(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.spawn(task.in_current_span());
     }

@@ -1,5 +1,5 @@
-//! The one place that reads the clock and makes ids. Everything else is given both, so that tests
-//! decide what time it is and which ids there are.
+//! The only place that reads the clock and creates ids. All other code receives both as arguments, so tests control
+//! time and ids.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use palimpsest_core::ids::{MessageId, Timestamp};
 use uuid::{ContextV7, Uuid};
 
-/// What time it is.
+/// A source of time.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// The time of day, which may jump when the machine's clock is set.
+    /// The wall-clock time. It may jump when the machine's clock is set.
     fn now(&self) -> Timestamp;
 
-    /// Time that only moves forward, since some moment of the clock's own: for durations.
+    /// Monotonic time since an arbitrary start, for measuring durations.
     fn monotonic(&self) -> Duration;
 }
 
@@ -50,7 +50,7 @@ impl Clock for SystemClock {
         reason = "this is the one reader of the clock"
     )]
     fn now(&self) -> Timestamp {
-        // A machine whose clock stands before 1970 gets 1970: no call fails because of its date.
+        // A clock before 1970 is reported as 1970, so no call fails because of a wrong date.
         let since_epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -62,7 +62,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until a test moves it.
+/// A clock for tests that only moves when told to.
 #[derive(Debug)]
 pub struct ManualClock {
     started: i64,
@@ -70,7 +70,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows `start`.
+    /// Creates a clock that shows `start`.
     pub fn at(start: Timestamp) -> Self {
         Self {
             started: start.as_millis(),
@@ -96,25 +96,24 @@ impl Clock for ManualClock {
     }
 }
 
-/// Makes ids: version 7 UUIDs, which sort by the time at which they were made.
+/// Creates ids: version 7 UUIDs, which sort by creation time.
 #[derive(Debug)]
 pub struct IdSource {
     clock: Arc<dyn Clock>,
     bits: Bits,
 }
 
-/// What fills an id beside the time.
+/// The bits of an id besides the time.
 #[derive(Debug)]
 enum Bits {
-    /// A counter within each millisecond, so that ids made in a row sort in that order, and
-    /// randomness.
+    /// A counter within each millisecond, so that consecutive ids sort in order, plus random bits.
     Random(Mutex<ContextV7>),
-    /// A counter alone.
+    /// A counter without random bits.
     Counting(AtomicU64),
 }
 
 impl IdSource {
-    /// Ids that nobody can guess.
+    /// Creates ids that cannot be guessed.
     pub fn random(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
@@ -122,7 +121,7 @@ impl IdSource {
         }
     }
 
-    /// Ids that are the same in every run of a test.
+    /// Creates ids that are identical in every run, for tests.
     pub fn counting(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
@@ -146,14 +145,14 @@ impl IdSource {
         }
     }
 
-    /// A random number, to spread retries.
+    /// Returns a random number for the jitter of retries.
     pub fn jitter(&self) -> u32 {
-        // The end of an id is random.
+        // The last four bytes of an id are random.
         let [.., a, b, c, d] = self.uuid().into_bytes();
         u32::from_be_bytes([a, b, c, d])
     }
 
-    /// The id of a message that came without one.
+    /// Returns the id of a message that arrived without one.
     pub fn message_id(&self) -> MessageId {
         MessageId::new(self.uuid())
     }

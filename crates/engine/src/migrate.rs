@@ -1,8 +1,8 @@
-//! Moves sessions from one store into another: the same log, the same results, the same views.
+//! Copies sessions from one store into another with identical logs, results and views.
 //!
-//! It can be cut off anywhere and begun again: what is in the target must be the beginning of what is in the
-//! source, and the rest is added. A session counts when the views that both stores give are the same bytes. What was
-//! deleted in one of the two since it was moved is not brought back by the next run.
+//! A migration can be interrupted and repeated. The target must contain a prefix of the source's log, and the rest is
+//! appended. A session is complete if both stores render identical views. A session that was deleted in one store
+//! after its migration is not copied again.
 
 mod deletions;
 mod journal;
@@ -28,12 +28,12 @@ pub use self::journal::MigrationJournal;
 use crate::clock::Clock;
 use crate::sessions::{DefaultPolicies, READ_BYTES, Sessions, SessionsError};
 
-/// Sessions that are moved at one time.
+/// Sessions that are copied concurrently.
 const PARALLEL: usize = 8;
-/// What verifies the views may keep of sessions in memory.
+/// Cache size in bytes for the sessions of the view comparison.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Why a store was not moved.
+/// An error of a migration.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// A log could not be read or written.
@@ -45,34 +45,34 @@ pub enum MigrateError {
     /// A session could not be read to compare its views.
     #[error("{0} cannot be read: {1}")]
     Session(SessionKey, #[source] SessionsError),
-    /// The target has a session of that name that is no copy.
+    /// The target contains a different session of this name.
     #[error(
         "{0} is in the target and is not the beginning of what is in the source: delete one of them, or move into \
          an empty store"
     )]
     Diverged(SessionKey),
-    /// Somebody works on the source.
+    /// The source changed during the migration.
     #[error(
         "{0} changed while it was moved: stop the servers and workers on the source, then go on"
     )]
     Changed(SessionKey),
-    /// Sessions were deleted in one of the two since they were moved.
+    /// Sessions that were migrated before are deleted in one of the stores.
     #[error(
         "{0} sessions were in both stores and have been deleted in one of them since: {1}. Nothing was moved. With \
          --deletions mirror they are deleted in the other store too; with --deletions keep they stay where they are, \
          and those of the source are moved again"
     )]
     Deleted(usize, DeletedSessions),
-    /// Such a session has changed in the store that still has it.
+    /// Sessions are deleted in one store and have changed in the other.
     #[error(
         "{0} sessions were deleted in one store and have gone on in the other: {1}. Nothing was moved. Delete them there, \
          or keep them with --deletions keep"
     )]
     Grown(usize, DeletedSessions),
-    /// The record of what was moved could not be read or written.
+    /// The journal of the migration could not be read or written.
     #[error("the record of what was moved cannot be used: {0}: {1}")]
     Record(String, #[source] std::io::Error),
-    /// The views of the two differ.
+    /// The views of the two stores differ.
     #[error(
         "{0} gives another view in the target: nothing of the source was changed, and this is a defect"
     )]
@@ -87,7 +87,7 @@ pub struct StoreSide {
 }
 
 impl StoreSide {
-    /// A store, with what is needed to read its sessions.
+    /// Creates a side from a log and its blob store.
     pub fn new(
         log: Arc<dyn SessionLog>,
         blobs: Arc<Blobs>,
@@ -107,20 +107,20 @@ impl StoreSide {
     }
 }
 
-/// What was moved, and what was there.
+/// The result of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MigrationReport {
-    /// Sessions of the source, all of which are in the target now.
+    /// Sessions of the source. All of them are in the target after the migration.
     pub sessions: u64,
-    /// Those that had to be moved, wholly or in part.
+    /// Sessions of which at least a part was copied.
     pub moved: u64,
-    /// Sessions that were deleted because the other store's were.
+    /// Sessions that were deleted in one store because they were deleted in the other.
     pub deleted: u64,
-    /// Events that were added.
+    /// Events that were appended.
     pub events: u64,
-    /// Results and summaries that were added.
+    /// Results and summaries that were copied.
     pub files: u64,
-    /// Bytes of both.
+    /// Bytes of the appended events and the copied files.
     pub bytes: u64,
 }
 
@@ -135,7 +135,7 @@ impl std::ops::AddAssign for MigrationReport {
     }
 }
 
-/// Moves every session, of one project or of all, after what was deleted since an earlier run is settled.
+/// Migrates the sessions of one project, or all sessions. Deletions since an earlier run are settled first.
 pub async fn migrate(
     (from, to): (&StoreSide, &StoreSide),
     project: Option<&ProjectId>,
@@ -169,12 +169,14 @@ pub async fn migrate(
         while let Some(one) = done.try_next().await? {
             all += one;
         }
+        // The journal is made durable once for each page, because a sync for each session would be slow. A lost line
+        // only repeats a comparison.
         record.sync().await?;
         tracing::info!(sessions = all.sessions, moved = all.moved, "moving");
     }
 }
 
-/// One session on its way.
+/// The migration of one session.
 struct Move<'a> {
     from: &'a StoreSide,
     to: &'a StoreSide,
@@ -195,13 +197,15 @@ impl Move<'_> {
             .as_ref()
             .map_or(Position::START, SessionHead::position);
         self.continues(at).await?;
-        // The results first, as everywhere: an event names what is there.
+        // Results are copied first: an event may only reference a file that exists.
         self.files(&mut done).await?;
         crash_point("migrate.files");
         let counted = there.as_ref().map_or(0, |head| head.blob_bytes);
         let at = self.log(at, counted, &mut done).await?;
         self.snapshot(at, there.as_ref()).await?;
         crash_point("migrate.session");
+        // A write to the source during the copy would be missing in the target, so the head is compared before the
+        // views.
         let now = self.from.log.head(self.key).await?;
         if now.map(|head| head.position()) != Some(self.head.position()) {
             return Err(MigrateError::Changed(self.key.clone()));
@@ -220,11 +224,13 @@ impl Move<'_> {
         Ok(done)
     }
 
-    /// Whether what is in the target is the beginning of what is in the source.
+    /// Returns an error unless the target contains a prefix of the source's log.
     async fn continues(&self, at: Position) -> Result<(), MigrateError> {
         if at.revision == Revision::ZERO {
             return Ok(());
         }
+        // Comparing the frame that ends at the target's revision is enough to detect a session of the same name with
+        // another history.
         let last = async |side: &StoreSide, stands: Position| {
             let before = stands.at(Revision::new(at.revision.get() - 1));
             let frames = side.log.read(self.key, before, 1).await?;
@@ -276,7 +282,7 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// Adds what is missing of the log, and says where the copy stands then.
+    /// Appends the missing part of the log and returns the target's position.
     async fn log(
         &self,
         mut at: Position,
@@ -299,7 +305,8 @@ impl Move<'_> {
         Ok(at)
     }
 
-    /// With the last of all the worker is told to look at the session, and the store how much its results hold.
+    /// Appends one frame. With the last frame the session becomes due for the worker, and the bytes of its results
+    /// are counted.
     async fn append(
         &self,
         at: Position,
@@ -331,7 +338,7 @@ impl Move<'_> {
         }
     }
 
-    /// Without it the first load would fold the whole log.
+    /// Copies the snapshot. Without it the first load would replay the whole log.
     async fn snapshot(
         &self,
         at: Position,
@@ -354,7 +361,7 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// The digests of the views that a store gives, one for each provider.
+    /// Returns the digests of the views of a session, one for each provider.
     async fn views(&self, side: &StoreSide) -> Result<Vec<Option<[u8; 32]>>, MigrateError> {
         let digest = |session: &Session| {
             let providers = [Provider::Anthropic, Provider::OpenAi, Provider::Bedrock];

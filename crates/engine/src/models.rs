@@ -1,6 +1,6 @@
-//! The models that write summaries, and the order in which they are called.
+//! The models that write summaries, and the order of attempts.
 //!
-//! Not here: connections and metrics. The server builds both and passes in what summarizes.
+//! Connections and metrics are not part of this module: the server passes in finished clients.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Models {
 /// One model.
 #[derive(Clone)]
 pub struct Model {
-    /// Its name.
+    /// The name of the model.
     pub name: Box<str>,
     /// The breaker of its endpoint, and the limit of its requests in flight.
     pub chain: Arc<Chain>,
@@ -28,14 +28,14 @@ pub struct Model {
     pub summarizer: Arc<dyn Summarizer>,
 }
 
-/// The limits of all models.
+/// The limits that apply to all models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelLimits {
     /// Tokens that fit into one request and its answer.
     pub window_tokens: u64,
-    /// Tokens that can be written at most.
+    /// Maximum tokens that a model writes.
     pub max_output_tokens: u32,
-    /// How long one answer may take.
+    /// Maximum duration of one request.
     pub timeout: Duration,
 }
 
@@ -68,7 +68,7 @@ impl Models {
         self.limits
     }
 
-    /// The endpoints, and whether each is given a rest.
+    /// The endpoints, each with true if its circuit breaker is open.
     pub fn breakers(&self) -> Vec<(&'static str, bool)> {
         let main = std::iter::once(("main", &self.main));
         let all = main.chain(self.fallback.iter().map(|one| ("fallback", one)));
@@ -81,13 +81,13 @@ impl Models {
         &self.main.name
     }
 
-    /// Whether sessions and calls may choose a model.
+    /// Returns true if sessions and calls may choose the model.
     pub fn allow(&self, model: &str) -> bool {
         let mut own = std::iter::once(&self.main).chain(&self.fallback);
         own.any(|one| *one.name == *model) || self.allowed.have(model)
     }
 
-    /// The field and the model, when settings for a session choose one that they may not.
+    /// Returns the first model in a policy overlay that is not allowed, with its field path.
     pub fn refused(&self, settings: &Overlay) -> Option<(&'static str, String)> {
         let fields = [
             ("policy.summary.model", "model"),
@@ -99,9 +99,10 @@ impl Models {
         })
     }
 
-    /// The attempts at a summary, where a policy or a call names models of its own. A fallback that only
-    /// a policy names is another model of the main one's provider. A model that may not be chosen any more
-    /// is as if it were not named.
+    /// Returns the attempts at a summary, in order. `model` and `fallback_model` are choices of a policy or call.
+    ///
+    /// Without a configured fallback, `fallback_model` is requested from the main model's endpoint. A chosen model
+    /// that is no longer allowed is ignored.
     pub fn attempts(&self, model: Option<&str>, fallback_model: Option<&str>) -> Vec<ModelAttempt> {
         let model = model.filter(|model| self.allow(model));
         let fallback_model = fallback_model.filter(|model| self.allow(model));
@@ -128,27 +129,27 @@ impl fmt::Debug for Models {
     }
 }
 
-/// Names of models; one that ends with `*` stands for all that begin so. Without any it is every model.
+/// A list of model names. A name that ends with `*` is a prefix. An empty list contains every model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelNames(String);
 
 impl ModelNames {
-    /// Names with commas between them.
+    /// Creates the list from names separated by commas.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The names with commas between them.
+    /// The names, separated by commas.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is every model.
+    /// Returns true if the list contains every model.
     pub fn are_all(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a model is among them.
+    /// Returns true if the list contains the model.
     pub fn have(&self, model: &str) -> bool {
         let is_it = |name: &str| match name.strip_suffix('*') {
             Some(start) => model.starts_with(start),

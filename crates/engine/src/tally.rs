@@ -1,6 +1,6 @@
 //! Counts of committed events, as labels and numbers, and the observer that receives them.
 //!
-//! Not here: metrics. An observer decides what becomes of the counts.
+//! Metrics are not part of this module: the observer decides how the counts are used.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ impl Observer for Unobserved {
     fn committed(&self, _tally: &EventTally) {}
 }
 
-/// The counts of some events. Made before they are committed, because the commit consumes them.
+/// The counts of some events. They are created before the commit, because the commit consumes the events.
 #[derive(Debug, Default)]
 pub struct EventTally(Vec<TallyItem>);
 
-/// One count. Texts are label values, of which there are few.
+/// One count. Strings are label values from a small fixed set.
 #[derive(Debug)]
 pub enum TallyItem {
     /// An event, by its name.
@@ -115,7 +115,7 @@ fn level(event: &Event) -> Option<TallyItem> {
             },
             event.freed_tokens,
         ),
-        // What leaves the provider's cache stays in the view, so that no tokens are counted.
+        // Edits of the provider's cache leave the view unchanged, so no tokens are counted.
         Event::CacheEditsIssued(_) => ("microcompact", "auto", "cache_edits", 0),
         Event::SpansCollapsed(event) => (
             "collapse",

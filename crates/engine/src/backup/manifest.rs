@@ -1,4 +1,5 @@
-//! The manifest of a backup: JSON lines, read and written one at a time, so that its size is no matter.
+//! The manifest of a backup. The format is JSON lines, which are read and written one at a time, so memory does not
+//! limit the size.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::TryStreamExt as _;
@@ -11,96 +12,97 @@ use sha2::{Digest as _, Sha256};
 
 use super::{BackupError, damaged};
 
-/// The version of the format.
+/// The version of the manifest format.
 pub const FORMAT: u32 = 1;
-/// Where manifests are.
+/// The folder of the manifests in the archive.
 const FOLDER: &str = "manifests";
-/// No line of a manifest is longer: it is one session.
+/// Maximum bytes of one line. A line describes one session.
 const MAX_LINE: usize = 256 << 20;
 
-/// The first line: which backup this is.
+/// The first line of a manifest. It identifies the backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestHeader {
     /// The version of the format.
     pub format: u32,
-    /// The name, which begins with the time in UTC.
+    /// The name of the backup, which begins with the time in UTC.
     pub id: String,
-    /// When it began, in milliseconds since the Unix epoch.
+    /// Start of the backup in milliseconds since the Unix epoch.
     pub started_ms: i64,
-    /// The backup that it was made upon: what that one has was not read again.
+    /// The earlier backup that this one extends, if any. Data of the earlier backup was not read again.
     pub base: Option<String>,
 }
 
-/// A session.
+/// One session in a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestEntry {
-    /// Its resource name.
+    /// The resource name of the session.
     pub session: String,
-    /// Tells it from others of its name.
+    /// The incarnation, which distinguishes sessions with the same name.
     pub incarnation: u64,
     /// The revision that was backed up.
     pub revision: u64,
-    /// The SHA-256 of the last record of its log.
+    /// SHA-256 of the last record of the log, in hex.
     pub last_sha256: String,
-    /// Its row in lists, in Base64.
+    /// The session's row in lists, in Base64.
     pub row: String,
-    /// Its log, in order.
+    /// The parts of the log, in order.
     pub logs: Vec<LogFile>,
-    /// Its stored results.
+    /// The stored results.
     pub results: Vec<ResultFile>,
-    /// Stored results that the server had, and that did not hold what their names say.
+    /// Stored results whose content did not match the digest in their name when the backup was taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
 }
 
-/// A part of a log.
+/// One part of a session's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogFile {
-    /// Where it is.
+    /// The path in the archive.
     pub path: String,
-    /// The revision before its first event.
+    /// The revision before the first event of this part.
     pub after: u64,
-    /// The revision of its last event.
+    /// The revision of the last event of this part.
     pub revision: u64,
-    /// What it holds.
+    /// SHA-256 of the content, in hex.
     pub sha256: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// A stored result.
+/// One stored result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultFile {
-    /// Its name within the session.
+    /// The file name within the session.
     pub file: String,
-    /// What it holds.
+    /// SHA-256 of the content, in hex.
     pub sha256: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// The last line: that nothing is missing.
+/// The last line of a manifest. It proves that the manifest is complete.
 #[derive(Debug, Serialize, Deserialize)]
 struct ManifestTrailer {
-    /// How many lines of sessions there are.
+    /// Number of session lines.
     sessions: u64,
-    /// The SHA-256 of all bytes before this line.
+    /// SHA-256 of all bytes before this line, in hex.
     sha256: String,
 }
 
 impl ManifestEntry {
-    /// The session.
+    /// The key of the session, or `None` if the name is invalid.
     pub fn key(&self) -> Option<SessionKey> {
         SessionKey::parse(&self.session).ok()
     }
 }
 
-/// Where a stored result is in a backup. Its name holds a part of its digest, so it never changes.
+/// Path of a stored result in an archive. The name contains a part of the content's digest, so the content of a path
+/// never changes.
 pub fn result_path(key: &SessionKey, file: &str) -> String {
     format!("results/{}/{}/{file}", key.project, key.session)
 }
 
-/// Where a part of a log is; each backup writes its own.
+/// Path of a part of a log in an archive. Each backup writes its own parts.
 pub fn log_path(key: &SessionKey, backup: &str) -> String {
     format!("logs/{}/{}/{backup}.log", key.project, key.session)
 }
@@ -109,7 +111,7 @@ fn manifest_path(id: &str) -> String {
     format!("{FOLDER}/{id}.jsonl")
 }
 
-/// The names of all backups, earliest first.
+/// Returns the names of all backups, earliest first.
 pub async fn list(place: &Archive) -> Result<Vec<String>, BackupError> {
     let paths: Vec<String> = place.list(FOLDER)?.try_collect().await?;
     let id = |path: &String| {
@@ -121,7 +123,7 @@ pub async fn list(place: &Archive) -> Result<Vec<String>, BackupError> {
     Ok(ids)
 }
 
-/// The name of the latest backup.
+/// Returns the name of the latest backup, or `None` if the archive has none.
 pub async fn latest(place: &Archive) -> Result<Option<String>, BackupError> {
     Ok(list(place).await?.pop())
 }
@@ -137,7 +139,7 @@ pub struct ManifestWriter {
 }
 
 impl ManifestWriter {
-    /// Begins the manifest of a backup.
+    /// Starts the manifest of a backup.
     pub async fn begin(place: &Archive, backup: &ManifestHeader) -> Result<Self, BackupError> {
         let writer = place.writer(&manifest_path(&backup.id))?;
         let mut draft = Self {
@@ -154,7 +156,7 @@ impl ManifestWriter {
         self.line(entry).await
     }
 
-    /// Completes the manifest. From here on the backup exists.
+    /// Writes the trailer. From here on the backup exists.
     pub async fn finish(mut self) -> Result<(), BackupError> {
         let end = ManifestTrailer {
             sessions: self.sessions,
@@ -166,16 +168,16 @@ impl ManifestWriter {
     }
 
     async fn line(&mut self, line: &impl Serialize) -> Result<(), BackupError> {
-        // Numbers and texts always have a JSON.
+        // Serialization cannot fail: the values are numbers and strings.
         let mut json = serde_json::to_vec(line).unwrap_or_default();
         json.push(b'\n');
         Ok(self.writer.write(&json).await?)
     }
 }
 
-/// A manifest that is read.
+/// A manifest that is being read.
 pub struct Manifest {
-    /// Which backup it is of.
+    /// The header of the backup.
     pub backup: ManifestHeader,
     path: String,
     parts: BoxStream<'static, Result<Bytes, BlobError>>,
@@ -194,7 +196,8 @@ impl std::fmt::Debug for Manifest {
 }
 
 impl Manifest {
-    /// Opens the manifest of a backup.
+    /// Opens the manifest of a backup. Returns [`BackupError::Missing`] if it does not exist, and
+    /// [`BackupError::Newer`] if its format is not supported.
     pub async fn open(place: &Archive, id: &str) -> Result<Self, BackupError> {
         let path = manifest_path(id);
         let parts = match place.read(&path).await {
@@ -227,20 +230,22 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads a manifest to its end, which proves that it is whole.
+    /// Reads a manifest to its end, which verifies that it is complete and undamaged.
     pub async fn check(place: &Archive, id: &str) -> Result<ManifestHeader, BackupError> {
         let mut manifest = Self::open(place, id).await?;
         while manifest.next().await?.is_some() {}
         Ok(manifest.backup)
     }
 
-    /// The next session. None after the last, when the manifest was found to be whole.
+    /// Returns the next session. Returns `None` after the last one, once the trailer was verified.
     pub async fn next(&mut self) -> Result<Option<ManifestEntry>, BackupError> {
         if self.is_done {
             return Ok(None);
         }
         let cut = "it ends before its last line";
         let line = self.line().await?.ok_or_else(|| self.damaged(cut))?;
+        // A line that parses as a trailer must be the last one. Session lines lack its fields, so the order of the
+        // two attempts is safe.
         if let Ok(end) = serde_json::from_slice::<ManifestTrailer>(&line) {
             let found = hex(&self.digest.clone().finalize());
             let is_last = self.held.is_empty() && self.line().await?.is_none();
@@ -260,7 +265,7 @@ impl Manifest {
         Ok(Some(entry))
     }
 
-    /// The next line with its break.
+    /// Returns the next line with its line break, or `None` at the end.
     async fn line(&mut self) -> Result<Option<Bytes>, BackupError> {
         let mut looked = 0;
         loop {
@@ -268,6 +273,7 @@ impl Manifest {
             if let Some(end) = end {
                 return Ok(Some(self.held.split_to(looked + end + 1).freeze()));
             }
+            // The next search starts behind the bytes that were already searched.
             looked = self.held.len();
             if looked > MAX_LINE {
                 return Err(self.damaged("a line of it is too long to be true"));

@@ -1,9 +1,8 @@
-//! Backups: the whole store in a folder or a bucket, taken from a running server and put back into an
-//! empty one. `docs/backup.md` describes the format.
+//! Backups: the whole store in a folder or a bucket, taken from a running server and restored into an empty store.
+//! `docs/backup.md` describes the format.
 //!
-//! A backup is what its manifest says, and the manifest is written last: without one nothing was
-//! backed up, whatever lies there. Everything that a manifest names is checked against its digest
-//! when it is read.
+//! A backup consists of the files that its manifest names. The manifest is written last, so files without a manifest
+//! are no backup. Every file is verified against its digest in the manifest when it is read.
 
 mod manifest;
 mod prune;
@@ -23,37 +22,37 @@ pub use self::restore::{RestoreFilter, RestoreReport, RestoreTarget, check, rest
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The place of the backup cannot be read or written.
+    /// The archive of the backup cannot be read or written.
     #[error("{}", error_chain(.0))]
     Place(#[from] BlobError),
-    /// The store that is restored into cannot be written.
+    /// The target store cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// There is no backup there, or none of that name.
+    /// The archive has no backup, or none of this name.
     #[error("there is no backup {0}: `palimpsest backup --list` shows those that there are")]
     Missing(String),
-    /// What is there was not written by a backup, or not to its end, or has changed since.
+    /// A file was not written by a backup, is incomplete, or changed later.
     #[error("{path} is damaged: {what}; use an earlier backup")]
     Damaged {
-        /// The file.
+        /// The damaged file.
         path: String,
-        /// How.
+        /// The kind of the damage.
         what: String,
     },
-    /// The backup was made by a newer release.
+    /// The backup was made by a newer release with a newer format.
     #[error("the backup has format {0}, this release reads up to {max}: use a newer one", max = manifest::FORMAT)]
     Newer(u32),
     /// The target is not empty.
     #[error("{0}")]
     Occupied(String),
-    /// The file system.
+    /// A file operation failed.
     #[error("failed to {doing} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On which path.
+        /// The path.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Removes old backups, and what only they had.
+//! Removes old backups and the files that only they reference.
 
 use std::collections::HashSet;
 
@@ -8,16 +8,17 @@ use palimpsest_store::archive::Archive;
 use super::BackupError;
 use super::manifest::{self, Manifest, list, result_path};
 
-/// What was removed.
+/// The number of removed items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pruned {
-    /// Backups.
+    /// Removed backups.
     pub backups: u64,
-    /// Files that no other backup names, those of backups that never finished among them.
+    /// Removed files that no kept backup references, including files of unfinished backups.
     pub files: u64,
 }
 
-/// Keeps the latest `keep` backups. What they name stays; no backup may be taken at the same time.
+/// Keeps the latest `keep` backups, at least one. Files that they reference stay. No backup may be taken at the same
+/// time.
 pub async fn prune(place: &Archive, keep: usize) -> Result<Pruned, BackupError> {
     let mut ids = list(place).await?;
     let kept = ids.split_off(ids.len().saturating_sub(keep.max(1)));
@@ -33,7 +34,7 @@ pub async fn prune(place: &Archive, keep: usize) -> Result<Pruned, BackupError> 
         }
     }
     let mut pruned = Pruned::default();
-    // The manifests first: a backup must not outlive what it names.
+    // Manifests are removed first, because a backup must not outlive its files.
     for id in &ids {
         manifest::remove(place, id).await?;
         pruned.backups += 1;

@@ -1,4 +1,4 @@
-//! Puts a backup into an empty store, or only reads it to see that it is whole.
+//! Restores a backup into an empty store, or only verifies the backup.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -22,20 +22,20 @@ use tokio::task::spawn_blocking;
 use super::manifest::{LogFile, Manifest, ManifestEntry, result_path};
 use super::{BackupError, damaged};
 
-/// Sessions that are restored at one time.
+/// Sessions that are restored concurrently.
 const PARALLEL: usize = 4;
-/// Records of one session that become durable together: each by itself would cost a sync. They are
-/// taken in the order in which they are handed over.
+/// Records of one session that are appended concurrently, because a sync for each record would be slow. The log
+/// applies them in the order of the calls.
 const TOGETHER: usize = 24;
-/// What a record begins with.
+/// Bytes of the header of a record.
 const RECORD_HEAD: usize = 16;
 
-/// Which sessions are wanted; all when neither is said.
+/// The sessions to restore. Empty lists select all sessions.
 #[derive(Debug, Clone, Default)]
 pub struct RestoreFilter {
-    /// Those of these projects.
+    /// Projects whose sessions are restored.
     pub projects: Vec<ProjectId>,
-    /// These.
+    /// Single sessions that are restored.
     pub sessions: Vec<SessionKey>,
 }
 
@@ -46,33 +46,33 @@ impl RestoreFilter {
     }
 }
 
-/// Where a backup is put.
+/// The target of a restore.
 #[derive(Debug, Clone)]
 pub struct RestoreTarget {
-    /// The folder of the log, which must not be there or be empty.
+    /// The folder of the log. It must be missing or empty.
     pub log: PathBuf,
-    /// Where the stored results go.
+    /// The blob store for the stored results.
     pub blobs: Blobs,
-    /// The location of that, by which a restoration that was cut off is known again.
+    /// The location of `blobs`. It identifies an interrupted restore.
     pub blobs_at: String,
-    /// Whether something may lie among the stored results already.
+    /// True if the blob store may already contain results.
     pub keep_blobs: bool,
-    /// When this happens: from then on the worker writes every `summary.md` anew.
+    /// The time of the restore. The worker writes every `summary.md` again from this time on.
     pub now: Timestamp,
 }
 
-/// What was read and put back.
+/// The amount of data that was verified and restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RestoreReport {
     /// Sessions.
     pub sessions: u64,
-    /// Their events.
+    /// Events of these sessions.
     pub events: u64,
     /// Stored results.
     pub results: u64,
-    /// Stored results that the backup says were damaged when it was taken: they are not there.
+    /// Stored results that were already damaged when the backup was taken. They are not restored.
     pub damaged: u64,
-    /// Bytes that were read and found to be what the manifest says.
+    /// Verified bytes.
     pub bytes: u64,
 }
 
@@ -86,7 +86,7 @@ impl std::ops::AddAssign for RestoreReport {
     }
 }
 
-/// Reads all of a backup and compares it with its manifest.
+/// Verifies all files of a backup against its manifest.
 pub async fn check(
     place: &Archive,
     id: &str,
@@ -96,8 +96,8 @@ pub async fn check(
     each(place, id, selection, None).await
 }
 
-/// Restores a backup. The log comes into its place when it is complete, so that a restoration that was
-/// cut off is never taken for a store.
+/// Restores a backup. The log is moved to its final folder when it is complete, so an interrupted restore is never
+/// mistaken for a store.
 pub async fn restore(
     place: &Archive,
     id: &str,
@@ -109,13 +109,15 @@ pub async fn restore(
     let note = RestoreNote::new(&log, id, &target.blobs_at);
     let goes_on = must_be_empty(&target, &note).await?;
     if building.exists() {
-        // An earlier restoration did not finish; nothing reads from there.
+        // The folder belongs to an interrupted restore. No process uses it.
         std::fs::remove_dir_all(&building).map_err(|e| io("remove", &building, e))?;
     }
     let parent = log.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(|e| io("create", parent, e))?;
+    // The note must exist before the first result is stored. A repeated restore is allowed to find results only with
+    // it.
     note.write()?;
-    // Results that are there already belong to a log, which this one goes on with.
+    // Existing results belong to a log with a store id. The new log continues with the same id.
     let store = if target.keep_blobs || goes_on {
         target.blobs.marked().await?
     } else {
@@ -140,6 +142,7 @@ pub async fn restore(
     into.blobs.verify().await?;
     let restored = each(place, id, selection, Some(&into)).await?;
     opened.close().await?;
+    // The log must be closed and dropped before its folder is moved.
     drop((into, opened));
     crash_point("restore.closed");
     put_in_place(&building, &log, None)?;
@@ -148,7 +151,8 @@ pub async fn restore(
     Ok(restored)
 }
 
-/// Refuses a target that holds something else. True when a restoration of this backup to it was cut off, and goes on.
+/// Returns an error if the target contains other data. Returns true if an interrupted restore of this backup to this
+/// target is resumed.
 async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<bool, BackupError> {
     let has_entries = |dir: &Path| {
         let mut entries = dir.read_dir().ok()?;
@@ -161,7 +165,7 @@ async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<boo
             target.log.display()
         )));
     }
-    // This backup's own results, of a restoration that was cut off.
+    // The results in the blob store come from an interrupted restore of the same backup.
     let goes_on = note.is_there()?;
     if !goes_on && !target.keep_blobs && !target.blobs.projects().await?.is_empty() {
         return Err(BackupError::Occupied(
@@ -173,8 +177,8 @@ async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<boo
     Ok(goes_on)
 }
 
-/// A note beside the log that is being built: which backup is restored, and to where. A restoration that was cut off
-/// has put results in a place that was empty before, and may be begun again there.
+/// A note beside the unfinished log with the name of the backup and the target. It allows a repeated restore to write
+/// into a blob store that the interrupted one has already filled.
 struct RestoreNote {
     path: PathBuf,
     text: String,
@@ -188,7 +192,7 @@ impl RestoreNote {
         }
     }
 
-    /// True when a restoration of the same backup to the same place was cut off.
+    /// Returns true if a restore of the same backup to the same target was interrupted.
     fn is_there(&self) -> Result<bool, BackupError> {
         match std::fs::read_to_string(&self.path) {
             Ok(text) => Ok(text == self.text),
@@ -226,7 +230,7 @@ fn io(doing: &'static str, path: &Path, source: std::io::Error) -> BackupError {
     }
 }
 
-/// Where sessions are put.
+/// The target of restored sessions.
 struct Into {
     log: Arc<SledLog>,
     blobs: Blobs,
@@ -234,8 +238,8 @@ struct Into {
 }
 
 impl Into {
-    /// Appends what follows each other, all of it on its way at once, and says to which incarnation. That is
-    /// known when there is a session.
+    /// Appends consecutive batches concurrently and returns the incarnation. The first batch of a session is appended
+    /// alone, because it determines the incarnation.
     async fn append(&self, key: &SessionKey, batches: Vec<Batch>) -> Result<u64, BackupError> {
         let (creating, later): (Vec<_>, Vec<_>) = batches
             .into_iter()
@@ -294,13 +298,14 @@ async fn session(
         damaged: entry.damaged.len() as u64,
         ..RestoreReport::default()
     };
-    // The results first, as everywhere: an event names what is there.
+    // Results are stored first: an event may only reference a file that exists.
     for result in &entry.results {
         let path = result_path(key, &result.file);
         let mut parts = place.read(&path).await?;
         let mut held = BytesMut::new();
         while let Some(part) = parts.try_next().await? {
             held.extend_from_slice(&part);
+            // Reading stops early at a file that is too large. Its digest cannot match.
             if held.len() as u64 > result.bytes {
                 break;
             }
@@ -339,8 +344,8 @@ async fn session(
     Ok(done)
 }
 
-/// Appends all records of a part of a log, and says where the session stands then. With the last of all, whose
-/// part has an `end`, the worker is told to look at the session, and the store how much its results hold.
+/// Appends all records of a part of a log and returns the new position. With the last record of the last part, which
+/// has an `end`, the session becomes due for the worker and the bytes of its results are counted.
 async fn append(
     records: &mut Records<'_>,
     (key, row, end): (&SessionKey, &[u8], Option<u64>),
@@ -354,6 +359,7 @@ async fn append(
             let Some((first, events, frame)) = records.next().await? else {
                 break;
             };
+            // A batch is limited by bytes too, because all its frames are in memory.
             bytes += frame.len();
             let ends = first + u64::from(events.get()) - 1 == records.log.revision;
             let end = end.filter(|_| ends);
@@ -383,7 +389,7 @@ async fn append(
     }
 }
 
-/// The records of a part of a log, and at their end the proof that they are what was backed up.
+/// Reads the records of a part of a log, and verifies the digest at the end.
 struct Records<'a> {
     log: &'a LogFile,
     parts: futures::stream::BoxStream<'static, Result<Bytes, palimpsest_store::blobs::BlobError>>,
@@ -406,6 +412,7 @@ impl<'a> Records<'a> {
     async fn next(&mut self) -> Result<Option<(u64, NonZeroU32, Bytes)>, BackupError> {
         let damaged = |what: &str| damaged(&self.log.path, what);
         let other = damaged("it does not hold what the manifest says");
+        // No further record: the part is valid only if nothing is left over and revision and digest match.
         if !self.hold(RECORD_HEAD).await? {
             let is_whole = self.held.is_empty()
                 && self.at == self.log.revision
@@ -428,7 +435,7 @@ impl<'a> Records<'a> {
         Ok(Some((first, events, self.held.split_to(len).freeze())))
     }
 
-    /// Reads until so many bytes are at hand; false when there are not so many.
+    /// Reads until `bytes` are buffered. Returns false if the part ends before.
     async fn hold(&mut self, bytes: usize) -> Result<bool, BackupError> {
         while self.held.len() < bytes {
             let Some(part) = self.parts.try_next().await? else {

@@ -18,9 +18,10 @@ pub struct RetentionConfig {
     pub export_url: Option<String>,
     /// True if the session of a subagent expires by its own age. False if it expires with its parent (default).
     pub subagents_separately: bool,
-    /// How far the clock may be ahead of what the log and the time since explain.
+    /// Maximum difference between the clock and the time that the newest event and the elapsed time explain. Above it,
+    /// retention by age pauses. Default: 14 days.
     pub max_clock_jump: Age,
-    /// An operator's word that the clock is right up to this time.
+    /// Time up to which an operator has confirmed the clock. Retention by age does not pause before it.
     pub clock_trusted_until: Option<Timestamp>,
     /// Maximum percentage of a project's sessions that one pass deletes by age. Default: 20.
     pub max_percent_per_pass: u32,

@@ -1,4 +1,4 @@
-//! Sessions that were moved before and that somebody has deleted in one of the two stores since.
+//! Sessions that were migrated before and deleted in one of the two stores since.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use palimpsest_store::{Position, SessionHead};
 use super::journal::MigratedSession;
 use super::{MigrateError, MigrationJournal, PARALLEL, StoreSide};
 
-/// How long the rest of a deleted session may take to go.
+/// Maximum time for the removal of a deleted session's data.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Sessions that an error names.
+/// Maximum number of sessions that an error lists.
 const NAMED: usize = 10;
 
 /// The treatment of sessions that were deleted in one store since they were moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Deletions {
-    /// Nothing is moved, and the error names them.
+    /// Returns an error that lists the sessions. Nothing is migrated.
     #[default]
     Refuse,
     /// They are deleted in the other store too.
     Mirror,
-    /// They stay where they are, and those of the source are moved again.
+    /// Keeps the sessions. Those of the source are migrated again.
     Keep,
 }
 
-/// A session that was in both stores and is in one alone.
+/// A session that was in both stores and is now in only one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeletedSession {
     session: SessionKey,
     in_source: bool,
-    /// Where it stands in the other store.
+    /// The position in the store that still has the session.
     left: Position,
-    /// Whether it has changed there since it was moved.
+    /// True if the session changed after its migration.
     has_grown: bool,
 }
 
-/// Those that were found, as an error names them.
+/// The deleted sessions, for the text of an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeletedSessions(Vec<DeletedSession>);
 
@@ -60,7 +60,8 @@ impl fmt::Display for DeletedSessions {
     }
 }
 
-/// Finds what was deleted since it was moved, and deletes it in the other store too if that is wanted. Says how many.
+/// Finds sessions that were deleted since their migration, and deletes them in the other store if configured. Returns
+/// the number of deletions.
 pub(super) async fn settle(
     (from, to): (&StoreSide, &StoreSide),
     project: Option<&ProjectId>,
@@ -81,7 +82,7 @@ pub(super) async fn settle(
         }
         Deletions::Refuse | Deletions::Mirror => {}
     }
-    // All of them before the first: a refusal leaves both stores as they are.
+    // All sessions are checked before the first deletion, so an error leaves both stores unchanged.
     let grown: Vec<_> = found.iter().filter(|it| it.has_grown).cloned().collect();
     if !grown.is_empty() {
         return Err(MigrateError::Grown(grown.len(), DeletedSessions(grown)));
@@ -99,6 +100,7 @@ async fn look(
     key: &SessionKey,
     known: MigratedSession,
 ) -> Result<Option<DeletedSession>, MigrateError> {
+    // A session of another incarnation is a new session of the same name. The migrated one counts as deleted.
     let is = |head: &SessionHead, incarnation| head.incarnation == incarnation;
     let source = from
         .log

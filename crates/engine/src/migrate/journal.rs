@@ -1,8 +1,9 @@
-//! The record of what was moved, beside the embedded store: which sessions were once the same in both stores.
+//! The journal of a migration, stored beside the embedded store: the sessions that were once identical in both
+//! stores.
 //!
-//! A session that is recorded and in one store alone was deleted in the other since. Without the record it would look
-//! like one that has not been moved yet, and the next run would bring it back. A line is added when a session has
-//! been compared, so a run that is cut off has recorded what it did. The last line of a session counts.
+//! A session in the journal that exists in only one store was deleted in the other. Without the journal it would look
+//! like a session that was not migrated yet, and the next run would restore it. A line is added after each
+//! comparison, so an interrupted run has recorded its work. The last line of a session is the valid one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +17,7 @@ use tokio::sync::Mutex;
 
 use super::MigrateError;
 
-/// The name of the file, in the data folder.
+/// The file name in the data folder.
 const FILE: &str = "migrated.jsonl";
 
 /// A session that was the same in both stores.
@@ -38,7 +39,7 @@ struct JournalEntry {
     revision: u64,
 }
 
-/// The record of a data folder.
+/// The journal of a data folder.
 #[derive(Debug)]
 pub struct MigrationJournal {
     path: PathBuf,
@@ -48,7 +49,7 @@ pub struct MigrationJournal {
 }
 
 impl MigrationJournal {
-    /// Opens the record of a data folder, for a move out of its embedded store or into it.
+    /// Opens the journal of a data folder, for a migration out of its embedded store (`from_embedded`) or into it.
     pub async fn open(data_dir: &Path, from_embedded: bool) -> Result<Self, MigrateError> {
         let path = data_dir.join(FILE);
         let failed = |error| failed(&path, error);
@@ -65,7 +66,7 @@ impl MigrationJournal {
             let read = read.filter(|_| line.ends_with(b"\n"));
             let read = read.and_then(|line| Some((SessionKey::parse(&line.session).ok()?, line)));
             let Some((key, line_read)) = read else {
-                // The last one may have been cut off.
+                // The last line is incomplete after a crash. It is dropped and truncated below.
                 if lines.peek().is_none() {
                     break;
                 }
@@ -101,12 +102,12 @@ impl MigrationJournal {
         })
     }
 
-    /// The sessions that were the same in both stores.
+    /// The sessions that were identical in both stores.
     pub(super) fn known(&self) -> impl Iterator<Item = (&SessionKey, MigratedSession)> {
         self.known.iter().map(|(key, known)| (key, *known))
     }
 
-    /// Records that a session is the same in both stores.
+    /// Records that a session is identical in both stores.
     pub(super) async fn add(
         &self,
         key: &SessionKey,
@@ -126,7 +127,7 @@ impl MigrationJournal {
             database,
             revision: known.revision.get(),
         };
-        // Numbers and names always have a JSON.
+        // Serialization cannot fail: the values are numbers and strings.
         let mut line = serde_json::to_vec(&line).unwrap_or_default();
         line.push(b'\n');
         let mut file = self.file.lock().await;
@@ -137,7 +138,7 @@ impl MigrationJournal {
         flushed.map_err(|error| failed(&self.path, error))
     }
 
-    /// Makes what was recorded durable.
+    /// Makes the recorded lines durable.
     pub(super) async fn sync(&self) -> Result<(), MigrateError> {
         let synced = self.file.lock().await.sync_all().await;
         synced.map_err(|error| failed(&self.path, error))
@@ -184,7 +185,7 @@ mod tests {
         back.add(&key("c"), turned).await.unwrap();
         let there = MigrationJournal::open(folder.path(), true).await.unwrap();
         assert_eq!(there.known().last(), Some((&key("c"), KNOWN)));
-        // What was changed by hand is not guessed at.
+        // A damaged line that is not the last one is an error, because it was changed by hand.
         std::fs::write(&path, b"what?\n{}\n").unwrap();
         MigrationJournal::open(folder.path(), true)
             .await

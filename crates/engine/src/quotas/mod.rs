@@ -19,11 +19,10 @@ use self::account::{Account, Reservation};
 pub use self::limits::{QuotaLimits, QuotasConfig};
 use crate::clock::Clock;
 
-/// How many projects are kept account of. When more are in use at one time, those that come last share
-/// one account, which is stricter: names that were made up must not cost memory.
+/// Number of projects with an account of their own. Further projects share one account, which is stricter, so made-up
+/// project names cost no memory.
 const MAX_ACCOUNTS: usize = 10_000;
-/// How often they are looked through for those that are not in use, at most: a flood of names must not
-/// cost a look at all of them each.
+/// Minimum interval between two sweeps of idle accounts. A flood of new names must not cause a sweep for each name.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
 /// A limited quantity.

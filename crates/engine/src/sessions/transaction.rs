@@ -21,11 +21,11 @@ use super::handle::LoadedSession;
 /// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandOutcome {
-    /// It happened; the last event that it made, if it made any.
+    /// The command was applied. Contains the revision of its last event, if it made any.
     Done(Option<Revision>),
-    /// The request was answered before, by the event with this revision.
+    /// The request is an idempotent repeat. The event with this revision contains its result.
     Answered(Revision),
-    /// A level has nothing to do, for this reason.
+    /// The level had nothing to do, for this reason.
     Skipped(SkipReason),
 }
 
@@ -249,8 +249,7 @@ impl<'a> Transaction<'a> {
                     loaded
                         .session
                         .apply(&recorded)
-                        // An event that does not apply would also fail on every replay, so a panic before the commit
-                        // is the lesser harm.
+                        // The core guarantees that an event applies to the session that it was decided on.
                         .expect("an event applies to the session that it was decided upon");
                     let new = blobs(&loaded.session, &recorded.event, offered.as_deref())?;
                     self.blobs.extend(new);
