@@ -169,8 +169,8 @@ pub async fn migrate(
         while let Some(one) = done.try_next().await? {
             all += one;
         }
-        // The journal is made durable once for each page, because a sync for each session would be slow. A lost line
-        // only repeats a comparison.
+        // One sync for each page, because a sync for each session would be slow. If a crash loses lines, the next run
+        // compares their sessions again.
         record.sync().await?;
         tracing::info!(sessions = all.sessions, moved = all.moved, "moving");
     }
@@ -249,7 +249,7 @@ impl Move<'_> {
         let wrong = |error| MigrateError::Blobs(self.key.clone(), error);
         let there = self.to.blobs.results(self.key).await.map_err(wrong)?;
         for (file, bytes) in self.from.blobs.results(self.key).await.map_err(wrong)? {
-            // Its name ends with its digest.
+            // The name ends with the digest of the content, so an equal name and size mean equal content.
             if there
                 .iter()
                 .any(|(name, size)| *name == file && *size == bytes)

@@ -1,14 +1,14 @@
-//! How long a failure waits: longer with each in a row, up to a limit, and by chance anything less, so
-//! that sessions which failed together do not come back together.
+//! Delays after failures: exponential up to a limit, with full jitter, so that sessions which failed together are not
+//! retried together.
 
 use std::time::Duration;
 
 use crate::options::Options;
 
-/// However chance falls, a failure is not tried again at once.
+/// Minimum delay, for any jitter.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// The wait after so many failures in a row.
+/// Returns the delay after a number of failures in a row.
 pub(crate) fn wait(options: &Options, attempts: u32, jitter: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
     let most = options.backoff.saturating_mul(doubled);

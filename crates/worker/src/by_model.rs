@@ -1,4 +1,4 @@
-//! The models of the configuration, as the worker that keeps summaries asks them.
+//! The configured models as a writer of session memory.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::{MemoryPrompt, MemoryReply, MemoryWriter, WriteError};
 
-/// Asks one model after the other, as for any summary. That secrets are taken out before is the worker's
-/// part: its notes from structure need that too.
+/// Calls the models in order, as for any summary. The worker has already redacted secrets, because the extractive
+/// fallback needs redaction too.
 pub(crate) struct ModelMemoryWriter(pub(crate) Arc<Models>);
 
 #[async_trait]

@@ -1,5 +1,5 @@
-//! The next text: from the one before and what is new, by a model or without one, within its limits and
-//! without secrets.
+//! Composition of the next text of session memory from the previous text and new messages. A model writes it, or a
+//! fallback without a model. Limits and redaction are applied to the result.
 
 use std::sync::Arc;
 
@@ -18,30 +18,30 @@ use crate::transcript::PromptTranscript;
 use crate::worker::WorkerContext;
 use crate::writer::{MemoryPrompt, MemoryWriter};
 
-/// What was taken from the new messages. However many there were, it is bounded.
+/// The input of an update, taken from the new messages. Its size is bounded for any number of messages.
 #[derive(Debug, Default)]
 pub(crate) struct UpdateInput {
     facts: Facts,
     transcript: Option<PromptTranscript>,
 }
 
-/// A text that may become the next version.
+/// A candidate for the next version.
 #[derive(Debug)]
 pub(crate) struct MemoryDraft {
     pub(crate) text: Box<str>,
     pub(crate) author: Author,
-    /// Why the model did not write it, where it should have.
+    /// The error of the model, if a model should have written the text and failed.
     pub(crate) model_failed: Option<String>,
 }
 
 impl MemoryDraft {
-    /// Whether a model was asked for it.
+    /// Returns true if a model was called for this draft.
     pub(crate) fn asked_a_model(&self) -> bool {
         self.author == Author::Model || self.model_failed.is_some()
     }
 }
 
-/// The model that the policy wants to keep the notes, if there is one.
+/// Returns the model, if one is configured and the policy enables it.
 fn writer<'a>(
     shared: &'a WorkerContext,
     policy: &SummaryPolicy,
@@ -56,7 +56,7 @@ fn redactor(shared: &WorkerContext, policy: &SummaryPolicy) -> Option<Redact> {
     shared.redact.filter(|_| policy.redact_secrets)
 }
 
-/// Reads what is new, page by page.
+/// Reads the new messages page by page.
 pub(crate) async fn take_notes(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -76,6 +76,7 @@ pub(crate) async fn take_notes(
             .host
             .messages(key, after, to, shared.options.page_bytes);
         let page = page.await?;
+        // Pages are processed one by one, so only one page is in memory.
         notebook = on_a_core(shared, move || {
             for message in &page.messages {
                 notebook.take(message, redact);
@@ -101,7 +102,7 @@ impl UpdateInput {
     }
 }
 
-/// Writes the next text. A model that fails is stood in for.
+/// Writes the next text. If the model fails, the text is derived from the facts alone.
 pub(crate) async fn write(
     shared: &WorkerContext,
     job: &MemoryJob,
@@ -161,8 +162,8 @@ async fn by_model(
     Ok(memory)
 }
 
-/// The text as it is kept: without secrets, also those that only notes put together, and within its
-/// limits.
+/// Renders a text as it is stored: redacted and within its limits. The whole text is redacted, because a secret may
+/// only appear when several notes are combined.
 pub(crate) fn finished(
     memory: &Memory,
     redact: Option<Redact>,
@@ -174,7 +175,7 @@ pub(crate) fn finished(
     fitted.memory.render().into()
 }
 
-/// The same of what a person wrote.
+/// Renders the text of a person under the same rules.
 pub(crate) fn edited(shared: &WorkerContext, job: &MemoryJob, text: &str) -> Box<str> {
     finished(
         &Memory::parse(text),
@@ -183,19 +184,19 @@ pub(crate) fn edited(shared: &WorkerContext, job: &MemoryJob, text: &str) -> Box
     )
 }
 
-/// Runs what takes a while on a thread of its own, and not on all cores at once: calls that wait for an
-/// answer come first.
+/// Runs long computations on a blocking thread. The number of concurrent computations is limited, so calls in flight
+/// have priority.
 async fn on_a_core<T: Send + 'static>(
     shared: &WorkerContext,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    // Nobody closes it.
+    // The semaphore is never closed.
     let _permit = shared.cores.acquire().await.ok();
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The process ends, and this task with it.
+            // The runtime is shutting down, and this task ends with it.
             Err(_) => std::future::pending().await,
         },
     }

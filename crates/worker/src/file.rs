@@ -1,4 +1,4 @@
-//! `summary.md`: a copy of the text, and the place where a person may edit it.
+//! `summary.md`: a copy of session memory that a person may edit.
 
 use bytes::Bytes;
 use palimpsest_core::command::{FailMemory, UpdateMemory};
@@ -14,22 +14,22 @@ use crate::version_mark::MarkedFile;
 use crate::worker::WorkerContext;
 use crate::{backoff, compose, lease, version_mark};
 
-/// How often a file is looked at again that somebody keeps writing.
+/// Maximum number of reads of a file that keeps changing.
 const MAX_LOOKS: usize = 5;
 
-/// What a file is found to be.
+/// The state of the file.
 #[derive(Debug)]
 pub(crate) enum SummaryFileState {
-    /// There is none.
+    /// The file does not exist.
     Missing,
-    /// It holds a text of the service: of the latest version, of an earlier one, or of a history that the log does
-    /// not have.
+    /// The file contains a text of the service: of the latest version, of an earlier version, or of a history that
+    /// the log has lost.
     Known(SummaryFile),
-    /// A person has edited it. The text is theirs, without the mark.
+    /// A person has edited the file. Contains the text without the mark.
     Edited(SummaryFile, Bytes),
 }
 
-/// A file and what its mark says.
+/// Classifies a file by its text and its mark.
 fn judged(
     key: &SessionKey,
     notes: &SessionMemory,
@@ -56,14 +56,15 @@ fn is_blank(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_whitespace)
 }
 
-/// Returns true for a text of this log. The file of a text that ends without a line break ends with one.
+/// Returns true if the text belongs to this log. A text without a final line break gets one in the file, so both
+/// forms are compared.
 fn knows(notes: &SessionMemory, text: &[u8]) -> bool {
     let ended = text.strip_suffix(b"\n");
     notes.knows(text) || ended.is_some_and(|text| notes.knows(text))
 }
 
-/// Looks at a session's file. One that was edited a moment ago is looked at again a little later: an
-/// editor may not be through with it.
+/// Reads and classifies a session's file. A recent edit is read again after a delay, because the editor may still be
+/// writing.
 pub(crate) async fn look(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -73,7 +74,7 @@ pub(crate) async fn look(
         let Some(found) = shared.blobs.summary(key).await? else {
             return Ok(SummaryFileState::Missing);
         };
-        // Nothing of a person's is in an empty file: it was cut, or is about to be written.
+        // An empty file contains nothing of a person: it was truncated, or its content is about to be written.
         let is_blank = is_blank(&found.text);
         let marked = version_mark::read(key, &found.text);
         if marked.version.is_some() || knows(notes, &marked.text) {
@@ -89,7 +90,7 @@ pub(crate) async fn look(
         }
         sleep(shared.options.settle).await;
     }
-    // It is written all the time. What there is now is better than nothing.
+    // The file changes all the time. Its current content is used, although it may be incomplete.
     Ok(match shared.blobs.summary(key).await? {
         None => SummaryFileState::Missing,
         Some(found) => {
@@ -99,8 +100,8 @@ pub(crate) async fn look(
     })
 }
 
-/// Takes in what a person wrote. `read` is the last message that was read for the text that they edited:
-/// what was noted of later ones is noted again, upon their words.
+/// Imports an edit. `read` is the last message that the edited text covers. Later messages are read again by the next
+/// update, on top of the edit.
 pub(crate) async fn import(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -108,6 +109,7 @@ pub(crate) async fn import(
     edited: &Bytes,
     read: Option<Ordinal>,
 ) -> Result<(), HostError> {
+    // Invalid UTF-8 is replaced, because an edit must not block all later updates.
     let text = String::from_utf8_lossy(edited);
     let version = job.session_memory.version.as_ref();
     let edit = UpdateMemory {
@@ -126,8 +128,8 @@ pub(crate) async fn import(
     Ok(())
 }
 
-/// Makes the file hold the latest text. `read` is as in [`import`], should it turn out that somebody has
-/// edited the file meanwhile.
+/// Writes the latest text to the file. If the file was edited meanwhile, the edit is imported with `read` as in
+/// [`import`].
 pub(crate) async fn write(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -143,6 +145,7 @@ pub(crate) async fn write(
                 return shared.host.filed(key).await;
             }
             Ok(true) => return Ok(()),
+            // The file or session changed between read and write, so the next attempt uses fresh state.
             Ok(false) => next = shared.host.job(key).await?,
             Err(Failed::Host(error)) => return Err(error),
             Err(Failed::Blob(error)) => {
@@ -173,7 +176,7 @@ impl From<BlobError> for Failed {
     }
 }
 
-/// False when somebody else has written.
+/// Attempts the write once. Returns false if the file changed between read and write.
 async fn write_once(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -181,7 +184,7 @@ async fn write_once(
     read: Option<Ordinal>,
 ) -> Result<bool, Failed> {
     let found = match look(shared, key, &job.session_memory).await? {
-        // Without a version there is nothing to write, unless a lost history has left its own.
+        // Without a version the file is only written if a lost history left a text of the service there.
         SummaryFileState::Missing if job.session_memory.version.is_none() => return Ok(true),
         SummaryFileState::Known(file)
             if job.session_memory.version.is_none() && is_blank(&file.text) =>
@@ -198,7 +201,7 @@ async fn write_once(
             Some(file)
         }
     };
-    // After an edit the latest version is another one.
+    // An imported edit is a new version, so the state is read again.
     let Some(job) = shared.host.job_cached(key).await? else {
         return Ok(true);
     };
@@ -207,7 +210,7 @@ async fn write_once(
     Ok(replaced.await? == ReplaceOutcome::Written)
 }
 
-/// What the file should hold: the latest version, or headings alone while there is none.
+/// The expected content of the file: the latest version, or the template if no version exists.
 fn content(key: &SessionKey, notes: &SessionMemory) -> Bytes {
     match &notes.version {
         Some(version) => version_mark::mark(key, version.number, version.source, &version.text),
@@ -215,7 +218,7 @@ fn content(key: &SessionKey, notes: &SessionMemory) -> Bytes {
     }
 }
 
-/// The text is safe; that the file is not there is told, and tried again.
+/// Records that the file could not be written, and the time of the next attempt. The text is safe in the log.
 async fn failed(
     shared: &WorkerContext,
     key: &SessionKey,

@@ -1,4 +1,4 @@
-//! What the worker needs of whoever has the sessions.
+//! The interface between the worker and the owner of the sessions.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -10,63 +10,63 @@ use palimpsest_core::message::Message;
 use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
 use palimpsest_core::session::SessionMemory;
 
-/// What there is to do for a session, and upon what.
+/// The state of a session that the worker needs to decide and to write an update.
 #[derive(Debug, Clone)]
 pub struct MemoryJob {
     /// The session's revision.
     pub revision: Revision,
-    /// Whether its policy wants a summary at all.
+    /// True if the policy enables session memory.
     pub wanted: bool,
-    /// When an update of the text is due.
+    /// Time at which an update is due, or `None` if no update is needed.
     pub due: Option<Timestamp>,
-    /// The text as it is, and what became of it.
+    /// The current session memory, with its last failure.
     pub session_memory: SessionMemory,
-    /// Whether the text speaks of messages that were taken back.
+    /// True if the text mentions messages that were removed from the view by a rewind or a snip.
     pub is_false: bool,
     /// The last message that an update may read now.
     pub reach: Option<Ordinal>,
-    /// How the summary is kept.
+    /// The policy of session memory: its limits.
     pub memory: SessionMemoryPolicy,
-    /// Who writes it.
+    /// The policy of summaries: the model and the redaction of secrets.
     pub summary: SummaryPolicy,
 }
 
-/// Messages in the order of the session.
+/// A page of messages in the order of the session.
 #[derive(Debug, Clone, Default)]
 pub struct MessagePage {
-    /// Those of them that nobody has taken back.
+    /// The messages of the page, without removed ones.
     pub messages: Vec<Arc<Message>>,
-    /// After which message to go on; none when that were all.
+    /// The message after which the next page begins, or `None` on the last page.
     pub next: Option<Ordinal>,
 }
 
-/// Why the host could not do something. No text of these repeats what a conversation says.
+/// An error of the host. Its text never contains content of a conversation.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The session is gone.
+    /// The session does not exist any more.
     #[error("the session is gone")]
     Gone,
-    /// The text is not taken, for this reason.
+    /// The session rejected the text, for this reason.
     #[error("{0}")]
     Refused(String),
-    /// It could not be read or written.
+    /// The session could not be read or written.
     #[error("failed to reach the session: {0}")]
     Failed(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Who has the sessions.
+/// Access to sessions for the worker.
 #[async_trait]
 pub trait Host: Send + Sync + 'static {
-    /// What there is to do for a session; none when it is gone.
+    /// Returns the state of a session, or `None` if the session does not exist.
     async fn job(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError>;
 
-    /// The same as this worker left it, for the steps after the first: what others wrote since is met when it writes,
-    /// and at the next look.
+    /// Returns the state as this worker left it, for later steps of a pass. Changes of other writers are detected by
+    /// the next write or by [`Self::job`].
     async fn job_cached(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
         self.job(key).await
     }
 
-    /// The messages after one, up to another, about `max_bytes` of them and at least one.
+    /// Returns the messages after `after`, up to `to`. The page has about `max_bytes` bytes and at least one message.
     async fn messages(
         &self,
         key: &SessionKey,
@@ -75,14 +75,16 @@ pub trait Host: Send + Sync + 'static {
         max_bytes: usize,
     ) -> Result<MessagePage, HostError>;
 
-    /// Records that an update begins; where there is no text yet, the template first. What there is to do
-    /// then; none when nothing is any more.
+    /// Records the start of an update, after the template if session memory has no version yet. Returns the state
+    /// after the start, or `None` if no update is due any more.
     async fn begin(&self, key: &SessionKey, template: &str)
     -> Result<Option<MemoryJob>, HostError>;
 
-    /// Records a version, and before it what failed on the way, together. False when somebody else has
-    /// written meanwhile, when a person's text says what is there already, or when the session knows nothing of the
-    /// update that the version comes of, if it comes of one that `began`.
+    /// Records a version, together with a failure that occurred before it. `began` is the start of the update, or
+    /// `None` for an edit.
+    ///
+    /// Returns false if another writer was faster, if an edit changes nothing, or if the session does not have the
+    /// update that `began` names.
     async fn commit(
         &self,
         key: &SessionKey,
@@ -91,7 +93,7 @@ pub trait Host: Send + Sync + 'static {
         update: UpdateMemory,
     ) -> Result<bool, HostError>;
 
-    /// Records a failure, unless it is one of an update that the session knows nothing of.
+    /// Records a failure, unless the session does not have the update that `began` names.
     async fn fail(
         &self,
         key: &SessionKey,
@@ -99,6 +101,6 @@ pub trait Host: Send + Sync + 'static {
         failure: FailMemory,
     ) -> Result<(), HostError>;
 
-    /// Records that the file holds the text, after it was said not to.
+    /// Records that the file contains the text, after an earlier failure to write it.
     async fn filed(&self, key: &SessionKey) -> Result<(), HostError>;
 }

@@ -1,4 +1,4 @@
-//! Work that goes on as long as its lease is kept.
+//! Leases: work that is aborted when its lease is lost.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::worker::WorkerContext;
 
-/// A lease is renewed so many times while it holds, so that one late renewal does not lose it.
+/// Renewals within the duration of a lease, so that one late renewal does not lose the lease.
 const RENEWALS: u32 = 3;
 
 pub(crate) fn later(now: Timestamp, by: Duration) -> Timestamp {
@@ -22,7 +22,7 @@ pub(crate) fn earlier(now: Timestamp, by: Duration) -> Timestamp {
     Timestamp::from_millis(now.as_millis().saturating_sub(by))
 }
 
-/// The lease that this worker takes now.
+/// Returns a lease of this worker that starts now.
 pub(crate) fn from_now(shared: &WorkerContext) -> Lease {
     Lease {
         owner: shared.options.owner.clone(),
@@ -30,8 +30,8 @@ pub(crate) fn from_now(shared: &WorkerContext) -> Lease {
     }
 }
 
-/// Does the work and renews the lease meanwhile; none when the lease is lost, because somebody else may
-/// work on the session then.
+/// Runs the work and renews the lease meanwhile. Returns `None` if the lease is lost, because another worker may work
+/// on the session then.
 pub(crate) async fn keep<T>(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -44,7 +44,7 @@ pub(crate) async fn keep<T>(
     }
 }
 
-/// Renews the lease until that cannot be done any more.
+/// Renews the lease, and returns when the lease is lost.
 async fn renew(shared: &WorkerContext, key: &SessionKey) {
     let mut failures = 0;
     loop {

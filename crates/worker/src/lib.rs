@@ -1,13 +1,11 @@
 //! The background worker that keeps every session's `summary.md` up to date.
 //!
-//! The store's queue says which sessions are due. The worker claims one under a lease, takes notes of
-//! what is new, has the version committed, and writes the file. Projects take turns. Whatever fails is
-//! told and tried again later; whatever dies is taken over when its lease lapses, and every step can be
-//! repeated.
+//! The work queue in the store lists the due sessions. The worker leases one, reads its new messages, commits a new
+//! version, and writes the file. Projects take turns. Failures are recorded and retried. If a worker dies, another
+//! one takes over when the lease expires. Every step is idempotent.
 //!
-//! Sessions belong to whoever runs the worker: it reaches them through [`Host`], so that a server's own
-//! sessions stay as they are in memory. Deliberately not here: when a session is due and what a version
-//! means (the core), and how a model is asked (behind [`MemoryWriter`]).
+//! The worker reaches sessions through [`Host`], so that a server's cached sessions are used. The core defines when a
+//! session is due and the meaning of a version. Models are called behind [`MemoryWriter`].
 
 mod backoff;
 mod by_model;

@@ -2,31 +2,31 @@
 
 use std::time::Duration;
 
-/// How the worker works.
+/// The options of a running worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The name under which it holds leases. No two workers that live at one time may share one.
+    /// Name of the owner of the leases. It must be unique among running workers.
     pub owner: String,
-    /// Sessions at one time.
+    /// Maximum number of sessions in progress. Default: 8.
     pub concurrency: usize,
-    /// How often it looks at the queue when nobody wakes it.
+    /// Interval between polls of the work queue without a notification. Default: 1 s.
     pub poll: Duration,
-    /// How long a lease holds that is not renewed; it is renewed three times in that time.
+    /// Duration of a lease. It is renewed three times within this duration. Default: 30 s.
     pub lease: Duration,
-    /// What a first failure waits at most; each further one in a row doubles it.
+    /// Maximum delay after a first failure. Each further failure in a row doubles the delay. Default: 2 s.
     pub backoff: Duration,
-    /// The most that any failure waits.
+    /// Upper limit of the delay after a failure. Default: 5 minutes.
     pub max_backoff: Duration,
-    /// How long a file that somebody has just written is left alone: they may still be at it.
+    /// Minimum age of an edit before the file is imported, because an editor may still be writing. Default: 2 s.
     pub settle: Duration,
-    /// How long updates under way may take to finish when the worker stops.
+    /// Maximum time for passes in progress to finish at shutdown. Default: 5 s.
     pub grace: Duration,
-    /// How many bytes of messages are read at a time.
+    /// Approximate bytes of messages that are read at once. Default: 8 MiB.
     pub page_bytes: usize,
 }
 
 impl Options {
-    /// The defaults for a worker of this name.
+    /// The default options for an owner name.
     pub fn new(owner: impl Into<String>) -> Self {
         Self {
             owner: owner.into(),
@@ -42,22 +42,22 @@ impl Options {
     }
 }
 
-/// The worker that keeps every session's `summary.md`.
+/// The settings of the worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerConfig {
-    /// Whether `serve` runs it.
+    /// True if `serve` runs the worker. Default: true.
     pub enabled: bool,
-    /// Sessions at one time.
+    /// Maximum number of sessions in progress. Default: 8.
     pub concurrency: usize,
-    /// How often it looks for work when nobody wakes it.
+    /// Interval between polls of the work queue, in milliseconds. Default: 1,000.
     pub poll_ms: u64,
-    /// How long a session is its own; it renews that while it works.
+    /// Duration of a lease in milliseconds. The worker renews it while it works. Default: 30,000.
     pub lease_ms: u64,
-    /// The most that a failed update waits.
+    /// Maximum delay after a failed update, in milliseconds. Default: 300,000.
     pub max_backoff_ms: u64,
-    /// How long a file that was edited a moment ago is left alone.
+    /// Minimum age of an edit before the file is imported, in milliseconds. Default: 2,000.
     pub edit_debounce_ms: u64,
-    /// How long updates under way may take when it stops.
+    /// Maximum time for passes in progress to finish at shutdown, in milliseconds. Default: 5,000.
     pub shutdown_grace_ms: u64,
 }
 

@@ -1,6 +1,5 @@
-//! One look at one session: what a person wrote is taken in, an update is made when one is due, and the
-//! file is made to hold the text. Every step can be repeated, so it does not matter where the last one
-//! was cut off.
+//! One pass over one session: import an edit of the file, update session memory if due, and write the file. Every
+//! step is idempotent, so a pass can be interrupted anywhere and repeated.
 
 use std::time::Duration;
 
@@ -17,10 +16,10 @@ use crate::host::{HostError, MemoryJob};
 use crate::lease::later;
 use crate::worker::WorkerContext;
 
-/// How often a text is written again because somebody else wrote meanwhile.
+/// Maximum number of drafts of one update. A draft is repeated after an edit of the file.
 const MAX_DRAFTS: usize = 3;
 
-/// Does what there is to do, and says when to look again.
+/// Runs one pass and returns the time of the next one.
 pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, HostError> {
     crash_point("memory.claimed");
     let Some(mut job) = shared.host.job(key).await? else {
@@ -32,7 +31,7 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
     if let Some(next) = take_in_edit(shared, key, &job, job.session_memory.read_for_edit()).await? {
         job = next;
     }
-    // What an edit is based on that comes while this goes on.
+    // An edit that arrives during the update is based on the text of this state.
     let read = job.session_memory.read_for_edit();
     if job.due.is_some_and(|due| due <= shared.clock.now()) {
         update(shared, key, &job).await?;
@@ -42,10 +41,10 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
     next(shared, key).await
 }
 
-/// When to look again.
+/// Returns the time of the next pass.
 async fn next(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, HostError> {
     let Some(job) = shared.host.job(key).await? else {
-        // It was deleted meanwhile, and the file may have been written after that.
+        // The session was deleted during the pass, and the pass may have written the file after the deletion.
         if let Err(error) = shared.blobs.remove_summary(key).await {
             tracing::warn!(session = %key, error = %error_chain(&error), "failed to remove the summary of a deleted session");
         }
@@ -61,8 +60,8 @@ async fn next(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, Hos
     Ok(next.map_or(DueChange::Clear, |next| DueChange::at(next, now)))
 }
 
-/// Takes in what a person wrote into the file, if anybody did. A file that cannot be read keeps nothing
-/// from being noted: that is told when it is written.
+/// Imports an edit of the file and returns the state after it, or `None` without an edit. An unreadable file does not
+/// prevent an update: the later write of the file reports the error.
 async fn take_in_edit(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -77,7 +76,7 @@ async fn take_in_edit(
     shared.host.job_cached(key).await
 }
 
-/// Makes an update, or records that it came to nothing.
+/// Runs an update, or records its failure.
 async fn update(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -95,7 +94,7 @@ async fn update(
     }
 }
 
-/// Writes the next version of an update that has begun.
+/// Writes the next version of an update that has started.
 async fn note(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -112,14 +111,15 @@ async fn note(
     for _ in 0..MAX_DRAFTS {
         let draft = compose::write(shared, &job, &base.text, &notebook).await;
         crash_point("memory.drafted");
-        // The last moment at which an edit can still be built upon. Who asked no model began a moment ago, and an
-        // edit since is found when the file is written.
+        // The last check for an edit that this version can include. Without a model the update takes only a moment,
+        // and a later edit is found when the file is written.
         let edited = if draft.asked_a_model() {
             take_in_edit(shared, key, &job, base.read).await?
         } else {
             None
         };
         if let Some(next) = edited {
+            // The edit is a new base for the same messages, so the range of the update stays.
             let reach = job.reach;
             job = MemoryJob { reach, ..next };
             base.text = Base::of(&job).text;
@@ -142,22 +142,22 @@ fn outrun() -> HostError {
     )
 }
 
-/// When an update began.
+/// The start of an update.
 struct Began {
-    /// As the session knows it.
+    /// The start according to the session, which identifies the update.
     at: Option<Timestamp>,
     by_clock: Duration,
 }
 
-/// What an update is built upon.
+/// The text and the last read message on which an update is based.
 struct Base {
     text: Memory,
     read: Option<Ordinal>,
 }
 
 impl Base {
-    /// A text of our own that speaks of what was taken back is written anew. One that others had a
-    /// part in is built upon, because their words cannot be made again.
+    /// Returns the base of the next version. A text of the service that mentions removed messages is written again
+    /// from the start. A text with contributions of others is kept as the base, because it cannot be produced again.
     fn of(job: &MemoryJob) -> Self {
         match &job.session_memory.version {
             Some(version) if !job.is_false || job.session_memory.by_others => Self {
@@ -180,6 +180,7 @@ async fn commit(
     began: &Began,
 ) -> Result<bool, HostError> {
     let now = shared.clock.now();
+    // The failure of the model is committed together with the version that replaces its text.
     let model_failed = draft.model_failed.map(|why| {
         shared.stats.failure();
         tracing::warn!(session = %key, error = %why, "a model did not keep the summary; it is kept without one");
@@ -205,7 +206,7 @@ async fn commit(
     commit.await
 }
 
-/// Records that an update came to nothing, and when it is tried again.
+/// Records the failure of an update and the time of the next attempt.
 pub(crate) async fn failed(
     shared: &WorkerContext,
     key: &SessionKey,

@@ -1,11 +1,11 @@
-//! Whose turn it is: projects in turns, each in its own order.
+//! The order of due sessions: projects take turns, and each project keeps its own order.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_store::DueSession;
 
-/// The sessions that wait, as they were last listed.
+/// The due sessions of the last list.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: BTreeMap<ProjectId, VecDeque<SessionKey>>,
@@ -13,7 +13,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Takes a new list in the place of the old one. The project whose turn it is stays that.
+    /// Replaces the list. The turn of the projects is kept.
     pub(crate) fn replace(&mut self, due: Vec<DueSession>) {
         self.waiting.clear();
         for due in due {
@@ -26,7 +26,7 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// The next session: of the project after the one that was served last.
+    /// Removes and returns the next session, from the project after the one that was served last.
     pub(crate) fn next(&mut self) -> Option<SessionKey> {
         use std::ops::Bound::{Excluded, Unbounded};
         let after = self.last.clone().map_or(Unbounded, Excluded);

@@ -1,4 +1,4 @@
-//! The sessions of this process, as the worker that keeps their summaries needs them.
+//! The host of the worker over the sessions of this process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use palimpsest_summarize::redact;
 use crate::by_model::ModelMemoryWriter;
 use crate::{Host, HostError, MemoryJob, MessagePage, Worker, WorkerConfig};
 
-/// How many messages are read at a time, however short they are.
+/// Maximum number of messages in a page.
 const MAX_PAGE_MESSAGES: usize = 2_000;
-/// What a token of a message takes, where only its estimate is at hand.
+/// Estimated bytes of a token, for messages whose content is not in memory.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// The worker on some sessions, as it is configured. Without a model it takes its notes from structure.
+/// Creates the worker with its configuration. Without models, session memory is derived from facts alone.
 pub fn worker(
     sessions: &Arc<Sessions>,
     blobs: &Arc<palimpsest_store::blobs::Blobs>,
@@ -50,7 +50,7 @@ pub fn worker(
     }
 }
 
-/// The sessions of this process.
+/// The sessions of this process as a [`Host`].
 struct InProcess(Arc<Sessions>);
 
 impl InProcess {
@@ -77,7 +77,7 @@ impl InProcess {
         key: &SessionKey,
     ) -> Result<Option<MemoryJob>, HostError> {
         let now = self.0.clock().now();
-        // A session cannot switch off what the configuration requires.
+        // A session's policy cannot disable the redaction that the configuration requires.
         let required = self.0.policies().of(&key.project).summary.redact_secrets;
         let read = self.0.read_from(begin, key, |session| {
             let mut job = job(session, now);
@@ -91,7 +91,7 @@ impl InProcess {
         }
     }
 
-    /// The contents of messages, out of the log: all of what was appended from one revision to another.
+    /// Reads the contents of messages from the log, for all appends of a range of revisions.
     async fn logged(
         &self,
         key: &SessionKey,
@@ -136,6 +136,8 @@ impl Host for InProcess {
         let entries = |session: &Session| Index::of(session, after, to, max_bytes);
         let read = self.0.read_from(ReadMode::Cached, key, entries);
         let index = read.await.map_err(host_error)?;
+        // Contents that are not in memory are read from the log directly, so that a long session is not loaded
+        // completely.
         let missing = || index.entries.iter().filter(|entry| entry.content.is_none());
         let span = missing().next().zip(missing().next_back());
         let mut read = match span {
@@ -164,6 +166,8 @@ impl Host for InProcess {
             let Some(session) = transaction.session() else {
                 return Ok(None);
             };
+            // The state is checked within the transaction, because another worker may have updated the session
+            // meanwhile.
             if memory_update_due(session, now).is_none_or(|due| due > now) {
                 return Ok(None);
             }
@@ -194,6 +198,8 @@ impl Host for InProcess {
     ) -> Result<bool, HostError> {
         let committed = self.change(key, |transaction| {
             let session = transaction.session();
+            // The model may have run for long. The lease may have expired, or the store may have lost the start of
+            // the update.
             if !session.is_some_and(|session| session.memory().is_at(began)) {
                 return Ok(false);
             }
@@ -245,7 +251,7 @@ fn job(session: &Session, now: Timestamp) -> MemoryJob {
     }
 }
 
-/// Which messages a page has, and their contents as far as they are in memory.
+/// The messages of a page, with the contents that are in memory.
 struct Index {
     entries: Vec<Indexed>,
     next: Option<Ordinal>,
@@ -313,7 +319,7 @@ mod tests {
 
     use super::*;
 
-    /// A model may take long, and the store may have gone on from an earlier state of itself meanwhile.
+    /// A model may run for long, and the store may have lost recent commits meanwhile.
     #[tokio::test]
     async fn a_text_of_an_update_that_the_session_knows_nothing_of_is_not_taken() {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000)));

@@ -1,13 +1,13 @@
-//! Messages as the text that a model takes notes of, within a limit: the latest stay.
+//! Messages as text for the prompt of a model, within a size limit. The latest messages are kept.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use palimpsest_core::message::{Block, Message, MessageKind, ResultContent, Role};
 
-/// Of one input or result, so that one long file does not push the rest out.
+/// Maximum characters of one input or result, so that one long file does not displace the rest.
 const MAX_PART_CHARS: usize = 4_000;
-/// Of all of them.
+/// Maximum bytes of the whole text.
 const MAX_BYTES: usize = 240_000;
 
 /// The messages as text.
@@ -19,7 +19,7 @@ pub(crate) struct PromptTranscript {
 }
 
 impl PromptTranscript {
-    /// Takes the next message in.
+    /// Appends a message. Removes the oldest messages if the limit is exceeded.
     pub(crate) fn take(&mut self, message: &Message) {
         if message.transcript_only || message.kind != MessageKind::Ordinary {
             return;
@@ -38,13 +38,14 @@ impl PromptTranscript {
         }
         self.bytes += out.len();
         self.parts.push_back(out);
+        // The latest message stays even if it exceeds the limit alone.
         while self.bytes > MAX_BYTES && self.parts.len() > 1 {
             self.bytes -= self.parts.pop_front().map_or(0, |part| part.len());
             self.gone += 1;
         }
     }
 
-    /// The text.
+    /// The text, with a note about removed messages.
     pub(crate) fn text(&self) -> String {
         let mut out = String::with_capacity(self.bytes + 80);
         if self.gone > 0 {
@@ -92,7 +93,7 @@ fn add(out: &mut String, who: &str, block: &Block) {
     };
 }
 
-/// The beginning and the end of a text that is too long: of a log the end counts, of a file the head.
+/// Shortens a text to its beginning and end. The end of a log and the beginning of a file are the important parts.
 fn clipped(text: &str) -> String {
     let text = text.trim();
     let chars = text.chars().count();

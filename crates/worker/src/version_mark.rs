@@ -1,8 +1,8 @@
-//! The last line of `summary.md`: it says which version the file is, and proves that nobody has edited it since.
+//! The last line of `summary.md`, the mark. It names the version of the file and proves that the file was not edited.
 //!
-//! The log knows the texts of its own versions. It does not know those of a history that was lost, by a failover or
-//! because a backup was restored: without the mark their text would be taken for a person's. The mark is an HTML
-//! comment, which no reader of Markdown shows, and it is no part of the text in the log.
+//! The log contains the texts of its own versions only. After a failover or a restored backup it lacks later
+//! versions, whose text would be mistaken for an edit without the mark. The mark is an HTML comment, which Markdown
+//! renderers hide. It is not part of the text in the log.
 
 use std::fmt::Write as _;
 
@@ -13,16 +13,16 @@ use palimpsest_core::session::text_digest;
 const BEGIN: &str = "<!-- palimpsest: version ";
 const END: &str = " -->";
 
-/// A file as it was found.
+/// A file and the result of checking its mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MarkedFile {
     /// The text without the mark.
     pub(crate) text: Bytes,
-    /// The version that the service wrote into the file, when nothing of it was changed since.
+    /// The version that the service wrote, or `None` if the file was edited.
     pub(crate) version: Option<u64>,
 }
 
-/// The file of a version.
+/// Renders the file of a version.
 pub(crate) fn mark(session: &SessionKey, version: u64, source: Revision, text: &str) -> Bytes {
     let mut file = text.to_owned();
     if !file.ends_with('\n') {
@@ -33,7 +33,7 @@ pub(crate) fn mark(session: &SessionKey, version: u64, source: Revision, text: &
     file.into()
 }
 
-/// Takes the mark off a file. One that a person has edited may have it anywhere, or not at all.
+/// Checks and removes the mark of a file. In an edited file the mark may be at any line or missing.
 pub(crate) fn read(session: &SessionKey, file: &Bytes) -> MarkedFile {
     let text = String::from_utf8_lossy(file);
     if let Some((body, version, source, digest)) = last_mark(&text)
@@ -54,7 +54,7 @@ pub(crate) fn read(session: &SessionKey, file: &Bytes) -> MarkedFile {
     }
 }
 
-/// What a mark at the end of a text says, and the text before it.
+/// Parses a mark at the end of a text. Returns the text before it, the version, the revision and the digest.
 fn last_mark(text: &str) -> Option<(&str, u64, Revision, &str)> {
     let line = text.trim_ascii_end();
     let at = line.rfind('\n').map_or(0, |before| before + 1);
@@ -73,7 +73,7 @@ fn without_marks(text: &str) -> String {
     lines.filter(|line| said(line).is_none()).collect()
 }
 
-/// The session is part of it: a file that a person has copied from another one is their edit.
+/// The digest covers the session name, so a file that was copied from another session counts as an edit.
 fn digest(session: &SessionKey, version: u64, source: Revision, body: &[u8]) -> String {
     let mut whole = format!("{session}\n{version}\n{source}\n").into_bytes();
     whole.extend_from_slice(body);
@@ -97,7 +97,7 @@ mod tests {
         String::from_utf8(file.to_vec()).unwrap()
     }
 
-    /// What a file says after somebody had it, and whether it still is the service's.
+    /// Asserts the text and the version that are read from a file.
     #[track_caller]
     fn check(file: &str, text: &str, version: Option<u64>) {
         let read = read(&key("s"), &Bytes::from(file.to_owned()));
@@ -113,7 +113,7 @@ mod tests {
                 format!("{text}\n")
             };
             check(&file(text), &ended, Some(7));
-            // Some editors put a line break at the end of what they only showed.
+            // Some editors add a line break at the end of a file.
             check(&format!("{}\n", file(text)), &ended, Some(7));
         }
     }

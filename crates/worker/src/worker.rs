@@ -1,4 +1,4 @@
-//! The worker: who works on what, and for how long.
+//! The worker: the choice of sessions, their leases, and the start and end of passes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -24,16 +24,16 @@ use crate::queue::Queue;
 use crate::writer::MemoryWriter;
 use crate::{backoff, lease, pass};
 
-/// How many sessions are listed at a time.
+/// Maximum number of sessions in one query of the work queue.
 const LIST: usize = 1_000;
-/// How many of one project, at least.
+/// Minimum number of sessions of one project in a query.
 const LIST_OF_EACH: usize = 16;
 
-/// What another worker had last is left to it for so many looks at the queue, and no longer than so long.
+/// Polls, and the maximum time, for which a session stays reserved for its previous worker.
 const LOOKS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What all passes share.
+/// The state that all passes share.
 pub(crate) struct WorkerContext {
     pub(crate) log: Arc<dyn SessionLog>,
     pub(crate) host: Arc<dyn Host>,
@@ -44,11 +44,11 @@ pub(crate) struct WorkerContext {
     pub(crate) redact: Option<Redact>,
     pub(crate) options: Options,
     pub(crate) stats: WorkerStats,
-    /// How many passes may compute at one time.
+    /// Permits for passes that compute at the same time.
     pub(crate) cores: Semaphore,
 }
 
-/// What a worker has done since it began.
+/// Counters since the worker started.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStats(Arc<Counts>);
 
@@ -62,27 +62,27 @@ struct Counts {
 }
 
 impl WorkerStats {
-    /// Sessions that it works on.
+    /// Sessions in progress.
     pub fn running(&self) -> u64 {
         self.0.running.load(Ordering::Relaxed)
     }
 
-    /// Versions that it wrote.
+    /// Versions that the worker wrote.
     pub fn updates(&self) -> u64 {
         self.0.updates.load(Ordering::Relaxed)
     }
 
-    /// Updates, and models asked for one, that came to nothing.
+    /// Failed updates and failed attempts of a model.
     pub fn failures(&self) -> u64 {
         self.0.failures.load(Ordering::Relaxed)
     }
 
-    /// Times that a file could not be written.
+    /// Failed writes of a file.
     pub fn file_failures(&self) -> u64 {
         self.0.file_failures.load(Ordering::Relaxed)
     }
 
-    /// Texts of people that it took in.
+    /// Edits of people that the worker imported.
     pub fn edits(&self) -> u64 {
         self.0.edits.load(Ordering::Relaxed)
     }
@@ -109,7 +109,7 @@ impl WorkerStats {
     }
 }
 
-/// Keeps the summaries of a store's sessions.
+/// Keeps the `summary.md` of every session in a store up to date.
 pub struct Worker {
     shared: Arc<WorkerContext>,
     wake: Arc<Notify>,
@@ -124,7 +124,7 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// A worker without a model.
+    /// Creates a worker without a model.
     pub fn new(
         log: Arc<dyn SessionLog>,
         host: Arc<dyn Host>,
@@ -152,14 +152,14 @@ impl Worker {
         }
     }
 
-    /// The same with a model that keeps the notes of sessions whose policy wants one.
+    /// Adds a model that writes the session memory of sessions whose policy enables it.
     #[must_use]
     pub fn with_writer(mut self, writer: Arc<dyn MemoryWriter>) -> Self {
         self.change(|shared| shared.writer = Some(writer));
         self
     }
 
-    /// The same with somebody who takes secrets out.
+    /// Adds a function that redacts secrets.
     #[must_use]
     pub fn with_redact(mut self, redact: Redact) -> Self {
         self.change(|shared| shared.redact = Some(redact));
@@ -167,39 +167,40 @@ impl Worker {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut WorkerContext)) {
+        // The builder methods run before any pass starts, so this reference is the only one.
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             change(shared);
         }
     }
 
-    /// Wakes it: a session may have become due. The queue is the truth; this only saves waiting for the
-    /// next look at it.
+    /// Returns the notification that wakes the worker when a session may be due. The work queue in the store is
+    /// authoritative. The notification only saves the wait for the next poll.
     #[must_use]
     pub fn waker(&self) -> Arc<Notify> {
         Arc::clone(&self.wake)
     }
 
-    /// The same, when the one who wakes was there first.
+    /// Replaces the notification by one that another component already uses.
     #[must_use]
     pub fn woken_by(mut self, wake: Arc<Notify>) -> Self {
         self.wake = wake;
         self
     }
 
-    /// The same, which counts where somebody else looks already.
+    /// Replaces the counters by ones that another component already reads.
     #[must_use]
     pub fn with_stats(mut self, stats: WorkerStats) -> Self {
         self.change(|shared| shared.stats = stats);
         self
     }
 
-    /// What it has done.
+    /// Returns the counters.
     pub fn stats(&self) -> WorkerStats {
         self.shared.stats.clone()
     }
 
-    /// Works until `stop`; then finishes what is under way, or leaves it to the next worker when that
-    /// takes too long.
+    /// Runs until `stop` is cancelled. Passes in progress may then finish within the grace period. Later ones are
+    /// aborted, and another worker takes over their sessions.
     pub async fn run(self, stop: CancellationToken) {
         let mut round = WorkerLoop {
             shared: self.shared,
@@ -214,6 +215,7 @@ impl Worker {
             }
             round.start().await;
             let poll = round.shared.options.poll;
+            // Biased, so that a cancellation is handled before new work.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -231,14 +233,15 @@ struct WorkerLoop {
     running: JoinSet<()>,
     keys: HashMap<Id, SessionKey>,
     queue: Queue,
-    /// Whether the queue may hold what was not listed yet.
+    /// True if the queue may contain sessions that were not listed yet.
     is_more: bool,
 }
 
 impl WorkerLoop {
-    /// Lists what is due anew: what became due since must not wait until the old list is through.
+    /// Replaces the list of due sessions, so that newly due ones do not wait for the end of the old list.
     async fn list(&mut self) {
         let (options, now) = (&self.shared.options, self.shared.clock.now());
+        // Another worker's session is left alone for some polls, because it may still be cached there.
         let asks = DueQuery {
             owner: &options.owner,
             each: LIST_OF_EACH.max(options.concurrency),
@@ -274,7 +277,7 @@ impl WorkerLoop {
                     let task = self.running.spawn(pass.instrument(span));
                     self.keys.insert(task.id(), key);
                 }
-                // Somebody else has it.
+                // Another worker has the lease.
                 Ok(false) => {}
                 Err(error) => {
                     tracing::warn!(session = %key, %error, "failed to claim a session");
@@ -285,7 +288,7 @@ impl WorkerLoop {
     }
 
     async fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
-        // A list that is through may have been cut.
+        // The finished list may have been limited, so the queue is read again.
         self.is_more |= self.queue.is_empty();
         let id = match &ended {
             Ok((id, ())) => *id,
@@ -306,7 +309,7 @@ impl WorkerLoop {
             return;
         }
         self.running.shutdown().await;
-        // Those that had ended have given their leases back, and this does nothing.
+        // Releasing a lease that its pass has already released has no effect.
         for key in self.keys.values() {
             let owner = &self.shared.options.owner;
             if let Err(error) = self.shared.log.release(key, owner, DueChange::Keep).await {
@@ -316,10 +319,11 @@ impl WorkerLoop {
     }
 }
 
-/// One pass under its lease, and the lease given back.
+/// Runs one pass under its lease, and releases the lease.
 async fn work(shared: &WorkerContext, key: &SessionKey) {
     let done = lease::keep(shared, key, Box::pin(pass::run(shared, key))).await;
     let next = match done {
+        // The lease was lost, so it is not released: another worker may hold it now.
         None => {
             tracing::warn!(session = %key, "lost the lease of a session: another worker has it");
             return;
@@ -336,11 +340,11 @@ async fn work(shared: &WorkerContext, key: &SessionKey) {
     release(shared, key, next).await;
 }
 
-/// After a panic the session is told, and tried again.
+/// Records the failure of a pass that panicked, and schedules a retry.
 async fn crashed(shared: &WorkerContext, key: &SessionKey) {
     if let Ok(Some(job)) = shared.host.job(key).await {
         let error = HostError::Refused("the update ended in an error of the program".into());
-        // When not even that can be written, the lease lapses.
+        // If the failure cannot be recorded either, the lease expires and the session is retried.
         let _ = pass::failed(shared, key, (&job, None), &error).await;
     }
     release(shared, key, retry(shared)).await;

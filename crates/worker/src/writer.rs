@@ -1,39 +1,39 @@
-//! A model that keeps the notes.
+//! The interface to a model that writes session memory.
 
 use async_trait::async_trait;
 
-/// What a model is asked.
+/// The request to a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPrompt {
-    /// The model that the session's policy names; the server's own when it names none.
+    /// The model that the session's policy names, or `None` for the server's model.
     pub model: Option<Box<str>>,
-    /// The one that is tried when that one fails.
+    /// The model for a second attempt.
     pub fallback_model: Option<Box<str>>,
     /// The system prompt.
     pub system: &'static str,
-    /// The one user message: the notes, what came since, and what is wanted.
+    /// The only user message: the previous text, the new messages and the instructions.
     pub prompt: String,
-    /// The most tokens that it may write.
+    /// Maximum tokens of the output.
     pub max_output_tokens: u32,
 }
 
-/// What it wrote.
+/// The reply of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryReply {
-    /// The text.
+    /// The text of the sections that changed.
     pub text: String,
-    /// Whether it was cut at the output cap.
+    /// True if the text was cut at the output limit.
     pub truncated: bool,
 }
 
-/// Why it wrote nothing. Never holds content of the conversation.
+/// An error without any content of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WriteError(pub String);
 
-/// Asks a model for the sections that changed. It answers in bounded time, retries included.
+/// Requests changed sections from a model. The duration is bounded, including retries.
 #[async_trait]
 pub trait MemoryWriter: Send + Sync + 'static {
-    /// Asks once.
+    /// Sends one request.
     async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, WriteError>;
 }

@@ -21,7 +21,7 @@ pub enum Deletions {
     /// Returns an error that lists the sessions. Nothing is migrated.
     #[default]
     Refuse,
-    /// They are deleted in the other store too.
+    /// Deletes the sessions in the other store too.
     Mirror,
     /// Keeps the sessions. Those of the source are migrated again.
     Keep,

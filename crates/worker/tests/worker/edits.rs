@@ -1,12 +1,11 @@
-//! People edit the file, before, while and after an update runs.
+//! Edits of the file by people before, during and after an update.
 
 use bytes::Bytes;
 use palimpsest_store::blobs::ReplaceOutcome;
 
 use super::*;
 
-/// A worker that takes no edit for one that is still being written: the file's time is real, and the
-/// test's is not.
+/// Options without a settle time, because the file's time is real and the test's time is paused.
 fn at_once() -> Options {
     Options {
         settle: Duration::ZERO,
@@ -14,7 +13,7 @@ fn at_once() -> Options {
     }
 }
 
-/// Somebody replaces a line in the file.
+/// Replaces a line in the file, as a person would.
 async fn edit(fake: &Fake, key: &SessionKey, from: &str, to: &str) {
     let found = fake.blobs.summary(key).await.unwrap().unwrap();
     let text = String::from_utf8(found.text.to_vec()).unwrap();
@@ -58,7 +57,7 @@ async fn an_edit_of_a_file_that_is_behind_loses_no_later_notes() {
     let running = start(fake.worker(at_once()));
     until("written", || is_written(&fake, &key)).await;
     until("done", || running.stats.running() == 0).await;
-    // From now on the file cannot be replaced: a folder stands where it was.
+    // A folder at the path of the file makes every write fail.
     let path = folder.path().join(summary_path(&key));
     let old = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -71,7 +70,7 @@ async fn an_edit_of_a_file_that_is_behind_loses_no_later_notes() {
         fake.look(&key, |it| it.memory().unfiled.is_some())
     })
     .await;
-    // Somebody edits the old text, which is all that they can see.
+    // The old text is edited, because the file never contained the new one.
     std::fs::remove_dir_all(&path).unwrap();
     std::fs::write(
         &path,
@@ -97,7 +96,7 @@ async fn a_file_that_is_being_edited_is_left_alone() {
     let running = start(fake.worker(at_once()));
     until("written", || is_written(&fake, &key)).await;
     running.stop().await;
-    // The fake's time stands far before the file's: it was written a moment ago, for a long time.
+    // The test clock is far before the file's time, so the edit counts as recent for a long time.
     edit(&fake, &key, "# Worklog\n", "Ask\n\n# Worklog\n").await;
     grow(&fake, &key, "Paint it green.").await;
     let running = start(fake.worker(options()));
@@ -110,8 +109,8 @@ async fn a_file_that_is_being_edited_is_left_alone() {
     running.stop().await;
 }
 
-/// A store that has lost what it held, as a restored backup or a standby that was behind has: the file is what the
-/// lost history left.
+/// Creates a store that has lost its content, as after a restored backup or a failover to a late standby. The file is
+/// from the lost history.
 async fn after_a_loss(folder: &tempfile::TempDir) -> (Arc<Fake>, SessionKey) {
     let blobs = || Blobs::open(folder.path().to_str().unwrap()).unwrap();
     let lost = Fake::with_blobs(blobs());

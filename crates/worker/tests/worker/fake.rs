@@ -1,4 +1,4 @@
-//! Sessions in memory, on the real queue: what a server does for the worker, without a server.
+//! A host with sessions in memory and the real work queue, in place of a server.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -26,7 +26,7 @@ use palimpsest_worker::{Host, HostError, MemoryJob, MessagePage, Options, Worker
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Sessions, and what a test does to them.
+/// Sessions, with methods for tests to change them.
 pub(crate) struct Fake {
     pub(crate) log: Arc<MemoryLog>,
     pub(crate) blobs: Arc<Blobs>,
@@ -35,9 +35,9 @@ pub(crate) struct Fake {
     next_id: AtomicU64,
     /// The sessions whose messages were read, in order.
     pub(crate) read: Mutex<Vec<SessionKey>>,
-    /// How long reading messages takes.
+    /// Duration of a read of messages.
     pub(crate) slow: Mutex<Duration>,
-    /// Whether reading fails, and whether it panics.
+    /// The way in which reads fail, if any.
     pub(crate) broken: Mutex<Option<Broken>>,
     at_once: AtomicUsize,
     pub(crate) most_at_once: AtomicUsize,
@@ -49,7 +49,7 @@ pub(crate) enum Broken {
     Panics,
 }
 
-/// Paused time, since some moment.
+/// Paused time since the creation of the clock.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerClock(Instant);
 
@@ -104,7 +104,7 @@ impl Fake {
         )
     }
 
-    /// A session that is due for its first summary.
+    /// Creates a session that is due for its first summary.
     pub(crate) async fn due(&self, name: &str) -> SessionKey {
         let (project, session) = name.split_once('/').unwrap();
         let key = format!("projects/{project}/sessions/{session}");
@@ -146,7 +146,7 @@ impl Fake {
         key
     }
 
-    /// Somebody says something.
+    /// Appends a message.
     pub(crate) async fn say(&self, key: &SessionKey, role: Role, text: &str) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let id = MessageId::new(Uuid::from_u128(id.into()));
@@ -162,7 +162,7 @@ impl Fake {
         look(&self.sessions.lock().unwrap()[key])
     }
 
-    /// The text of a session's summary.
+    /// Returns the text of a session's summary.
     pub(crate) fn text(&self, key: &SessionKey) -> String {
         self.look(key, |session| {
             let version = session.memory().version.as_ref();
@@ -170,7 +170,7 @@ impl Fake {
         })
     }
 
-    /// Who wrote the versions, oldest first, is not kept; the latest is.
+    /// Returns the author of the latest version.
     pub(crate) fn author(&self, key: &SessionKey) -> Option<Author> {
         self.look(key, |session| {
             session
@@ -181,7 +181,7 @@ impl Fake {
         })
     }
 
-    /// Decides, applies, and appends what came of it. How many events that were.
+    /// Decides and applies a command, and appends its events. Returns the number of events.
     pub(crate) async fn run(
         &self,
         key: &SessionKey,
@@ -270,7 +270,7 @@ impl Host for Fake {
             Some(Broken::Panics) => panic!("as the test wants it"),
             None => {}
         }
-        // One message a page.
+        // Each page has one message.
         let at = Ordinal::new(after.map_or(0, |after| after.get() + 1));
         let message = self.look(key, |session| session.transcript().content(at).cloned());
         Ok(MessagePage {

@@ -1,4 +1,4 @@
-//! The worker on paused time, with sessions in memory and the real queue.
+//! The worker on paused time, with sessions in memory and the real work queue.
 
 #![expect(
     clippy::unwrap_used,
@@ -50,7 +50,7 @@ fn options() -> Options {
     Options::new("w")
 }
 
-/// Waits, though not for ever, until something is so.
+/// Waits until a condition is true. Panics after too many checks.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
@@ -72,7 +72,7 @@ async fn file(fake: &Fake, key: &SessionKey) -> String {
     })
 }
 
-/// A file without its last line, which says which version it is.
+/// Returns a file without its last line, the version mark.
 fn unmarked(file: &str) -> String {
     let (text, mark) = file.trim_end().rsplit_once('\n').unwrap();
     assert!(mark.starts_with("<!-- palimpsest: version "), "{mark}");
@@ -165,7 +165,7 @@ async fn a_dead_workers_session_is_taken_over_when_its_lease_lapses() {
 async fn a_lease_is_renewed_while_a_long_update_runs() {
     let fake = Fake::new();
     let key = fake.due("p/a").await;
-    // Two pages, a minute each, under leases of ten seconds.
+    // Two pages of one minute each, under leases of ten seconds.
     *fake.slow.lock().unwrap() = Duration::from_mins(1);
     let running = start(fake.worker(Options {
         lease: Duration::from_secs(10),
@@ -183,7 +183,7 @@ async fn a_lease_is_renewed_while_a_long_update_runs() {
     other.stop().await;
 }
 
-/// Its lease lapsed unnoticed, or the store went on from an earlier state of itself.
+/// The lease expired unnoticed, or the store lost recent commits.
 #[tokio::test(start_paused = true)]
 async fn an_update_that_the_session_knows_nothing_of_is_no_update_and_no_failure() {
     let fake = Fake::new();
@@ -197,7 +197,7 @@ async fn an_update_that_the_session_knows_nothing_of_is_no_update_and_no_failure
     let notes = fake.look(&key, |session| session.memory().clone());
     assert_eq!(notes.version.map(|it| it.author), Some(Author::Template));
     assert_eq!(notes.failure, None);
-    // Nobody else has it, so that it is made anew at once.
+    // No other worker has the session, so the update is repeated at once.
     until("written", || is_written(&fake, &key)).await;
     assert_eq!(running.stats.failures(), 1);
     running.stop().await;
@@ -225,7 +225,7 @@ async fn failures_are_told_and_wait_longer_each_time() {
         assert!(fake.look(&key, |session| session.memory().running.is_none()));
         waits.push(failure.next.millis_since(failure.at));
     }
-    // Chance takes any time up to the most; the most doubles up to five minutes.
+    // Jitter selects any delay up to the maximum, and the maximum doubles up to five minutes.
     let most = |attempt: u32| (2_000_u64 << (attempt - 1)).min(300_000);
     for (attempt, wait) in (1_u32..).zip(&waits) {
         assert!((100..=most(attempt)).contains(wait), "{attempt}: {waits:?}");

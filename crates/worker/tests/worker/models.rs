@@ -1,4 +1,4 @@
-//! A model keeps the notes; when it cannot, they are kept without one.
+//! A model writes session memory. If the model fails, the worker writes it without one.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use palimpsest_worker::{MemoryPrompt, MemoryReply, MemoryWriter, WriteError};
 
 use super::*;
 
-/// A model that answers as it is told.
+/// A model with a fixed answer.
 struct Model {
     answer: Result<&'static str, &'static str>,
     asked: Mutex<Vec<MemoryPrompt>>,
