@@ -1,54 +1,54 @@
-//! Who may enter, and how connections are kept private.
+//! Settings of authentication and TLS.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use crate::value::{Raw, Value, quoted};
 
-/// Who may enter. Without a file of keys of either kind, everybody may.
+/// Authentication. Without a file of API keys or of public keys, every caller is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthConfig {
-    /// The file of API keys.
+    /// File of API keys.
     pub keys_file: Option<PathBuf>,
-    /// How often the files of keys and certificates are looked at.
+    /// Interval in milliseconds at which files of keys and certificates are checked for changes. Default: 1,000.
     pub reload_ms: u64,
-    /// Whether reflection is open to everybody.
+    /// True if reflection needs no credential. Default: false.
     pub public_reflection: bool,
-    /// Whether credentials may come over connections that others could read.
+    /// True if credentials are accepted over connections without TLS. Default: false.
     pub allow_plaintext: bool,
-    /// Tokens of an issuer.
+    /// Authentication by JWT.
     pub jwt: JwtConfig,
 }
 
-/// Tokens of an issuer.
+/// Authentication by JWT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtConfig {
-    /// The issuer's public keys.
+    /// File with the issuer's public keys (JWKS).
     pub jwks_file: Option<PathBuf>,
-    /// What `iss` must be.
+    /// Required value of the claim `iss`.
     pub issuer: Option<Text>,
-    /// What `aud` must hold.
+    /// Value that the claim `aud` must contain.
     pub audience: Option<Text>,
-    /// By how much the issuer's clock may differ.
+    /// Tolerated clock difference to the issuer, in seconds. Default: 30.
     pub clock_skew_s: u64,
-    /// The claim that names projects.
+    /// Name of the claim with the projects. Default: `palimpsest_projects`.
     pub projects_claim: Option<Text>,
-    /// The claim that names rights.
+    /// Name of the claim with the rights. Default: `palimpsest_rights`.
     pub rights_claim: Option<Text>,
 }
 
-/// TLS. Without a certificate connections are plain.
+/// TLS of the gRPC services. Without a certificate, connections are unencrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// The server's certificate, and those between it and its authority.
+    /// File with the server's certificate chain.
     pub cert_file: Option<PathBuf>,
-    /// Its private key.
+    /// File with the private key of the certificate.
     pub key_file: Option<PathBuf>,
-    /// The authorities whose certificates callers must show.
+    /// File with the CA certificates that must have signed client certificates.
     pub client_ca_file: Option<PathBuf>,
-    /// How long a handshake may take.
+    /// Timeout of a TLS handshake in milliseconds. Default: 10,000.
     pub handshake_timeout_ms: u64,
-    /// Handshakes at one time.
+    /// Maximum concurrent TLS handshakes. Default: 256.
     pub max_handshakes: usize,
 }
 
@@ -91,18 +91,18 @@ impl Default for TlsConfig {
 }
 
 impl AuthConfig {
-    /// Whether callers have to say who they are.
+    /// Returns true if callers must authenticate.
     pub fn is_on(&self) -> bool {
         self.keys_file.is_some() || self.jwt.jwks_file.is_some()
     }
 }
 
-/// A short text without meaning of its own here: the name of an issuer, an audience, a claim.
+/// A short text that is not interpreted here, such as the name of an issuer, an audience or a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text(String);
 
 impl Text {
-    /// It.
+    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -112,7 +112,7 @@ impl Value for Option<Text> {
     fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let fits =
             |text: &&str| (1..=512).contains(&text.len()) && !text.chars().any(char::is_control);
-        // What was given is not shown: people put tokens where they do not belong.
+        // The error does not show the value, because it may be a token in the wrong place.
         let given = raw.text().map(str::trim).filter(fits);
         given
             .map(|text| Some(Text(text.to_owned())))

@@ -1,4 +1,4 @@
-//! What must hold between settings, each of which is fine alone.
+//! Checks of conditions between several settings, each of which is valid alone.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use crate::hooks::PREFIX;
 use crate::problem::{ConfigProblem, SettingOrigin};
 use crate::{Config, Role, otlp, summarizer};
 
-/// Settings that do not go together.
+/// A contradiction between settings.
 pub(crate) struct Mismatch {
-    /// Those settings; the sentence begins with the first.
+    /// The settings. The text of the error begins with the first one.
     pub(crate) keys: &'static [&'static str],
-    /// What is wrong.
+    /// The text of the error, which continues a sentence that begins with the key.
     pub(crate) what: String,
 }
 
-/// Every mismatch of a configuration.
+/// Returns every contradiction of a configuration.
 pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
     let mut found = Vec::new();
     let mut check = |fine: bool, keys: &'static [&'static str], what: &str| {
@@ -28,7 +28,7 @@ pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
     };
 
     check(
-        // Port 0 means any free port, which is never the same one twice.
+        // Port 0 selects any free port, so two listeners never collide.
         config.listen.port() == 0 || config.listen != config.admin.listen,
         &["admin.listen", "listen"],
         "is the address of the gRPC services too: give each its own port",
@@ -71,7 +71,7 @@ pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
 
 fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
     let Ok(policy) = config.policy.server.resolve(Preset::default()) else {
-        // That is told where the settings are read.
+        // The policy checks report this error.
         return;
     };
     let is_room = policy.thresholds(WindowHint::default()).warn > 0;
@@ -88,7 +88,7 @@ fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str],
     );
 }
 
-/// The settings of authentication and TLS.
+/// Checks the settings of authentication and TLS.
 fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
     listening(config, check);
     let jwt = &config.auth.jwt;
@@ -133,7 +133,7 @@ fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &
     );
 }
 
-/// Beyond this machine nobody is let in unasked, and no credential goes in the clear, unless that is said.
+/// Requires authentication and encryption on non-loopback addresses, unless a setting permits the exception.
 fn listening(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
     let (is_on, is_private) = (config.auth.is_on(), config.tls.cert_file.is_some());
     let is_near = config.listen.ip().is_loopback();
@@ -166,7 +166,7 @@ fn listening(config: &Config, check: &mut impl FnMut(bool, &'static [&'static st
     );
 }
 
-/// The settings of the shared database.
+/// Checks the settings of the shared database.
 fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
     let postgres = &config.store.postgres;
     check(
@@ -219,7 +219,7 @@ fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str
     }
 }
 
-/// Everything that keeps the endpoints from being called.
+/// Returns all errors of the hook endpoints.
 pub(crate) fn hooks(
     config: &Config,
     origins: &BTreeMap<String, SettingOrigin>,
@@ -228,7 +228,7 @@ pub(crate) fn hooks(
     let mut found = Vec::new();
     let mut check = |fine: bool, key: String, what: &str| {
         if !fine {
-            // A missing setting is told where the others of its endpoint are.
+            // A missing setting has no origin. The error shows the origin of another setting of the same endpoint.
             let section = key.rsplit_once('.').map_or("", |(section, _)| section);
             let of_section = || origins.iter().find(|(key, _)| key.starts_with(section));
             let origin = origins

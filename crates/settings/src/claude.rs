@@ -1,14 +1,14 @@
-//! The variables that users of Claude Code know, and the settings that they stand for here.
+//! Environment variables of Claude Code, mapped to settings of this service.
 
 use crate::value::Raw;
 
-/// What such a variable does.
+/// The effect of a variable.
 enum Effect {
-    /// Turns settings off when it has this truth value; with the other it says nothing.
+    /// Disables settings if the variable has this boolean value. The other value has no effect.
     TurnsOff(&'static [&'static str], bool),
-    /// Gives a setting its value.
+    /// Sets a setting to the value of the variable.
     Sets(&'static str),
-    /// Gives a setting its value, or this one where it is larger.
+    /// Sets a setting to the value of the variable, limited to a maximum.
     SetsAtMost(&'static str, u64),
 }
 
@@ -45,15 +45,15 @@ const VARIABLES: [(&str, Effect); 7] = [
     ),
     (
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
-        // An answer that may be longer does not make the window smaller: Claude Code reserves no more.
+        // A larger output limit does not increase the reserve: Claude Code reserves at most 20,000 tokens.
         Effect::SetsAtMost("policy.autocompact.output_reserve_tokens", 20_000),
     ),
 ];
 
-/// A variable, and the settings that it gives with their value; or what is wrong with it.
+/// A variable with the settings that it sets, or the text of an error.
 pub(crate) type VariableSettings = (&'static str, Result<Vec<(&'static str, Raw)>, String>);
 
-/// What the variables say; an empty one says nothing.
+/// Returns the settings of all variables. Empty variables are ignored.
 pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<VariableSettings> {
     let meant = |(name, effect): &(&'static str, Effect)| {
         let value = value_of(name).filter(|value| !value.trim().is_empty())?;

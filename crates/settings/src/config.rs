@@ -1,4 +1,4 @@
-//! All settings, as plain values with their defaults.
+//! All settings as plain values, with their defaults.
 
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::limits::Limits;
@@ -16,156 +16,158 @@ use crate::{
     SummarizerConfig, TlsConfig,
 };
 
-/// Every setting of the server.
+/// All settings of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// What this process does.
+    /// The part of the work that this process does. Default: all.
     pub role: Role,
-    /// Where the gRPC services listen.
+    /// Address of the gRPC services. Default: `127.0.0.1:50051`.
     pub listen: SocketAddr,
-    /// Whether listening beyond this machine is allowed although nothing asks callers who they are.
+    /// True if a non-loopback address is allowed without authentication. Default: false.
     pub insecure_listen_anywhere: bool,
-    /// The folder of the embedded store.
+    /// Data directory of the embedded store. Default: `data`.
     pub data_dir: PathBuf,
-    /// The HTTP port for those who run the server.
+    /// The HTTP port for operators.
     pub admin: AdminConfig,
-    /// Who may enter.
+    /// Authentication.
     pub auth: AuthConfig,
-    /// How connections are kept private.
+    /// TLS of the gRPC services.
     pub tls: TlsConfig,
-    /// Where tool results and summaries are kept.
+    /// Storage of results and summaries.
     pub blobs: BlobsConfig,
-    /// What is logged, and how.
+    /// Logging.
     pub log: LogConfig,
-    /// Where spans and metrics are sent.
+    /// Export of spans and metrics.
     pub otlp: OtlpConfig,
-    /// How much one call may bring.
+    /// Limits of a single call.
     pub limits: Limits,
-    /// What projects may use.
+    /// Quotas of projects.
     pub quotas: QuotasConfig,
-    /// Sessions in memory.
+    /// Memory for sessions.
     pub sessions: SessionsConfig,
     /// The gRPC server.
     pub grpc: GrpcConfig,
-    /// Going down.
+    /// Shutdown.
     pub shutdown: ShutdownConfig,
-    /// Where sessions are kept.
+    /// Storage of sessions.
     pub store: StoreConfig,
-    /// The worker that keeps summaries.
+    /// The worker that keeps session memory up to date.
     pub worker: WorkerConfig,
-    /// How long sessions are kept.
+    /// Retention of sessions.
     pub retention: RetentionConfig,
-    /// Files that no event names.
+    /// The sweep of orphaned files.
     pub sweep: SweepConfig,
-    /// The model that writes summaries.
+    /// The models that write summaries.
     pub summarizer: SummarizerConfig,
-    /// The users' own hook services.
+    /// The hook services of users.
     pub hooks: HooksConfig,
-    /// What new sessions start with.
+    /// Policies of new sessions.
     pub policy: PolicyConfig,
-    /// What tokens cost.
+    /// Prices of tokens.
     pub prices: Prices,
 }
 
-/// The HTTP port for those who run the server.
+/// The HTTP port for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminConfig {
-    /// Where it listens.
+    /// Address of the port. Default: `127.0.0.1:50052`.
     pub listen: SocketAddr,
-    /// Whether other machines may reach it, which it asks nothing.
+    /// True if a non-loopback address is allowed. The port has no authentication. Default: false.
     pub listen_anywhere: bool,
 }
 
-/// Where tool results and summaries are kept.
+/// Storage of results and summaries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlobsConfig {
-    /// A URL such as `s3://bucket/prefix`; without one, a folder in the data folder.
+    /// A URL such as `s3://bucket/prefix`. Default: a folder in the data directory.
     pub url: Option<String>,
 }
 
-/// What is logged, and how.
+/// Logging.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogConfig {
-    /// How a line looks.
+    /// Format of log lines. Default: auto.
     pub format: LogFormat,
-    /// What is logged.
+    /// Levels of logged events. Default: info.
     pub level: LogFilter,
 }
 
-/// Sessions in memory.
+/// Memory for sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionsConfig {
-    /// Bytes of loaded sessions; past it the ones unused longest are dropped from memory.
+    /// Approximate limit of bytes of loaded sessions. Least recently used sessions are evicted above it. Default: 256
+    /// MiB.
     pub cache_bytes: u64,
 }
 
 /// The gRPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcConfig {
-    /// Calls at one time; one more is refused, not queued.
+    /// Maximum concurrent calls. Further calls are rejected. Default: 1,024.
     pub max_concurrent_requests: usize,
-    /// How long calls may take, in percent of what they take without load, before fewer are taken.
+    /// Duration of calls, in percent of the duration without load, above which concurrency is reduced. Default: 300.
     pub max_slowdown_percent: u32,
-    /// Connections at one time.
+    /// Maximum open connections. Default: 4,096.
     pub max_connections: usize,
-    /// Bytes of requests in memory at one time.
+    /// Maximum bytes of requests in memory. Default: 256 MiB.
     pub max_request_bytes_in_flight: usize,
-    /// Bytes of replies in memory that are on their way.
+    /// Maximum bytes of replies in memory that are being sent. Default: 256 MiB.
     pub max_reply_bytes_in_flight: usize,
-    /// How long the body of a request or a reply may stand still.
+    /// Maximum time in milliseconds without progress in the body of a request or a reply. Default: 30,000.
     pub stall_timeout_ms: u64,
-    /// How long the body of a request may take.
+    /// Maximum duration of receiving the body of a request, in milliseconds. Default: 60,000.
     pub body_timeout_ms: u64,
-    /// How long a connection may be open without a call that is accepted.
+    /// Maximum time in milliseconds that a connection stays open without an accepted call. Default: 60,000.
     pub first_call_timeout_ms: u64,
-    /// Watches (streams without an end) at one time.
+    /// Maximum concurrent watches, which are streams without an end. Default: 1,024.
     pub max_watches: usize,
-    /// Health watches and reflection at one time.
+    /// Maximum concurrent health watches and reflection streams. Default: 256.
     pub max_health_watches: usize,
-    /// Streams of one connection at one time.
+    /// Maximum concurrent streams of one connection. Default: 256.
     pub max_streams_per_connection: u32,
-    /// How long a call may take whose caller gives no deadline.
+    /// Timeout in milliseconds of calls without a deadline. Default: 60,000.
     pub request_timeout_ms: u64,
-    /// The longest deadline that a caller is given.
+    /// Maximum deadline in milliseconds. Longer deadlines are shortened. Default: 600,000.
     pub max_request_timeout_ms: u64,
-    /// After this time a connection is asked to close, so that load spreads over new replicas.
+    /// Age in milliseconds at which a connection is asked to close, so that load spreads over new replicas. Default:
+    /// 30 minutes.
     pub max_connection_age_ms: u64,
-    /// After this much more it is closed.
+    /// Time in milliseconds after `max_connection_age_ms` at which the connection is closed. Default: 60,000.
     pub max_connection_age_grace_ms: u64,
-    /// How often a silent connection is asked whether it still lives.
+    /// Interval in milliseconds of keepalive pings on an idle connection. Default: 30,000.
     pub keepalive_ms: u64,
-    /// How long it may take to answer.
+    /// Maximum time in milliseconds for the reply to a keepalive ping. Default: 20,000.
     pub keepalive_timeout_ms: u64,
 }
 
-/// Going down.
+/// Shutdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShutdownConfig {
-    /// How long calls in flight may take to finish.
+    /// Maximum time in milliseconds for calls in flight to finish. Default: 25,000.
     pub drain_ms: u64,
 }
 
-/// Where sessions are kept.
+/// Storage of sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// The database that many machines share, if there is one.
+    /// The PostgreSQL database. Used instead of the embedded store if it has a URL.
     pub postgres: PostgresConfig,
-    /// Bytes of the embedded store's page cache.
+    /// Bytes of the embedded store's page cache. Default: 64 MiB.
     pub cache_bytes: u64,
-    /// How often it writes to disk what nobody waits for, and collects garbage.
+    /// Interval in milliseconds of background flushes and garbage collection in the embedded store. Default: 200.
     pub flush_every_ms: u64,
-    /// How often readiness writes to it to see whether it can.
+    /// Interval in milliseconds of the test writes that readiness depends on. Default: 5,000.
     pub canary_every_ms: u64,
-    /// Bytes of its disk that stay free.
+    /// Free bytes on the disk below which writes are rejected. Default: 128 MiB.
     pub min_free_bytes: u64,
 }
 
-/// What new sessions start with.
+/// Policies of new sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyConfig {
-    /// What the server sets.
+    /// The overlay of the server.
     pub server: Overlay,
-    /// What projects want otherwise.
+    /// The overlays of projects. They override the server's overlay.
     pub projects: BTreeMap<ProjectId, Overlay>,
 }
 
@@ -237,7 +239,7 @@ impl Default for GrpcConfig {
 }
 
 impl GrpcConfig {
-    /// How long a call may take that asks for `asked`, or for nothing.
+    /// Returns the timeout of a call with a requested deadline, or the default timeout without one.
     pub fn timeout(&self, asked: Option<Duration>) -> Duration {
         let longest = Duration::from_millis(self.max_request_timeout_ms);
         asked.map_or(Duration::from_millis(self.request_timeout_ms), |asked| {

@@ -1,4 +1,4 @@
-//! Reads a TOML file into single settings with their lines.
+//! Parses a TOML file into single settings with their line numbers.
 
 use std::path::Path;
 
@@ -15,14 +15,14 @@ use crate::settings::{SETTINGS, Setting, by_key};
 use crate::suggest::did_you_mean;
 use crate::value::Raw;
 
-/// A setting that a file gives.
+/// A setting in a file.
 pub(crate) struct FileSetting {
     pub(crate) setting: &'static Setting,
     pub(crate) raw: Raw,
     pub(crate) origin: SettingOrigin,
 }
 
-/// A setting of a policy that a file gives.
+/// A field of a policy in a file.
 pub(crate) struct FilePolicySetting {
     pub(crate) scope: PolicyScope,
     pub(crate) path: Vec<String>,
@@ -30,20 +30,20 @@ pub(crate) struct FilePolicySetting {
     pub(crate) origin: SettingOrigin,
 }
 
-/// What a file says.
+/// The content of a file.
 pub(crate) struct ParsedFile {
     pub(crate) given: Vec<FileSetting>,
     pub(crate) policies: Vec<FilePolicySetting>,
     /// Quotas of single projects.
     pub(crate) quotas: Vec<QuotaOverride>,
-    /// What projects want of retention: the project and the setting's name.
+    /// Retention settings of single projects: the project and the name of the setting.
     pub(crate) retention: Vec<(ProjectId, String, Raw, SettingOrigin)>,
-    /// Settings of hook endpoints, by what stands behind `hooks.endpoints.`.
+    /// Settings of hook endpoints, by their key without `hooks.endpoints.`.
     pub(crate) endpoints: Vec<(String, Raw, SettingOrigin)>,
     pub(crate) problems: Vec<ConfigProblem>,
 }
 
-/// Every setting that the text gives, and every mistake in it.
+/// Returns all settings and all errors of a file.
 pub(crate) fn read(path: &Path, text: &str) -> ParsedFile {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader = FileParser {
@@ -61,7 +61,7 @@ pub(crate) fn read(path: &Path, text: &str) -> ParsedFile {
     if errors.is_empty() {
         reader.table("", table.get_ref());
     }
-    // What the parser recovered from a broken file is a guess: only its syntax is reported.
+    // After a syntax error the recovered values are a guess, so only the syntax errors are reported.
     for error in errors {
         let at = error.span().map_or(0, |span| span.start);
         let what = match unquoted(text, at) {
@@ -73,7 +73,8 @@ pub(crate) fn read(path: &Path, text: &str) -> ParsedFile {
     reader.read
 }
 
-/// The key of a line whose value is text without quotes. The parser takes it for a number.
+/// Returns the key of a line whose value is a text without quotes. The TOML parser reports such a value as an invalid
+/// number.
 fn unquoted(text: &str, at: usize) -> Option<&str> {
     let at = text.floor_char_boundary(at);
     let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
@@ -110,7 +111,7 @@ impl FileParser<'_> {
         }
     }
 
-    /// What single projects want otherwise, by their names.
+    /// Reads the sections of single projects.
     fn projects(&mut self, table: &DeTable<'_>) {
         for (name, value) in in_order(table) {
             let (at, project) = (name.span().start, name.get_ref());
@@ -125,6 +126,7 @@ impl FileParser<'_> {
                 DeValue::Table(table) => in_order(table),
                 _ => Vec::new(),
             };
+            // An empty table and a value that is no table get the same error.
             if inner.is_empty() {
                 let what =
                     format!("projects.{project} is a section: write [projects.{project}.policy]");
@@ -162,7 +164,7 @@ impl FileParser<'_> {
         }
     }
 
-    /// How long a project's sessions are kept.
+    /// Reads the retention settings of a project.
     fn retention(&mut self, scope: &PolicyScope, table: &DeTable<'_>) {
         for (name, value) in in_order(table) {
             if let Some(project) = scope {
@@ -173,7 +175,7 @@ impl FileParser<'_> {
         }
     }
 
-    /// The hook services, by their names.
+    /// Reads the hook endpoints.
     fn endpoints(&mut self, table: &DeTable<'_>) {
         for (name, value) in in_order(table) {
             let endpoint = name.get_ref();
@@ -206,6 +208,7 @@ impl FileParser<'_> {
         at: usize,
         value: &DeValue<'_>,
     ) {
+        // The kind of the path decides how its value is read: a field, a section or an unknown name.
         let key = policy::key(scope, path);
         match (policy::find(path), value) {
             (PathMatch::Field(field), DeValue::Table(rules)) if field.kind == FieldKind::Rules => {
@@ -287,8 +290,8 @@ impl FileParser<'_> {
     }
 }
 
-/// The entries of a table. The parser has them sorted by name; people expect mistakes in the order of
-/// the file.
+/// Returns the entries of a table in the order of the file. The parser sorts them by name, but errors are reported by
+/// line.
 fn in_order<'t, 'de>(
     table: &'t DeTable<'de>,
 ) -> Vec<(&'t Spanned<DeString<'de>>, &'t Spanned<DeValue<'de>>)> {
@@ -297,7 +300,7 @@ fn in_order<'t, 'de>(
     entries
 }
 
-/// A value whose form only the domain knows.
+/// Converts a value whose form only the core checks.
 fn json(value: &DeValue<'_>) -> Json {
     match (value, raw(value)) {
         (DeValue::Table(table), _) => {

@@ -1,5 +1,5 @@
-//! The users' own hook services: where they are, and how to show who asks. Policies name them; addresses
-//! are never taken from callers.
+//! Settings of the users' hook services: endpoints and credentials. Policies refer to an endpoint by its name.
+//! Addresses are never accepted from callers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,28 +11,28 @@ use crate::suggest::did_you_mean;
 use crate::summarizer::VariableName;
 use crate::value::{Raw, Value, quoted};
 
-/// What the keys of endpoints begin with.
+/// Prefix of the keys of endpoints.
 pub(crate) const PREFIX: &str = "hooks.endpoints.";
 
-/// The users' own hook services.
+/// The hook services of users.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HooksConfig {
-    /// The one that is called where a policy names none.
+    /// Endpoint for policies that name none.
     pub default_endpoint: Option<EndpointName>,
-    /// All of them.
+    /// All endpoints by name.
     pub endpoints: BTreeMap<EndpointName, EndpointConfig>,
 }
 
-/// A hook service.
+/// The endpoint of a hook service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointConfig {
-    /// Where it answers; a checked configuration has it.
+    /// URL of the service. Always set in a checked configuration.
     pub url: Option<EndpointUrl>,
-    /// The variable that holds the token.
+    /// Environment variable with the token.
     pub token_env: Option<VariableName>,
-    /// The file that holds the token.
+    /// File with the token.
     pub token_file: Option<PathBuf>,
-    /// Calls at one time.
+    /// Maximum concurrent calls. Default: 16.
     pub max_concurrent: usize,
 }
 
@@ -47,19 +47,20 @@ impl Default for EndpointConfig {
     }
 }
 
-/// The name of a hook service.
+/// Name of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndpointName(String);
 
 impl EndpointName {
-    /// A name of small letters, digits, `-` and `_`, so that a variable can name it too.
+    /// Creates a name of lowercase letters, digits, `-` and `_`. The set is restricted so that an environment
+    /// variable can contain the name.
     fn new(text: &str) -> Option<Self> {
         let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b);
         let valid = (1..=64).contains(&text.len()) && text.bytes().all(fits);
         valid.then(|| Self(text.to_owned()))
     }
 
-    /// Its text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -84,12 +85,12 @@ impl Value for Option<EndpointName> {
     }
 }
 
-/// Where a hook service answers.
+/// URL of a hook service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointUrl(String);
 
 impl EndpointUrl {
-    /// Its text.
+    /// The URL as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -107,7 +108,7 @@ impl Value for Option<EndpointUrl> {
                     && url.query().is_none()
             })
         };
-        // What was given is not shown: people put tokens where they do not belong.
+        // The error does not show the value, because it may be a token in the wrong place.
         let given = raw.text().map(str::trim).filter(fits);
         given
             .map(|text| Some(EndpointUrl(text.to_owned())))
@@ -153,7 +154,7 @@ fields! {
     max_concurrent in 1..=10_000, "Calls at one time; further ones wait, within their deadlines.";
 }
 
-/// The key of an endpoint's setting for a variable's name, where it is one.
+/// Returns the key of the endpoint setting that an environment variable sets, if it sets one.
 pub(crate) fn key_of_variable(variable: &str) -> Option<String> {
     let rest = variable
         .strip_prefix(VARIABLE_PREFIX)?
@@ -165,7 +166,7 @@ pub(crate) fn key_of_variable(variable: &str) -> Option<String> {
 }
 
 impl HooksConfig {
-    /// Sets what stands behind the prefix of a key: `NAME.url`. What is wrong with it is said.
+    /// Sets a value by its key without the prefix, such as `NAME.url`. Returns the text of the error.
     pub(crate) fn set(&mut self, rest: &str, raw: &Raw) -> Result<(), String> {
         let (name, field) = rest.rsplit_once('.').unwrap_or((rest, ""));
         let name = EndpointName::new(name)

@@ -1,10 +1,10 @@
-//! The settings of the server: defaults, then a TOML file, then the environment, then flags.
+//! The settings of the server. The layers are, from lowest to highest: defaults, a TOML file, the environment, and
+//! flags.
 //!
-//! Loading reports every mistake at once, with the line, variable or flag it stands in, and every
-//! value knows where it came from. The common crates (config, figment, confique) stop at the first
-//! value that does not fit, and those that gather errors do so per source, without lines; since
-//! both matter most to somebody who sets up a server, one table of settings over `toml`'s spans
-//! does it here.
+//! Loading reports all errors at once, each with its line, variable or flag. Every value records its origin. The
+//! common crates do not support this combination. `config`, `figment` and `confique` stop at the first invalid value,
+//! or collect errors by source and without lines. This crate uses one table of settings and the spans of `toml`
+//! instead.
 
 mod auth;
 mod checks;

@@ -1,4 +1,4 @@
-//! Puts the layers on top of each other and gathers every mistake.
+//! Merges the layers of the configuration and collects all errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::value::Raw;
 use crate::{Config, checks, claude, file, hooks, otel, quotas, retention};
 use crate::{PolicyField, policy_fields};
 
-/// The variable that names the file.
+/// Environment variable with the path of the file.
 const FILE_VARIABLE: &str = "PALIMPSEST_CONFIG";
 
-/// Variables of commands that talk to a server: they may be set where a server starts.
+/// Environment variables of client commands. They are accepted in the environment of a server.
 const OF_CLIENTS: [&str; 6] = [
     "PALIMPSEST_SERVER",
     "PALIMPSEST_PROJECT",
@@ -28,17 +28,17 @@ const OF_CLIENTS: [&str; 6] = [
     "PALIMPSEST_TLS_KEY",
 ];
 
-/// What the command line says.
+/// The values of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
-    /// The file to read.
+    /// Path of the file.
     pub file: Option<PathBuf>,
-    /// Settings: the flag as it was written, the key, the value.
+    /// Settings: the flag as written, the key, and the value.
     pub settings: Vec<(String, String, String)>,
 }
 
 impl Flags {
-    /// Adds the setting of a flag, where the flag was given.
+    /// Adds a setting if its flag was given.
     #[must_use]
     pub fn with(mut self, flag: &str, key: &str, value: Option<String>) -> Self {
         if let Some(value) = value {
@@ -48,17 +48,17 @@ impl Flags {
     }
 }
 
-/// A configuration without mistakes.
+/// A valid configuration.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
     /// The settings.
     pub config: Config,
-    /// Where each came from that is not a default, by its key.
+    /// The origins of all settings that are not defaults, by key.
     pub origins: BTreeMap<String, SettingOrigin>,
 }
 
 impl LoadedConfig {
-    /// Where a setting came from.
+    /// Returns the origin of a setting.
     pub fn origin(&self, key: &str) -> SettingOrigin {
         self.origins
             .get(key)
@@ -67,10 +67,11 @@ impl LoadedConfig {
     }
 }
 
-/// Loads the configuration, or says everything that is wrong with it.
+/// Loads the configuration, or returns all of its errors.
 pub fn load(flags: &Flags, source: &dyn Source) -> Result<LoadedConfig, ConfigErrors> {
     let vars = source.vars();
     let mut loader = Loader::default();
+    // The order of these calls is the priority of the layers: a later layer replaces values of an earlier one.
     loader.file(flags, &vars, source);
     loader.others_variables(&vars);
     loader.environment(&vars);
@@ -84,7 +85,7 @@ struct Loader {
     policies: PolicySettings,
     quotas: Vec<QuotaOverride>,
     origins: BTreeMap<String, SettingOrigin>,
-    /// Settings that were given a value that does not fit, by whichever layer.
+    /// Keys that had an invalid value in any layer.
     faulty: BTreeSet<String>,
     problems: Vec<ConfigProblem>,
 }
@@ -128,7 +129,7 @@ impl Loader {
         }
     }
 
-    /// Variables that other programs know too.
+    /// Applies the variables of other programs.
     fn others_variables(&mut self, vars: &BTreeMap<String, String>) {
         let value_of = |name: &str| vars.get(name).cloned();
         for (name, meant) in claude::settings(value_of)
@@ -161,6 +162,7 @@ impl Loader {
                 self.set_policy(field, &Raw::Text(value.clone()), env(name));
             } else if let Some(key) = hooks::key_of_variable(name) {
                 self.set_by_key(&key, &Raw::Text(value.clone()), env(name));
+            // An unknown variable with the prefix is probably a misspelled setting, so it is an error.
             } else if !is_service_link(name) && !OF_CLIENTS.contains(&name.as_str()) {
                 let of_policy = policy_fields().iter().map(policy::variable);
                 let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
@@ -269,13 +271,14 @@ impl Loader {
         self.origins.extend(self.policies.origins());
         self.problems.extend(self.policies.problems());
         let of_hooks = checks::hooks(&self.config, &self.origins);
+        // An invalid value was reported already. A second error about the missing value would only confuse.
         let is_news = |problem: &ConfigProblem| {
             let key = problem.key.as_ref();
             key.is_none_or(|key| !self.faulty.contains(key))
         };
         self.problems.extend(of_hooks.into_iter().filter(is_news));
         for mismatch in checks::all(&self.config) {
-            // A value that could not be read left its default behind, of which nothing follows.
+            // An invalid value left the default in place, so a contradiction with it means nothing.
             if !mismatch.keys.iter().any(|key| self.faulty.contains(*key)) {
                 let set_where = mismatch.keys.iter().find_map(|key| self.origins.get(*key));
                 self.problems.push(ConfigProblem {
@@ -296,7 +299,7 @@ impl Loader {
     }
 }
 
-/// Lays what single projects are given over what every project has.
+/// Applies the quotas of single projects on top of those of every project.
 fn lay_over(
     config: &mut Config,
     given: Vec<QuotaOverride>,
@@ -324,7 +327,8 @@ fn lay_over(
             });
             continue;
         };
-        // The setting is every project's: it is read into a configuration where that is this one's.
+        // A setting writes the quotas of every project. It is applied to a copy that holds this project's quotas
+        // there.
         let mut scratch = Config::default();
         scratch.quotas.project = *config.quotas.of(&project);
         match (setting.set)(&mut scratch, &raw) {
@@ -351,8 +355,8 @@ fn env(name: &str) -> SettingOrigin {
     }
 }
 
-/// Kubernetes puts the addresses of services into the environment of every pod, and for a service
-/// named `palimpsest` those begin like ours: `PALIMPSEST_PORT_50051_TCP_ADDR`.
+/// Returns true for variables that Kubernetes adds to every pod for its services. For a service named `palimpsest`
+/// they share our prefix, such as `PALIMPSEST_PORT_50051_TCP_ADDR`.
 fn is_service_link(name: &str) -> bool {
     let after = |marker: &str| name.find(marker).map(|at| &name[at + marker.len()..]);
     let numbered = |rest: &str| {

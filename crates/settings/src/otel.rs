@@ -1,6 +1,6 @@
-//! The variables that every program with OpenTelemetry knows, and the settings that they stand for here.
+//! The standard environment variables of OpenTelemetry, mapped to settings of this service.
 //!
-//! `OTEL_EXPORTER_OTLP_HEADERS` is not among them: the exporter reads it itself, so that its secret passes through no
+//! `OTEL_EXPORTER_OTLP_HEADERS` is not mapped. The exporter reads it itself, so its secret is never stored in a
 //! setting.
 
 use crate::claude::VariableSettings;
@@ -21,7 +21,7 @@ const VARIABLES: [(&str, &str); 9] = [
     ("OTEL_RESOURCE_ATTRIBUTES", "otlp.resource_attributes"),
 ];
 
-/// What the variables say; an empty one says nothing.
+/// Returns the settings of all variables. Empty variables are ignored.
 pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<VariableSettings> {
     let set = |name: &str| value_of(name).filter(|value| !value.trim().is_empty());
     let plain = VARIABLES.iter().filter_map(|(name, key)| {
@@ -31,7 +31,7 @@ pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Variabl
     plain.chain(sampler(set)).collect()
 }
 
-/// The samplers of the specification that can be had here: all of them follow the caller.
+/// Returns the setting of `OTEL_TRACES_SAMPLER`. Only samplers that follow the caller's decision are supported.
 fn sampler(set: impl Fn(&str) -> Option<String>) -> Option<VariableSettings> {
     let name = "OTEL_TRACES_SAMPLER";
     let ratio = |text: String| Ok(vec![("otlp.sample_ratio", Raw::Text(text))]);

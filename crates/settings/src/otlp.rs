@@ -1,4 +1,5 @@
-//! Where spans and metrics are sent. The secrets among its headers are never read here: only where they are.
+//! Settings of the export of spans and metrics. Secret headers are never read here. The settings only name their
+//! source.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -6,32 +7,32 @@ use std::path::PathBuf;
 use crate::summarizer::{BaseUrl, VariableName};
 use crate::value::{Raw, Value, choices, number, quoted};
 
-/// Where spans and metrics are sent.
+/// Export of spans and metrics over OTLP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtlpConfig {
-    /// The collector; without one nothing is sent.
+    /// URL of the collector. Default: no export.
     pub endpoint: Option<BaseUrl>,
-    /// What it speaks.
+    /// Protocol of the collector. Default: gRPC.
     pub protocol: OtlpProtocol,
-    /// The variable that holds headers for it.
+    /// Environment variable with headers for the collector.
     pub headers_env: Option<VariableName>,
-    /// The file that holds them.
+    /// File with headers for the collector.
     pub headers_file: Option<PathBuf>,
-    /// The authority that its certificate is from, instead of those of the system.
+    /// CA certificates that must have signed the collector's certificate. Default: the system's CA certificates.
     pub ca_file: Option<PathBuf>,
-    /// The certificate that is shown to it.
+    /// Client certificate for the collector.
     pub client_cert_file: Option<PathBuf>,
-    /// The key of that certificate.
+    /// Private key of the client certificate.
     pub client_key_file: Option<PathBuf>,
-    /// How many of the calls that nobody traces are traced.
+    /// Share of calls without a trace that are traced, from 0 to 1. Default: 0.1.
     pub sample_ratio: Ratio,
-    /// How long one export may take.
+    /// Timeout of one export in milliseconds. Default: 5,000.
     pub timeout_ms: u64,
-    /// How often metrics are sent.
+    /// Interval of metric exports in milliseconds. Default: 30,000.
     pub metrics_every_ms: u64,
-    /// What the service calls itself.
+    /// The `service.name` of spans and metrics. Default: `palimpsest`.
     pub service_name: ServiceName,
-    /// What else it says of itself.
+    /// Further resource attributes of spans and metrics.
     pub resource_attributes: ResourceAttributes,
 }
 
@@ -55,28 +56,28 @@ impl Default for OtlpConfig {
 }
 
 choices! {
-    /// What a collector speaks.
+    /// Protocol of a collector.
     OtlpProtocol {
         "OTLP over gRPC." Grpc = "grpc",
         "OTLP over HTTP, as protobuf." HttpProtobuf = "http/protobuf"
     }
 }
 
-/// A share of something, in millionths: settings can be compared.
+/// A ratio, stored in millionths so that settings implement `Eq`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ratio(u32);
 
 const MILLION: f64 = 1_000_000.0;
 
 impl Ratio {
-    /// From 0 to 1.
+    /// The ratio, from 0 to 1.
     pub fn get(self) -> f64 {
         f64::from(self.0) / MILLION
     }
 }
 
 impl Default for Ratio {
-    /// One call in ten: traces show what is usual, and what they cost stays small.
+    /// One call in ten is traced: enough for typical behavior, at low overhead.
     fn default() -> Self {
         Self(100_000)
     }
@@ -99,12 +100,12 @@ impl Value for Ratio {
     }
 }
 
-/// What the service calls itself.
+/// The `service.name` of spans and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceName(String);
 
 impl ServiceName {
-    /// Its text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -129,12 +130,12 @@ impl Value for ServiceName {
     }
 }
 
-/// What the service says of where it runs, as `OTEL_RESOURCE_ATTRIBUTES` writes it.
+/// Resource attributes in the format of `OTEL_RESOURCE_ATTRIBUTES`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResourceAttributes(String);
 
 impl ResourceAttributes {
-    /// Names and values.
+    /// The names and values.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         let pairs = self.0.split(',').filter_map(|pair| pair.split_once('='));
         pairs.map(|(name, value)| (name.trim(), value.trim()))
@@ -162,7 +163,7 @@ fn is_text(text: &str) -> bool {
     (1..=255).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// What has no effect, or contradicts itself.
+/// Reports settings without an effect and settings that contradict each other.
 pub(crate) fn check(
     config: &OtlpConfig,
     check: &mut impl FnMut(bool, &'static [&'static str], &str),
@@ -197,6 +198,7 @@ pub(crate) fn check(
             &["otlp.client_key_file", "otlp.endpoint"],
         ),
     ];
+    // Each key is reported on its own, so one load shows every setting that needs `https`.
     for (file, keys) in files {
         check(has_endpoint || file.is_none(), keys, lonely);
         let what = "has no effect on an otlp.endpoint without TLS: that begins with https://";

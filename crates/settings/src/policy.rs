@@ -1,7 +1,6 @@
-//! The policy of new sessions as settings: any field by its name, for the server in `[policy]` and for
-//! one project in `[projects.NAME.policy]`.
+//! The policy of new sessions as settings: `[policy]` for the server and `[projects.NAME.policy]` for one project.
 //!
-//! Which fields there are is the contract's to say, so the table of settings does not list them.
+//! The contract defines the fields, so the table of settings does not list them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +15,10 @@ use crate::suggest::{closest, listed_in, renamed};
 use crate::value::{Raw, Value as _, number, whole_number};
 use crate::{FieldKind, PolicyField, policy_fields};
 
-/// Whose policy: a project's, or without one the server's.
+/// The scope of a policy: a project, or `None` for the server.
 pub(crate) type PolicyScope = Option<ProjectId>;
 
-/// The key of a field.
+/// Returns the key of a field.
 pub(crate) fn key(scope: &PolicyScope, path: &[impl AsRef<str>]) -> String {
     let mut key = match scope {
         None => "policy".to_owned(),
@@ -32,12 +31,12 @@ pub(crate) fn key(scope: &PolicyScope, path: &[impl AsRef<str>]) -> String {
     key
 }
 
-/// The keys of all fields of the server's policy.
+/// Returns the keys of all fields of the server's policy.
 pub(crate) fn keys() -> impl Iterator<Item = String> {
     policy_fields().iter().map(|field| key(&None, &field.path))
 }
 
-/// The variable that sets a field for the server.
+/// Returns the environment variable that sets a field of the server's policy.
 pub(crate) fn variable(field: &PolicyField) -> String {
     format!(
         "{VARIABLE_PREFIX}POLICY_{}",
@@ -45,19 +44,19 @@ pub(crate) fn variable(field: &PolicyField) -> String {
     )
 }
 
-/// The field of a key of the server's policy.
+/// Returns the field with a key of the server's policy.
 pub(crate) fn by_key(key: &str) -> Option<&'static PolicyField> {
     let path = key.strip_prefix("policy.")?;
     let is_it = |field: &&PolicyField| field.path.iter().map(String::as_str).eq(path.split('.'));
     policy_fields().iter().find(is_it)
 }
 
-/// The field of a variable.
+/// Returns the field that an environment variable sets.
 pub(crate) fn by_variable(name: &str) -> Option<&'static PolicyField> {
     policy_fields().iter().find(|field| variable(field) == name)
 }
 
-/// What a path leads to.
+/// The result of looking up a path.
 pub(crate) enum PathMatch {
     Field(&'static PolicyField),
     Section,
@@ -73,8 +72,8 @@ pub(crate) fn find(path: &[String]) -> PathMatch {
     }
 }
 
-/// What a path that leads nowhere may have meant: a name beside it, because the beginnings that keys
-/// share would make any two alike.
+/// Returns a suggestion for an unknown path. Only names in the same section are compared, because a long common
+/// prefix would make any two keys similar.
 pub(crate) fn did_you_mean(scope: &PolicyScope, path: &[String]) -> String {
     let Some((name, section)) = path.split_last() else {
         return String::new();
@@ -95,7 +94,7 @@ pub(crate) fn did_you_mean(scope: &PolicyScope, path: &[String]) -> String {
     }
 }
 
-/// Reads the value of a field. Whether it is in its range is the domain's to say.
+/// Parses the value of a field. Ranges are checked later by the core.
 pub(crate) fn read(kind: &FieldKind, raw: &Raw) -> Result<Json, String> {
     match kind {
         FieldKind::Bool => bool::read(raw, None).map(Json::from),
@@ -115,14 +114,14 @@ fn text(raw: &Raw, expected: &str) -> Result<Json, String> {
         .ok_or_else(|| raw.refused(expected))
 }
 
-/// A name as the domain writes it, or as people do: `claude-code-2.1.19`.
+/// Parses a name of an enum in the form of the contract or in the usual form, such as `claude-code-2.1.19`.
 fn choice(raw: &Raw, names: &[String]) -> Result<Json, String> {
     let given = raw.text().map(|text| text.trim().replace(['-', '.'], "_"));
     given
         .filter(|given| names.contains(given))
         .map(Json::from)
         .ok_or_else(|| {
-            // Presets have a name that people use beside the one of the contract.
+            // Presets have a usual name besides the one of the contract. The error shows the usual name.
             let of_people = Preset::ALL.map(Preset::name);
             let is_it = |name: &str, own: &str| own.replace(['-', '.'], "_") == name;
             let shown = |name: &String| {
@@ -134,7 +133,7 @@ fn choice(raw: &Raw, names: &[String]) -> Result<Json, String> {
         })
 }
 
-/// A list; in a variable or a flag, names between commas.
+/// Parses a list. In a variable or a flag, the items are separated by commas.
 fn list(raw: &Raw, names: Option<&[String]>) -> Result<Json, String> {
     let split;
     let items = match raw {
@@ -156,7 +155,7 @@ fn list(raw: &Raw, names: Option<&[String]>) -> Result<Json, String> {
     items.iter().map(item).collect()
 }
 
-/// Rules in a variable or a flag: a table of TOML.
+/// Parses rules in a variable or a flag, as an inline TOML table.
 fn rules(raw: &Raw) -> Result<Json, String> {
     let refused = || raw.refused("a table such as { Read = { fixed_chars = 1000 } }");
     let text = raw.text().ok_or_else(refused)?;
@@ -168,14 +167,14 @@ fn rules(raw: &Raw) -> Result<Json, String> {
     }
 }
 
-/// What was given of policies, by whose and by field; what is given later wins.
+/// The given settings of policies, by scope and path. A later value replaces an earlier one.
 #[derive(Debug, Default)]
 pub(crate) struct PolicySettings(
     BTreeMap<PolicyScope, BTreeMap<Vec<String>, (Json, SettingOrigin)>>,
 );
 
 impl PolicySettings {
-    /// Notes a field.
+    /// Sets a field.
     pub(crate) fn set(
         &mut self,
         scope: &PolicyScope,
@@ -185,7 +184,7 @@ impl PolicySettings {
     ) {
         let is_rules = find(&path);
         match (is_rules, value) {
-            // Rules lie over each other one by one, wherever they come from.
+            // Each rule is set on its own, so that rules of different layers are merged.
             (PathMatch::Field(field), Json::Object(rules)) if field.kind == FieldKind::Rules => {
                 for (name, rule) in rules {
                     let mut path = path.clone();
@@ -210,7 +209,7 @@ impl PolicySettings {
         overlay
     }
 
-    /// The settings of the server and of every project, as they were given.
+    /// The overlays of the server and of all projects.
     pub(crate) fn config(&self) -> PolicyConfig {
         let projects = self.0.keys().flatten();
         PolicyConfig {
@@ -221,7 +220,7 @@ impl PolicySettings {
         }
     }
 
-    /// Where each field came from, by its key.
+    /// The origin of each set field, by key.
     pub(crate) fn origins(&self) -> impl Iterator<Item = (String, SettingOrigin)> {
         self.0.iter().flat_map(|(scope, given)| {
             let one = |(path, (_, origin)): (&Vec<String>, &(Json, SettingOrigin))| {
@@ -231,7 +230,7 @@ impl PolicySettings {
         })
     }
 
-    /// Everything that keeps the settings from being policies.
+    /// Returns all errors of the policies that the settings resolve to.
     pub(crate) fn problems(&self) -> Vec<ConfigProblem> {
         let server = self.overlay(&None);
         let told = |scope: &PolicyScope, errors: Vec<OverlayError>| {
@@ -239,7 +238,7 @@ impl PolicySettings {
             told.collect::<Vec<_>>()
         };
         let mut problems = told(&None, server.problems(Preset::default()));
-        // What is wrong with the server's settings is not said again for each project.
+        // Errors of the server's settings are not repeated for each project.
         let beneath = if problems.is_empty() {
             server
         } else {
@@ -267,7 +266,8 @@ impl PolicySettings {
         }
     }
 
-    /// Where a field was set or, when it goes ill with another of its section, where that one was.
+    /// Returns the origin of a field. If the field was not set, returns the origin of the field with the longest
+    /// common path, which the error also concerns.
     fn set_where(&self, scope: &PolicyScope, path: &[&str]) -> SettingOrigin {
         let given = |scope| self.0.get(scope).into_iter().flatten();
         let all = || given(scope).chain(given(&None));

@@ -1,4 +1,4 @@
-//! Every setting of a policy: what configuration, masks and lists of changes go by.
+//! The fields of a policy, read from the contract. Configuration, field masks and change lists use them.
 
 use std::sync::LazyLock;
 
@@ -13,25 +13,25 @@ pub static POLICY: LazyLock<MessageDescriptor> = LazyLock::new(|| {
         .expect("the descriptors are those of the contract")
 });
 
-/// The value of a field of a policy.
+/// The type of a policy field.
 #[derive(Debug)]
 pub enum Shape {
-    /// More fields.
+    /// A message with further fields.
     Group(MessageDescriptor),
-    /// A list; the contract wraps it, so that an empty one can be told apart from none.
+    /// A list. The contract wraps it in a message, so that an empty list differs from no list.
     List(FieldDescriptor),
-    /// Values by name.
+    /// A map from names to values.
     Map(FieldDescriptor),
     /// A duration.
     Duration,
-    /// One of a few names.
+    /// An enum.
     Choice(EnumDescriptor),
-    /// A number, a truth value or a text.
+    /// A number, a boolean or a text.
     Plain(Kind),
 }
 
 impl Shape {
-    /// The shape of a field.
+    /// Returns the shape of a field.
     pub fn of(field: &FieldDescriptor) -> Self {
         match field.kind() {
             Kind::Message(entry) if field.is_map() => Self::Map(entry.map_entry_value_field()),
@@ -51,45 +51,45 @@ impl Shape {
     }
 }
 
-/// The prefix that the names of an enum's values share.
+/// Returns the common prefix of the names of an enum's values.
 pub fn prefix(choices: &EnumDescriptor) -> String {
     let unset = choices.default_value();
     unset.name().trim_end_matches("UNSPECIFIED").to_owned()
 }
 
-/// A setting: a field that holds a value and not more fields.
+/// A field that contains a value instead of further fields.
 #[derive(Debug)]
 pub struct PolicyField {
-    /// The names on the way to it.
+    /// The names from the root to the field.
     pub path: Vec<String>,
-    /// What it holds.
+    /// The type of the value.
     pub kind: FieldKind,
-    /// What it means, in a sentence.
+    /// The first sentence of the field's documentation.
     pub doc: String,
 }
 
-/// What a setting holds.
+/// The type of a setting.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FieldKind {
-    /// A truth value.
+    /// A boolean.
     Bool,
-    /// A whole number up to this one.
+    /// An integer from 0 to this maximum.
     Integer(u64),
-    /// Any number.
+    /// Any finite number.
     Number,
     /// A text.
     Text,
-    /// A duration as text.
+    /// A duration as text, such as `90s`.
     Duration,
     /// One of these names.
     Choice(Vec<String>),
-    /// Texts, or some of these names.
+    /// A list of texts, or of these names.
     List(Option<Vec<String>>),
-    /// Rules by name.
+    /// Rules by tool name.
     Rules,
 }
 
-/// Every setting, those of one message side by side and before those of the messages in it.
+/// Returns all fields. The fields of a message precede those of its nested messages.
 pub fn policy_fields() -> &'static [PolicyField] {
     static FIELDS: LazyLock<Vec<PolicyField>> = LazyLock::new(|| {
         let mut found = Vec::new();
@@ -132,7 +132,7 @@ fn gather(message: &MessageDescriptor, path: &mut Vec<String>, found: &mut Vec<P
     }
 }
 
-/// The names of an enum's values, without the one for none.
+/// Returns the names of an enum's values without the unspecified one.
 fn names(choices: &EnumDescriptor) -> Vec<String> {
     let prefix = prefix(choices);
     choices
@@ -142,7 +142,7 @@ fn names(choices: &EnumDescriptor) -> Vec<String> {
         .collect()
 }
 
-/// The first sentence of a field's comment.
+/// Returns the first sentence of a field's comment in the contract.
 fn doc(field: &FieldDescriptor) -> String {
     let file = field.parent_file();
     let locations = file.file_descriptor_proto().source_code_info.as_ref();

@@ -1,4 +1,4 @@
-//! The database that many machines share: how it is reached, and what it may be asked.
+//! Settings of the PostgreSQL database: connection, credentials and timeouts.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,36 +8,36 @@ use palimpsest_store::postgres::is_address;
 use crate::summarizer::{VariableName, texts};
 use crate::value::{Raw, Value, quoted};
 
-/// The database that many machines share. Without a URL sessions are kept in the data folder.
+/// The PostgreSQL database that several processes share. Without a URL the embedded store is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresConfig {
-    /// Where it is.
+    /// URL of the database, without a password.
     pub url: Option<DatabaseUrl>,
-    /// The variable that holds the password.
+    /// Environment variable with the password.
     pub password_env: Option<VariableName>,
-    /// The file that holds it.
+    /// File with the password.
     pub password_file: Option<PathBuf>,
-    /// The schema that holds the tables.
+    /// Schema of the tables. Default: `palimpsest`.
     pub schema: Option<SchemaName>,
-    /// The authority of the database's certificate.
+    /// CA certificate of the database.
     pub ca_file: Option<PathBuf>,
-    /// The certificate that is shown to the database.
+    /// Client certificate for the database.
     pub client_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key of the client certificate.
     pub client_key_file: Option<PathBuf>,
-    /// Connections at one time.
+    /// Maximum concurrent connections. Default: 16.
     pub connections: usize,
-    /// How long a call waits for one.
+    /// Maximum time in milliseconds that a call waits for a connection of the pool. Default: 2,000.
     pub pool_timeout_ms: u64,
-    /// How long connecting may take.
+    /// Timeout of a connection attempt in milliseconds. Default: 5,000.
     pub connect_timeout_ms: u64,
-    /// How long a statement may take.
+    /// Timeout of a statement in milliseconds. Default: 30,000.
     pub statement_timeout_ms: u64,
-    /// How long a call goes on trying while the database cannot be reached.
+    /// Maximum time in milliseconds of retries while the database is unreachable. Default: 5,000.
     pub retry_timeout_ms: u64,
-    /// Whether processes tell each other what changes.
+    /// True if processes notify each other of changes. Default: true.
     pub notify: bool,
-    /// Whether the tables are made and changed at a start.
+    /// True if the schema is created and migrated at startup. Default: true.
     pub auto_migrate: bool,
 }
 
@@ -63,16 +63,16 @@ impl Default for PostgresConfig {
 }
 
 impl PostgresConfig {
-    /// The schema that holds the tables.
+    /// The schema of the tables.
     pub fn schema(&self) -> &str {
         self.schema.as_ref().map_or("palimpsest", |it| it.as_str())
     }
 }
 
 texts! {
-    /// Where a database is, without a password.
+    /// URL of a database without a password.
     DatabaseUrl: is_address, "the address of a database without a password in it, such as \"postgres://palimpsest@db:5432/palimpsest?sslmode=require\"; store.postgres.password_env or password_file has the password";
-    /// The name of a schema.
+    /// Name of a schema.
     SchemaName: |text| (1..=63).contains(&text.len()) && !text.contains(char::is_control),
         "the name of a schema, of at most 63 bytes";
 }

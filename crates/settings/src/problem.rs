@@ -1,23 +1,23 @@
-//! Where a value came from, and what is wrong with a configuration.
+//! Origins of values, and errors of a configuration.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettingOrigin {
-    /// Nobody set it.
+    /// The built-in default.
     Default,
     /// A line of the file.
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line number, starting at 1.
         line: usize,
     },
     /// An environment variable.
     Env {
-        /// Its name.
+        /// The name of the variable.
         name: String,
     },
     /// A flag of the command line.
@@ -37,14 +37,14 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// One mistake in a configuration.
+/// One error in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblem {
-    /// Where it stands.
+    /// The origin of the value.
     pub origin: SettingOrigin,
-    /// The setting, where it is about one that exists.
+    /// The setting, if the error concerns an existing one.
     pub key: Option<String>,
-    /// What is wrong: completes a sentence that begins with the setting, where there is one.
+    /// The text of the error. If `key` is set, the text continues a sentence that begins with the key.
     pub what: String,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// Every mistake of a configuration; at least one.
+/// All errors of a configuration. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigProblem>);
 

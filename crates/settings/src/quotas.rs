@@ -1,5 +1,5 @@
-//! What a project may use, and all of them together. `quotas.…` holds for every project,
-//! `[projects.NAME.quotas]` for one, and `quotas.server.…` for all of them together.
+//! Keys of quotas: `quotas.…` for every project, `[projects.NAME.quotas]` for one project, and `quotas.server.…` for
+//! all projects together.
 
 use palimpsest_core::ids::ProjectId;
 
@@ -7,12 +7,12 @@ use crate::problem::SettingOrigin;
 use crate::settings::{Setting, by_key};
 use crate::value::Raw;
 
-/// Before a setting's name, for every project.
+/// Prefix of the quotas of every project.
 pub(crate) const EVERY: &str = "quotas.";
-/// Before it, for all of them together.
+/// Prefix of the quotas of all projects together.
 pub(crate) const TOGETHER: &str = "quotas.server.";
 
-/// One quota that a file gives one project.
+/// A quota of a single project in a file.
 pub(crate) struct QuotaOverride {
     pub(crate) project: ProjectId,
     pub(crate) name: String,
@@ -20,12 +20,12 @@ pub(crate) struct QuotaOverride {
     pub(crate) origin: SettingOrigin,
 }
 
-/// The key of one project's setting.
+/// Returns the key of a project's quota.
 pub(crate) fn key(project: &ProjectId, name: &str) -> String {
     format!("projects.{project}.quotas.{name}")
 }
 
-/// The setting of this name, which one project may have otherwise.
+/// Returns the setting of a quota that projects can override.
 pub(crate) fn setting(name: &str) -> Option<&'static Setting> {
     by_key(&format!("{EVERY}{name}")).filter(|_| !name.contains('.'))
 }

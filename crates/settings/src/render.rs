@@ -1,4 +1,4 @@
-//! Writes the effective configuration as a file that could be loaded again.
+//! Formats the effective configuration as a TOML file that can be loaded again.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::{Config, LoadedConfig, hooks, quotas, retention};
 use crate::{FieldKind, PolicyField, policy_fields};
 
 impl LoadedConfig {
-    /// The configuration as TOML: above each setting its meaning, behind it where it came from.
+    /// Returns the configuration as TOML. Each setting has its documentation above it and its origin behind it.
     pub fn to_toml(&self) -> String {
         let mut out = String::new();
         let mut section = "";
@@ -45,8 +45,8 @@ impl LoadedConfig {
         let _ = write!(out, "# {}\n{written} # {origin}\n", setting.doc);
     }
 
-    /// The policy of new sessions. What comes from the preset is written as a comment: as a setting it
-    /// would stay when somebody changes the preset.
+    /// Writes the policy of new sessions. Values of the preset are comments, because as settings they would override
+    /// another preset.
     fn policy(&self, out: &mut String) {
         let server = &self.config.policy.server;
         if let Ok(policy) = server.resolve(Preset::default()) {
@@ -60,6 +60,7 @@ impl LoadedConfig {
             let Some((name, of)) = field.path.split_last() else {
                 continue;
             };
+            // A project's section shows only its own overrides.
             let value = values.get(&field.path);
             if scope.is_some() && value.is_none() {
                 continue;
@@ -102,7 +103,7 @@ impl LoadedConfig {
     }
 }
 
-/// The name that people have for a preset.
+/// Returns the usual name of a preset.
 fn people_say(preset: &str) -> &str {
     match serde_json::from_value::<Preset>(preset.into()) {
         Ok(named) => named.name(),
@@ -110,7 +111,7 @@ fn people_say(preset: &str) -> &str {
     }
 }
 
-/// A name as a key of TOML.
+/// Returns a name as a TOML key, quoted if needed.
 fn key(name: &str) -> String {
     let is_bare = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     if !name.is_empty() && name.bytes().all(is_bare) {
@@ -123,7 +124,7 @@ fn toml(value: &Json) -> String {
     toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
 }
 
-/// Writes the endpoints as a file would have them.
+/// Writes the hook endpoints as sections.
 fn render_hooks(loaded: &LoadedConfig, out: &mut String) {
     for (name, endpoint) in &loaded.config.hooks.endpoints {
         let _ = write!(out, "\n[{PREFIX}{name}]\n");
@@ -138,7 +139,7 @@ fn render_hooks(loaded: &LoadedConfig, out: &mut String) {
     }
 }
 
-/// What single projects have otherwise, as TOML.
+/// Writes the quotas of single projects as sections.
 fn render_quotas(loaded: &LoadedConfig, out: &mut String) {
     for (project, quotas) in &loaded.config.quotas.projects {
         let mut scratch = Config::default();
@@ -157,7 +158,7 @@ fn render_quotas(loaded: &LoadedConfig, out: &mut String) {
     }
 }
 
-/// Writes what projects want, as a file would have it.
+/// Writes the retention settings of single projects as sections.
 fn render_retention(loaded: &LoadedConfig, out: &mut String) {
     for (project, own) in &loaded.config.retention.projects {
         let _ = write!(out, "\n[projects.{project}.retention]\n");

@@ -1,5 +1,4 @@
-//! The settings of retention: for the server in `[retention]`, and for one project in
-//! `[projects.NAME.retention]`.
+//! Settings of retention: `[retention]` for the server and `[projects.NAME.retention]` for one project.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +11,7 @@ use crate::value::{Raw, Value, quoted};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Sets a rule of one project.
+/// Sets a retention limit of one project.
 pub(crate) fn set(
     config: &mut RetentionConfig,
     project: &ProjectId,
@@ -34,7 +33,7 @@ pub(crate) fn set(
     Ok(())
 }
 
-/// The key of a project's setting.
+/// Returns the key of a project's setting.
 pub(crate) fn key(project: &ProjectId, name: &str) -> String {
     format!("projects.{project}.retention.{name}")
 }
@@ -43,7 +42,7 @@ impl Value for Option<Timestamp> {
     fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let parse = |text: &str| -> Option<Timestamp> {
             let text = text.trim();
-            // The parser of dates accepts more forms, such as a date with a time behind it.
+            // The date parser also accepts other forms, such as a date with a time.
             let fits = |(at, byte): (usize, u8)| match at {
                 4 | 7 => byte == b'-',
                 _ => byte.is_ascii_digit(),

@@ -1,5 +1,5 @@
-//! The table of settings: each one's key, meaning and range. Files, variables, flags and
-//! `palimpsest config` all go by it. The settings of policies are not in it: `policy` has them.
+//! The table of settings with their keys, descriptions and ranges. Files, variables, flags and `palimpsest config`
+//! use the table. The module `policy` contains the settings of policies.
 
 use crate::Config;
 use crate::source::VARIABLE_PREFIX;
@@ -7,34 +7,34 @@ use crate::value::{Raw, Value};
 
 /// One setting.
 pub(crate) struct Setting {
-    /// Its path, as in a file.
+    /// The key, as in a file.
     pub(crate) key: &'static str,
-    /// What it means.
+    /// The description.
     pub(crate) doc: &'static str,
-    /// Reads a value into a configuration.
+    /// Parses a value into a configuration.
     pub(crate) set: fn(&mut Config, &Raw) -> Result<(), String>,
-    /// The value as TOML; nothing when it has none.
+    /// Formats the value as TOML, or returns `None` without a value.
     pub(crate) toml: fn(&Config) -> Option<String>,
 }
 
 impl Setting {
-    /// The variable that sets it.
+    /// Returns the environment variable that sets this setting.
     pub(crate) fn variable(&self) -> String {
         let name = self.key.replace('.', "_").to_uppercase();
         format!("{VARIABLE_PREFIX}{name}")
     }
 }
 
-/// The most bytes of a limit or a cache: far above any sensible value, and far below overflow.
+/// Maximum of limits and caches in bytes: above any sensible value and far below an overflow.
 const MAX_BYTES: u64 = 1 << 40;
-/// The most of what is counted one by one.
+/// Maximum of settings that count items.
 const MAX_RATE: u64 = 1_000_000_000;
-/// An hour.
+/// One hour in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
 
 macro_rules! settings {
     ($($key:literal => $($field:ident).+ $(in $range:expr)?, $doc:literal;)*) => {
-        /// Every setting, those of one section side by side, top-level ones first.
+        /// All settings. Settings of a section are consecutive, and settings without a section are first.
         pub(crate) const SETTINGS: &[Setting] = &[$(Setting {
             key: $key,
             doc: $doc,
@@ -329,12 +329,12 @@ settings! {
         "What a token costs that is read from the prompt cache.";
 }
 
-/// The setting with this key.
+/// Returns the setting with a key.
 pub(crate) fn by_key(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }
 
-/// The setting of this variable.
+/// Returns the setting that an environment variable sets.
 pub(crate) fn by_variable(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.variable() == name)
 }

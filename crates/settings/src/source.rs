@@ -1,22 +1,22 @@
-//! The outside that a configuration is read from: variables and files.
+//! The sources of a configuration: environment variables and files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// The prefix of the names of variables.
+/// Prefix of the environment variables.
 pub(crate) const VARIABLE_PREFIX: &str = "PALIMPSEST_";
 
-/// Where variables and files come from.
+/// Access to environment variables and files.
 pub trait Source {
-    /// The environment. A variable that is not Unicode is shown with its bad parts replaced.
+    /// Returns the environment variables. Invalid Unicode is replaced.
     fn vars(&self) -> BTreeMap<String, String>;
 
-    /// The text of a file.
+    /// Returns the content of a text file.
     fn read(&self, path: &Path) -> io::Result<String>;
 }
 
-/// The process's own environment and the file system.
+/// The environment of this process and the file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProcessSource;
 
@@ -33,7 +33,7 @@ impl Source for ProcessSource {
     }
 }
 
-/// Variables and files that a test gives.
+/// Fixed variables and files, for tests.
 #[derive(Debug, Clone, Default)]
 pub struct FixedSource {
     vars: BTreeMap<String, String>,

@@ -1,14 +1,14 @@
-//! Suggestions for names that are no settings.
+//! Suggestions for unknown names.
 //!
-//! Keys are compared part by part: beginnings that many of them share would make any two alike.
+//! Keys are compared part by part, because a long common prefix would make any two keys similar.
 
 use std::collections::BTreeSet;
 
 use crate::source::VARIABLE_PREFIX;
 
-/// How alike two names must be, of 1.
+/// Minimum similarity of a suggestion, from 0 to 1.
 const ALIKE: f64 = 0.84;
-/// Settings that were renamed: the former key and the new one.
+/// Renamed settings: the former key and the new key.
 const RENAMED: [(&str, &str); 14] = [
     ("auth.open_reflection", "auth.public_reflection"),
     (
@@ -34,10 +34,10 @@ const RENAMED: [(&str, &str); 14] = [
     ("worker.parallel", "worker.concurrency"),
     ("worker.settle_ms", "worker.edit_debounce_ms"),
 ];
-/// How many names a hint lists: more than any section has, since the one that was meant may be the last.
+/// Maximum number of names in a hint. No section has more, so the intended name is always listed.
 const MAX_LISTED: usize = 32;
 
-/// The candidate that a name is most likely a misspelling of.
+/// Returns the candidate with the highest similarity, if it is similar enough.
 pub(crate) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     candidates
         .map(|candidate| (likeness(given, &candidate), candidate))
@@ -46,7 +46,7 @@ pub(crate) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> 
         .map(|(_, best)| best)
 }
 
-/// The new key of a setting that was renamed. A variable gets the new variable.
+/// Returns the new key of a renamed setting, or the new variable of a renamed variable.
 pub(crate) fn renamed(given: &str) -> Option<String> {
     let is_variable = given.starts_with(VARIABLE_PREFIX);
     let form = |key: &str| {
@@ -60,8 +60,8 @@ pub(crate) fn renamed(given: &str) -> Option<String> {
     pair.map(|(_, new)| form(new))
 }
 
-/// The same as the end of a sentence that says what is wrong. A key that has the sections of another, or
-/// lacks `policy.` before them, is compared with those.
+/// Returns a suggestion as the end of an error text. An unknown key is also compared with sections, and with keys
+/// that begin with `policy.`.
 pub(crate) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>) -> String {
     if let Some(new) = renamed(given) {
         return format!(": its new name is {new}");
@@ -77,7 +77,7 @@ pub(crate) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>
     if let Some(best) = best {
         return format!(": did you mean {best}?");
     }
-    // A name without a section is in none: all sections of the policy are no help.
+    // A name without a section belongs to no section, so listing the sections of the policy would not help.
     let with_section = asked.iter().filter(|_| given.contains('.'));
     let sections = with_section.filter_map(|asked| asked.rsplit_once('.'));
     let mut listed = sections.filter_map(|(section, _)| {
@@ -90,7 +90,7 @@ pub(crate) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>
     listed.next().unwrap_or_default()
 }
 
-/// The names of a section as the end of a sentence.
+/// Returns the names of a section as the end of an error text.
 pub(crate) fn listed_in<'a>(section: &str, names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     let shown = names[..names.len().min(MAX_LISTED)].join(", ");
@@ -102,13 +102,13 @@ pub(crate) fn listed_in<'a>(section: &str, names: impl Iterator<Item = &'a str>)
     format!(": {section} has {shown}{more}")
 }
 
-/// A key and the sections that it is in: `a.b.c` has `a` and `a.b`.
+/// Returns a key and its enclosing sections: `a.b.c` results in `a`, `a.b` and `a.b.c`.
 fn with_sections(key: &str) -> Vec<String> {
     let ends = key.match_indices('.').map(|(at, _)| &key[..at]);
     ends.chain([key]).map(str::to_owned).collect()
 }
 
-/// How alike two keys of the same depth are: as their least similar parts.
+/// Returns the similarity of two keys with the same number of parts: the minimum over their parts.
 fn likeness(given: &str, candidate: &str) -> f64 {
     let bare = |name: &'_ str| {
         name.strip_prefix(VARIABLE_PREFIX)
@@ -121,7 +121,8 @@ fn likeness(given: &str, candidate: &str) -> f64 {
     alike.fold(1.0, f64::min)
 }
 
-/// How alike two parts are. Jaro-Winkler alone finds short words alike that share few letters.
+/// Returns the similarity of two parts. The edit distance is limited, because Jaro-Winkler alone overrates short
+/// words with few common letters.
 fn part(given: &str, candidate: &str) -> f64 {
     let edits = strsim::osa_distance(given, candidate);
     let most = (given.chars().count().max(candidate.chars().count()) / 3).max(1);

@@ -1,4 +1,4 @@
-//! The model that writes summaries: where it is, how to show who asks, and what it may be asked.
+//! Settings of the models that write summaries: endpoints, credentials and limits.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -9,43 +9,43 @@ use crate::value::{Raw, Value, quoted};
 
 pub use crate::value::ModelProvider;
 
-/// The model that writes summaries. Without a provider there is none.
+/// The models that write summaries. Without a provider no model is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummarizerConfig {
     /// The main model.
     pub main: ModelConfig,
-    /// The model that is asked when the main one gives no summary.
+    /// The model that is called if the main model fails.
     pub fallback: ModelConfig,
-    /// The models that sessions and calls may choose beside these two.
+    /// Further models that sessions and calls may choose. Default: every model.
     pub allowed_models: ModelNames,
-    /// Tokens that fit into one request and its answer, for both.
+    /// Tokens of the context window of both models. Default: 200,000.
     pub window_tokens: u64,
-    /// Tokens that it can write at most: providers refuse a request for more.
+    /// Maximum output tokens of a request. Providers reject a larger request. Default: 20,000.
     pub max_output_tokens: u32,
-    /// How long one request may take.
+    /// Timeout of a request in milliseconds. Default: 120,000.
     pub timeout_ms: u64,
-    /// Requests to one model at one time.
+    /// Maximum concurrent requests for each model. Default: 8.
     pub concurrency: usize,
 }
 
-/// One model.
+/// The settings of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelConfig {
-    /// Whose API is spoken.
+    /// The API of the model.
     pub provider: ModelProvider,
-    /// Where; without it, the provider's own place.
+    /// URL of the endpoint. Default: the provider's public endpoint.
     pub base_url: Option<BaseUrl>,
-    /// The model's name.
+    /// Name of the model.
     pub model: Option<ModelName>,
-    /// The variable that holds the key.
+    /// Environment variable with the API key.
     pub api_key_env: Option<VariableName>,
-    /// The file that holds the key.
+    /// File with the API key.
     pub api_key_file: Option<PathBuf>,
 }
 
 impl ModelConfig {
-    /// The environment variable that holds the key, if one does. The key of a provider's own place goes nowhere
-    /// else unless the configuration says so.
+    /// Returns the environment variable with the API key, if one is used. The provider's default variable is used for
+    /// its public endpoint only. Otherwise the key could be sent to a different host.
     pub fn key_variable(&self) -> Option<&str> {
         if let Some(variable) = &self.api_key_env {
             return Some(variable.as_str());
@@ -59,7 +59,7 @@ impl ModelConfig {
 }
 
 impl SummarizerConfig {
-    /// The settings of keys whose variable is not set, with the variable.
+    /// Returns the settings of API keys whose environment variable is not set, with the variable.
     pub fn missing_keys(&self, is_set: impl Fn(&str) -> bool) -> Vec<(&'static str, &str)> {
         let models = [
             ("summarizer.api_key_env", &self.main),
@@ -88,7 +88,7 @@ impl Default for SummarizerConfig {
     }
 }
 
-/// What of one model is set, and what it says when something is missing or too much.
+/// Reports missing settings and settings without an effect.
 pub(crate) fn check(
     config: &SummarizerConfig,
     check: &mut impl FnMut(bool, &'static [&'static str], &str),
@@ -123,6 +123,7 @@ pub(crate) fn check(
             main.api_key_file.is_some(),
             &["summarizer.api_key_file", "summarizer.provider"],
         ),
+        // A fallback without a provider is another model of the main endpoint, so both need the main provider.
         (
             fallback.model.is_some(),
             &["summarizer.fallback.model", "summarizer.provider"],
@@ -212,7 +213,7 @@ macro_rules! texts {
         pub struct $name(String);
 
         impl $name {
-            /// Its text.
+            /// The value as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -221,7 +222,7 @@ macro_rules! texts {
         impl Value for Option<$name> {
             fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
                 let valid: fn(&str) -> bool = $valid;
-                // What was given is not shown: people put keys where they do not belong.
+                // The error does not show the value, because it may be an API key in the wrong place.
                 raw.text()
                     .map(str::trim)
                     .filter(|text| valid(text))
@@ -239,16 +240,16 @@ macro_rules! texts {
 pub(crate) use texts;
 
 texts! {
-    /// Where a provider answers.
+    /// URL of a provider's endpoint.
     BaseUrl: |text| url::Url::parse(text).is_ok_and(|url| {
         matches!(url.scheme(), "http" | "https")
             && url.has_host()
             && url.username().is_empty()
             && url.password().is_none()
     }), "an http or https URL without a name and a password in it, such as \"https://api.anthropic.com\"";
-    /// The name of a model.
+    /// Name of a model.
     ModelName: is_model_name, "the name of a model, of at most 256 bytes and without blanks";
-    /// The name of an environment variable.
+    /// Name of an environment variable.
     VariableName: |text| {
         !text.is_empty()
             && text.len() <= 128

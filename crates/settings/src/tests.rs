@@ -280,7 +280,7 @@ fn any_field_of_the_policy_is_a_setting() {
     assert_eq!(origin("policy.snip.nudge"), "PALIMPSEST_POLICY_SNIP_NUDGE");
     assert_eq!(origin("projects.p.policy.snip.nudge"), "p.toml:13");
 
-    // What is printed is the same configuration, and says the same when it is read.
+    // The output is a valid file that loads to the same configuration and the same output.
     let printed = loaded.to_toml();
     let (flags, source) = with_file(&printed);
     let again = load(&flags, &source).unwrap();
@@ -480,7 +480,7 @@ fn what_others_can_reach_asks_who_they_are_and_is_private() {
     check(far, &["listen"]);
     check(&format!("{far}{tls}"), &["listen"]);
     check(&format!("{far}{keys}"), &["listen"]);
-    // What accepts callers whom nobody knows does not accept credentials in the clear.
+    // The exception for unauthenticated callers does not permit credentials without TLS.
     check(
         &format!("{far}{keys}insecure_listen_anywhere = true"),
         &["listen"],

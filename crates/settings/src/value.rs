@@ -1,4 +1,4 @@
-//! What a setting's value can be, and how it is read from TOML, from text, and written again.
+//! The types of settings: parsing from TOML and text, and formatting as TOML.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -7,31 +7,30 @@ use std::path::PathBuf;
 use palimpsest_core::policy::Price;
 use tracing_subscriber::EnvFilter;
 
-/// The largest whole number that TOML has.
+/// The largest integer in TOML.
 const MAX_INTEGER: u64 = i64::MAX as u64;
 
 /// A value as it was given.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Raw {
-    /// From a variable or a flag: text for any kind of setting.
+    /// Text from a variable or a flag, for a setting of any type.
     Text(String),
-    /// A string of a file.
+    /// A string from a file.
     String(String),
-    /// A whole number of a file.
+    /// An integer from a file.
     Integer(i128),
-    /// Another number of a file.
+    /// A float from a file.
     Float(f64),
-    /// A truth value of a file.
+    /// A boolean from a file.
     Bool(bool),
-    /// A list of a file.
+    /// An array from a file.
     List(Vec<Self>),
-    /// Anything else of a file, by the name of its kind.
+    /// Any other value from a file, with the name of its TOML type.
     Other(&'static str),
 }
 
 impl Raw {
-    /// What was given, for an error. Text is shown as it is: settings hold no secrets so far, and
-    /// those that will must not come through here.
+    /// Formats the value for an error. Values of secret settings must not be passed to this function.
     fn shown(&self) -> String {
         match self {
             Self::Text(text) | Self::String(text) => format!("{text:?}"),
@@ -55,12 +54,12 @@ impl Raw {
     }
 }
 
-/// A kind of value.
+/// A type of setting.
 pub(crate) trait Value: Sized {
-    /// Reads one; `range` holds for numbers.
+    /// Parses a value. `range` applies to numbers.
     fn read(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<Self, String>;
 
-    /// Writes one as TOML; nothing when it is not set.
+    /// Formats a value as TOML. Returns `None` if the setting has no value.
     fn toml(&self) -> Option<String>;
 }
 
@@ -84,7 +83,7 @@ pub(crate) fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Res
         })
 }
 
-/// Any number that is finite.
+/// Parses any finite number.
 pub(crate) fn number(raw: &Raw) -> Result<f64, String> {
     let number = match raw {
         Raw::Text(text) => text.trim().parse().ok(),
@@ -113,7 +112,7 @@ macro_rules! numbers {
         impl Value for $kind {
             fn read(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<Self, String> {
                 let number = whole_number(raw, range)?;
-                // Every range lies within its kind.
+                // Every range of a setting lies within its integer type.
                 Self::try_from(number).map_err(|_| raw.refused("a smaller number"))
             }
 
@@ -170,7 +169,7 @@ impl Value for PathBuf {
     }
 }
 
-/// A URL. Only its form is checked here: which schemes there are, the blob store knows.
+/// A URL. Only the form is checked here. The blob store checks the scheme.
 impl Value for Option<String> {
     fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         raw.text()
@@ -197,7 +196,7 @@ impl Value for Option<PathBuf> {
     }
 }
 
-/// A setting with a few named values.
+/// Defines a setting with named values.
 macro_rules! choices {
     ($(#[$doc:meta])* $name:ident { $first_doc:literal $first:ident = $first_text:literal
         $(, $each_doc:literal $each:ident = $text:literal)* }) => {
@@ -215,7 +214,7 @@ macro_rules! choices {
                 ($first_text, Self::$first), $(($text, Self::$each)),*
             ];
 
-            /// Its name in the configuration.
+            /// The name in the configuration.
             pub const fn name(self) -> &'static str {
                 match self {
                     Self::$first => $first_text,
@@ -244,7 +243,7 @@ macro_rules! choices {
 pub(crate) use choices;
 
 choices! {
-    /// How a line of the log looks.
+    /// Format of log lines.
     LogFormat {
         "For people on a terminal, JSON otherwise." Auto = "auto",
         "For people." Pretty = "pretty",
@@ -253,7 +252,7 @@ choices! {
 }
 
 choices! {
-    /// What a process does of all that there is to do.
+    /// The part of the work that a process does.
     Role {
         "All of it." All = "all",
         "It answers calls, and leaves summaries and upkeep to others on the same store." Server = "server",
@@ -262,19 +261,19 @@ choices! {
 }
 
 impl Role {
-    /// Whether it answers calls.
+    /// Returns true if the process answers calls.
     pub fn serves(self) -> bool {
         self != Self::Worker
     }
 
-    /// Whether it works in the background.
+    /// Returns true if the process runs background tasks.
     pub fn works(self) -> bool {
         self != Self::Server
     }
 }
 
 choices! {
-    /// Whose API a model is asked by.
+    /// The API of a model.
     ModelProvider {
         "Nobody's: there is no such model." None = "none",
         "Anthropic's Messages API." Anthropic = "anthropic",
@@ -282,7 +281,7 @@ choices! {
     }
 }
 
-/// What is logged: a level, or levels by module as `tracing_subscriber::EnvFilter` writes them.
+/// A log filter: a level, or levels by module in the syntax of `tracing_subscriber::EnvFilter`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFilter(String);
 
@@ -293,7 +292,8 @@ impl LogFilter {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The parser takes any word for a module's name, so that `inof` would silence everything.
+        // `EnvFilter` accepts any word as a module name, so a misspelled level such as `inof` would disable all
+        // logging.
         let is_level = |part: &str| {
             part.parse::<tracing_subscriber::filter::LevelFilter>()
                 .is_ok()

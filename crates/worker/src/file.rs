@@ -109,7 +109,7 @@ pub(crate) async fn import(
     edited: &Bytes,
     read: Option<Ordinal>,
 ) -> Result<(), HostError> {
-    // Invalid UTF-8 is replaced, because an edit must not block all later updates.
+    // Invalid UTF-8 is replaced, so that every edit can be imported.
     let text = String::from_utf8_lossy(edited);
     let version = job.session_memory.version.as_ref();
     let edit = UpdateMemory {

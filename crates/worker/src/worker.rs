@@ -26,7 +26,7 @@ use crate::{backoff, lease, pass};
 
 /// Maximum number of sessions in one query of the work queue.
 const LIST: usize = 1_000;
-/// Minimum number of sessions of one project in a query.
+/// Smallest limit of sessions per project in a query. A higher `concurrency` raises the limit.
 const LIST_OF_EACH: usize = 16;
 
 /// Polls, and the maximum time, for which a session stays reserved for its previous worker.
