@@ -131,6 +131,7 @@ impl IdSource {
 
     /// A new id.
     pub fn uuid(&self) -> Uuid {
+        // Version 7 ids have no times before 1970.
         let millis = self.clock.now().as_millis().max(0).unsigned_abs();
         match &self.bits {
             Bits::Random(context) => {

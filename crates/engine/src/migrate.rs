@@ -265,6 +265,7 @@ impl Move<'_> {
         }
         let found = self.from.blobs.summary(self.key).await.map_err(wrong)?;
         let there = self.to.blobs.summary(self.key).await.map_err(wrong)?;
+        // `summary.md` can change in place, so the text is compared instead of the name.
         if let Some(found) = found
             && there.as_ref().is_none_or(|there| there.text != found.text)
         {
@@ -292,6 +293,7 @@ impl Move<'_> {
         while at.revision < self.head.revision {
             let after = self.head.position().at(at.revision);
             let frames = self.from.log.read(self.key, after, READ_BYTES).await?;
+            // The head promised more events. They are missing because the session was deleted or replaced.
             if frames.is_empty() {
                 return Err(MigrateError::Changed(self.key.clone()));
             }

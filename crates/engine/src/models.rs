@@ -104,6 +104,7 @@ impl Models {
     /// Without a configured fallback, `fallback_model` is requested from the main model's endpoint. A chosen model
     /// that is no longer allowed is ignored.
     pub fn attempts(&self, model: Option<&str>, fallback_model: Option<&str>) -> Vec<ModelAttempt> {
+        // The list of allowed models may have changed since the policy was stored with the session.
         let model = model.filter(|model| self.allow(model));
         let fallback_model = fallback_model.filter(|model| self.allow(model));
         let attempt = |one: &Model, model: Option<&str>| ModelAttempt {

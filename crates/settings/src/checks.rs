@@ -103,6 +103,7 @@ fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &
             &["auth.jwt.audience", "auth.jwt.jwks_file"],
         ),
     ];
+    // The issuer and the audience are required with a key file, and useless without one.
     for (is_set, keys) in with_jwks {
         check(
             is_set || !jwks,
@@ -135,6 +136,7 @@ fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &
 
 /// Requires authentication and encryption on non-loopback addresses, unless a setting permits the exception.
 fn listening(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+    // Loopback addresses are exempt, so that a local test needs neither keys nor certificates.
     let (is_on, is_private) = (config.auth.is_on(), config.tls.cert_file.is_some());
     let is_near = config.listen.ip().is_loopback();
     check(
@@ -170,6 +172,7 @@ fn listening(config: &Config, check: &mut impl FnMut(bool, &'static [&'static st
 fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
     let postgres = &config.store.postgres;
     check(
+        // The default blob folder lies in the data directory, which other processes do not see.
         postgres.url.is_none() || config.blobs.url.is_some(),
         &["blobs.url", "store.postgres.url"],
         "must be set beside store.postgres.url: whoever shares the database has to find the same files. Say a \
@@ -191,6 +194,7 @@ fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str
         ],
         "goes with store.postgres.client_key_file: give both, or neither",
     );
+    // A setting without an effect is an error, because its author expects one.
     let lonely = "has no effect without store.postgres.url: set that to the database's address";
     let needs_url: [(bool, &'static [&'static str]); 5] = [
         (
@@ -255,6 +259,7 @@ pub(crate) fn hooks(
     let default = hooks.default_endpoint.as_ref();
     let fine = default.is_none_or(|name| is_there(name.as_str()));
     check(fine, "hooks.default_endpoint".to_owned(), missing);
+    // A value of another type is reported by the policy checks.
     let named = |overlay: &Overlay| match overlay.get(&["hooks", "endpoint"]) {
         Some(Json::String(name)) => is_there(name),
         _ => true,

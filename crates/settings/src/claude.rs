@@ -72,6 +72,7 @@ fn means(effect: &Effect, value: String) -> Result<Vec<(&'static str, Raw)>, Str
         }
         Effect::TurnsOff(keys, when) => {
             let off = truth(&value)? == *when;
+            // The variables only disable. A value that would enable leaves the configuration unchanged.
             let keys = keys.iter().filter(|_| off);
             Ok(keys.map(|key| (*key, Raw::Bool(false))).collect())
         }

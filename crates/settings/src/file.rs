@@ -76,6 +76,7 @@ pub(crate) fn read(path: &Path, text: &str) -> ParsedFile {
 /// Returns the key of a line whose value is a text without quotes. The TOML parser reports such a value as an invalid
 /// number.
 fn unquoted(text: &str, at: usize) -> Option<&str> {
+    // The parser's offset may lie within a character.
     let at = text.floor_char_boundary(at);
     let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let line = text[start..].lines().next()?;
@@ -249,6 +250,7 @@ impl FileParser<'_> {
             _ => format!("{prefix}.{}", name.get_ref()),
         };
         let at = name.span().start;
+        // A table may be a section or the value of a setting. Only the list of keys distinguishes the two.
         let is_section = SETTINGS.iter().any(|setting| {
             setting
                 .key

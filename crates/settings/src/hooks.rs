@@ -160,6 +160,7 @@ pub(crate) fn key_of_variable(variable: &str) -> Option<String> {
         .strip_prefix(VARIABLE_PREFIX)?
         .strip_prefix("HOOKS_ENDPOINTS_")?;
     FIELDS.iter().find_map(|field| {
+        // The name may contain underscores, so the field is matched from the end.
         let name = rest.strip_suffix(&format!("_{}", field.name.to_uppercase()))?;
         Some(format!("{PREFIX}{}.{}", name.to_lowercase(), field.name))
     })
@@ -177,6 +178,7 @@ impl HooksConfig {
             return Err(format!("is not a setting of an endpoint{hint}"));
         };
         let set = (field.set)(self.endpoints.entry(name).or_default(), raw);
+        // The common error of variable names mentions an API key, which is wrong for a hook token.
         set.map_err(|what| match field.name {
             "token_env" => {
                 "must be the name of the environment variable that holds the token, such \

@@ -97,6 +97,7 @@ impl Loader {
             let path = vars.get(FILE_VARIABLE).filter(|path| !path.is_empty())?;
             Some((PathBuf::from(path), FILE_VARIABLE))
         };
+        // Without a file the defaults apply. An empty variable counts as not set.
         let Some((path, named_by)) = from_flag.or_else(from_var) else {
             return;
         };
@@ -119,6 +120,7 @@ impl Loader {
                     self.policies.set(&scope, path, entry.value, entry.origin);
                 }
             }
+            // The other layers are still read, so that their errors are reported too.
             Err(error) => self.problems.push(ConfigProblem {
                 origin: SettingOrigin::Flag {
                     name: named_by.to_owned(),
@@ -289,6 +291,7 @@ impl Loader {
             }
         }
         if !self.problems.is_empty() {
+            // Sorted by file and line, so that errors appear in the order of the file.
             self.problems.sort_by(|a, b| a.origin.cmp(&b.origin));
             return Err(ConfigErrors(self.problems));
         }

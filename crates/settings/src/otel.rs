@@ -39,6 +39,7 @@ fn sampler(set: impl Fn(&str) -> Option<String>) -> Option<VariableSettings> {
         "parentbased_always_on" => ratio("1".to_owned()),
         "parentbased_always_off" => ratio("0".to_owned()),
         "parentbased_traceidratio" => {
+            // The OpenTelemetry specification defines 1 as the default of the argument.
             ratio(set("OTEL_TRACES_SAMPLER_ARG").unwrap_or_else(|| "1".to_owned()))
         }
         _ => Err("must be parentbased_always_on, parentbased_always_off or \

@@ -274,6 +274,7 @@ impl PolicySettings {
         let shared = |at: &[String]| at.iter().zip(path).take_while(|(a, b)| a == b).count();
         all()
             .filter(|(at, _)| shared(at) > 0)
+            // The longest common path wins. Among equals an exact path wins.
             .max_by_key(|(at, _)| (shared(at), at.len() == path.len()))
             .map_or(SettingOrigin::Default, |(_, (_, origin))| origin.clone())
     }

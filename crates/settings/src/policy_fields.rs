@@ -116,6 +116,7 @@ fn gather(message: &MessageDescriptor, path: &mut Vec<String>, found: &mut Vec<P
             }),
             Shape::Plain(Kind::Bool) => FieldKind::Bool,
             Shape::Plain(Kind::Uint32) => FieldKind::Integer(u32::MAX.into()),
+            // TOML integers are signed, so larger values cannot be written.
             Shape::Plain(Kind::Uint64) => FieldKind::Integer(i64::MAX as u64),
             Shape::Plain(Kind::Double) => FieldKind::Number,
             Shape::Plain(_) => FieldKind::Text,
@@ -125,6 +126,7 @@ fn gather(message: &MessageDescriptor, path: &mut Vec<String>, found: &mut Vec<P
         let doc = doc(&field);
         found.push(PolicyField { path, kind, doc });
     }
+    // Nested messages follow after the plain fields, because a TOML section ends where the next one begins.
     for (field, inner) in groups {
         path.push(field.name().to_owned());
         gather(&inner, path, found);

@@ -94,6 +94,7 @@ impl LoadedConfig {
             value => toml(value),
         };
         let origin = self.origin(&policy::key(scope, &field.path));
+        // A value of the preset is commented out, see `policy` above.
         let mark = if origin == SettingOrigin::Default {
             "# "
         } else {

@@ -84,6 +84,7 @@ impl Value for Age {
         if !self.is_limited() {
             return Some(quoted("never"));
         }
+        // The largest unit that divides the age, so that `90d` is not printed in hours.
         let fits = UNITS
             .iter()
             .find(|(_, millis)| self.as_millis() % millis == 0);

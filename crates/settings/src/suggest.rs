@@ -71,6 +71,7 @@ pub(crate) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>
     let asked = [given, full.as_str()];
     let best = asked.iter().find_map(|asked| {
         let depth = asked.split('.').count();
+        // Keys of another depth have no matching parts to compare.
         let same_depth = all.iter().filter(|key| key.split('.').count() == depth);
         closest(asked, same_depth.cloned())
     });
@@ -125,6 +126,7 @@ fn likeness(given: &str, candidate: &str) -> f64 {
 /// words with few common letters.
 fn part(given: &str, candidate: &str) -> f64 {
     let edits = strsim::osa_distance(given, candidate);
+    // At most a third of the characters may differ, and always one.
     let most = (given.chars().count().max(candidate.chars().count()) / 3).max(1);
     if edits > most {
         return 0.0;

@@ -70,6 +70,7 @@ pub(crate) fn quoted(text: &str) -> String {
 pub(crate) fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<u64, String> {
     let range = range.unwrap_or(0..=MAX_INTEGER);
     let number = match raw {
+        // Variables and flags accept underscores between digits, as TOML does.
         Raw::Text(text) => text.trim().replace('_', "").parse().ok(),
         Raw::Integer(number) => Some(*number),
         _ => None,

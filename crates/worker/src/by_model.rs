@@ -28,10 +28,12 @@ impl MemoryWriter for ModelMemoryWriter {
                 system: ask.system.to_owned(),
                 turns: Vec::new(),
                 instruction: ask.prompt.clone(),
+                // Providers reject a request above the model's limit.
                 max_output_tokens: ask.max_output_tokens.min(limits.max_output_tokens).max(1),
                 deadline: Instant::now() + limits.timeout,
             };
             match attempt.summarizer.summarize(&request).await {
+                // A refusal is not retried with the same model. The next attempt uses the fallback.
                 Ok(reply) if reply.stop == Stop::Refused => {
                     failed = WriteError(format!("{} declined to keep the notes", attempt.model));
                 }

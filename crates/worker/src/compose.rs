@@ -121,6 +121,7 @@ pub(crate) async fn write(
                     model_failed,
                 };
             }
+            // A failed model does not fail the update: the text below is written without a model.
             Err(why) => model_failed = Some(why),
         }
     }

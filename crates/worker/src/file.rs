@@ -38,6 +38,7 @@ fn judged(
 ) -> SummaryFileState {
     let version = notes.version.as_ref().map_or(0, |version| version.number);
     match marked.version {
+        // The text is compared first: a known text without a mark is no edit.
         _ if knows(notes, &marked.text) => SummaryFileState::Known(found),
         Some(written) => {
             tracing::warn!(
@@ -206,6 +207,7 @@ async fn write_once(
         return Ok(true);
     };
     let text = content(key, &job.session_memory);
+    // The file is replaced only if it is still the one that was read, so an edit in between is kept.
     let replaced = shared.blobs.replace_summary(key, found.as_ref(), text);
     Ok(replaced.await? == ReplaceOutcome::Written)
 }

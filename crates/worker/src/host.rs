@@ -34,7 +34,7 @@ pub struct MemoryJob {
 /// A page of messages in the order of the session.
 #[derive(Debug, Clone, Default)]
 pub struct MessagePage {
-    /// The messages of the page, without removed ones.
+    /// The messages of the page, without rewound or snipped ones.
     pub messages: Vec<Arc<Message>>,
     /// The message after which the next page begins, or `None` on the last page.
     pub next: Option<Ordinal>,

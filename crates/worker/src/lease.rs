@@ -53,6 +53,7 @@ async fn renew(shared: &WorkerContext, key: &SessionKey) {
         match renewed.await {
             Ok(true) => failures = 0,
             Ok(false) => return,
+            // Errors of the store are tolerated until the lease would have expired anyway.
             Err(error) => {
                 failures += 1;
                 tracing::warn!(session = %key, %error, "failed to renew a lease");

@@ -30,6 +30,7 @@ impl Queue {
     pub(crate) fn next(&mut self) -> Option<SessionKey> {
         use std::ops::Bound::{Excluded, Unbounded};
         let after = self.last.clone().map_or(Unbounded, Excluded);
+        // Round robin: the next project by name, and the first one after the last.
         let later = self.waiting.range((after, Unbounded)).next();
         let project = later.or_else(|| self.waiting.iter().next())?.0.clone();
         let sessions = self.waiting.get_mut(&project)?;

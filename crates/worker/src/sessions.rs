@@ -171,6 +171,7 @@ impl Host for InProcess {
             if memory_update_due(session, now).is_none_or(|due| due > now) {
                 return Ok(None);
             }
+            // The first version is the template, so that an update always has a base to edit.
             if session.memory().version.is_none() {
                 let source = session.revision();
                 transaction.run(Command::RecordMemoryVersion(UpdateMemory {
@@ -275,9 +276,11 @@ impl Index {
             let Some(entry) = session.transcript().get(at) else {
                 break;
             };
+            // Messages that were rewound or snipped do not belong in the summary. Compacted ones do.
             if !entry.standing.holds() {
                 continue;
             }
+            // Checked before the message is added, so a page always has at least one message.
             let is_full = index.entries.len() >= MAX_PAGE_MESSAGES || bytes >= max_bytes;
             if is_full {
                 index.next = at.get().checked_sub(1).map(Ordinal::new);

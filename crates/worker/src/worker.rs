@@ -267,6 +267,7 @@ impl WorkerLoop {
                 break;
             };
             let (lease, now) = (lease::from_now(&self.shared), self.shared.clock.now());
+            // The list may be outdated, so the lease decides which worker gets the session.
             match self.shared.log.claim(&key, lease, now).await {
                 Ok(true) => {
                     let (shared, of) = (Arc::clone(&self.shared), key.clone());
@@ -294,9 +295,11 @@ impl WorkerLoop {
             Ok((id, ())) => *id,
             Err(error) => error.id(),
         };
+        // Ended passes leave `keys`, so that their sessions can be listed again.
         let Some(key) = self.keys.remove(&id) else {
             return;
         };
+        // A panic ends one pass only. The session is scheduled again with a delay, and other sessions continue.
         if ended.is_err() {
             tracing::error!(session = %key, "an update of a summary panicked");
             crashed(&self.shared, &key).await;

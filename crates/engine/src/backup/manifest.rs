@@ -219,11 +219,13 @@ impl Manifest {
             sessions: 0,
             is_done: false,
         };
+        // The digest starts with the header line, so the trailer covers every line before it.
         let first = manifest.line().await?;
         let first = first.ok_or_else(|| manifest.damaged("it is empty"))?;
         manifest.backup = serde_json::from_slice(&first)
             .map_err(|_| manifest.damaged("its first line does not say what it is"))?;
         manifest.digest.update(&first);
+        // Older formats stay readable. A newer format may contain fields with another meaning.
         if manifest.backup.format > FORMAT {
             return Err(BackupError::Newer(manifest.backup.format));
         }
@@ -239,6 +241,7 @@ impl Manifest {
 
     /// Returns the next session. Returns `None` after the last one, once the trailer was verified.
     pub async fn next(&mut self) -> Result<Option<ManifestEntry>, BackupError> {
+        // A stream that was verified once has no lines left to read.
         if self.is_done {
             return Ok(None);
         }

@@ -21,8 +21,10 @@ pub struct Pruned {
 /// time.
 pub async fn prune(place: &Archive, keep: usize) -> Result<Pruned, BackupError> {
     let mut ids = list(place).await?;
+    // Ids begin with the time, so the sorted list ends with the latest backups.
     let kept = ids.split_off(ids.len().saturating_sub(keep.max(1)));
     let mut named = HashSet::new();
+    // Backups share files with their base, so a file is only removed if no kept manifest references it.
     for id in &kept {
         let mut manifest = Manifest::open(place, id).await?;
         while let Some(entry) = manifest.next().await? {

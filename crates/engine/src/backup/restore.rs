@@ -202,6 +202,7 @@ impl RestoreNote {
     }
 
     fn write(&self) -> Result<(), BackupError> {
+        // The file and its folder entry are both synced, so that the note survives a power loss.
         let written = std::fs::write(&self.path, &self.text).and_then(|()| {
             std::fs::File::open(&self.path)?.sync_all()?;
             let parent = self.path.parent().unwrap_or(Path::new("."));
@@ -249,6 +250,7 @@ impl Into {
             incarnation = self.log.append(key, batch).await?.incarnation;
         }
         let appends = later.into_iter().map(|mut batch| {
+            // Batches of a new session were built before its incarnation was known.
             batch.expected.incarnation = batch.expected.incarnation.max(incarnation);
             self.log.append(key, batch)
         });
@@ -274,6 +276,7 @@ async fn each(
         let key = entry.key().filter(|key| selection.has(key));
         Ok(key.map(|key| (key, entry)))
     });
+    // Buffered in order, so the manifest is read only a few entries ahead of the restored sessions.
     let done = wanted
         .map_ok(async |(key, entry)| session(place, &key, &entry, into).await)
         .try_buffered(PARALLEL);
@@ -321,11 +324,13 @@ async fn session(
                 .await?;
         }
     }
+    // The log rejects a longer row. Checking here reports the damaged session instead.
     let row = STANDARD.decode(&entry.row).ok();
     let row = row.filter(|row| row.len() <= MAX_SUMMARY_BYTES);
     let row = row.ok_or_else(|| damaged(&entry.session, "its row cannot be read"))?;
     let mut at = Position::START;
     for log in &entry.logs {
+        // A missing part of the log would silently drop events, so the parts must be contiguous.
         if log.after != at.revision.get() {
             return Err(damaged(&log.path, "it does not follow the part before it"));
         }

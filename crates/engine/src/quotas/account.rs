@@ -203,6 +203,7 @@ impl Account {
     /// Acquires a permit for a call or a watch.
     pub(super) fn hold(this: &Arc<Self>, watch: bool) -> Result<QuotaPermit, QuotaExhausted> {
         let (places, limit, quota) = this.places(watch);
+        // Increment first, then compare: two calls cannot both take the last permit.
         let before = places.fetch_add(1, Ordering::Relaxed);
         // The permit exists before the limit is checked, so the early return releases the count.
         let held = QuotaPermit {

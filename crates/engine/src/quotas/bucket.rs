@@ -52,6 +52,7 @@ impl TokenBucket {
             return Ok(());
         }
         let paid = self.paid.load(Ordering::Relaxed);
+        // At least one nanosecond is required, because one unit can be shorter at very high rates.
         let owed = paid
             .saturating_sub(nanos(now))
             .saturating_add(self.nanos(1).max(1));

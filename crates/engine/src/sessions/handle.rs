@@ -253,6 +253,7 @@ impl HandleState {
                 tracing::debug_span!(target: SPANS, "store.append", bytes = frame_bytes);
             let stands = log.append(key, batch).instrument(appending).await?;
             (loaded.incarnation, loaded.token) = (stands.incarnation, stands.token);
+            // The worker is only woken if work is due now. Later work is found by its polling.
             if due.is_some_and(|due| due <= now) {
                 wake.notify_one();
             }
@@ -270,6 +271,7 @@ impl HandleState {
 /// after the same amount of log.
 fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut LoadedSession) {
     let snapshot = loaded.session.snapshot();
+    // Reset before the snapshot is stored, so that commits meanwhile do not start a second one.
     loaded.tail_bytes = 0;
     let size = Arc::clone(&loaded.snapshot_bytes);
     let (log, key, at) = (Arc::clone(log), key.clone(), loaded.position());

@@ -84,6 +84,7 @@ impl Sessions {
                 deleted => deleted?,
             }
             crash_point("delete.begun");
+            // The session no longer exists for callers. The other data is removed in the background.
             handle.announce_deletion();
             self.deletions.notify_one();
             return Ok(true);
@@ -104,6 +105,7 @@ impl Sessions {
         patience: Duration,
     ) -> Result<bool, SessionsError> {
         let until = Instant::now() + patience;
+        // Several attempts may be needed, and the log line reports the sum of all of them.
         let mut all = RemovalCount::default();
         loop {
             let Some(tombstone) = self.log.tombstone(key).await? else {
@@ -122,6 +124,7 @@ impl Sessions {
                 }
                 Ok(false) => {}
                 Err(RemovalError::Store(error)) => return Err(error.into()),
+                // The tombstone stays, so a background task retries the removal.
                 Err(RemovalError::Blobs(error)) => {
                     tracing::warn!(session = %key, error = %error_chain(&error), "failed to remove the files of a deleted session; it is tried again");
                     return Ok(false);

@@ -126,6 +126,7 @@ impl Fake {
         };
         let session = Session::create(key.clone(), context.now, created);
         self.sessions.lock().unwrap().insert(key.clone(), session);
+        // The log stores opaque bytes here: the events themselves live in `sessions`.
         let batch = Batch {
             expected: Position::START,
             events: NonZeroU32::MIN,
@@ -181,7 +182,8 @@ impl Fake {
         })
     }
 
-    /// Decides and applies a command, and appends its events. Returns the number of events.
+    /// Decides and applies commands, and appends their events together. Returns the number of events of the last command
+    /// that made any.
     pub(crate) async fn run(
         &self,
         key: &SessionKey,
@@ -195,6 +197,7 @@ impl Fake {
             can_store: false,
             file_salt: 0,
         };
+        // The lock is released before the append, because it must not be held across an await.
         let (before, made, due) = {
             let mut sessions = self.sessions.lock().unwrap();
             let session = sessions.get_mut(key).ok_or(HostError::Gone)?;
