@@ -33,6 +33,7 @@ impl Background {
 
     /// Waits until no task is in flight.
     pub async fn finished(&self) {
+        // `wait` only returns for a closed tracker.
         self.tasks.close();
         self.tasks.wait().await;
     }

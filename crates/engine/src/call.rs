@@ -92,6 +92,7 @@ struct Paused(Arc<dyn Caller>);
 impl Paused {
     fn current() -> Option<Self> {
         let caller = CALLER.try_with(Arc::clone).ok()?;
+        // A nested pause returns false, so only the outer one resumes the call.
         caller.pause().then(|| Self(caller))
     }
 }

@@ -83,6 +83,7 @@ fn unquoted(text: &str, at: usize) -> Option<&str> {
     let (key, value) = line.split_once('=')?;
     let (key, value) = (key.trim(), value.split('#').next()?.trim());
     let is_key = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    // Words and paths are the usual texts that people forget to quote.
     let is_text = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
     (!key.is_empty() && key.chars().all(is_key) && is_text && !matches!(value, "true" | "false"))
         .then_some(key)

@@ -143,6 +143,7 @@ fn render_hooks(loaded: &LoadedConfig, out: &mut String) {
 /// Writes the quotas of single projects as sections.
 fn render_quotas(loaded: &LoadedConfig, out: &mut String) {
     for (project, quotas) in &loaded.config.quotas.projects {
+        // The table of settings formats the quotas of every project, so this project's quotas are placed there.
         let mut scratch = Config::default();
         scratch.quotas.project = *quotas;
         let _ = write!(out, "\n[projects.{project}.quotas]\n");

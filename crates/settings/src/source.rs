@@ -22,6 +22,7 @@ pub struct ProcessSource;
 
 impl Source for ProcessSource {
     fn vars(&self) -> BTreeMap<String, String> {
+        // `env::vars` panics on invalid Unicode, even in variables of other programs.
         let text = |part: std::ffi::OsString| part.to_string_lossy().into_owned();
         env::vars_os()
             .map(|(name, value)| (text(name), text(value)))

@@ -66,6 +66,7 @@ impl SummarizerConfig {
             ("summarizer.fallback.api_key_env", &self.fallback),
         ];
         let models = models.into_iter();
+        // A model without a provider is never called and needs no key.
         let asked = models.filter(|(_, model)| model.provider != ModelProvider::None);
         let variables = asked.filter_map(|(key, model)| Some((key, model.key_variable()?)));
         variables

@@ -93,6 +93,7 @@ pub(crate) async fn take_notes(
 
 impl UpdateInput {
     fn take(&mut self, message: &Message, redact: Option<Redact>) {
+        // Secrets are removed before anything is derived, so neither facts nor prompts contain them.
         let clean = redact.map(|redact| redacted(message, redact));
         let message = clean.as_ref().unwrap_or(message);
         self.facts.take(message);
@@ -157,6 +158,7 @@ async fn by_model(
     let written = writer.write(ask).await.map_err(|error| error.to_string())?;
     let applied = apply_sections(previous, &written.text, written.truncated);
     let memory = applied.map_err(|error| error.to_string())?.memory;
+    // Such a text is of no use, so the caller falls back to a text without a model.
     if !memory.is_ready() {
         return Err("the model's notes say nothing of the task or of the current state".into());
     }

@@ -28,6 +28,7 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
     if !job.wanted {
         return Ok(DueChange::Clear);
     }
+    // Edits are imported before an update, so that the update builds on them.
     if let Some(next) = take_in_edit(shared, key, &job, job.session_memory.read_for_edit()).await? {
         job = next;
     }
@@ -36,6 +37,7 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
     if job.due.is_some_and(|due| due <= shared.clock.now()) {
         update(shared, key, &job).await?;
     }
+    // The file is written in every pass, because an earlier pass may have ended before its write.
     file::write(shared, key, read).await?;
     crash_point("memory.filed");
     next(shared, key).await
@@ -55,6 +57,7 @@ async fn next(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, Hos
         .unfiled
         .as_ref()
         .map(|failure| failure.next);
+    // A failed write of the file is retried without an update of the text.
     let next = job.due.into_iter().chain(file).min();
     let now = shared.clock.now();
     Ok(next.map_or(DueChange::Clear, |next| DueChange::at(next, now)))
@@ -214,6 +217,7 @@ pub(crate) async fn failed(
     error: &HostError,
 ) -> Result<(), HostError> {
     shared.stats.failure();
+    // A successful update clears the failure, so this counts failures in a row.
     let attempts = job
         .session_memory
         .failure

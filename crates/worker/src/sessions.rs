@@ -42,6 +42,7 @@ pub fn worker(
         Arc::clone(ids),
         config.options(ids.uuid().to_string()),
     )
+    // The sessions of this process notify the worker directly, without a poll.
     .woken_by(sessions.waker())
     .with_redact(|text| redact(text).text.into_owned());
     match models {
@@ -139,6 +140,7 @@ impl Host for InProcess {
         // Contents that are not in memory are read from the log directly, so that a long session is not loaded
         // completely.
         let missing = || index.entries.iter().filter(|entry| entry.content.is_none());
+        // One range covers all missing contents. Events between them are read too and dropped.
         let span = missing().next().zip(missing().next_back());
         let mut read = match span {
             None => HashMap::new(),

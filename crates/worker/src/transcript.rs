@@ -21,6 +21,7 @@ pub(crate) struct PromptTranscript {
 impl PromptTranscript {
     /// Appends a message. Removes the oldest messages if the limit is exceeded.
     pub(crate) fn take(&mut self, message: &Message) {
+        // Only messages that a model would see belong into the prompt.
         if message.transcript_only || message.kind != MessageKind::Ordinary {
             return;
         }

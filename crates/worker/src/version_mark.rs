@@ -25,6 +25,7 @@ pub(crate) struct MarkedFile {
 /// Renders the file of a version.
 pub(crate) fn mark(session: &SessionKey, version: u64, source: Revision, text: &str) -> Bytes {
     let mut file = text.to_owned();
+    // The mark must be a line of its own.
     if !file.ends_with('\n') {
         file.push('\n');
     }

@@ -144,6 +144,7 @@ impl Worker {
             redact: None,
             options,
             stats: WorkerStats::default(),
+            // Half of the cores stay free for calls.
             cores: Semaphore::new((cores / 2).max(1)),
         };
         Self {
@@ -307,6 +308,7 @@ impl WorkerLoop {
     }
 
     async fn finish(mut self) {
+        // Sessions that do not finish in time are released, so that another worker need not wait for the lease.
         let all = async { while self.running.join_next().await.is_some() {} };
         if timeout(self.shared.options.grace, all).await.is_ok() {
             return;

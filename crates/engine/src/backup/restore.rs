@@ -434,6 +434,7 @@ impl<'a> Records<'a> {
             return Err(other);
         }
         self.at += u64::from(events.get());
+        // Revisions must be contiguous and must not exceed the part, whatever the record claims.
         if self.at > self.log.revision {
             return Err(other);
         }

@@ -210,6 +210,7 @@ impl Account {
             account: Arc::clone(this),
             watch,
         };
+        // A limit of 0 means unlimited.
         if limit > 0 && before >= limit {
             return Err(QuotaExhausted {
                 quota,

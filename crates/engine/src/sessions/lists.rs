@@ -67,6 +67,7 @@ impl Sessions {
         let mut page = self.list_step(project, after, limit).await?;
         let mut sessions = std::mem::take(&mut page.sessions);
         while let Some(next) = page.next.take().filter(|_| sessions.len() < limit) {
+            // Skipped rows are replaced by rows of the next page.
             let wanted = limit - sessions.len();
             page = self.list_step(project, Some(&next), wanted).await?;
             sessions.append(&mut page.sessions);

@@ -517,6 +517,7 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
+        // The copy keeps the incarnation, so that missing contents can still be read from the log.
         let copy = |loaded: &LoadedSession| LoadedSession {
             incarnation: loaded.incarnation,
             ..LoadedSession::new(loaded.session.clone())
@@ -572,6 +573,7 @@ impl Sessions {
         while let Some(heard) = stop.run_until_cancelled(hints.recv()).await {
             match heard {
                 Ok(key) => {
+                    // A session without a handle here has no watchers, so no handle is created.
                     if let Some(handle) = self.cache.known(&key) {
                         handle.announce_elsewhere();
                     }
@@ -634,6 +636,7 @@ impl Sessions {
         let Some(head) = self.log.head(key).await? else {
             return Ok(None);
         };
+        // A read starts after a position, so the position before the event is used.
         let before = Revision::new(revision.get().saturating_sub(1));
         let frames = self.log.read(key, head.position().at(before), 1).await?;
         let events =

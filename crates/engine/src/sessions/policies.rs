@@ -46,6 +46,7 @@ impl DefaultPolicies {
     ) -> Result<Self, OverlayError> {
         let of_project = |(project, settings): (&ProjectId, &Overlay)| {
             let mut all = server.clone();
+            // Fields that the project does not set keep the server's values.
             all.lay_over(settings);
             Ok((project.clone(), Inherited::new(all)?))
         };

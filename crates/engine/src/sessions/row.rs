@@ -17,6 +17,7 @@ pub(super) fn encode(about: &About) -> Bytes {
     if row.len() <= MAX_SUMMARY_BYTES {
         return row;
     }
+    // The number of attributes is not limited here, so only a row without them is sure to fit after the cut.
     let without_attributes = About {
         attributes: Vec::new(),
         ..about.clone()

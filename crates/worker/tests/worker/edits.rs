@@ -121,6 +121,7 @@ async fn after_a_loss(folder: &tempfile::TempDir) -> (Arc<Fake>, SessionKey) {
     until("done", || running.stats.running() == 0).await;
     running.stop().await;
     let now = Fake::with_blobs(blobs());
+    // The same session in a new log, beside the files of the lost one.
     assert_eq!(now.due("p/a").await, key);
     grow(&now, &key, "Leave it red.").await;
     (now, key)

@@ -74,6 +74,7 @@ async fn file(fake: &Fake, key: &SessionKey) -> String {
 
 /// Returns a file without its last line, the version mark.
 fn unmarked(file: &str) -> String {
+    // Tests compare texts of the log, which have no mark.
     let (text, mark) = file.trim_end().rsplit_once('\n').unwrap();
     assert!(mark.starts_with("<!-- palimpsest: version "), "{mark}");
     format!("{text}\n")
@@ -112,6 +113,7 @@ async fn projects_take_turns_and_only_so_many_sessions_run_at_once() {
     let read = fake.read.lock().unwrap().clone();
     let mut order = read.clone();
     order.dedup();
+    // The quiet project was added last. Without turns its session would come after the 40 others.
     let place = read.iter().position(|key| *key == quiet).unwrap();
     assert!(
         place <= 4,
@@ -148,6 +150,7 @@ async fn a_dead_workers_session_is_taken_over_when_its_lease_lapses() {
     let key = fake.due("p/a").await;
     let now = fake.clock().now();
     let until_ms = now.as_millis() + 20_000;
+    // A worker that died holds the lease. Only its expiry releases the session.
     let lease = Lease {
         owner: "dead".into(),
         until: Timestamp::from_millis(until_ms),
@@ -191,6 +194,7 @@ async fn an_update_that_the_session_knows_nothing_of_is_no_update_and_no_failure
     *fake.slow.lock().unwrap() = Duration::from_secs(5);
     let running = start(fake.worker(options()));
     until("begun", || !fake.read.lock().unwrap().is_empty()).await;
+    // A second start replaces the first one, as another worker would after the lease expired.
     let begins = vec![Command::StartMemoryUpdate(StartMemory)];
     fake.run(&key, begins).await.unwrap();
     until("refused", || running.stats.failures() == 1).await;
@@ -261,6 +265,7 @@ async fn a_stop_finishes_what_runs_or_gives_it_back() {
     running.stop().await;
     assert!(is_written(&fake, &key), "two seconds are within the grace");
     let other = fake.due("p/b").await;
+    // Longer than the grace period, so the pass is aborted and its lease released.
     *fake.slow.lock().unwrap() = Duration::from_hours(1);
     let running = start(fake.worker(options()));
     sleep(Duration::from_millis(500)).await;
@@ -282,6 +287,7 @@ async fn a_file_that_cannot_be_written_leaves_the_text_and_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
     let fake = Fake::with_blobs(Blobs::open(folder.path().to_str().unwrap()).unwrap());
     let key = fake.due("p/a").await;
+    // A file at the path of the project's folder makes every write fail.
     std::fs::write(folder.path().join("p"), "in the way").unwrap();
     let running = start(fake.worker(options()));
     let unfiled = |fake: &Fake| fake.look(&key, |it| it.memory().unfiled.clone());
