@@ -17,8 +17,8 @@ tokio::task_local! {
     static CALLER: Arc<dyn Caller>;
 }
 
-/// The time by which the reply must have begun. Every request carries one among its extensions, for handlers
-/// that wait for something and would rather answer with what they have.
+/// The time by which the reply must have begun. Every request has one among its extensions. A handler that waits for
+/// something can return a partial result before the deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Instant);
 
@@ -72,7 +72,7 @@ pub fn scope<F: Future>(caller: Arc<dyn Caller>, future: F) -> impl Future<Outpu
 pub struct CurrentCall;
 
 impl CurrentCall {
-    /// Returns true if a change may begin. An expired call begins none. A call that has begun one goes on, because
+    /// Returns true if a change may begin. An expired call begins none. A call that has begun one continues, because
     /// half of a change would be worse. Work without a caller always begins.
     pub fn begins() -> bool {
         CALLER.try_with(|caller| caller.begins()).unwrap_or(true)

@@ -62,7 +62,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for tests that only moves when told to.
+/// A clock for tests that moves only by [`ManualClock::advance`].
 #[derive(Debug)]
 pub struct ManualClock {
     started: i64,
@@ -148,7 +148,7 @@ impl IdSource {
 
     /// Returns a random number for the jitter of retries.
     pub fn jitter(&self) -> u32 {
-        // The last four bytes of an id are random.
+        // The last four bytes of an id are random, or a counter in tests.
         let [.., a, b, c, d] = self.uuid().into_bytes();
         u32::from_be_bytes([a, b, c, d])
     }

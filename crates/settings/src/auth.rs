@@ -93,6 +93,7 @@ impl Default for TlsConfig {
 impl AuthConfig {
     /// Returns true if callers must authenticate.
     pub fn is_on(&self) -> bool {
+        // Client certificates alone do not identify a principal, so they do not count.
         self.keys_file.is_some() || self.jwt.jwks_file.is_some()
     }
 }

@@ -255,6 +255,7 @@ impl Loader {
                 self.origins.insert(setting.key.to_owned(), origin);
             }
             Err(what) => {
+                // Remembered, so that no follow-up error is reported for the default that stays in place.
                 self.faulty.insert(setting.key.to_owned());
                 self.problems.push(ConfigProblem {
                     origin,
@@ -266,12 +267,14 @@ impl Loader {
     }
 
     fn finish(mut self) -> Result<LoadedConfig, ConfigErrors> {
+        // Applied after all layers, because a project inherits the final quotas of every project.
         let of_projects = std::mem::take(&mut self.quotas);
         let of_projects = lay_over(&mut self.config, of_projects, &mut self.origins);
         self.problems.extend(of_projects);
         self.config.policy = self.policies.config();
         self.origins.extend(self.policies.origins());
         self.problems.extend(self.policies.problems());
+        // Checks between settings run last, on the merged configuration.
         let of_hooks = checks::hooks(&self.config, &self.origins);
         // An invalid value was reported already. A second error about the missing value would only confuse.
         let is_news = |problem: &ConfigProblem| {

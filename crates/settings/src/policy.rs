@@ -245,6 +245,7 @@ impl PolicySettings {
             Overlay::default()
         };
         for scope in self.0.keys().filter(|scope| scope.is_some()) {
+            // A project's settings are checked together with the server's, as sessions resolve them.
             let mut all = beneath.clone();
             all.lay_over(&self.overlay(scope));
             problems.extend(told(scope, all.problems(Preset::default())));
@@ -253,6 +254,7 @@ impl PolicySettings {
     }
 
     fn problem(&self, scope: &PolicyScope, error: OverlayError) -> ConfigProblem {
+        // The first part of the path is `policy`, which `key` adds again for the scope.
         let path: Vec<&str> = error.path.split('.').skip(1).collect();
         let what = if error.what.starts_with("must") {
             error.what

@@ -152,6 +152,7 @@ fn render_quotas(loaded: &LoadedConfig, out: &mut String) {
             let Some(name) = name.filter(|_| !setting.key.starts_with(quotas::TOGETHER)) else {
                 continue;
             };
+            // Inherited quotas have no origin here. They are left out, because as settings they would stay fixed.
             let origin = loaded.origins.get(&quotas::key(project, name));
             if let (Some(origin), Some(value)) = (origin, (setting.toml)(&scratch)) {
                 let _ = writeln!(out, "# {}\n{name} = {value} # {origin}", setting.doc);

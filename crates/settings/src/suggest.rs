@@ -66,6 +66,7 @@ pub(crate) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>
     if let Some(new) = renamed(given) {
         return format!(": its new name is {new}");
     }
+    // Sections are candidates too, because a section name can be misspelled as well.
     let all: BTreeSet<String> = candidates.flat_map(|key| with_sections(&key)).collect();
     let full = format!("policy.{given}");
     let asked = [given, full.as_str()];

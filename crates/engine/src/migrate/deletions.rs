@@ -31,6 +31,7 @@ pub enum Deletions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeletedSession {
     session: SessionKey,
+    /// True if the source is the store that lost the session.
     in_source: bool,
     /// The position in the store that still has the session.
     left: Position,
