@@ -1,7 +1,7 @@
 //! The call that the current task works for, as far as the domain needs it: its deadline, and whether a change may
 //! still begin.
 //!
-//! Not here: transport. The edge sets both for the handler of a call (`grpc::edge`). A background task has neither.
+//! The server sets both for the handler of a call (`grpc::edge`). A background task has neither.
 
 use std::future::Future;
 use std::sync::Arc;

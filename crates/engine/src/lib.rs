@@ -1,6 +1,6 @@
 //! The engine: sessions in memory and their transactions, quotas, backups, and migration between stores.
 //!
-//! Not here: transport, the names of settings, and the worker that updates memory.
+//! Transport, the names of settings, and the worker that updates session memory live in other crates.
 
 pub mod background;
 pub mod backup;
