@@ -1,5 +1,5 @@
-//! A compaction that the caller's own program has made: what is new before it is placed, and then its
-//! summary takes the place of what it stands for.
+//! Adoption of a compaction that the caller's own program made. Pending messages are served first. Then the
+//! caller's summary replaces the messages that it covers.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::Service;
 use crate::convert::{self, FieldError};
 use crate::errors::ServiceError;
 
-/// What is said of the compaction.
+/// The validated `adopted_compaction` of an append request.
 #[derive(Debug, Clone)]
 pub(super) struct AdoptOptions {
     first: Option<MessageId>,
@@ -62,7 +62,8 @@ impl AdoptOptions {
         })
     }
 
-    /// Runs it. Where the view holds nothing that could leave, the summary is a message like others.
+    /// Runs the adoption. If the view has no message that the summary can replace, the summary is appended as an
+    /// ordinary message.
     pub(super) fn run(
         &self,
         transaction: &mut Transaction<'_>,
@@ -70,6 +71,7 @@ impl AdoptOptions {
         expected_revision: Option<Revision>,
         request: Option<&RequestStamp>,
     ) -> Result<CommandOutcome, Rejection> {
+        // Pending messages have no pieces yet. They are served first so that the summary can also replace them.
         if let Some(session) = transaction.session() {
             let served = session.last_served();
             let serve = ServeView {
@@ -89,7 +91,7 @@ impl AdoptOptions {
             mark: self.mark,
         };
         let outcome = transaction.run(Command::StartCompaction(StartCompaction {
-            // The command above has moved the revision, which is checked before it.
+            // `check` compared the expected revision already, and the serve above has advanced it.
             expected_revision: None,
             request: request.cloned(),
             ..StartCompaction::new(self.trigger, SummarySource::External(Box::new(external)))
@@ -97,6 +99,7 @@ impl AdoptOptions {
         if !matches!(outcome, CommandOutcome::Skipped(_)) {
             return Ok(outcome);
         }
+        // A message appended in place of a compaction still is not user input: a program wrote it.
         let mut message = Message::clone(summary);
         message.machine_generated = true;
         transaction.run(Command::Append(Append {

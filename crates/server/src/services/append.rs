@@ -1,4 +1,4 @@
-//! `AppendMessages`, and the part of `PrepareContext` that appends.
+//! `AppendMessages` and the append step of `PrepareContext`.
 
 use std::sync::Arc;
 
@@ -21,20 +21,20 @@ use crate::convert::{self, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::grpc::CallContext;
 
-/// What a call appends.
+/// The validated messages and options of one append.
 #[derive(Debug, Clone)]
 pub(super) struct AppendInput {
     messages: Vec<Arc<Message>>,
-    /// Which entry of the request each message came from.
+    /// For each message, the index of the request entry that contained it.
     inputs: Vec<u32>,
     expected_revision: Option<Revision>,
     request: Option<RequestStamp>,
-    /// The one message is a summary that has taken the place of others already.
+    /// Set if the single message is a summary that the caller's program put in place of earlier messages.
     adopted: Option<AdoptOptions>,
 }
 
 impl AppendInput {
-    /// Reads what a call appends.
+    /// Validates the messages of a request and assigns ids and times where the caller gave none.
     pub(super) fn read(
         service: &Service,
         inputs: Vec<MessageInput>,
@@ -46,7 +46,7 @@ impl AppendInput {
         let inputs = read.iter().map(|input| input.input_index).collect();
         let timed = read.into_iter().map(|input| {
             let mut message = input.message;
-            // A message that does not say when it was said was said when it came.
+            // A message without a time gets the time of its arrival.
             message.at.get_or_insert(now);
             Arc::new(message)
         });
@@ -59,7 +59,7 @@ impl AppendInput {
         })
     }
 
-    /// Runs the append; the answer is made of what comes back.
+    /// Runs the append in a transaction. `result` or `earlier` turns the returned status into the reply.
     pub(super) fn run(&self, transaction: &mut Transaction<'_>) -> Result<AppendStatus, Rejection> {
         let expected_revision = expected(self.expected_revision, transaction)?;
         let outcome = match (&self.adopted, self.messages.as_slice()) {
@@ -98,16 +98,19 @@ impl AppendInput {
         })
     }
 
-    /// Whether there is anything to append or to remember.
+    /// Returns true if the call has no messages, no request id and no expected revision, so that it needs no
+    /// append.
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.request.is_none() && self.expected_revision.is_none()
     }
 
-    /// What is told of an append that was just made.
+    /// Returns the reply part for an append of this call. It is empty for an idempotent repeat, which `earlier`
+    /// answers.
     pub(super) fn result(&self, session: &Session, appended: &AppendStatus) -> AppendResult {
         match appended {
             AppendStatus::Before(_) => AppendResult::default(),
             AppendStatus::Now { event, created, .. } => {
+                // Without an event nothing was stored: every message was a duplicate.
                 let all_known = MessagesAppended {
                     known: (0_u32..)
                         .zip(&self.messages)
@@ -121,7 +124,7 @@ impl AppendInput {
         }
     }
 
-    /// What is told of an append that was made by an earlier call with the same request id.
+    /// Returns the result of the append that an earlier call with the same request id made.
     pub(super) async fn earlier(
         &self,
         service: &Service,
@@ -136,7 +139,8 @@ impl AppendInput {
                 source: None,
             });
         };
-        // The first append of a session that nobody created follows the creation that it caused.
+        // An append to a missing session creates it: revision 1 is the implicit creation, and revision 2 the
+        // append.
         let first = service.sessions.event(key, Revision::new(1)).await?;
         let created = revision == Revision::new(2)
             && matches!(
@@ -149,24 +153,24 @@ impl AppendInput {
     }
 }
 
-/// What came of an append.
+/// The outcome of an append.
 #[derive(Debug, Clone)]
 pub(super) enum AppendStatus {
-    /// It happened, unless everything was there already.
+    /// This call ran the append. It stored nothing if every message was a duplicate.
     Now {
-        /// What was appended.
+        /// The event of the append, or `None` if every message was a duplicate.
         event: Option<MessagesAppended>,
-        /// Results that were stored on the way.
+        /// The event of the results that level 1 stored on arrival.
         persisted: Option<ResultsPersisted>,
-        /// Whether this call created the session.
+        /// True if this call created the session.
         created: bool,
     },
-    /// It had happened, in the event with this revision.
+    /// An idempotent repeat. The event with this revision holds the original result.
     Before(Revision),
 }
 
 impl AppendStatus {
-    /// What level 1 did.
+    /// Returns the report of level 1, or none if it stored no result.
     fn level_reports(&self, session: &Session) -> Vec<v1::LevelReport> {
         let Self::Now {
             persisted: Some(event),
@@ -192,7 +196,7 @@ impl AppendStatus {
 fn appended(event: Option<&Event>) -> Option<MessagesAppended> {
     match event {
         Some(Event::MessagesAppended(event)) => Some(event.clone()),
-        // Of what an adopted summary brings, the caller has given the summary alone.
+        // An adoption also records messages that the caller did not send. The reply lists only the summary.
         Some(Event::Compacted(event)) => {
             let mut messages = event.messages.iter();
             let summary = messages.find(|one| one.message.kind == MessageKind::Summary)?;
@@ -206,8 +210,12 @@ fn appended(event: Option<&Event>) -> Option<MessagesAppended> {
     }
 }
 
-/// The revision that a command is to find. A session that this very call creates is at revision 0 for
-/// its caller.
+/// Returns the expected revision for the command. A session that this call creates has revision 0 for its caller,
+/// although the implicit creation has advanced it.
+///
+/// # Errors
+///
+/// Returns [`Rejection::RevisionMismatch`] if the session is new and the caller expected another revision than 0.
 pub(super) fn expected(
     expected: Option<Revision>,
     transaction: &Transaction<'_>,
@@ -230,7 +238,7 @@ pub(super) async fn append(
     ticket: Option<&CallContext>,
 ) -> Result<AppendMessagesResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    // A summary takes messages out of the view, as Compact does.
+    // A summary removes messages from the view as `Compact` does, so the caller also needs that right.
     if request.adopted_compaction.is_some() {
         service.authorize_also(ticket, Right::Compact, &key)?;
     }
@@ -250,7 +258,7 @@ pub(super) async fn append(
     let messages = incoming.messages.len();
     let adopted = adopted_compaction.map(|said| AdoptOptions::read(service, &said, messages));
     incoming.adopted = adopted.transpose()?;
-    // Wrong targets are refused before anything happens.
+    // An invalid target is rejected before anything is committed.
     convert::target(target.clone(), &LastServed::default())?;
     let missing = service.create_if_missing(&key.project);
     let (before, mut response) = service
@@ -277,13 +285,14 @@ pub(super) async fn append(
         )
         .await
         .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    // The original event may be outside the cached session, so it is read from the log after the transaction.
     if let Some(revision) = before {
         response.append = Some(incoming.earlier(service, &key, revision).await?);
     }
     Ok(response)
 }
 
-/// How many tokens a request has, and of what kinds.
+/// Returns the token report of a view, by category. `prefix` holds the tokens of the prompt prefix, if known.
 pub(super) fn tokens(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenReport {
     convert::token_report(session, Some(convert::breakdown(session, prefix)))
 }
@@ -294,7 +303,7 @@ pub(super) fn window(session: &Session, target: Option<&v1::Target>) -> WindowHi
     convert::target(target.cloned(), last).map_or(last.window, |(_, window)| window)
 }
 
-/// How full the window is for a target, which is the one used last when the call does not say.
+/// Returns the budget for a target. The default is the target of the last call that served the view.
 pub(super) fn budget(session: &Session, target: Option<&v1::Target>) -> v1::Budget {
     let last = session.last_served();
     let (target, window) = convert::target(target.cloned(), last)

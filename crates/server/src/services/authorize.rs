@@ -1,4 +1,4 @@
-//! Whether a caller may do what they ask where they ask it.
+//! Authorization of calls inside the services, after the check at the transport.
 
 use super::Service;
 use crate::access::{self, ResourceScope, Right};
@@ -6,7 +6,7 @@ use crate::errors::ServiceError;
 use crate::grpc::CallContext;
 
 impl Service {
-    /// Refuses what the caller's credential does not allow, before anything is read.
+    /// Rejects a call that the caller's credential does not permit for the resource. Runs before any data is read.
     pub(super) fn authorize(
         &self,
         ticket: Option<&CallContext>,
@@ -20,7 +20,7 @@ impl Service {
         access::authorize(pass, place)
     }
 
-    /// Refuses a call about all projects, unless the caller's credential has its right in all of them.
+    /// Rejects a call about all projects unless the credential grants its right in all of them.
     pub(super) fn authorize_everywhere(
         &self,
         ticket: Option<&CallContext>,
@@ -40,7 +40,7 @@ impl Service {
         })
     }
 
-    /// Refuses a call that turned out to take another right than its rpc does.
+    /// Rejects a call whose request needs a right in addition to that of its rpc.
     pub(super) fn authorize_also(
         &self,
         ticket: Option<&CallContext>,
@@ -56,7 +56,8 @@ impl Service {
     }
 }
 
-/// A call that came past the gate, or whose rpc has no right: rather no answer than one to nobody knows whom.
+/// The error for a call without an authenticated caller, or for an rpc without a right. Answering it could expose
+/// data to an unauthenticated caller.
 fn unknown() -> ServiceError {
     ServiceError::Internal {
         doing: "tell who calls: the call did not come through the gate, or its rpc has no right",

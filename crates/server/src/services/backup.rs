@@ -1,7 +1,7 @@
-//! `AdminService`: the store as it is, for backups.
+//! `AdminService`: reads the store for backups.
 //!
-//! Session after session, each a prefix of its log that is durable. Neither the sessions' handles nor
-//! their cache are touched: what is read is what the log holds, and calls go on meanwhile.
+//! Sessions are read one by one. Each copy is a durable prefix of a session's log. The backup reads the log
+//! directly and bypasses the sessions' handles and their cache, so other calls continue meanwhile.
 
 use async_stream::try_stream;
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -26,11 +26,11 @@ use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
 use crate::upkeep::names::{self, ReferencedFiles};
 
-/// How much of a log is read at a time.
+/// Bytes of a log that one read requests: 1 MiB.
 const READ_BYTES: usize = 1 << 20;
-/// The most bytes of one element: well under what clients take by default.
+/// The maximum size of the data in one stream element: 1 MiB, which is below the default message limit of clients.
 const PART_BYTES: usize = 1 << 20;
-/// How many files one element names.
+/// The maximum number of files in one stream element.
 const FILES: usize = 1_000;
 
 /// The handlers of `AdminService`.
@@ -120,6 +120,8 @@ async fn read(
     let known = Revision::new(request.after_revision);
     let mut last = Vec::new();
     let mut after = Revision::ZERO;
+    // An incremental copy continues only if the caller's last frame is still part of this log. Otherwise the whole
+    // log is sent.
     if known > Revision::ZERO && known <= to {
         let given = &request.after_sha256;
         if let Some(frame) = frame_at(service, &key, head.position().at(known)).await?
@@ -135,11 +137,13 @@ async fn read(
             let frames = service.sessions.log().read(&key, head.position().at(after), READ_BYTES);
             let frames = frames.await.map_err(ServiceError::from).map_err(Status::from)?;
             if frames.is_empty() {
-                // It was deleted meanwhile, or the store went on from an earlier state of itself.
+                // The session was deleted meanwhile, or the store was restored to an earlier state.
                 service.sessions.confirm(&key, head.position()).await.map_err(failed)?;
                 Err(Status::from(ServiceError::StoreUnavailable { retry_after: SOON }))?;
             }
             for frame in frames {
+                // A commit may follow while the stream runs. Frames past the head read at the start belong to the
+                // next backup.
                 if frame.last() > to {
                     break;
                 }
@@ -151,7 +155,8 @@ async fn read(
             }
         }
         crash_point("backup.log_read");
-        // The files after the log: whatever an event up to here names was there before it.
+        // Files are listed after the log is read: a file is stored before the event that names it, so the list
+        // contains every file that the copied events name.
         let files = service.blobs.results(&key).await.map_err(blobs)?;
         let known = if files.is_empty() {
             ReferencedFiles::new()
@@ -172,7 +177,8 @@ async fn read(
                 ..ReadStoredSessionResponse::default()
             };
         }
-        // It was read in steps: no part of it is of a history that took the place of the one before.
+        // The log was read in several steps. `confirm` fails if another history has replaced the session meanwhile,
+        // so the stream never mixes two histories.
         service.sessions.confirm(&key, head.position()).await.map_err(failed)?;
         yield ReadStoredSessionResponse {
             end: Some(StoredSessionEnd {
@@ -188,8 +194,8 @@ async fn read(
     Ok(Box::pin(stream))
 }
 
-/// The digests that the log has of a session's files. A log that cannot be read as events is backed up all the same, and
-/// its files as they are.
+/// Returns the digests of a session's files as recorded in the log. A log whose events cannot be decoded is still
+/// backed up, and its files are copied without a check.
 async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles, SessionsError> {
     match names::of(&service.sessions, key).await {
         Err(error @ SessionsError::Unreadable { .. }) => {
@@ -211,7 +217,7 @@ fn failed(error: SessionsError) -> Status {
     Status::from(ServiceError::from(error))
 }
 
-/// The frame that ends at a position, if one does.
+/// Returns the frame that ends exactly at a position, or `None`.
 async fn frame_at(
     service: &Service,
     key: &SessionKey,
@@ -227,7 +233,7 @@ fn digest(frame: &Frame) -> Vec<u8> {
     Sha256::digest(&frame.bytes).to_vec()
 }
 
-/// A frame as it is streamed: its head, and its bytes in parts.
+/// Returns a frame as stream elements: a header of 16 bytes, then its bytes in parts of at most [`PART_BYTES`].
 fn record(frame: &Frame) -> Vec<Bytes> {
     let mut head = BytesMut::with_capacity(16);
     head.put_u64(frame.first.get());
@@ -254,7 +260,7 @@ async fn read_file(
     let bytes = match service.blobs.get(&path).await {
         Ok(bytes) => bytes,
         Err(BlobError::NotFound(_)) => return Err(not_found),
-        // A bucket that cannot be reached now is no reason to leave the result out.
+        // A blob store that cannot be reached now is retryable. `NotFound` would make the backup omit the result.
         Err(error @ (BlobError::Store(_) | BlobError::Folder(_))) => {
             tracing::warn!(session = %key, file = request.file, error = %error_chain(&error), "failed to read a stored result");
             return Err(ServiceError::StoreUnavailable { retry_after: SOON });
@@ -263,6 +269,7 @@ async fn read_file(
     };
     let stream = try_stream! {
         let mut rest = bytes;
+        // The loop yields at least one element, so an empty file still ends with `last`.
         loop {
             let data = rest.split_to(rest.len().min(PART_BYTES));
             let last = rest.is_empty();

@@ -1,4 +1,4 @@
-//! What a change of the view does to the provider's prompt cache, as replies tell it.
+//! The effect of a view change on the provider's prompt cache, as reported in replies.
 
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::Target;
@@ -7,7 +7,7 @@ use palimpsest_proto::context::v1;
 use super::Service;
 use crate::convert;
 
-/// The ledger for a target, which is the one used last when the call does not say.
+/// Returns the cache ledger for a target. The default is the target of the last call that served the view.
 pub(super) fn ledger(
     service: &Service,
     session: &Session,
@@ -19,16 +19,18 @@ pub(super) fn ledger(
     })
 }
 
-/// The target of a call, which is the one used last when it does not say.
+/// Returns the target of a call, or that of the last call that served the view.
 pub(super) fn target_of(session: &Session, target: Option<&v1::Target>) -> Target {
     let last = session.last_served();
     convert::target(target.cloned(), last)
         .map_or_else(|_| last.target.clone(), |(target, _)| target)
 }
 
-/// The ledger in the reply with a view. What the caller keeps beside what is new was sent, and need not
-/// be counted once more; otherwise the count goes by what follows, which is little, and of which nothing
-/// has to be read from the log that the view itself did not need.
+/// Returns the ledger for a reply with a view.
+///
+/// The messages that the caller keeps were counted when they were sent. In all other cases the count starts at the
+/// end of the view. The part after the cached prefix is short, and it needs no content that the view itself did not
+/// load.
 pub(super) fn prepared(
     service: &Service,
     session: &Session,

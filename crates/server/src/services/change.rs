@@ -1,4 +1,4 @@
-//! What the calls have in common that change the view: they run, or only seem to, or ran before.
+//! The common procedure of rpcs that change the view: run, dry run and idempotent repeat.
 
 use palimpsest_core::command::{Rejection, SkipReason};
 use palimpsest_core::event::Event;
@@ -9,18 +9,18 @@ use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 use super::Service;
 use crate::errors::ServiceError;
 
-/// What came of a change.
+/// The outcome of a change.
 pub(super) enum ChangeOutcome {
-    /// This event, which has this revision; of a dry run, it would.
+    /// The event of the change and its revision. A dry run returns the event that would be written.
     Event(Box<Event>, Revision),
-    /// Nothing, because the view is as it was to be.
+    /// No change: the view already has the requested state.
     Nothing,
-    /// Nothing, because a level has nothing to do.
+    /// No change: the level has nothing to do.
     Skipped(SkipReason),
 }
 
 impl ChangeOutcome {
-    /// The event, and its revision.
+    /// Returns the event and its revision, if the change produced one.
     pub(super) fn event(&self) -> Option<(Revision, &Event)> {
         match self {
             Self::Event(event, revision) => Some((*revision, event)),
@@ -29,15 +29,15 @@ impl ChangeOutcome {
     }
 }
 
-/// What came of a change, or when it came.
+/// The outcome of a change, or the revision of the original for an idempotent repeat.
 enum ChangeResult {
     Now(ChangeOutcome),
-    /// The request was answered before, by the event with this revision.
+    /// An idempotent repeat. The event with this revision holds the original outcome.
     Before(Revision),
 }
 
 impl ChangeResult {
-    /// Of a transaction, after its last command.
+    /// Builds the result from the outcome of the last command in the transaction.
     fn of(outcome: CommandOutcome, transaction: &Transaction<'_>) -> Self {
         match outcome {
             CommandOutcome::Answered(revision) => Self::Before(revision),
@@ -51,7 +51,7 @@ impl ChangeResult {
     }
 }
 
-/// A call that changes the view of a session.
+/// One call that changes the view of a session.
 pub(super) struct ChangeCall<'a> {
     pub(super) service: &'a Service,
     pub(super) key: &'a SessionKey,
@@ -59,9 +59,10 @@ pub(super) struct ChangeCall<'a> {
 }
 
 impl ChangeCall<'_> {
-    /// Runs it: `decide` ends with the command that matters, and `answer` tells what came of it, of
-    /// this call or of the earlier one that this repeats. It also hears whether that is only what would
-    /// happen.
+    /// Runs the change.
+    ///
+    /// `decide` must run the command that determines the outcome last. `answer` builds the reply from the outcome
+    /// of this call, or of the original call for an idempotent repeat. Its third argument is true for a dry run.
     pub(super) async fn run<T>(
         &self,
         decide: impl Fn(&mut Transaction<'_>) -> Result<CommandOutcome, Rejection>,
@@ -72,6 +73,8 @@ impl ChangeCall<'_> {
             let outcome = decide(transaction)?;
             Ok(ChangeResult::of(outcome, transaction))
         };
+        // A repeat has no event in this transaction. Its revision leaves the transaction as an error and is read
+        // below.
         let finish = |session: &Session, done: &ChangeResult| {
             Ok(match done {
                 ChangeResult::Now(happened) => Ok(answer(session, happened, self.dry_run)?),
@@ -85,7 +88,7 @@ impl ChangeCall<'_> {
         }
     }
 
-    /// The answer of an earlier call: what it did, and the session as it is now.
+    /// Answers an idempotent repeat from the original event and the current session.
     async fn again<T>(
         &self,
         revision: Revision,
@@ -99,6 +102,8 @@ impl ChangeCall<'_> {
         })?;
         let happened = ChangeOutcome::Event(Box::new(recorded.event), revision);
         let tell = |session: &Session| answer(session, &happened, false);
+        // Most replies need no message contents, so the whole session is loaded only after the first attempt
+        // failed.
         if let Ok(response) = sessions.read(self.key, tell).await? {
             return Ok(response);
         }

@@ -1,4 +1,4 @@
-//! `CommitSummary`: the caller's own model wrote the summary of a delegated compaction, or could not.
+//! `CommitSummary`: accepts the summary, or the failure, of a delegated compaction.
 
 use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::SessionKey;
@@ -17,9 +17,9 @@ use super::compaction::{
 use crate::convert;
 use crate::errors::ServiceError;
 
-/// The most bytes of a model's name.
+/// The maximum length of a model name in bytes.
 const MAX_MODEL_BYTES: usize = 256;
-/// The most characters of a reason that is written down.
+/// The maximum number of characters of a failure detail that is stored.
 const MAX_DETAIL_CHARS: usize = 500;
 
 pub(super) async fn commit(
@@ -31,6 +31,7 @@ pub(super) async fn commit(
     let (ended, wish) = Box::pin(compaction::commit(service, &key, brought)).await?;
     let ended = refuse(service, &key, ended).await?;
     let delegated = match &ended {
+        // A compaction that is still running had its request shortened. The reply contains the shorter request.
         CompactionOutcome::Running(which) => {
             let again = Box::pin(compaction::request(service, &key, *which, wish)).await?;
             let gone = ServiceError::DelegationNotFound { key: Some(*which) };
@@ -46,7 +47,7 @@ pub(super) async fn commit(
     })
 }
 
-/// Reads a request.
+/// Validates a request and converts it.
 fn brought(service: &Service, request: CommitSummaryRequest) -> Result<Brought, ServiceError> {
     if request.delegation_token.is_empty() {
         return Err(ServiceError::invalid(
@@ -80,7 +81,7 @@ fn brought(service: &Service, request: CommitSummaryRequest) -> Result<Brought, 
     })
 }
 
-/// What the model did, and a digest of it.
+/// Converts the outcome, and computes a digest that identifies an idempotent repeat.
 fn answer(outcome: commit_summary_request::Outcome, truncated: bool) -> (DelegateAnswer, Digest) {
     use commit_summary_request::Outcome;
     match outcome {
@@ -102,15 +103,17 @@ fn answer(outcome: commit_summary_request::Outcome, truncated: bool) -> (Delegat
     }
 }
 
-/// By how many tokens a prompt is too long, where that is known.
+/// Returns the number of tokens by which a prompt exceeds the limit, from the reported counts or from the error
+/// text.
 pub(super) fn gap_tokens(told: &PromptTooLong) -> Option<u64> {
     let numbers = told.actual_tokens.zip(told.limit_tokens);
     let gap = numbers.and_then(|(actual, limit)| actual.checked_sub(limit));
     let gap = gap.filter(|gap| *gap > 0).map(u64::from);
+    // Many providers report the counts only in the text of their error.
     gap.or_else(|| palimpsest_summarize::prompt_too_long(None, &told.error_text)?.gap_tokens)
 }
 
-/// The failures that refuse the call.
+/// Turns failures that the caller must handle into errors. All other outcomes are returned in the reply.
 async fn refuse(
     service: &Service,
     key: &SessionKey,
@@ -158,7 +161,7 @@ fn told(
     })
 }
 
-/// The request for the caller's model.
+/// Converts the request for the caller's model to its proto form.
 pub(super) fn export(delegated: Delegated) -> v1::DelegatedRequest {
     let mut out = v1::DelegatedRequest {
         delegation_token: delegated.token.into(),

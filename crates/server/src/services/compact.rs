@@ -1,4 +1,4 @@
-//! `Compact`: old tool results are cleared, old rounds are folded, or everything old is summarised.
+//! `Compact`: clears old tool results, collapses old rounds, or compacts the view, by level.
 
 use palimpsest_core::command::{
     Clear, Clearing, Collapse, Collapsing, Command, CompactionScope, SkipReason,
@@ -24,7 +24,7 @@ use super::recovery::removed;
 use crate::convert::{self, MessageForm};
 use crate::errors::ServiceError;
 
-/// Which level is to act, and how.
+/// The level of a call that does not compact, with its mode.
 #[derive(Clone, Copy)]
 enum Compacting {
     Clear(Clearing),
@@ -66,6 +66,7 @@ pub(super) async fn compact(
             ));
         }
     };
+    // An invalid target is rejected before anything is committed.
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
@@ -83,6 +84,7 @@ pub(super) async fn compact(
         |transaction| {
             let revision = expected(revision, transaction)?;
             let command = |revision| compacting.command(revision, stamp.clone());
+            // The levels act on the pieces of a view. Pending messages have none until they are served.
             match transaction.session().map(|session| view.serve(session)) {
                 Some(serve) => transaction.run_served(serve, revision, command),
                 None => transaction.run(command(revision)),
@@ -99,7 +101,8 @@ pub(super) async fn compact(
         .map_err(|error| error.with_request_id(&request_id))?
     {
         (None, response) => Ok(response),
-        // Only whoever asks by hand is refused: a threshold that is not reached is no error.
+        // A manual call without effect is rejected. For an automatic one, an unreached threshold is the normal
+        // case.
         (_, response) if !by_hand => Ok(response),
         (Some(SkipReason::Disabled), _) => Err(ServiceError::DisabledByPolicy {
             setting: compacting.setting(),
@@ -137,7 +140,7 @@ impl Compacting {
         }
     }
 
-    /// The setting that turns it off.
+    /// Returns the policy setting that disables the level.
     const fn setting(self) -> &'static str {
         match self {
             Self::Clear(_) => "microcompact.enabled",
@@ -146,10 +149,10 @@ impl Compacting {
     }
 }
 
-/// Why nothing happened.
+/// Returns the reason for which the view did not change, or `None` if it changed.
 fn skip(happened: &ChangeOutcome) -> Option<SkipReason> {
     match happened {
-        // All that it did was to look for spans.
+        // Staging selects spans for a later collapse and does not change the view.
         ChangeOutcome::Event(event, _) if matches!(**event, Event::SpansStaged(_)) => {
             Some(SkipReason::NothingEligible)
         }
@@ -188,7 +191,7 @@ fn answer(
     })
 }
 
-/// Level 5.
+/// Runs a compaction (level 5).
 async fn autocompact(
     service: &Service,
     key: &SessionKey,
@@ -212,7 +215,7 @@ async fn autocompact(
     done.map_err(|error| error.with_request_id(&request_id))
 }
 
-/// A call for level 5.
+/// A `Compact` call for level 5.
 struct Autocompact<'a> {
     service: &'a Service,
     key: &'a SessionKey,
@@ -221,7 +224,7 @@ struct Autocompact<'a> {
     target: Option<v1::Target>,
 }
 
-/// What came of a call, and what refuses it.
+/// The outcome, the reply, and the error that is returned in place of the reply, if any.
 type CompactReply = (CompactionOutcome, CompactResponse, Option<ServiceError>);
 
 impl Autocompact<'_> {
@@ -229,12 +232,14 @@ impl Autocompact<'_> {
         let (service, key) = (self.service, self.key);
         let tell = |session: &Session, ended: &CompactionOutcome| self.tell(session, ended);
         let mut told = Box::pin(compaction::compact(service, key, &self.wanted, tell)).await?;
+        // An idempotent repeat returns the outcome of the compaction that the original call started.
         if let CompactionOutcome::Before(revision) = told.0 {
             loop {
                 let ended = compaction::outcome(service, key, &self.wanted, revision);
                 let ended = Box::pin(ended).await?;
                 told = Box::pin(compaction::tell_now(service, key, &ended, tell)).await?;
-                // A compaction may end between its outcome and the reply: the reply has none then.
+                // The compaction may end between the read of its outcome and the reply. The reply then has no
+                // compaction, and the outcome is read again.
                 let has_ended =
                     matches!(told.0, CompactionOutcome::Running(_)) && told.1.compaction.is_none();
                 if !has_ended {
@@ -247,6 +252,7 @@ impl Autocompact<'_> {
             return Err(refused);
         }
         let rounds = Box::pin(compaction::rest(service, key, &self.wanted, &ended)).await?;
+        // `autocompact.max_input_tokens` can split the compaction. The reply then covers all of its parts.
         if !rounds.is_empty() {
             let all =
                 |session: &Session, _: &CompactionOutcome| self.tell_all(session, &ended, &rounds);
@@ -260,7 +266,7 @@ impl Autocompact<'_> {
             if let Some(wish) = wish {
                 let delegated = Box::pin(compaction::request(service, key, which, wish)).await?;
                 response.delegated_request = delegated.map(commit_summary::export);
-                // What the request lacks is known now.
+                // `request` may have dropped rounds to fit the window, so the running compaction is read again.
                 let running = |session: &Session| convert::running_compaction(session);
                 let running = service.sessions.read(key, running).await?;
                 response.compaction = running.or(response.compaction);
@@ -269,7 +275,7 @@ impl Autocompact<'_> {
         Ok(response)
     }
 
-    /// For whom the request of a delegated compaction is written; none when none is under way.
+    /// Returns the target and limits for the request of a delegated compaction, or `None` if none is running.
     fn wish(&self, session: &Session) -> Option<Wish> {
         let running = session.compactions().running.as_ref();
         running.filter(|running| running.is_delegated())?;
@@ -295,14 +301,14 @@ impl Autocompact<'_> {
     ) -> Result<CompactReply, ContentNotLoaded> {
         let (service, target) = (self.service, self.target.as_ref());
         let response = compacted(service, session, ended, target, self.wanted.dry_run)?;
-        // Only whoever asks by hand is refused.
+        // Only manual calls are rejected. Automatic calls report the reason in the reply.
         let by_hand = self.wanted.trigger == Trigger::Manual;
         let refused = by_hand.then(|| self.refusal(session, ended)).flatten();
         Ok((ended.clone(), response, refused))
     }
 
-    /// The reply where one round after another was summarised: the compaction of the last one that took
-    /// effect, and what all of them did.
+    /// Builds the reply for a compaction in several parts. It contains the last successful part and the level
+    /// reports of all parts.
     fn tell_all(
         &self,
         session: &Session,
@@ -359,7 +365,7 @@ impl Autocompact<'_> {
             CompactionFailureReason::NotSmaller => Some(ServiceError::NothingToCompact {
                 skip: convert::skip_reason(SkipReason::TooLittleGain),
             }),
-            // A hook's word is told as it is.
+            // The hook's own reason is returned to the caller.
             CompactionFailureReason::HookVetoed | CompactionFailureReason::HookFailed => {
                 compaction::refusal(&failed.hooks)
             }
@@ -371,7 +377,7 @@ impl Autocompact<'_> {
         }
     }
 
-    /// The model that was to write the summary.
+    /// Returns the name of the model for the summary: that of the call, the policy or the server, in this order.
     fn model(&self, session: &Session) -> String {
         let of_policy = session.policy().summary.model.as_deref();
         let of_server = self.service.models.as_ref().map(|models| models.main());
@@ -415,6 +421,7 @@ fn wanted(
         model,
         instructions,
     } = Overrides::read(service, "overrides", request.overrides.as_ref())?;
+    // The caller chooses the model of a delegated compaction, so an override would have no effect.
     if model.is_some() && strategy == Some(Strategy::Delegated) {
         let what = "is the caller's to choose with DELEGATED: leave it out";
         return Err(ServiceError::invalid("overrides.model", what));
@@ -458,7 +465,7 @@ fn compacted(
         CompactionOutcome::Skipped(skip) => Some(convert::skipped(Level::Compaction, *skip)),
         CompactionOutcome::Before(_) | CompactionOutcome::Running(_) => None,
     };
-    // The detail stands beside its report.
+    // The compaction is a field of the reply, so it is moved out of the level report.
     let detail = stage.as_mut().and_then(|stage| stage.detail.take());
     let compaction = match detail {
         Some(v1::level_report::Detail::Compaction(compaction)) => Some(*compaction),

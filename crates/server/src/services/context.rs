@@ -1,4 +1,4 @@
-//! `ContextService`: what an agent calls in every turn.
+//! `ContextService`: the rpcs that an agent calls in every turn.
 
 use std::pin::Pin;
 

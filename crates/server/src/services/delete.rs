@@ -1,4 +1,4 @@
-//! `DeleteSession`: what may be deleted, in which order, and when it is all gone.
+//! `DeleteSession`: the preconditions of a deletion, its order, and the wait for its completion.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::list::descendants;
 use crate::convert;
 use crate::errors::ServiceError;
 
-/// How long a call waits for the last byte to go when its deadline lets it.
+/// The maximum time that a call waits for the removal of all data: 20 s.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What is left of the deadline for the answer itself.
+/// The part of the deadline that is reserved for the reply: 250 ms.
 const TO_ANSWER: Duration = Duration::from_millis(250);
 
 pub(super) async fn delete(
@@ -44,16 +44,17 @@ pub(super) async fn delete(
             subagents: subagents.len(),
         });
     }
-    // Those deepest down first: when this is interrupted, a parent still says what is left to do.
+    // The deepest subagents are deleted first. After an interruption, the parent still leads to the remaining ones.
     let all: Vec<_> = subagents.into_iter().chain([key.clone()]).collect();
     for each in &all {
         may_go(service, each).await?;
     }
     let mut deleted_sessions = 0;
     for each in &all {
-        // A subagent has a revision of its own, which the caller did not name.
+        // The expected revision applies to the named session only. Each subagent has its own revision.
         let expected = expected.filter(|_| *each == key);
         let mut is_held = false;
+        // A hold may be set after `may_go`, so it is checked again in the same step as the deletion.
         let check = |session: &Session| {
             is_held = !session.about().hold.is_empty();
             match expected {
@@ -80,7 +81,7 @@ pub(super) async fn delete(
     })
 }
 
-/// A deletion that was asked for before is waited for.
+/// Waits for a deletion that an earlier call started.
 async fn deleted_before(
     service: &Service,
     key: SessionKey,
@@ -96,7 +97,8 @@ async fn deleted_before(
     })
 }
 
-/// Asked of all before the first goes, so that a hold keeps a family whole.
+/// Rejects the deletion of a session on hold. All sessions are checked before the first is deleted, so a hold keeps
+/// the whole tree.
 async fn may_go(service: &Service, key: &SessionKey) -> Result<(), ServiceError> {
     let is_held = |session: &Session| !session.about().hold.is_empty();
     match service.sessions.read(key, is_held).await {
@@ -108,8 +110,8 @@ async fn may_go(service: &Service, key: &SessionKey) -> Result<(), ServiceError>
     }
 }
 
-/// Whether nothing is left of any of them, as far as the deadline lets this wait. The sessions are
-/// deleted already, so a failure here is no failure of the call: the background goes on.
+/// Returns true if all data of the sessions is removed before the deadline. The sessions are deleted already, so an
+/// error here does not fail the call: removal continues in the background.
 async fn complete(service: &Service, keys: &[SessionKey]) -> bool {
     let left = Deadline::current().map_or(PATIENCE, Deadline::remaining);
     let until = Instant::now() + left.saturating_sub(TO_ANSWER).min(PATIENCE);

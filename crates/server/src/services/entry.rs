@@ -1,5 +1,4 @@
-//! The door of every handler: whatever is asked of a call once its project is known is asked here,
-//! before anything is done for it.
+//! The entry of every handler: the checks that need the project of a call, before any work is done.
 
 use palimpsest_core::ids::ProjectId;
 use palimpsest_proto::context::v1::{
@@ -18,9 +17,9 @@ use crate::access::ResourceScope;
 use crate::errors::ServiceError;
 use crate::grpc::CallContext;
 
-/// A request that names its project, or a session in it.
+/// A request that names its project or a session in it.
 pub(super) trait NamesResource {
-    /// The resource name.
+    /// Returns the resource name.
     fn name(&self) -> &str;
 }
 
@@ -70,12 +69,12 @@ impl NamesResource for UpdateSessionRequest {
 }
 
 impl Service {
-    /// Lets a call in, and gives its request. Every handler begins with this.
+    /// Authorizes and admits a call, then returns its request. Every handler calls this first.
     pub(super) fn enter<R: NamesResource>(&self, request: Request<R>) -> Result<R, Status> {
         let ticket = request.extensions().get::<CallContext>();
         let place = ResourceScope::of(request.get_ref().name());
         self.authorize(ticket, place.as_ref())?;
-        // A name that is none is told by the handler, with its field; it leads nowhere.
+        // The handler reports an invalid name with its field. An invalid name reaches no resource.
         if let (Some(ticket), Some(ResourceScope::Session(session))) = (ticket, &place) {
             ticket.about(session);
         }
@@ -85,14 +84,14 @@ impl Service {
         Ok(request.into_inner())
     }
 
-    /// Lets in a call that is about all projects at once.
+    /// Authorizes a call about all projects.
     pub(super) fn enter_all<R>(&self, request: Request<R>) -> Result<R, Status> {
         self.authorize_everywhere(request.extensions().get::<CallContext>())?;
         Ok(request.into_inner())
     }
 
     fn admit(&self, ticket: Option<&CallContext>, project: ProjectId) -> Result<(), ServiceError> {
-        // The gate has counted the call where it read the name before.
+        // The transport has already counted the call if it could read the name there.
         if let Some(ticket) = ticket.filter(|ticket| ticket.project() != Some(&project)) {
             self.within_quotas(ticket, &project)?;
             ticket.enter(project);

@@ -1,11 +1,11 @@
-//! The name of a view that a caller holds: the domain's etag, with the form and the target that it was
-//! made for, so that the view can be streamed by its name alone.
+//! The etag of the API: the domain's etag with the form and the target of the view, so that a view can be streamed
+//! by its etag alone.
 
 use palimpsest_core::view::{Etag, Provider, Target};
 
 use crate::convert::MessageForm;
 
-/// The contract promises at most this many bytes.
+/// The maximum length of an etag in bytes, as the contract promises.
 const MAX_BYTES: usize = 128;
 const FORM: usize = 0;
 const PROVIDER: usize = 1;
@@ -13,12 +13,12 @@ const THINKING: usize = 2;
 const CORE_LEN: usize = 3;
 const HEADER: usize = 4;
 
-/// What an etag names.
+/// The decoded content of an etag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ViewName {
     pub(super) etag: Etag,
     pub(super) form: MessageForm,
-    /// For whom; none when the model's name was too long to be part of it.
+    /// The target of the view. `None` if the model name was too long for the etag.
     pub(super) target: Option<Target>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn write(etag: Etag, form: MessageForm, target: &Target) -> Vec<u8> {
     bytes
 }
 
-/// Reads one; anything that is not an etag is no error, only unknown.
+/// Decodes an etag. Bytes that are not an etag yield `None`, which callers treat as an unknown etag.
 pub(super) fn read(bytes: &[u8]) -> Option<ViewName> {
     let (header, rest) = bytes.split_at_checked(HEADER)?;
     let (core, model) = rest.split_at_checked(header[CORE_LEN].into())?;

@@ -1,4 +1,4 @@
-//! `ListEvents` and `WatchSession`: what happened, and what happens.
+//! `ListEvents` and `WatchSession`: reads recorded events and streams new ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,15 +26,16 @@ use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
 
 const DEFAULT_PAGE: u32 = 100;
-/// So many events are read at once where the latest come first, at least and at most; and so many bytes of them.
+/// Bounds of one read in descending order: the minimum and maximum number of events, and the maximum bytes.
 const MIN_STRETCH: u64 = 32;
 const MAX_STRETCH: u64 = 1_024;
 const STRETCH_BYTES: usize = 1024 * 1024;
-/// Bytes of log that a watch converts at a time. The converted events stay in memory until the caller has read them.
+/// Bytes of log that a watch converts at a time: 64 KiB. The converted events stay in memory until the caller has
+/// read them.
 const WATCH_BYTES: usize = 64 * 1024;
-/// Event batches that are read and converted at the same time, over all calls.
+/// The maximum number of event batches that all calls read and convert at the same time.
 pub(super) const MAX_BATCHES: usize = 4;
-/// How often a watcher hears that the stream still lives.
+/// The interval of heartbeats on a watch stream: 30 s.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
 pub(super) async fn list(
@@ -65,7 +66,7 @@ pub(super) async fn list(
         let from = from.map_or(floor, Revision::new);
         ascend(service, &key, from, &kinds, &mut page).await?
     };
-    // It was read in steps, and the store may have gone on from an earlier state of itself between two.
+    // The events were read in several steps. `confirm` fails if another history has replaced the session meanwhile.
     service.sessions.confirm(&key, position).await?;
     Ok(ListEventsResponse {
         events: page.events,
@@ -83,7 +84,8 @@ struct EventPage {
 }
 
 impl EventPage {
-    /// Adds the events of one revision; false when they do not fit any more.
+    /// Adds the events of one revision. Returns false if they exceed the page's limits. The first events are always
+    /// added.
     fn add(&mut self, events: Vec<SessionEvent>) -> bool {
         let bytes: usize = events.iter().map(SessionEvent::encoded_len).sum();
         let is_full = self.events.len() >= self.size || self.bytes + bytes > self.max_bytes;
@@ -96,7 +98,8 @@ impl EventPage {
     }
 }
 
-/// Events after `after`, oldest first; returns after which revision to go on, if more may follow.
+/// Reads events after `after`, oldest first. Returns the revision after which the next page continues, or `None` at
+/// the end.
 async fn ascend(
     service: &Service,
     key: &SessionKey,
@@ -118,10 +121,11 @@ async fn ascend(
     }
 }
 
-/// Events as callers see them, each run with its revision.
+/// Events in the form of the API, grouped by the revision of their log event.
 type Batch = Vec<(Revision, Vec<SessionEvent>)>;
 
-/// The next events after a revision, up to so many bytes of log, and the last revision among them. None at the end.
+/// Reads and converts the events after a revision, up to `bytes` bytes of log. Also returns the last revision read.
+/// Returns `None` at the end of the log.
 async fn batch(
     service: &Service,
     key: &SessionKey,
@@ -137,7 +141,8 @@ async fn batch(
     Ok(Some((events, last)))
 }
 
-/// Events from `range.1` down to after `range.0`, latest first; returns from which revision to go on.
+/// Reads events from revision `range.1` down to the one after `range.0`, latest first. Returns the revision at
+/// which the next page continues, or `None` at the end.
 async fn descend(
     service: &Service,
     key: &SessionKey,
@@ -145,7 +150,8 @@ async fn descend(
     kinds: &[EventKind],
     page: &mut EventPage,
 ) -> Result<Option<Revision>, ServiceError> {
-    // The log is read forwards: a stretch before the last one at a time, longer each time while it fits one read.
+    // The log can be read only forwards. Each step reads a stretch of events before the last one. The stretch
+    // doubles as long as it fits into one read.
     let mut stretch = (page.size as u64).clamp(MIN_STRETCH, MAX_STRETCH);
     let mut longest = MAX_STRETCH;
     while from > floor {
@@ -172,7 +178,8 @@ async fn descend(
     Ok(None)
 }
 
-/// The last events after one revision and up to another, oldest first: as many as one read gives. Whether these are all.
+/// Returns the last events after `begin` and up to `last`, oldest first, as many as one read returns. The flag is
+/// true if these are all.
 async fn before(
     service: &Service,
     key: &SessionKey,
@@ -194,7 +201,7 @@ async fn before(
     }
 }
 
-/// Recorded events as callers see them, those of the wanted kinds.
+/// Converts recorded events of the requested kinds to the form of the API. No kinds select all.
 async fn public(
     service: &Service,
     key: &SessionKey,
@@ -214,7 +221,7 @@ async fn public(
     Ok(service.sessions.read(key, tell).await?)
 }
 
-/// The policies that changes of it took the place of, by the revisions of the changes.
+/// Returns, for each policy change, the policy that it replaced, by the revision of the change.
 async fn earlier_policies(
     service: &Service,
     key: &SessionKey,
@@ -225,6 +232,7 @@ async fn earlier_policies(
     if !kinds.is_empty() && !kinds.contains(&EventKind::PolicyChanged) {
         return Ok(earlier);
     }
+    // Earlier policies are shown only in events of this kind. Others need no further reads.
     let mut last = None;
     for (revision, recorded) in recorded {
         let Some(policy) = set_policy(&recorded.event) else {
@@ -242,8 +250,8 @@ async fn earlier_policies(
     Ok(earlier)
 }
 
-/// The policy that a session had before an event. Only events that changed its view can have set it,
-/// and its creation.
+/// Returns the policy of a session before an event. Only the creation and policy changes set a policy, and the
+/// index of view-changing events lists the latter.
 async fn policy_before(
     service: &Service,
     key: &SessionKey,
@@ -279,16 +287,16 @@ pub(super) async fn watch(
 ) -> Result<ReplyStream<WatchSessionResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let kinds = convert::event_kinds(&request.kinds)?;
-    // First the watcher, then the revision: nothing can happen in between unseen.
+    // The watcher is created before the revision is read, so no change in between is missed.
     let mut watcher = service.sessions.watch(&key);
     let of = service.sessions.position(&key).await?;
     let mut seen = request.after_revision.map_or(of.revision, Revision::new);
     let service = service.clone();
     let stream = try_stream! {
-        // Told at once, then whenever there was something, and now and then.
+        // A heartbeat is sent at once, after each batch of events and at least every [`HEARTBEAT`].
         let mut heartbeat = Instant::now();
         loop {
-            // An earlier session of the name has nothing to do with a later one.
+            // A session that was deleted and created again under the same name has another history.
             let now = service.sessions.position(&key).await.map_err(status)?;
             if now.incarnation != of.incarnation {
                 Err(status(SessionsError::NotFound(key.clone())))?;
@@ -338,7 +346,7 @@ pub(super) async fn watch(
     Ok(Box::pin(stream))
 }
 
-/// What a watcher waited for.
+/// The reason for which a watch wakes up.
 enum News {
     Change(SessionChange),
     Draining,

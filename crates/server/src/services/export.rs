@@ -1,4 +1,4 @@
-//! `ExportTranscript`: a transcript as a file, in chunks.
+//! `ExportTranscript`: streams a transcript as a file.
 
 mod claude_code;
 mod complete;
@@ -22,14 +22,14 @@ use super::results::{BlobLoss, stored_text};
 use crate::convert;
 use crate::errors::ServiceError;
 
-/// How the file is put together.
+/// The writer of the requested format.
 #[derive(Debug)]
 enum File {
-    /// One object a line, with everything that is known of a message.
+    /// JSON Lines with all stored data of each message.
     Complete(Box<complete::CompleteWriter>),
-    /// One object a line, as Claude Code writes them.
+    /// JSON Lines in the format of Claude Code.
     ClaudeCode(claude_code::ClaudeCodeWriter),
-    /// One array of a provider's messages.
+    /// One JSON array of messages in a provider's format.
     Array(Provider),
 }
 
@@ -69,7 +69,7 @@ impl File {
         data.into()
     }
 
-    /// The line of a result whose message has not come; nothing where the format has none for it.
+    /// Returns the line of a stored result without a message, or no bytes if the format has no such line.
     async fn pending(
         &mut self,
         service: &Service,
@@ -116,7 +116,8 @@ pub(super) async fn export(
             let originals = walk.chunk(&service, usize::MAX).await.map_err(Status::from)?;
             for mut original in originals {
                 if inline {
-                    // What a caller appended in a stored result's place is not the original.
+                    // The caller may have appended a preview in place of a stored result. The export contains the
+                    // original.
                     put_back(&service, &key, &mut original).await.map_err(Status::from)?;
                 }
                 let data = file.message(&original, exported == 0);
@@ -127,6 +128,7 @@ pub(super) async fn export(
                 };
             }
         }
+        // Stored results without a message belong only to a complete export.
         if inline && !partial {
             let pending = PendingResult::of(&service, &key).await.map_err(Status::from)?;
             for result in pending {
@@ -134,6 +136,8 @@ pub(super) async fn export(
                 yield part(data, exported);
             }
         }
+        // The transcript was read in several steps. The stream fails here if another history has replaced the
+        // session meanwhile.
         service.sessions.confirm(&key, walk.position()).await.map_err(ServiceError::from)?;
         yield ExportTranscriptResponse {
             data: file.end(),
@@ -146,8 +150,7 @@ pub(super) async fn export(
     Ok(Box::pin(stream))
 }
 
-/// A whole transcript in the format that loses nothing, some lines at a time, for whoever keeps it
-/// before the session is deleted.
+/// A complete export of one session, read in batches of lines. Retention stores it before it deletes the session.
 #[derive(Debug)]
 pub struct CompleteExport {
     key: SessionKey,
@@ -159,7 +162,7 @@ pub struct CompleteExport {
 }
 
 impl CompleteExport {
-    /// Begins an export.
+    /// Starts an export.
     pub(crate) async fn begin(service: &Service, key: &SessionKey) -> Result<Self, ServiceError> {
         let filter = convert::message_filter(None, service.limits())?;
         let look = |session: &Session| complete::CompleteWriter::of(session, false);
@@ -175,18 +178,18 @@ impl CompleteExport {
         })
     }
 
-    /// The session's position when the export began.
+    /// Returns the session's position at the start of the export.
     pub(crate) const fn position(&self) -> Position {
         self.walk.position()
     }
 
-    /// A stored result that the lines so far lack, because it is lost for good.
+    /// Returns the first stored result that is lost permanently and missing from the lines so far.
     pub(crate) fn lost(&self) -> Option<(&str, BlobLoss)> {
         let lost = self.lost.as_ref();
         lost.map(|(file, loss)| (&**file, *loss))
     }
 
-    /// The next lines; none after the last.
+    /// Returns the next lines, or `None` after the last.
     pub(crate) async fn next(
         &mut self,
         service: &Service,
@@ -222,7 +225,7 @@ impl CompleteExport {
     }
 }
 
-/// A stored result whose message has not come: it is in its file alone.
+/// A stored result whose message has not been appended. Its content exists only in the file.
 #[derive(Debug)]
 struct PendingResult {
     tool_use_id: Box<str>,
@@ -232,7 +235,7 @@ struct PendingResult {
 }
 
 impl PendingResult {
-    /// Those of a session, oldest first.
+    /// Returns those of a session, oldest first.
     async fn of(service: &Service, key: &SessionKey) -> Result<Vec<Self>, ServiceError> {
         let find = |session: &Session| {
             let stored = session.stored();
@@ -297,8 +300,9 @@ fn elements(original: &OriginalMessage, provider: Provider, is_first: bool) -> V
     out
 }
 
-/// An object as a line of its own, with the message last, as the bytes that it has: unknown fields and
-/// numbers stay as they are. A line break can only be space between values, and would end the line.
+/// Returns an object as one line with the message as its last field. The message keeps its bytes, so unknown fields
+/// and numbers do not change. Line breaks in JSON can only be white space between values. They become spaces,
+/// because they would end the line.
 fn line(head: &serde_json::Value, message: &[u8]) -> Vec<u8> {
     let mut out = head.to_string().into_bytes();
     out.pop();
@@ -312,7 +316,7 @@ fn line(head: &serde_json::Value, message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends blocks as they came, between brackets.
+/// Appends blocks in their original bytes as a JSON array.
 fn content<'a>(blocks: impl IntoIterator<Item = WireBlock<'a>>, out: &mut Vec<u8>) {
     out.push(b'[');
     for (index, block) in blocks.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the sessions' failures mean to a caller.
+//! The mapping of session and store errors to API errors.
 
 use std::time::Duration;
 
@@ -8,15 +8,17 @@ use palimpsest_store::StoreError;
 
 use crate::errors::ServiceError;
 
-/// A store that failed is restarted, and room is made by somebody; until then another replica may
-/// answer.
+/// The retry delay after a store failure: 5 s. The store needs a restart or more space. Another replica may answer
+/// earlier.
 const RESTART: Duration = Duration::from_secs(5);
-/// A read that failed, or a session that many change at once, may do better soon.
+/// The retry delay for failed reads and contended sessions: 200 ms.
 pub(super) const SOON: Duration = Duration::from_millis(200);
 
 impl From<SessionsError> for ServiceError {
     fn from(error: SessionsError) -> Self {
         match error {
+            // Errors that may disappear on their own carry a retry delay. All others need a change by the caller or
+            // the operator.
             SessionsError::Rejected(rejection) => rejection.into(),
             SessionsError::NotFound(session) => Self::SessionNotFound { session },
             SessionsError::Exists(session) => Self::SessionExists { session },

@@ -1,6 +1,6 @@
-//! One call of a user's hook: who is asked, how long it may take, and what a failure means.
+//! One call of a user's hook: selection of the endpoint, time limit, and meaning of a failure.
 //!
-//! Nothing that a hook says is logged: its words stand in the session's log alone.
+//! Nothing that a hook returns is logged. Its texts are stored only in the session's log.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use super::Service;
 use crate::hooks::{HookEndpoint, cut, failed};
 use crate::telemetry::{TraceId, outgoing};
 
-/// A question that a hook answers.
+/// A request of the hook service.
 #[async_trait]
 pub(super) trait HookRequest: Sized + Send + 'static {
     type Answer: Send;
@@ -59,15 +59,15 @@ questions! {
     SessionStart, session_start: SessionStartRequest => SessionStartResponse;
 }
 
-/// What a hook's answer means.
+/// The decision in a hook's response.
 pub(super) enum HookDecision<T> {
-    /// Go on, with this.
+    /// The compaction continues, with this result.
     Continue(T),
-    /// It does not want the compaction, for this reason.
+    /// The hook rejected the compaction for this reason.
     Veto(String),
 }
 
-/// Whether any hook is to be called for a session.
+/// Returns true if the session has an endpoint and at least one enabled hook.
 pub(super) fn are_on(service: &Service, session: &Session) -> bool {
     let policy = &session.policy().hooks;
     let rules = [
@@ -86,8 +86,8 @@ const fn rule(policy: &HookPolicy, hook: Hook) -> &HookRule {
     }
 }
 
-/// Asks a hook and reads its answer; none when it is not to be called. With a failure that stops nothing
-/// there is no answer, as with a veto.
+/// Calls a hook and reads its response. Returns `None` if the hook is disabled or has no endpoint. After a veto or
+/// a failure the call has no result.
 pub(super) async fn ask<Q: HookRequest, T>(
     service: &Service,
     (key, policy): (&SessionKey, &HookPolicy),
@@ -113,6 +113,7 @@ pub(super) async fn ask<Q: HookRequest, T>(
     let (result, detail, answer) = match answered.and_then(read) {
         Ok(HookDecision::Continue(answer)) => (HookResult::Continued, String::new(), Some(answer)),
         Ok(HookDecision::Veto(reason)) => (HookResult::Vetoed, reason, None),
+        // An invalid response is handled as a failed call. The policy decides whether the compaction continues.
         Err(detail) => {
             let result = match rule.on_failure {
                 HookFailureMode::Continue => HookResult::FailedContinued,
@@ -144,7 +145,7 @@ pub(super) async fn ask<Q: HookRequest, T>(
     Some((call, answer))
 }
 
-/// One call, whatever it waits for, within its time.
+/// Makes one call within its time limit, including the wait for a connection.
 async fn put<Q: HookRequest>(
     service: &Service,
     endpoint: &HookEndpoint,
@@ -161,7 +162,7 @@ async fn put<Q: HookRequest>(
         let request = endpoint.request(question, trace(service), time).await?;
         let answered = Q::put(&mut ready.client, request).await;
         answered.map(Response::into_inner).map_err(|status| {
-            // The deadline is the hook's too, which may be the first to see that it is over.
+            // The hook receives the deadline too and may report it slightly before the local timer.
             let left = until.saturating_duration_since(Instant::now());
             match status.code() {
                 Code::Cancelled | Code::DeadlineExceeded if left <= time / 10 => late(),
@@ -173,8 +174,8 @@ async fn put<Q: HookRequest>(
     answered.unwrap_or_else(|_| Err(late()))
 }
 
-/// What its rule gives it, as far as the compaction and whoever waits for that have the time: half of
-/// theirs is for what follows.
+/// Returns the time limit of a hook call: that of its rule, but at most half of the time left for the compaction
+/// and its caller. The other half is for the remaining steps.
 fn time_for(service: &Service, rule: &HookRule, expires: Timestamp) -> Duration {
     let now = service.sessions.clock().now();
     let of_compaction = Duration::from_millis(expires.millis_since(now));
@@ -183,8 +184,8 @@ fn time_for(service: &Service, rule: &HookRule, expires: Timestamp) -> Duration 
     Duration::from_millis(rule.timeout.get()).min(left / 2)
 }
 
-/// The trace of the call that is worked on, for the next service; where no spans are exported, with a span of its
-/// own that nobody has.
+/// Returns the trace context for the hook. If no exporter produces one, it consists of the current trace id and a
+/// new span id.
 fn trace(service: &Service) -> HeaderMap {
     let mut headers = outgoing();
     if headers.is_empty()
@@ -197,7 +198,7 @@ fn trace(service: &Service) -> HeaderMap {
     headers
 }
 
-/// The header of a trace's context.
+/// The header of the W3C trace context.
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
 
 const fn name(hook: Hook) -> &'static str {

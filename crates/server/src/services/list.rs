@@ -1,4 +1,4 @@
-//! `ListSessions`.
+//! `ListSessions` and the search for subagent sessions.
 
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::errors::ServiceError;
 
 const DEFAULT_PAGE: u32 = 50;
 
-/// A session's place in the order that was asked for. The name tells apart what happened at once.
+/// The sort key of a session in the requested order. The name makes equal times unique.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct SortPosition {
-    /// Larger comes later.
+    /// A larger rank sorts later.
     rank: i64,
     name: String,
 }
 
-/// A session that may be on the page. Ordered by its place alone.
+/// A session that may be part of the page. Ordered by its sort key only.
 struct ListCandidate {
     place: SortPosition,
     session: Session,
@@ -94,8 +94,10 @@ pub(super) async fn list(
     })
 }
 
-/// The rows of a project, in steps. One list of this process makes a step at a time and rests after it while changes are in
-/// flight, so that all lists together take at most half a core from commits.
+/// Reads the rows of a project in steps.
+///
+/// Only one list per process reads a step at a time. While changes are in flight, it pauses after each step for as
+/// long as the step took. All lists together therefore take at most half a core from commits.
 struct Steps<'a> {
     service: &'a Service,
     project: &'a ProjectId,
@@ -104,7 +106,7 @@ struct Steps<'a> {
     unreadable: u64,
 }
 
-/// The longest rest after one step.
+/// The maximum pause after a step: 50 ms.
 const REST: Duration = Duration::from_millis(50);
 
 impl<'a> Steps<'a> {
@@ -118,14 +120,14 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// The rows of the next step, which may be none; nothing after the last one.
+    /// Returns the rows of the next step, possibly none. Returns `None` after the last step.
     async fn next(&mut self) -> Result<Option<Vec<SessionRow>>, ServiceError> {
         if self.is_done {
             return Ok(None);
         }
         let service = self.service;
         let turn = CurrentCall::wait(service.lists.acquire()).await;
-        // Nobody waits for the answer any more.
+        // The caller has timed out, so the remaining rows are not read.
         if Deadline::current().is_some_and(|deadline| deadline.remaining().is_zero()) {
             return Err(ServiceError::DeadlineExceeded);
         }
@@ -146,17 +148,19 @@ impl<'a> Steps<'a> {
         Ok(Some(step.sessions))
     }
 
-    /// The number of unreadable rows that were skipped so far.
+    /// Returns the number of rows skipped so far because they cannot be read.
     fn unreadable(&self) -> u32 {
         u32::try_from(self.unreadable).unwrap_or(u32::MAX)
     }
 }
 
-/// A session as its row has it.
+/// The stored row of a session.
 type SessionRow = (SessionKey, SessionHead, About);
 
-/// The page after a place, and one more when more follow. The store knows no order but that of names,
-/// so every row of the project is looked at; what is kept is one page. Beside it, how many rows cannot be read.
+/// Returns the page after a sort key, and one more entry if more follow. Also returns the number of unreadable
+/// rows.
+///
+/// The store orders sessions by name only, so every row of the project is read. At most one page is kept in memory.
 async fn scan(
     service: &Service,
     project: &ProjectId,
@@ -174,6 +178,7 @@ async fn scan(
                 name: key.to_string(),
             };
             let is_later = after.as_ref().is_none_or(|after| place > *after);
+            // The heap has the last entry of the page on top, so a better candidate replaces it in O(log n).
             let is_full = page.len() > size;
             let fits = !is_full || page.peek().is_some_and(|last| place < last.place);
             if is_later && fits && filter.matches(about) {
@@ -203,7 +208,7 @@ fn row(key: &SessionKey, head: &SessionHead, about: &About) -> Session {
     convert::listed_session(convert::SessionListEntry::of(key, head.revision, about))
 }
 
-/// The sessions that name one as their parent, and theirs in turn, those deepest down first.
+/// Returns the subagent sessions of a session on all levels, the deepest first.
 pub(super) async fn descendants(
     service: &Service,
     ancestor: &SessionKey,
@@ -219,7 +224,7 @@ pub(super) async fn descendants(
     }
     let mut found = Vec::new();
     let mut level = vec![ancestor.clone()];
-    // Taken out of the map as they are found, so that a circle of parents ends.
+    // Each parent is removed from the map when found, so a cycle of parents ends.
     while !level.is_empty() {
         let below = level.iter().filter_map(|key| children.remove(key));
         level = below.flatten().collect();

@@ -1,4 +1,4 @@
-//! `CreateSession`, `GetSession`, `UpdateSession`.
+//! `CreateSession`, `GetSession` and `UpdateSession`.
 
 use palimpsest_core::command::{Command, Rejection};
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
@@ -31,6 +31,7 @@ pub(super) async fn create(
     new.create.policy = policies
         .with(&new.project, &new.overrides)
         .map_err(convert::bad_overrides)?;
+    // The overrides are checked against the server's configuration before anything is committed.
     let unknown = service.hooks.unknown(&new.overrides);
     if let Some(what) = unknown {
         let field = convert::in_overrides(ENDPOINT);
@@ -65,13 +66,13 @@ pub(super) async fn create(
     })
 }
 
-/// What a creation comes to.
+/// The outcome of a creation.
 enum CreateOutcome {
     /// This call, or an earlier one with its request id, created the session.
     Created,
-    /// Somebody else did.
+    /// The session exists already.
     Exists,
-    /// The request id stands for another session.
+    /// The request id was used with another request body: the stored digest and the given one.
     OtherBody(Digest, Digest),
 }
 
@@ -95,8 +96,8 @@ fn other_body(recorded: Digest, given: Digest) -> SessionsError {
     Rejection::Conflict(palimpsest_core::command::Conflict::Request { recorded, given }).into()
 }
 
-/// The id of a session whose caller chose none. One request id always makes the same, so that a retry
-/// finds what the first try made.
+/// Returns an id for a session without a given name. The id is derived from the request id if there is one, so a
+/// retry finds the session of the first attempt.
 fn session_id(
     service: &Service,
     project: &str,
@@ -147,7 +148,7 @@ pub(super) async fn update(
     let inherited = service.sessions.policies().inherited(&key.project);
     let hold = change.update.hold.as_deref();
     let changes = |session: &Session| changes_hold(session, hold);
-    // A hold protects from deletion, so that whoever takes it away needs the right to delete.
+    // A hold prevents deletion, so the right to delete is needed to change or remove it.
     let denied = service.authorize_also(ticket, Right::Admin, &key).err();
     let may_change = denied.is_none();
     if let Some(denied) = denied
@@ -156,6 +157,7 @@ pub(super) async fn update(
         return Err(denied);
     }
     let decide = |transaction: &mut Transaction<'_>| {
+        // The hold may have changed since the check above, so the transaction checks it again.
         let was_set = transaction.session().is_some_and(changes);
         if was_set && !may_change {
             let what = "was set by another call meanwhile, and only the right admin may change it";
@@ -186,16 +188,16 @@ pub(super) async fn update(
     })
 }
 
-/// Returns true if a session is on hold and an update lifts that, or gives another reason for it.
+/// Returns true if the session is on hold and the update removes the hold or changes its reason.
 fn changes_hold(session: &Session, hold: Option<&str>) -> bool {
     let now = &*session.about().hold;
     !now.is_empty() && hold.is_some_and(|hold| hold != now)
 }
 
-/// The setting that names a hook service.
+/// The policy setting that selects a hook endpoint.
 const ENDPOINT: &str = "policy.hooks.endpoint";
 
-/// Refuses settings that choose a model for summaries which they may not.
+/// Rejects settings that select a summary model outside the server's list of allowed models.
 fn may_choose(service: &Service, settings: &Overlay) -> Result<(), ServiceError> {
     let models = service.models.as_ref();
     match models.and_then(|models| models.refused(settings)) {
@@ -207,7 +209,7 @@ fn may_choose(service: &Service, settings: &Overlay) -> Result<(), ServiceError>
     }
 }
 
-/// Refuses settings that leave secrets in summaries where the configuration takes them out.
+/// Rejects settings that disable redaction in summaries if the server's configuration requires it.
 fn keeps_redacting(
     service: &Service,
     project: &ProjectId,
@@ -230,7 +232,7 @@ fn keeps_redacting(
     Ok(())
 }
 
-/// What an update lays over the policy of its session.
+/// Returns the policy overlay of an update.
 fn new_policy(
     change: &ChangedSession,
     inherited: &Overlay,
@@ -243,7 +245,7 @@ fn new_policy(
     let stamp = change.update.request.as_ref();
     let now = transaction.now();
     match overlay {
-        // A repeat gets its answer, whatever was configured since the first try.
+        // An idempotent repeat must succeed although the configuration may have changed since the first attempt.
         Err(_) if stamp.is_some_and(|stamp| session.requests().find(stamp, now).is_some()) => {
             Ok(None)
         }
@@ -251,7 +253,7 @@ fn new_policy(
     }
 }
 
-/// A refusal that is about the resolved policy, as one that is about what the caller gave.
+/// Maps a rejection about the resolved policy to the field that the caller set.
 fn in_overrides(rejection: Rejection) -> Rejection {
     match rejection {
         Rejection::Invalid { field, what }

@@ -1,4 +1,4 @@
-//! `GetSessionMemory`: the running summary of a session, and how well it covers the session.
+//! `GetSessionMemory`: returns session memory and its coverage.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::Service;
 use crate::convert::{self, MemoryView};
 use crate::errors::ServiceError;
 
-/// The longest that a caller may wait.
+/// The maximum wait that a caller may request: 1 min.
 const MAX_WAIT: Duration = Duration::from_mins(1);
-/// How long before the call's own deadline it is answered, so that the answer still arrives.
+/// The time before the deadline at which the call is answered, so that the reply arrives in time: 50 ms.
 const MARGIN: Duration = Duration::from_millis(50);
-/// How often it is looked whether a run counts as dead by now.
+/// The interval of the check whether the update's lease has expired: 1 s.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) async fn get(
@@ -28,12 +28,12 @@ pub(super) async fn get(
     let wait = convert::duration_up_to(request.wait, "wait", MAX_WAIT)?.unwrap_or_default();
     let until = deadline.map(|deadline| deadline.remaining().saturating_sub(MARGIN));
     let until = Instant::now() + until.map_or(wait, |until| until.min(wait));
-    // First the watcher: nothing can happen unseen between a look and the waiting.
+    // The watcher is created before the first check, so no change between the check and the wait is missed.
     let mut watcher = service.sessions.watch(&key);
     loop {
         let now = service.sessions.clock().now();
         let look = |session: &Session| {
-            // One that is due now is about to run, where somebody runs it.
+            // With a worker in this process, an update that is due starts soon.
             let is_due = memory_due(session, now).is_some_and(|due| due <= now);
             let runs = memory_runs(session, now) || (service.has_worker && is_due);
             (MemoryView::of(session, now), runs)

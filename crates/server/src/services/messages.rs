@@ -1,4 +1,4 @@
-//! `ListMessages`: the originals, whatever the view makes of them.
+//! `ListMessages`: returns originals from the transcript, independently of the view.
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
@@ -43,6 +43,7 @@ pub(super) async fn list(
         let show = |session: &Session| show(session, &originals, content);
         let messages = service.sessions.read(&key, show).await?;
         for (original, message) in originals.iter().zip(messages) {
+            // A page ends at the limit of messages or bytes, but contains at least one message.
             let more = message.encoded_len();
             let is_full = response.messages.len() == size
                 || (bytes + more > limits.max_reply_bytes && !response.messages.is_empty());
@@ -74,7 +75,7 @@ fn show(
     messages.collect()
 }
 
-/// A place in a transcript, out of a page token.
+/// Returns the number in a page token.
 pub(super) fn number(cursor: Option<&PageCursor>) -> Result<Option<u64>, ServiceError> {
     match cursor {
         None => Ok(None),
@@ -83,8 +84,8 @@ pub(super) fn number(cursor: Option<&PageCursor>) -> Result<Option<u64>, Service
     }
 }
 
-/// The place in a session at which a page begins. The token of a page is refused when the session that the pages
-/// before it were read from is not there any more: the rest of another one would be put behind them.
+/// Returns the ordinal at which a page begins. A page token is rejected if the session's history has been replaced,
+/// because the pages would mix two histories.
 pub(super) async fn place(
     service: &Service,
     key: &SessionKey,

@@ -1,7 +1,8 @@
-//! The handlers: one function an rpc, which reads its request, asks the sessions, and makes the reply.
+//! The handlers: one function for each rpc. A handler validates the request, runs commands on the session and
+//! builds the reply.
 //!
-//! What is common to all of them (limits, deadlines, load, logs) is done before they are reached; what
-//! the parts of a request or a reply mean is `convert`'s.
+//! Limits, deadlines, load shedding and logging are applied before a handler runs (`grpc`). The mapping between
+//! proto and domain types is in `convert`.
 
 mod adopt;
 mod append;
@@ -72,7 +73,7 @@ pub use export::CompleteExport;
 pub(crate) use results::BlobLoss;
 pub use session::SessionHandlers;
 
-/// What handlers work with.
+/// The shared state of all handlers.
 #[derive(Debug, Clone)]
 pub struct Service {
     sessions: Arc<Sessions>,
@@ -84,22 +85,22 @@ pub struct Service {
     passes: staging::Passes,
     has_worker: bool,
     models: Option<Arc<Models>>,
-    /// When this process began to serve.
+    /// The start time of this process. Compactions that started earlier are orphaned.
     started_at: Timestamp,
     hooks: Arc<HookEndpoints>,
-    /// Whether callers have to say who they are.
+    /// True if callers must authenticate.
     auth_required: bool,
     quotas: Option<Arc<QuotaTracker>>,
     metrics: Metrics,
-    /// The turn of one list of sessions at a time.
+    /// Limits concurrent steps of session lists to one.
     lists: Arc<Semaphore>,
-    /// The turns of event batches that are read and converted. Their memory is not counted anywhere else.
+    /// Limits concurrent reads of event batches. Their memory is part of no other budget.
     event_batches: Arc<FairTurns>,
     searches: Arc<search_threads::Searches>,
 }
 
 impl Service {
-    /// Handlers on some sessions.
+    /// Creates the state with default options.
     pub fn new(
         sessions: Arc<Sessions>,
         blobs: Arc<Blobs>,
@@ -128,49 +129,49 @@ impl Service {
         }
     }
 
-    /// The same where callers have to say who they are: a call that does not tell is not answered.
+    /// Sets whether callers must authenticate. If true, calls without an authenticated principal are rejected.
     #[must_use]
     pub fn with_authentication(mut self, asks_who: bool) -> Self {
         self.auth_required = asks_who;
         self
     }
 
-    /// The same where tokens have other prices.
+    /// Sets the token prices. They are used in cache ledgers.
     #[must_use]
     pub fn with_prices(mut self, prices: Prices) -> Self {
         self.prices = prices;
         self
     }
 
-    /// The same where a worker runs in this process.
+    /// Sets whether a worker runs in this process.
     #[must_use]
     pub fn with_worker(mut self, has_worker: bool) -> Self {
         self.has_worker = has_worker;
         self
     }
 
-    /// The same where models write summaries; without any they are made from structure.
+    /// Sets the models that write summaries. Without models, summaries are extractive.
     #[must_use]
     pub fn with_summarizer(mut self, models: Option<Arc<Models>>) -> Self {
         self.models = models;
         self
     }
 
-    /// The same where users have hooks of their own.
+    /// Sets the endpoints of the users' hooks.
     #[must_use]
     pub fn with_hooks(mut self, hooks: HookEndpoints) -> Self {
         self.hooks = Arc::new(hooks);
         self
     }
 
-    /// The same where projects may use only so much.
+    /// Sets the quotas of projects.
     #[must_use]
     pub fn with_quotas(mut self, quotas: Arc<QuotaTracker>) -> Self {
         self.quotas = Some(quotas);
         self
     }
 
-    /// The same where what it does is measured.
+    /// Sets the metrics of the handlers.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
@@ -181,13 +182,13 @@ impl Service {
         self.sessions.limits()
     }
 
-    /// The limits of calls on one session: its policy may narrow the server's.
+    /// Returns the limits for calls on one session. The session's policy can lower the server's limits.
     async fn limits_of(&self, key: &SessionKey) -> Result<Limits, ServiceError> {
         let narrowed = |session: &Session| self.limits().narrowed_by(&session.policy().limits);
         Ok(self.sessions.read(key, narrowed).await?)
     }
 
-    /// True if secrets leave what is summarised: the session's policy says so, or the configuration.
+    /// Returns true if secrets are redacted in summaries, by the session's policy or the server's configuration.
     fn redacts(&self, session: &Session) -> bool {
         let required = || {
             let project = &session.key().project;
@@ -200,7 +201,7 @@ impl Service {
         || self.ids.message_id()
     }
 
-    /// A first write creates the session, with the policy of its project.
+    /// Returns the options for a first write, which creates a missing session with the policy of its project.
     fn create_if_missing(&self, project: &ProjectId) -> MissingSession {
         MissingSession::Create(Create {
             policy: Arc::clone(self.sessions.policies().of(project)),
@@ -210,7 +211,7 @@ impl Service {
     }
 }
 
-/// A handler's outcome as a reply.
+/// Converts the outcome of a handler to a gRPC reply.
 fn reply<T>(outcome: Result<T, ServiceError>) -> Result<Response<T>, Status> {
     outcome.map(Response::new).map_err(Status::from)
 }

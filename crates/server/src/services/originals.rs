@@ -1,4 +1,4 @@
-//! Messages as they came: out of memory where the view holds them, out of the log where it does not.
+//! Original messages: from memory if the view holds them, otherwise from the log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::results::{BlobLoss, stored_text};
 use crate::convert::{self, Filter};
 use crate::errors::ServiceError;
 
-/// How many entries of the index are looked at in one go: enough for a filter that lets few through,
-/// and not so many that a session is held up.
+/// Bounds for the number of index entries that one step reads. Large enough for a selective filter, small enough
+/// not to block the session.
 const MIN_CHUNK_ENTRIES: usize = 100;
 const MAX_CHUNK_ENTRIES: usize = 1_000;
-/// How much of the log is read for the contents that are not in memory.
+/// Bytes of log that one read requests for contents that are not in memory: 256 KiB.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// A message as it came, and its entry in the index.
+/// An original message and its index entry.
 #[derive(Debug, Clone)]
 pub(super) struct OriginalMessage {
     pub(super) ordinal: Ordinal,
@@ -30,7 +30,7 @@ pub(super) struct OriginalMessage {
     pub(super) unreadable: Vec<UnreadableResult>,
 }
 
-/// A stored result that is lost for good: its replacement stays in the message.
+/// A stored result that is lost permanently. The message keeps its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UnreadableResult {
     pub(super) block: u16,
@@ -38,21 +38,21 @@ pub(super) struct UnreadableResult {
     pub(super) loss: BlobLoss,
 }
 
-/// A walk over a transcript, a chunk at a time.
+/// A walk over the transcript of a session, in chunks.
 #[derive(Debug)]
 pub(super) struct TranscriptWalk {
     key: SessionKey,
-    /// The position at which the walk began.
+    /// The session's position at the start of the walk.
     position: Position,
     filter: Filter,
     descending: bool,
-    /// The next place to look at, and the place where the walk ends; the end is not looked at.
+    /// The next index to read, and the exclusive end of the walk.
     next: usize,
     end: usize,
 }
 
 impl TranscriptWalk {
-    /// Begins a walk, or goes on with one at `from`.
+    /// Starts a walk, or resumes one at `from`.
     pub(super) async fn begin(
         service: &Service,
         key: &SessionKey,
@@ -64,7 +64,7 @@ impl TranscriptWalk {
         Ok(walk)
     }
 
-    /// Begins a walk, and looks at the session as it is then.
+    /// Starts a walk, and passes the session at that moment to `look`.
     pub(super) async fn begin_with<T>(
         service: &Service,
         key: &SessionKey,
@@ -81,7 +81,7 @@ impl TranscriptWalk {
         let started = service.sessions.read_positioned(key, start).await?;
         let (filter, range, position, seen) = started?;
         let from = from.and_then(|from| usize::try_from(from).ok());
-        // Downwards, places are counted from the end so that both directions go up.
+        // A descending walk counts down from the exclusive end of its range.
         let (next, end) = if descending {
             (from.unwrap_or(range.end).min(range.end), range.start)
         } else {
@@ -98,12 +98,12 @@ impl TranscriptWalk {
         Ok((walk, seen))
     }
 
-    /// The position at which the walk began.
+    /// Returns the session's position at the start of the walk.
     pub(super) const fn position(&self) -> Position {
         self.position
     }
 
-    /// Whether nothing follows.
+    /// Returns true if no entries remain.
     pub(super) fn is_done(&self) -> bool {
         if self.descending {
             self.next <= self.end
@@ -112,12 +112,12 @@ impl TranscriptWalk {
         }
     }
 
-    /// The place from which a later walk begins with this message.
+    /// Returns the value for `from` with which a later walk starts at this message.
     pub(super) fn resume_at(&self, ordinal: Ordinal) -> u64 {
         u64::from(ordinal.get()) + u64::from(self.descending)
     }
 
-    /// Those of the next entries that the filter means; about `wanted` entries are looked at.
+    /// Returns the messages among the next entries that match the filter. Reads about `wanted` entries.
     pub(super) async fn chunk(
         &mut self,
         service: &Service,
@@ -144,6 +144,7 @@ impl TranscriptWalk {
         };
         let entries = service.sessions.read(&self.key, pick).await?;
         let mut originals = contents(service, &self.key, entries).await?;
+        // Some filters need the content, which is loaded only for entries that pass the index filter.
         if self.filter.needs_content() {
             let filter = &self.filter;
             let judge = |session: &Session| {
@@ -156,7 +157,7 @@ impl TranscriptWalk {
             };
             originals = service.sessions.read(&self.key, judge).await?;
         }
-        // Neither the index nor the contents are of a history that took the place of the walk's.
+        // `confirm` fails if another history has replaced the session meanwhile, so index and contents match.
         service.sessions.confirm(&self.key, self.position).await?;
         if self.descending {
             originals.reverse();
@@ -165,16 +166,17 @@ impl TranscriptWalk {
     }
 }
 
-/// The contents of some entries, in their order.
+/// Returns the contents of the entries, in order.
 pub(super) async fn contents(
     service: &Service,
     key: &SessionKey,
     entries: Vec<(Ordinal, TranscriptEntry)>,
 ) -> Result<Vec<OriginalMessage>, ServiceError> {
     let mut originals = Vec::with_capacity(entries.len());
-    // Neighbours stand together in the log, so what is read for one serves those after it.
+    // Neighbouring messages are close in the log, so one read often serves several entries.
     let mut read: HashMap<MessageId, Arc<Message>> = HashMap::new();
     for (ordinal, entry) in entries {
+        // Contents in memory are used first. The log is read only for the others.
         let message = if let Some(message) = &entry.content {
             Some(Arc::clone(message))
         } else {
@@ -199,9 +201,14 @@ pub(super) async fn contents(
     Ok(originals)
 }
 
-/// Puts back what a tool returned where a caller appended what stands in its place: that original is
-/// in a file alone. A file that is lost for good is noted, and the message stays as it was appended. A file that
-/// cannot be read now is an error: nobody can tell yet what it holds.
+/// Restores original tool results for which the caller appended a replacement. Such an original is stored only in a
+/// file.
+///
+/// A permanently lost file is recorded in `unreadable`, and the message keeps the replacement.
+///
+/// # Errors
+///
+/// Fails if a file cannot be read at the moment, because its content is unknown.
 pub(super) async fn put_back(
     service: &Service,
     key: &SessionKey,
@@ -236,7 +243,7 @@ pub(super) async fn put_back(
     Ok(())
 }
 
-/// The messages of an event, and of those after it as far as one read goes.
+/// Returns the messages of an event and of those that follow within one read.
 async fn messages_from(
     service: &Service,
     key: &SessionKey,

@@ -1,5 +1,5 @@
-//! A prompt that the provider refused as too long: what the levels freed is counted against the gap, and
-//! where it is not enough the oldest rounds leave without a summary.
+//! Handling of a prompt that the provider rejected as too long. The tokens freed by the levels count against the
+//! gap. If they are not sufficient, the oldest rounds leave the view without a summary.
 
 use palimpsest_core::command::{Command, StartCompaction, SummarySource};
 use palimpsest_core::event::{Event, RecordedEvent, Trigger};
@@ -13,15 +13,18 @@ use super::append::tokens;
 use super::compaction::compaction_messages;
 use crate::errors::ServiceError;
 
-/// What is known of the refusal.
+/// The provider's rejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overflow {
-    /// By how many tokens the prompt was too long, where that is known.
+    /// The number of tokens above the limit, if known.
     pub(super) gap_tokens: Option<u64>,
 }
 
-/// Lets the oldest rounds leave, as far as that is still necessary: `refused_tokens` are what the refused
-/// view had, as it was counted here. Refused when nothing can leave.
+/// Removes the oldest rounds as far as still necessary. `refused_tokens` is the counted size of the rejected view.
+///
+/// # Errors
+///
+/// Returns `PromptTooLong` if nothing can be removed.
 pub(super) async fn drop_oldest(
     service: &Service,
     key: &SessionKey,
@@ -30,6 +33,7 @@ pub(super) async fn drop_oldest(
 ) -> Result<Option<(Revision, Event)>, ServiceError> {
     let made = compaction_messages(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
+        // The need is computed inside the transaction, because other calls may have changed the view.
         let Some(need) = transaction
             .session()
             .map(|session| overflow.need(session, refused_tokens))
@@ -63,16 +67,15 @@ pub(super) async fn drop_oldest(
     }
 }
 
-/// Returns true if the policy lets the oldest rounds of a view leave without a summary, and the view is so
-/// full that they should.
+/// Returns true if the policy permits removal without a summary and the view is critical.
 pub(super) fn is_to_be_truncated(session: &Session) -> bool {
     let policy = &session.policy().autocompact;
     let is_on = policy.enabled && policy.truncate_when_critical;
     is_on && session.budget_state() >= BudgetState::Critical
 }
 
-/// Lets the oldest rounds of a critical view leave, until it is below the warning threshold: cutting it a
-/// little every time would rewrite the provider's cache every time.
+/// Removes the oldest rounds of a critical view until it is below the warning threshold. Small steps would
+/// invalidate the provider's prompt cache on every call.
 pub(super) async fn truncate(
     service: &Service,
     key: &SessionKey,
@@ -87,7 +90,7 @@ pub(super) async fn truncate(
             return Ok(None);
         };
         let points = session.thresholds();
-        // In a small window the warning threshold may be at nothing.
+        // In a small window, the warning threshold may be 0.
         let target = points.warn.max(points.critical / 2);
         let over = session.tokens().tokens.saturating_sub(target);
         let drop = SummarySource::DropOldest {
@@ -115,12 +118,12 @@ enum DropOutcome {
     Nothing,
 }
 
-/// How much has to leave.
+/// The amount to remove.
 #[derive(Debug, PartialEq, Eq)]
 enum TokensToDrop {
     Nothing,
     Tokens(u64),
-    /// Nobody knows how much.
+    /// The gap is unknown.
     Something,
 }
 
@@ -128,7 +131,7 @@ impl Overflow {
     fn need(self, session: &Session, refused_tokens: u64) -> TokensToDrop {
         let now = session.tokens().tokens;
         match self.gap_tokens {
-            // What a level freed may be enough; the provider says so when it is not.
+            // The levels may have freed enough. If not, the provider rejects the next prompt again.
             None if now < refused_tokens => TokensToDrop::Nothing,
             None => TokensToDrop::Something,
             Some(gap) => match (now + gap).saturating_sub(refused_tokens) {

@@ -1,30 +1,30 @@
-//! The model and the instructions that a call gives for its own compaction.
+//! The model and the instructions that a call sets for its own compaction.
 
 use palimpsest_proto::context::v1;
 
 use super::Service;
 use crate::errors::ServiceError;
 
-/// The error for a model where the server has none.
+/// The error for a model on a server without one.
 pub(super) const NO_MODEL: &str = "asks for a model, and this server has none: set summarizer.provider, \
                                    summarizer.model and its key in the server's configuration, or ask \
                                    for EXTRACTIVE";
-/// The most bytes of a call's own instructions.
+/// The maximum length of a call's instructions: 16 KiB.
 const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
-/// The most bytes of a model's name.
+/// The maximum length of a model name in bytes.
 const MAX_MODEL_BYTES: usize = 256;
 
 /// The model and the instructions of one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Overrides {
-    /// The model that writes the summary; none leaves it to the policy.
+    /// The model for the summary. `None` selects the policy's model.
     pub(super) model: Option<String>,
-    /// For this summary alone.
+    /// Instructions for this summary only.
     pub(super) instructions: Option<String>,
 }
 
 impl Overrides {
-    /// Reads them from the field with this name.
+    /// Validates the overrides of a request. `field` is the name of their field, for errors.
     pub(super) fn read(
         service: &Service,
         field: &str,

@@ -1,4 +1,4 @@
-//! `PersistToolResult`: what becomes of a result, decided before its message comes.
+//! `PersistToolResult`: decides about a tool result before its message is appended.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use super::append::expected;
 use crate::convert;
 use crate::errors::ServiceError;
 
-/// What came of it.
+/// The outcome of the call.
 enum PersistResult {
-    /// It was decided, now or before, upon the session at this revision.
+    /// The decision, made now or earlier, and the revision before it.
     Told(PersistOutcome, Revision),
-    /// The request was answered, by the event with this revision.
+    /// An idempotent repeat. The event with this revision holds the decision.
     Before(Revision),
 }
 
@@ -57,6 +57,7 @@ pub(super) async fn persist(
         Ok(match done {
             PersistResult::Told(told, upon) => {
                 let mut response = convert::persist_response(session, told, form, named);
+                // A dry run commits nothing, so the reply has the revision before the decision.
                 if dry_run {
                     response.revision = upon.get();
                 }
@@ -76,6 +77,7 @@ pub(super) async fn persist(
     match outcome {
         Ok(response) => Ok(response),
         Err(revision) => {
+            // The repeat answers from its event: the session may have changed since the decision.
             let recorded = sessions.event(&key, revision).await?;
             let Some(Event::PersistDecided(event)) = recorded.map(|recorded| recorded.event) else {
                 return Err(ServiceError::Internal {
@@ -107,6 +109,7 @@ fn decide(
         (CommandOutcome::Done(Some(_)), Some(Event::PersistDecided(event))) => Ok(
             PersistResult::Told(PersistOutcome::from(&event.offer), upon),
         ),
+        // No event was needed: the result had been decided about before.
         _ => {
             let session = transaction.session().ok_or(Rejection::ContentNotLoaded)?;
             Ok(PersistResult::Told(told(session, &offering)?, upon))
@@ -114,7 +117,7 @@ fn decide(
     }
 }
 
-/// The calls that share an id, with what is known of them.
+/// Returns the error that lists the calls with the same id.
 async fn ambiguous(
     service: &Service,
     key: &SessionKey,

@@ -1,5 +1,5 @@
-//! What left a session's view, and how to get it back: of a call that changes the view, and of all that
-//! happened to it.
+//! Recovery reports: the content that left the view, by one call or over the whole session, and the ways to read
+//! it.
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
@@ -11,10 +11,10 @@ use super::Service;
 use crate::convert;
 use crate::errors::ServiceError;
 
-/// How many view-changing events one report looks at.
+/// The maximum number of view-changing events that one report covers.
 const MAX_EVENTS: usize = 200;
 
-/// What left the view through some events of one call; none when nothing did.
+/// Returns the content that the events of one call removed from the view, or `None` if they removed nothing.
 pub(super) fn removed<'e>(
     session: &Session,
     target: Option<&v1::Target>,
@@ -29,7 +29,7 @@ pub(super) fn removed<'e>(
     (!departed.is_empty()).then(|| convert::recovery_report(session, &recovery, &departed))
 }
 
-/// All that is not in the view any more, for the target used last.
+/// Returns all content that is no longer in the view, for the target used last.
 pub(super) async fn whole(
     service: &Service,
     key: &SessionKey,
@@ -41,6 +41,7 @@ pub(super) async fn whole(
     };
     let revisions = service.sessions.read(key, changes).await?;
     let events = read(service, key, &revisions).await?;
+    // Events are processed latest first, so that content removed several times is reported with its latest removal.
     let look = |session: &Session| {
         let target = &session.last_served().target;
         let recovery = Recovery::new(session, target);
@@ -58,7 +59,7 @@ pub(super) async fn whole(
     Ok(service.sessions.read_whole(key, look).await?)
 }
 
-/// Adds to the report of an undo what came back by it, or would.
+/// Returns the content that an undo returned to the view. `would` is true for a dry run.
 pub(super) async fn returned(
     service: &Service,
     key: &SessionKey,
@@ -88,7 +89,7 @@ pub(super) async fn returned(
     Ok(service.sessions.read_whole(key, look).await?)
 }
 
-/// The events with some revisions; of too many the first.
+/// Reads the events with these revisions, at most the first [`MAX_EVENTS`].
 async fn read(
     service: &Service,
     key: &SessionKey,

@@ -1,4 +1,4 @@
-//! `RestoreContext`: view-changing events are taken back.
+//! `RestoreContext`: undoes view-changing events.
 
 use palimpsest_core::command::{Command, Rejection, RestoreContext};
 use palimpsest_core::event::Event;
@@ -30,6 +30,8 @@ pub(super) async fn restore(
     let stamp =
         convert::request_stamp(&request_id, RequestMethod::Restore, body, service.limits())?;
     let revision = Revision::new(request.to_revision);
+    // The past session is replayed before the transaction, because it reads the log. The transaction then checks it
+    // against the current session.
     let current = service.sessions.read(&key, Session::revision).await?;
     let past = service.sessions.past(&key, revision).await?;
     let past = past.ok_or(ServiceError::RevisionNotFound { revision, current })?;
@@ -55,6 +57,7 @@ pub(super) async fn restore(
         .await
         .map_err(|error| error.with_request_id(&request_id))?;
     let undone = response.restored.as_ref().map(|it| it.undone.as_slice());
+    // The returned content may have to be read from the log, so it is added after the commit.
     if let Some(undone) = undone.filter(|undone| !undone.is_empty()) {
         let back = returned(service, &key, undone, request.dry_run).await?;
         let report = response.recovery.get_or_insert_default();

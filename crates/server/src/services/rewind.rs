@@ -1,4 +1,4 @@
-//! `RewindSession`: later messages leave the view.
+//! `RewindSession`: removes later messages from the view.
 
 use palimpsest_core::command::{Command, Rejection, RestoreContext, Rewind};
 use palimpsest_core::event::Event;
@@ -46,6 +46,7 @@ pub(super) async fn rewind(
         dry_run: request.dry_run,
     };
     let given = request.target.as_ref();
+    // The earlier layout is replayed before the transaction, because it reads the log.
     let unfolded = unfolded(service, &key, target).await?;
     let outcome = change.run(
         |transaction| {
@@ -76,11 +77,12 @@ fn decide(
         return Err(Rejection::MessageNotFound { id });
     };
     let to = kept(session, (id, before))?;
+    // A message inside a collapsed span has no own pieces. The layout from before the collapse is restored first.
     if let Some(past) = unfolded {
         transaction.run(Command::Restore(RestoreContext {
             past: Box::new(past.session.clone()),
             later: past.later.clone(),
-            // Nobody sends the view before the rest has left it.
+            // The intermediate view is never sent, so it may be invalid for the provider.
             force: true,
             expected_revision: expected_revision.take(),
             request: None,
@@ -96,7 +98,7 @@ fn decide(
     }))
 }
 
-/// The last message that stays.
+/// Returns the last message that stays in the view. `None` removes all messages.
 fn kept(
     session: &Session,
     (id, before): (MessageId, bool),
@@ -108,7 +110,7 @@ fn kept(
     }
 }
 
-/// The session as it was before the last message that is to stay was folded, when it was.
+/// Returns the session from before the collapse of the last message that stays, if it was collapsed.
 async fn unfolded(
     service: &Service,
     key: &SessionKey,
@@ -121,7 +123,7 @@ async fn unfolded(
     Ok(service.sessions.past(key, shown).await?)
 }
 
-/// The message before one, in the order of the transcript; none before the first.
+/// Returns the message before `id` in the transcript that no rewind removed, or `None` before the first.
 fn preceding(session: &Session, id: MessageId) -> Result<Option<MessageId>, Rejection> {
     let transcript = session.transcript();
     let ordinal = transcript

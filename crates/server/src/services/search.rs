@@ -1,4 +1,4 @@
-//! `SearchMessages`: a literal or a regular expression in the originals.
+//! `SearchMessages`: finds a literal or a regular expression in originals.
 
 use std::collections::VecDeque;
 
@@ -21,9 +21,9 @@ use regex::Regex;
 const DEFAULT_PAGE: u32 = 50;
 const DEFAULT_SNIPPET_CHARS: usize = 120;
 const MAX_SNIPPET_CHARS: u32 = 2_000;
-/// Text that one call searches before it answers with the matches so far.
+/// Bytes of text after which a call returns the matches found so far: 64 MiB.
 const MAX_SCANNED_BYTES: usize = 64 * 1024 * 1024;
-/// Text that one turn searches. A turn for each message would wait for a thread as often.
+/// Bytes of text for one turn on a search thread: 1 MiB. A turn for each message would wait for a thread each time.
 const TURN_BYTES: usize = 1024 * 1024;
 
 /// A match in one message.
@@ -42,8 +42,8 @@ pub(super) async fn search(
     Ok(search_from(service, request, None).await?.0)
 }
 
-/// The same from a message on, unless a page token names one; with the number of the message, from 1, at
-/// which the rest begins.
+/// Searches from a message on, unless a page token is given. Also returns the number, starting at 1, of the message
+/// at which the next page continues.
 pub(super) async fn search_from(
     service: &Service,
     request: SearchMessagesRequest,
@@ -81,6 +81,7 @@ pub(super) async fn search_from(
         let Some(first) = originals.front().map(|original| original.ordinal) else {
             break;
         };
+        // The limits are checked between messages, because a page token can only name a message.
         let is_full = response.hits.len() >= size || bytes >= limits.max_reply_bytes;
         if is_full || scanned >= MAX_SCANNED_BYTES || work.is_spent() {
             next = Some(first);
@@ -91,6 +92,7 @@ pub(super) async fn search_from(
         while scanned < turn_ends
             && let Some(mut original) = originals.pop_front()
         {
+            // Replacements are put back first, so that the search covers the original results.
             put_back(service, &key, &mut original).await?;
             scanned += original.message.content_bytes();
             batch.push(original);
@@ -128,7 +130,7 @@ pub(super) async fn search_from(
     Ok((response, next.map(|next| u64::from(next.get()) + 1)))
 }
 
-/// The result of the search in one message. A page ends between two messages, so that its token is a place.
+/// The result of the search in one message. A page ends between two messages, because its token names a message.
 enum SearchMatch {
     Hits(Vec<SearchHit>),
     Ended(SearchEnd),
@@ -136,7 +138,7 @@ enum SearchMatch {
     NotSearched,
 }
 
-/// Searches messages in their order, until `wanted` matches are found.
+/// Searches messages in order until `wanted` matches are found.
 async fn search_batch(
     service: &Service,
     key: &SessionKey,
@@ -179,7 +181,7 @@ async fn search_batch(
     Ok((service.sessions.read(key, report).await?, work))
 }
 
-/// Matches of one message that a reply shows: more of them add nothing.
+/// The maximum number of matches per message.
 const MAX_HITS_A_MESSAGE: usize = 100;
 
 fn find(

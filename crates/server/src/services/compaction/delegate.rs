@@ -1,5 +1,5 @@
-//! A summary by the caller's own model: the request that it is to send. It is made of the log each time,
-//! so it can be given again after a restart.
+//! The request for the caller's model in a delegated compaction. It is derived from the log on every call, so it
+//! can be returned again after a restart.
 
 use bytes::Bytes;
 use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
@@ -19,22 +19,22 @@ use super::{CompactionJob, hooks, lost};
 use crate::convert::MessageForm;
 use crate::errors::ServiceError;
 
-/// A request for the caller's model.
+/// The request that the caller sends to its own model.
 #[derive(Debug)]
 pub(in crate::services) struct Delegated {
     pub(in crate::services) token: Vec<u8>,
     pub(in crate::services) expires: Timestamp,
     pub(in crate::services) body: DelegatedBody,
-    /// Its size, estimated.
+    /// The estimated size of the request in tokens.
     pub(in crate::services) input_tokens: u64,
 }
 
-/// The request itself.
+/// The body of a delegated request.
 #[derive(Debug)]
 pub(in crate::services) enum DelegatedBody {
-    /// As a provider's JSON.
+    /// The JSON body in the provider's format.
     Json(Bytes),
-    /// Its parts.
+    /// The parts of the request in the typed form.
     Typed {
         system: String,
         turns: Vec<ChatMessage>,
@@ -42,8 +42,10 @@ pub(in crate::services) enum DelegatedBody {
     },
 }
 
-/// The request of a delegated compaction that is under way; none when it is not any more. A conversation
-/// that is larger than the model's window loses its oldest rounds first, which is written down.
+/// Returns the request of a running delegated compaction, or `None` if it has ended.
+///
+/// If the conversation exceeds the model's window, the oldest rounds are removed from the request, and the removal
+/// is committed.
 pub(in crate::services) async fn request(
     service: &Service,
     key: &SessionKey,
@@ -54,7 +56,7 @@ pub(in crate::services) async fn request(
     let Some((running, mut job)) = under_way(session, which) else {
         return Ok(None);
     };
-    // Whoever began it may not have lived to ask.
+    // The process that started the compaction may have stopped before it called the hook.
     if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
         let refused = hooks::refusal(std::slice::from_ref(&call));
         let end = hooks::stop(running.key, Some(&running), call);
@@ -65,6 +67,8 @@ pub(in crate::services) async fn request(
     let question = SummaryPrompt::of(&job).await.ok_or_else(lost)?;
     let output = max_output(&job.session, wish);
     let room = question.room(wish.window_tokens, output.into());
+    // Rounds are dropped here at most once. Later reductions follow the provider's `prompt_too_long` in
+    // `CommitSummary`.
     let over = match &running.dropped {
         None => question.rounds.over(room),
         Some(_) => 0,
@@ -83,13 +87,14 @@ pub(in crate::services) async fn request(
     };
     let redacts = service.redacts(&job.session);
     let key = key.clone();
+    // Redaction and JSON encoding of a whole conversation would block the async runtime.
     let written = tokio::task::spawn_blocking(move || {
         write(&key, &running, &question, wish, output, redacts)
     });
     Ok(Some(written.await.map_err(|_| lost())?))
 }
 
-/// The delegated compaction of this key, when it is under way, and what it summarises.
+/// Returns the running delegated compaction with this key and its job.
 pub(super) fn under_way(
     session: Session,
     which: CompactionKey,
@@ -110,7 +115,7 @@ pub(super) fn under_way(
     Some((running, job))
 }
 
-/// Writes down that the oldest rounds are not in the request any more.
+/// Commits the removal of the oldest rounds from the request.
 pub(super) async fn shorten(
     service: &Service,
     key: &SessionKey,
@@ -132,7 +137,7 @@ pub(super) async fn shorten(
 }
 
 fn max_output(session: &Session, wish: Wish) -> u32 {
-    // A model with a small window must not spend all of it on the answer.
+    // The output may use at most a quarter of the window, so that a small window keeps space for the input.
     let most = u32::try_from(wish.window_tokens / 4).unwrap_or(u32::MAX);
     let most = most.min(wish.max_output_tokens);
     session.policy().summary.max_output_tokens.min(most).max(1)
@@ -146,6 +151,7 @@ fn write(
     output: u32,
     redacts: bool,
 ) -> Delegated {
+    // Rounds that were dropped before stay out of every later request.
     let gone = running.dropped.map_or(0, |dropped| dropped.rounds as usize);
     let left: &[Round] = question.rounds.all.get(gone..).unwrap_or_default();
     let request = Request {

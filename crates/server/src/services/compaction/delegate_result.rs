@@ -1,4 +1,4 @@
-//! What the caller's own model brought: its summary, or why there is none.
+//! The caller's answer to a delegated request: a summary or a failure.
 
 use std::mem;
 
@@ -25,30 +25,30 @@ use crate::convert;
 use crate::errors::ServiceError;
 use crate::services::Service;
 
-/// What a caller brings.
+/// The validated content of a `CommitSummary` call.
 #[derive(Debug)]
 pub(in crate::services) struct Brought {
     pub(in crate::services) token: Vec<u8>,
     pub(in crate::services) outcome: DelegateAnswer,
-    /// Of what the answer says, so that the same is recognised.
+    /// The digest of the answer. An equal digest identifies an idempotent repeat.
     pub(in crate::services) digest: Digest,
     pub(in crate::services) model: String,
     pub(in crate::services) usage: Usage,
     pub(in crate::services) request: Option<RequestStamp>,
 }
 
-/// What the caller's model did.
+/// The result of the request to the caller's model.
 #[derive(Debug)]
 pub(in crate::services) enum DelegateAnswer {
-    /// It wrote this; perhaps it was cut off.
+    /// The model wrote a summary. `truncated` is true if the output limit cut it off.
     Summary { text: String, truncated: bool },
-    /// It found the request too long, by so much where that is known.
+    /// The provider rejected the prompt as too long, by `gap_tokens` if known.
     TooLong { gap_tokens: Option<u64> },
-    /// It failed.
+    /// The request failed for another reason.
     Failed { detail: String },
 }
 
-/// Ends a delegated compaction, or has its request made shorter. With it comes how that is written.
+/// Ends a delegated compaction or shortens its request. Also returns the target and limits of its request.
 pub(in crate::services) async fn commit(
     service: &Service,
     key: &SessionKey,
@@ -61,6 +61,7 @@ pub(in crate::services) async fn commit(
         method: RequestMethod::Delegation,
         digest: brought.digest,
     };
+    // A call without a `request_id` is still idempotent: the token and the digest of the answer form a stamp.
     let session = service.sessions.read_whole(key, Session::clone).await?;
     if let Some(revision) = before(service, &session, &brought, &stamp)? {
         return Ok((earlier(service, key, revision).await?, token.wish));
@@ -72,6 +73,7 @@ pub(in crate::services) async fn commit(
     let (running, job) = found
         .filter(|(running, _)| token.names(key, running))
         .ok_or_else(gone)?;
+    // The answer moves out because `Delegation` owns the remaining fields. The placeholder value is never read.
     let answer = mem::replace(
         &mut brought.outcome,
         DelegateAnswer::TooLong { gap_tokens: None },
@@ -94,7 +96,7 @@ pub(in crate::services) async fn commit(
         }
     };
     let ended = match done {
-        // Somebody else was faster.
+        // A concurrent call ended the compaction first.
         Err(ServiceError::CompactionNotFound { .. }) => return Err(gone()),
         Err(ServiceError::RequestConflict { .. }) if delegation.brought.request.is_none() => {
             return Err(gone());
@@ -108,7 +110,7 @@ pub(in crate::services) async fn commit(
     Ok((ended, token.wish))
 }
 
-/// The event that answered this before.
+/// Returns the revision of the event that answered an earlier identical call.
 fn before(
     service: &Service,
     session: &Session,
@@ -129,6 +131,7 @@ fn before(
         }
         return Ok(Some(found.revision));
     }
+    // A different answer with the same token is no conflict: the caller may commit again after a rejected summary.
     let found = requests.find(stamp, now);
     let same = found.filter(|found| found.digest == stamp.digest);
     Ok(same.map(|found| found.revision))
@@ -147,7 +150,7 @@ async fn earlier(
     }
 }
 
-/// A delegated compaction, and what was brought for it.
+/// A running delegated compaction and the caller's answer to it.
 struct Delegation<'a> {
     service: &'a Service,
     key: &'a SessionKey,
@@ -158,7 +161,7 @@ struct Delegation<'a> {
 }
 
 impl Delegation<'_> {
-    /// The summary is put in its place, when it is one.
+    /// Replaces the leaving messages by the summary if the summary is accepted.
     async fn finish(&self, text: &str, truncated: bool) -> Result<CompactionOutcome, ServiceError> {
         let extracted = summarise::extract(self.service, self.key, &self.job).await?;
         let accepted = accept(text, truncated, &extracted)
@@ -187,7 +190,7 @@ impl Delegation<'_> {
         }
     }
 
-    /// A summary that is not taken changes nothing, and the token can be used again.
+    /// Returns the error for a rejected summary. A rejection changes nothing, and the token remains valid.
     fn not_taken(&self, why: CompactionFailureReason, detail: String) -> ServiceError {
         ServiceError::NoSummary {
             why: convert::why_failed(why),
@@ -196,7 +199,7 @@ impl Delegation<'_> {
         }
     }
 
-    /// The oldest rounds leave the request, as often as the policy allows.
+    /// Drops the oldest rounds from the request, up to the policy's number of retries. Then the compaction fails.
     async fn shorten(&self, gap_tokens: Option<u64>) -> Result<CompactionOutcome, ServiceError> {
         let question = SummaryPrompt::of(&self.job).await.ok_or_else(lost)?;
         let policy = &self.job.session.policy().summary;
@@ -205,7 +208,7 @@ impl Delegation<'_> {
             .dropped
             .map_or(0, |dropped| dropped.rounds as usize);
         let left = question.rounds.all.get(gone..).unwrap_or_default();
-        // Of a hundred thousand: in thousandths of a percent.
+        // The percentage in millipercent: a share of 100,000.
         let share = u32::try_from(policy.retry_drop_percent.of(100_000)).unwrap_or(u32::MAX);
         let more = oldest(left, gap_tokens, share)
             .filter(|_| self.running.attempt < policy.max_retries)
@@ -226,7 +229,7 @@ impl Delegation<'_> {
         }
     }
 
-    /// It is closed as failed.
+    /// Ends the compaction as failed.
     async fn fail(
         &self,
         why: CompactionFailureReason,
@@ -243,7 +246,7 @@ impl Delegation<'_> {
         }
     }
 
-    /// A step of the delegated compaction, as an answer to its request.
+    /// Returns the command for a step of the compaction, with the stamps that make its repeat idempotent.
     fn advance(&self, input: CompactionInput) -> AdvanceCompaction {
         let now = self.service.sessions.clock().now();
         AdvanceCompaction {

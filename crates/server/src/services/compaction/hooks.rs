@@ -1,7 +1,9 @@
-//! Where hooks have a say in a compaction: before anything is summarised, and when it has been computed
-//! and has not taken effect. Nothing holds the session while they are asked: what they see is computed
-//! upon a copy, and what is committed is decided again upon the session as it is then. Messages that came
-//! meanwhile stay; when something left the view, the compaction comes to nothing.
+//! The hooks of a compaction: one before the summary is written, and those after the result is computed but before
+//! it is committed.
+//!
+//! No lock on the session is held during a hook call. The hook receives a result that was computed on a copy. The
+//! commit decides again on the current session. New messages stay in the view. If content left the view meanwhile,
+//! the compaction fails.
 
 use palimpsest_core::command::{
     AdvanceCompaction, Command, CompactionInput, StartCompaction, SummarySource,
@@ -26,7 +28,7 @@ use crate::services::Service;
 use crate::services::append::budget;
 use crate::services::hooks::{HookDecision, are_on, ask};
 
-/// Whether hooks are to be asked about a compaction. A dry run asks nobody.
+/// Returns true if hooks apply to the compaction. Dry runs call no hooks.
 pub(super) async fn have_a_say(
     service: &Service,
     key: &SessionKey,
@@ -39,12 +41,13 @@ pub(super) async fn have_a_say(
     Ok(service.sessions.read(key, look).await?)
 }
 
-/// Begins to put a summary in its place that is there already; none when there is none of use.
+/// Starts a compaction with an existing summary. Returns `None` if no usable summary exists.
 pub(super) async fn begin_ready(
     service: &Service,
     key: &SessionKey,
     wanted: &CompactionRequest,
 ) -> Result<Option<StartOutcome>, ServiceError> {
+    // Session memory comes before a prepared summary if the policy says so, or if the caller chose this strategy.
     if wanted.takes_memory() {
         wait_for_memory::wait_for_memory(service, key).await?;
         let only = wanted.strategy.is_some();
@@ -97,8 +100,7 @@ async fn start(
     Ok(sessions.write(key, missing, decide, finish).await?)
 }
 
-/// Asks the hook that comes before everything else; what it wants is written down. A call that ends the
-/// compaction is given back.
+/// Calls the `PreCompact` hook and commits its answer. Returns the call if it ends the compaction.
 pub(super) async fn before(
     service: &Service,
     key: &SessionKey,
@@ -107,6 +109,7 @@ pub(super) async fn before(
     let Some(running) = job.session.compactions().running.as_ref() else {
         return Ok(None);
     };
+    // The first answer is durable. A restart or another replica must not call the hook again.
     if job.hooks.is_asked() || !are_on(service, &job.session) {
         return Ok(None);
     }
@@ -128,6 +131,7 @@ pub(super) async fn before(
     if call.result.stops() {
         return Ok(Some(call));
     }
+    // Hook texts become part of stored events, so they are redacted as messages are.
     let (wishes, redacts) = (wishes.unwrap_or_default(), service.redacts(&job.session));
     let stored = |text: String| -> Box<str> {
         if redacts {
@@ -143,14 +147,14 @@ pub(super) async fn before(
     };
     let answer = AdvanceCompaction::new(job.key, answered);
     job.hooks = record(service, key, answer).await?;
-    // A summary that is there already was written without them.
+    // An existing summary was written without the hook's instructions, so a new one is written.
     if job.hooks.instructions.is_some() && job.ready.take().is_some() {
         job.strategy = usual(service);
     }
     Ok(None)
 }
 
-/// Writes an answer down; the first one holds.
+/// Commits a hook's answer. If several processes commit one, the first is kept.
 async fn record(
     service: &Service,
     key: &SessionKey,
@@ -170,8 +174,8 @@ async fn record(
     hooks.ok_or(ServiceError::CompactionNotFound { key: answer.key })
 }
 
-/// Asks the hooks that come last. What is given back is to be run: the end with what they add, or a
-/// failure.
+/// Calls the `PostCompact` and `SessionStart` hooks. Returns the command to run: the end with the hooks' additions,
+/// or a failure.
 pub(super) async fn end(
     service: &Service,
     key: &SessionKey,
@@ -188,7 +192,7 @@ pub(super) async fn end(
     let Some(running) = running.filter(|running| is_asked(running.ahead)) else {
         return Ok(finish);
     };
-    // What would not take effect is nobody's business.
+    // A result that would not take effect is not sent to the hooks.
     let Some(question) = foreseen(service, key, &finish).await? else {
         return Ok(finish);
     };
@@ -237,7 +241,7 @@ fn add(finish: &mut AdvanceCompaction, call: HookCall) {
     finish.hooks.push(call);
 }
 
-/// What a compaction would leave; none when it would come to nothing.
+/// Computes the result of a compaction on a copy. Returns `None` if it would not take effect.
 async fn foreseen(
     service: &Service,
     key: &SessionKey,
@@ -264,7 +268,7 @@ async fn foreseen(
     Ok(sessions.run(key, missing, true, decide, tell).await?)
 }
 
-/// The end of a compaction that a hook stopped.
+/// Turns the end of a compaction into the failure that a hook caused.
 fn stopped(mut finish: AdvanceCompaction) -> AdvanceCompaction {
     let (why, detail) = finish.hooks.last().map_or_else(
         || (CompactionFailureReason::HookFailed, String::new()),
@@ -275,7 +279,7 @@ fn stopped(mut finish: AdvanceCompaction) -> AdvanceCompaction {
     finish
 }
 
-/// The same before there is a summary.
+/// Returns the command that fails a compaction because of a hook, before a summary exists.
 pub(super) fn stop(
     key: CompactionKey,
     running: Option<&RunningCompaction>,
@@ -317,7 +321,7 @@ const fn name(hook: Hook) -> &'static str {
     }
 }
 
-/// What whoever asked for a compaction by hand is told of the hook that stopped it.
+/// Returns the error for a manual call whose compaction a hook stopped.
 pub(in crate::services) fn refusal(calls: &[HookCall]) -> Option<ServiceError> {
     let call = calls.last().filter(|call| call.result.stops())?;
     let (hook, detail) = (name(call.hook), call.detail.to_string());

@@ -1,4 +1,4 @@
-//! What a summary tells beside what leaves: what the user said since the session began.
+//! The user inputs of the whole session, which a summary contains in addition to the messages that leave.
 
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::session::{Session, TranscriptEntry};
@@ -8,10 +8,11 @@ use super::super::Service;
 use super::super::originals::{OriginalMessage, contents};
 use crate::errors::ServiceError;
 
-/// No more inputs than these are told again, the latest of all.
+/// The maximum number of user inputs in a summary. The latest are kept.
 const MAX_INPUTS: usize = 500;
 
-/// Everything that people said, across earlier compactions, from the first to the last.
+/// Returns the texts of all user inputs, oldest first, including those that earlier compactions removed from the
+/// view.
 pub(super) async fn inputs(
     service: &Service,
     key: &SessionKey,
@@ -19,7 +20,7 @@ pub(super) async fn inputs(
     redact: Option<Redact>,
 ) -> Result<Vec<String>, ServiceError> {
     let starts = session.turns().starts().iter();
-    // What was taken back is not told again.
+    // Inputs that a rewind removed are left out.
     let held = starts.filter_map(|at| {
         let entry = session.transcript().get(*at)?;
         entry.standing.holds().then(|| (*at, entry.clone()))
@@ -31,6 +32,7 @@ pub(super) async fn inputs(
         Some(redact) => user_words(&redacted(&original.message, redact)),
         None => user_words(&original.message),
     };
+    // Redaction of up to 500 messages is CPU work and would block the async runtime.
     let said = tokio::task::spawn_blocking(move || originals.iter().filter_map(words).collect());
     said.await
         .map_err(|error| ServiceError::internal("read what was said", error))

@@ -1,6 +1,7 @@
-//! Level 5 in the server: a summary is got from the running one, from one written ahead, from a model, from
-//! structure or from the caller's own model, and put in the place of what it covers. Nothing holds the
-//! session while a summary is made.
+//! Level 5 in the server. The summary comes from session memory, a prepared summary, a model, structure or the
+//! caller's model, and replaces the messages that it covers.
+//!
+//! No lock on the session is held while a summary is written.
 
 mod delegate;
 mod delegate_result;
@@ -43,29 +44,29 @@ use super::originals::contents;
 use crate::convert;
 use crate::errors::ServiceError;
 
-/// What somebody wants summarised, and how.
+/// The parameters of a requested compaction.
 #[derive(Debug, Clone)]
 pub(super) struct CompactionRequest {
     pub(super) trigger: Trigger,
-    /// None leaves it to the policy.
+    /// `None` selects the strategy by policy and server configuration.
     pub(super) strategy: Option<Strategy>,
     pub(super) scope: CompactionScope,
-    /// The model that is to write it; none leaves it to the policy.
+    /// The model for the summary. `None` selects the policy's model.
     pub(super) model: Option<String>,
-    /// For this summary alone; the running one was written without them.
+    /// Instructions for this summary. Session memory was written without them.
     pub(super) instructions: Option<String>,
     pub(super) expected_revision: Option<Revision>,
     pub(super) request: Option<RequestStamp>,
     pub(super) dry_run: bool,
     pub(super) when: WaitMode,
-    /// The view that a call of its own acts on; none where the view was served just before.
+    /// The target whose pending messages are served first. `None` if the caller served the view just before.
     pub(super) view: Option<OwnView>,
-    /// True if the running summary is so far behind that another one leaves a smaller view.
+    /// True if session memory is too far behind, so that another summary leaves a smaller view.
     pub(super) skips_memory: bool,
 }
 
-/// The target whose view a call acts on. What waits for a place in it gets one first, because nobody may
-/// have prepared it yet.
+/// The target whose view a call acts on. Pending messages of the view are served first, because no call may have
+/// prepared it yet.
 #[derive(Debug, Clone)]
 pub(super) struct OwnView(pub(super) Option<v1::Target>);
 
@@ -82,19 +83,19 @@ impl OwnView {
     }
 }
 
-/// Whether somebody waits for a summary.
+/// The way in which the result of a compaction reaches the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitMode {
-    /// Its outcome is the answer.
+    /// The caller waits for the outcome, which is in the reply.
     Waited,
-    /// Its outcome is an event.
+    /// The caller does not wait. The outcome is an event.
     Background,
-    /// It is written ahead of its time, and nobody waits for it.
+    /// The summary is prepared before the threshold is reached. No caller waits for it.
     Ahead,
 }
 
 impl CompactionRequest {
-    /// What `PrepareContext` wants when the view has grown too large.
+    /// Returns the compaction that `PrepareContext` starts when the view reaches its threshold.
     pub(super) fn automatic(asked: Trigger) -> Self {
         Self {
             trigger: asked,
@@ -111,7 +112,7 @@ impl CompactionRequest {
         }
     }
 
-    /// What is wanted at the warning threshold: a model's summary, or none.
+    /// Returns the request for a prepared summary at the warning threshold. Only a model may write it.
     fn ahead() -> Self {
         Self {
             strategy: Some(Strategy::Model),
@@ -120,19 +121,19 @@ impl CompactionRequest {
         }
     }
 
-    /// Whether a summary will do that was written without knowing of this call.
+    /// Returns true if a summary that was written independently of this call may be used.
     fn takes_any(&self) -> bool {
         let as_is = self.instructions.is_none() && self.model.is_none();
         as_is && self.scope == CompactionScope::Whole && self.when != WaitMode::Ahead
     }
 
-    /// Whether the running summary may stand in.
+    /// Returns true if session memory may be used as the summary.
     fn takes_memory(&self) -> bool {
         let fits = matches!(self.strategy, None | Some(Strategy::SessionMemory));
         fits && self.takes_any() && !self.skips_memory
     }
 
-    /// The start of a compaction whose summary exists.
+    /// Returns the start command of a compaction whose summary exists.
     fn start(&self, source: SummarySource, expected_revision: Option<Revision>) -> Command {
         Command::StartCompaction(StartCompaction {
             expected_revision,
@@ -141,7 +142,7 @@ impl CompactionRequest {
         })
     }
 
-    /// Runs a command upon the view that it is about; the command gets the revision that it is to find.
+    /// Serves the view if necessary and runs a command on it. `command` receives the revision that it must expect.
     fn run(
         &self,
         transaction: &mut Transaction<'_>,
@@ -157,21 +158,21 @@ impl CompactionRequest {
     }
 }
 
-/// What came of it: the event that ended it, or why there was none.
+/// The outcome of a compaction.
 #[derive(Debug, Clone)]
 pub(super) enum CompactionOutcome {
-    /// By this event, which has this revision.
+    /// The event that ended the compaction, and its revision.
     Event(Box<Event>, Revision),
-    /// There was nothing to do.
+    /// Nothing was eligible, or the compaction was not allowed to start.
     Skipped(SkipReason),
-    /// The request was answered before, by the event with this revision.
+    /// An idempotent repeat. The event with this revision answered the original call.
     Before(Revision),
-    /// It goes on.
+    /// The compaction is still running.
     Running(CompactionKey),
 }
 
 impl CompactionOutcome {
-    /// The event, and its revision.
+    /// Returns the event and its revision, if the compaction has ended with one.
     pub(super) fn event(&self) -> Option<(Revision, &Event)> {
         match self {
             Self::Event(event, revision) => Some((*revision, &**event)),
@@ -179,7 +180,7 @@ impl CompactionOutcome {
         }
     }
 
-    /// Whether a summary that is there already does not help, and another may.
+    /// Returns true if an existing summary does not help and another strategy may.
     fn is_of_no_use(&self) -> bool {
         matches!(
             self,
@@ -188,7 +189,7 @@ impl CompactionOutcome {
     }
 }
 
-/// Compacts a session; `tell` makes what is wanted of the session after it.
+/// Compacts a session. `tell` builds the caller's result from the session after the compaction.
 pub(super) async fn compact<T>(
     service: &Service,
     key: &SessionKey,
@@ -199,6 +200,8 @@ pub(super) async fn compact<T>(
         Box::pin(repeat::expire_orphaned(service, key)).await?;
     }
     let wanted = &Box::pin(smallest::choose(service, key, wanted)).await?;
+    // With hooks, an existing summary needs two steps, start and end, because the hooks run between them. Without
+    // hooks, one transaction does both.
     let ready = if hooks::have_a_say(service, key, wanted).await? {
         Box::pin(hooks::begin_ready(service, key, wanted)).await?
     } else if let Some(told) = Box::pin(at_once(service, key, wanted, &tell)).await? {
@@ -216,6 +219,8 @@ pub(super) async fn compact<T>(
     };
     if !wanted.dry_run {
         let running = CompactionOutcome::Running(job.key);
+        // A delegated compaction ends in `CommitSummary`. The hook runs now because it may veto or add
+        // instructions.
         if job.strategy == Strategy::Delegated {
             if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
                 let end = hooks::stop(job.key, None, call);
@@ -235,7 +240,7 @@ pub(super) async fn compact<T>(
     Box::pin(run(service, key, wanted, job, tell)).await
 }
 
-/// Makes the summary of a compaction that has begun, and ends it.
+/// Writes the summary of a started compaction and ends it.
 async fn run<T>(
     service: &Service,
     key: &SessionKey,
@@ -260,7 +265,7 @@ async fn run<T>(
     finish(service, key, wanted, (&job, took_ms), summarised, tell).await
 }
 
-/// What is told of the session as it is now.
+/// Builds the caller's result from the current session. Loads the whole session only if `tell` needs contents.
 pub(super) async fn tell_now<T>(
     service: &Service,
     key: &SessionKey,
@@ -278,7 +283,8 @@ pub(super) async fn tell_now<T>(
     })
 }
 
-/// A summary that is there already is put in its place at once.
+/// Replaces the covered messages by an existing summary in one transaction. Returns `None` if no usable summary
+/// exists.
 async fn at_once<T>(
     service: &Service,
     key: &SessionKey,
@@ -291,18 +297,19 @@ async fn at_once<T>(
     if !wanted.takes_any() || wanted.strategy.is_some() {
         return Ok(None);
     }
+    // A prepared summary that is almost written is worth the wait: a second request to the model would cost more.
     if wanted.trigger != Trigger::Manual && !wanted.dry_run {
         repeat::ahead_ends(service, key).await?;
     }
     with_prepared(service, key, wanted, tell).await
 }
 
-/// Compacts a session while nobody waits for it; its outcome is an event.
+/// Starts a compaction in the background. Its outcome is an event.
 pub(super) fn begin_in_background(service: &Service, key: &SessionKey, wanted: CompactionRequest) {
     in_background(service, key, wanted);
 }
 
-/// Has a summary written ahead of its time, where a model is there to do so.
+/// Starts a prepared summary in the background if a model is configured.
 pub(super) fn prepare_ahead(service: &Service, key: &SessionKey) {
     if service.models.is_some() {
         in_background(service, key, CompactionRequest::ahead());
@@ -325,7 +332,7 @@ pub(super) fn report(key: &SessionKey, done: Result<(), ServiceError>) {
     }
 }
 
-/// The running summary is there already: it is put in its place at once.
+/// Compacts with session memory in one transaction. Returns `None` if session memory cannot be used.
 async fn with_memory<T>(
     service: &Service,
     key: &SessionKey,
@@ -353,7 +360,7 @@ async fn with_memory<T>(
         Ok(Some(ended(outcome, transaction)))
     };
     let finish = |session: &Session, ended: &Option<CompactionOutcome>| match ended {
-        // Another strategy may help where the running summary cannot.
+        // If session memory does not help, another strategy may.
         None => Ok(None),
         Some(ended) if ended.is_of_no_use() && !only => Ok(None),
         Some(ended) => tell(session, ended).map(Some),
@@ -363,7 +370,7 @@ async fn with_memory<T>(
     Ok(told.await?)
 }
 
-/// The summary that was written ahead is put in its place.
+/// Compacts with the prepared summary in one transaction. Returns `None` if none is usable.
 async fn with_prepared<T>(
     service: &Service,
     key: &SessionKey,
@@ -378,7 +385,7 @@ async fn with_prepared<T>(
         Ok(ended(outcome, transaction))
     };
     let finish = |session: &Session, ended: &CompactionOutcome| match ended {
-        // There is none, or it is of no more use.
+        // No prepared summary exists, or it does not help any more.
         ended if ended.is_of_no_use() => Ok(None),
         ended => tell(session, ended).map(Some),
     };
@@ -387,33 +394,33 @@ async fn with_prepared<T>(
     Ok(told.await?)
 }
 
-/// A compaction that has begun, and what its summary is to be made of.
+/// A started compaction and the input for its summary.
 #[derive(Debug)]
 pub(super) struct CompactionJob {
     pub(super) key: CompactionKey,
-    /// How the summary is to be made.
+    /// The strategy that writes the summary.
     pub(super) strategy: Strategy,
     pub(super) leaving: Vec<Ordinal>,
-    /// What whoever asked wants of the summary.
+    /// The caller's instructions for the summary.
     pub(super) instructions: Option<Box<str>>,
-    /// What hooks did about it and want of it.
+    /// The recorded hook calls and their instructions.
     hooks: CompactionHooks,
-    /// The session as it was then.
+    /// A copy of the session at the start of the compaction.
     pub(super) session: Session,
-    /// What a dry run began, to be begun again upon a copy.
+    /// The start command of a dry run, which is repeated on a copy at the end.
     start: Option<Start>,
-    /// The summary that is there already.
+    /// An existing summary, if the compaction uses one.
     ready: Option<WrittenSummary>,
 }
 
 impl CompactionJob {
-    /// Whether a model is to write the summary.
+    /// Returns true if a model writes the summary.
     fn asks_model(&self) -> bool {
         self.strategy == Strategy::Model
     }
 }
 
-/// How summaries are made where nobody says.
+/// Returns the default strategy: a model if the server has one, otherwise extractive.
 fn usual(service: &Service) -> Strategy {
     if service.models.is_some() {
         Strategy::Model
@@ -422,7 +429,7 @@ fn usual(service: &Service) -> Strategy {
     }
 }
 
-/// The command that begins a compaction, without its revision.
+/// The command that starts a compaction, without its expected revision.
 #[derive(Debug, Clone)]
 struct Start(StartCompaction);
 
@@ -468,13 +475,14 @@ async fn begin(
     Ok(begun.await?)
 }
 
-/// What has begun, with the summary when one is there already.
+/// Returns the started compaction, with the existing summary if `ready` is true.
 fn begun(
     session: &Session,
     ended: &CompactionOutcome,
     start: Option<Start>,
     ready: bool,
 ) -> Result<StartOutcome, ContentNotLoaded> {
+    // The job keeps a copy of the session and reads contents from it later, so all contents must be loaded.
     if !session.transcript().is_whole() {
         return Err(ContentNotLoaded);
     }
@@ -526,7 +534,8 @@ async fn finish<T>(
     conclude(service, key, rehearsed, end, tell).await
 }
 
-/// Runs what ends a compaction. A rehearsed one, of a dry run, is begun again upon a copy.
+/// Runs the command that ends a compaction. A dry run repeats the start on a copy first, because its start was not
+/// committed.
 async fn conclude<T>(
     service: &Service,
     key: &SessionKey,
@@ -558,7 +567,7 @@ fn ended(outcome: CommandOutcome, transaction: &Transaction<'_>) -> CompactionOu
     }
 }
 
-/// What a compaction is made of beside its summary.
+/// Returns the ids and the messages that a compaction adds besides its summary.
 pub(super) async fn compaction_messages(
     service: &Service,
     key: &SessionKey,
@@ -568,6 +577,7 @@ pub(super) async fn compaction_messages(
         Some((at, session.transcript().get(at)?.clone()))
     };
     let entry = service.sessions.read(key, request).await?;
+    // The user's open request may have left the view earlier. The compaction shows it again.
     let request = contents(service, key, entry.into_iter().collect()).await?;
     let mut id = service.next_id();
     Ok(CompactionMessages {
@@ -578,7 +588,7 @@ pub(super) async fn compaction_messages(
     })
 }
 
-/// What no model has reported.
+/// The usage of a summary that no model wrote.
 const NO_USAGE: Usage = Usage {
     input_tokens: 0,
     cache_read_tokens: 0,
@@ -586,7 +596,7 @@ const NO_USAGE: Usage = Usage {
     output_tokens: 0,
 };
 
-/// Something that must be there could not be read.
+/// The error for required data that could not be read.
 fn lost() -> ServiceError {
     ServiceError::Internal {
         doing: "read what a compaction is made of",

@@ -1,4 +1,5 @@
-//! A summary by a model: what it is told, who is asked, and whether its answer is taken.
+//! Summaries written by the server's models: the order of models, their time limits, and the acceptance of the
+//! answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +24,13 @@ use super::super::Service;
 use super::prompt::SummaryPrompt;
 use super::{CompactionJob, CompactionRequest, NO_USAGE};
 
-/// So much of the time that a compaction has is kept for what follows the last answer, at most.
+/// The maximum time that is reserved for the steps after the last answer: 5 s.
 const TO_FINISH: Duration = Duration::from_secs(5);
 
-/// Why there is no summary, and the same for a person.
+/// The failure reason and its detail for a person.
 type SummaryFailure = (CompactionFailureReason, String);
 
-/// Asks the models one after the other until a summary is taken. What they cost is told together.
+/// Queries the models in order until a summary is accepted. The usage of all attempts is summed.
 pub(super) async fn ask(
     service: &Service,
     models: &Models,
@@ -62,7 +63,7 @@ pub(super) async fn ask(
         if left.is_zero() {
             break;
         }
-        // A model that hangs must leave some time to the next one.
+        // A model that does not answer must leave time for the next one.
         let left = if at + 1 < count { left * 2 / 3 } else { left };
         let name = attempt.model.clone();
         match asking
@@ -79,7 +80,7 @@ pub(super) async fn ask(
     outcome
 }
 
-/// How long the models have: the compaction's time, less what its end takes.
+/// Returns the time for the models: the remaining time of the compaction, minus a reserve for its end.
 fn time_left(service: &Service, job: &CompactionJob) -> Duration {
     let Some(running) = &job.session.compactions().running else {
         return Duration::ZERO;
@@ -88,23 +89,23 @@ fn time_left(service: &Service, job: &CompactionJob) -> Duration {
     let now = service.sessions.clock().now();
     let left = Duration::from_millis(running.expires.millis_since(now));
     let left = left.saturating_sub(TO_FINISH.min(whole / 10));
-    // Where the caller waits, there is no more time than the caller has.
+    // A waiting caller's deadline also limits the time.
     let caller = Deadline::current().map_or(Duration::MAX, Deadline::remaining);
     left.min(caller.saturating_sub(TO_FINISH.min(caller / 10)))
 }
 
-/// Who is asked what.
+/// The query for a summary and the limits of the models.
 struct SummaryQuery<'a> {
     policy: &'a SummaryPolicy,
     redacts: bool,
     question: &'a SummaryPrompt,
     window: u64,
-    /// What a model can write at most.
+    /// The maximum output of a model in tokens.
     most: u32,
 }
 
 impl SummaryQuery<'_> {
-    /// Asks one model, and reads its answer. What it cost is added to the usage.
+    /// Queries one model and validates its answer. Its usage is added to `usage`.
     async fn put(
         &self,
         attempt: ModelAttempt,
@@ -117,7 +118,7 @@ impl SummaryQuery<'_> {
         } else {
             attempt.summarizer
         };
-        // A model with a small window must not spend all of it on the answer.
+        // The output may use at most a quarter of the window, so that a small window keeps space for the input.
         let most = u32::try_from(self.window / 4).unwrap_or(u32::MAX);
         let request = Request {
             purpose: Purpose::Compaction,
@@ -145,7 +146,7 @@ impl SummaryQuery<'_> {
         let truncated = reply.stop == Stop::CutAtCap;
         let accepted = accept(&reply.text, truncated, extracted);
         let accepted = accepted.map_err(|refused| (not_taken(refused), refused.to_string()))?;
-        // What filled the gaps has not been looked through yet.
+        // `accept` fills missing sections from the extracted summary, so the combined text is redacted.
         let text = if self.redacts {
             redact(&accepted.text).text.into_owned()
         } else {
@@ -160,8 +161,8 @@ impl SummaryQuery<'_> {
         })
     }
 
-    /// In one request where everything fits into one, else piece by piece; with how many of the oldest
-    /// rounds it does not cover.
+    /// Sends one request if the conversation fits, otherwise a sequence of chunks. Also returns the number of
+    /// oldest rounds that were dropped.
     async fn send(
         &self,
         summarizer: &dyn Summarizer,
@@ -173,7 +174,7 @@ impl SummaryQuery<'_> {
         if all <= self.question.room(self.window, output) {
             let settings = ShortenSettings {
                 max_retries: self.policy.max_retries,
-                // Of a hundred thousand: in thousandths of a percent.
+                // The percentage in millipercent: a share of 100,000.
                 drop_millipercent: u32::try_from(self.policy.retry_drop_percent.of(100_000))
                     .unwrap_or(u32::MAX),
             };

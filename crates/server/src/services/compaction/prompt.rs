@@ -1,4 +1,4 @@
-//! What every model is asked for a summary: the conversation that leaves, and the instruction.
+//! The prompt for a summary: the messages that leave, and the instruction. All models receive the same prompt.
 
 use palimpsest_core::levels::compaction::summary_input;
 use palimpsest_core::message::{Block, MessageKind, Role};
@@ -9,23 +9,24 @@ use palimpsest_core::tokens::Counter;
 use super::CompactionJob;
 use super::rounds::InputRounds;
 
-/// What a model is asked.
+/// The prompt for a summary.
 #[derive(Debug)]
 pub(super) struct SummaryPrompt {
-    /// What leaves, in words.
+    /// The messages that leave, as text.
     pub(super) rounds: InputRounds,
-    /// What to do with it.
+    /// The instruction at the end of the request.
     pub(super) instruction: String,
-    /// How its session counts.
+    /// The session's estimator.
     counter: Counter,
 }
 
 impl SummaryPrompt {
-    /// Reads what leaves, and makes the instruction with what the policy, the context and the caller want
-    /// of it; none when the messages could not be read.
+    /// Builds the prompt with the instructions of the policy, the hook and the caller. Returns `None` if the
+    /// messages could not be read.
     pub(super) async fn of(job: &CompactionJob) -> Option<Self> {
         let (session, leaving) = (job.session.clone(), job.leaving.clone());
         let (custom, hook) = (job.instructions.clone(), job.hooks.instructions.clone());
+        // Rendering and counting a whole conversation would block the async runtime.
         let read = tokio::task::spawn_blocking(move || {
             let told = summary_input(&session, &leaving).ok()?;
             let standing = standing(&session);
@@ -43,22 +44,22 @@ impl SummaryPrompt {
         read.await.ok().flatten()
     }
 
-    /// What a request has beside the conversation, in tokens.
+    /// Returns the tokens of the request without the conversation.
     pub(super) fn overhead(&self) -> u64 {
         let counter = self.counter;
         u64::from(counter.text(SYSTEM)) + u64::from(counter.text(&self.instruction))
     }
 
-    /// How much of the conversation fits into a request.
+    /// Returns the tokens of conversation that fit into a request.
     pub(super) fn room(&self, window: u64, output: u64) -> u64 {
         let free = window.saturating_sub(output + self.overhead());
-        // A tenth as a margin: the counts are estimates.
+        // Counts are estimates, so a tenth is kept as a margin.
         free - free / 10
     }
 }
 
-/// The policy's standing instructions, else those that stand under a heading of their own in what people
-/// and their machinery say in the view. What tools returned is no instruction, and the latest holds.
+/// Returns the standing instructions: those of the policy, otherwise the latest under a heading of their own in
+/// visible messages. Assistant messages and summaries are ignored. Tool results contain no instructions.
 pub(super) fn standing(session: &Session) -> Option<String> {
     if let Some(instructions) = &session.policy().summary.instructions {
         return Some(instructions.to_string());

@@ -1,4 +1,4 @@
-//! What becomes of a compaction that was asked for before: whoever repeats a call waits for its end.
+//! The outcome of a compaction that an earlier call started. A repeated call waits for its end.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::super::Service;
 use super::{CompactionOutcome, CompactionRequest, WaitMode, lost};
 use crate::errors::ServiceError;
 
-/// How often is looked whether another replica has ended it.
+/// The interval of the check whether another replica has ended the compaction: 1 s.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What came of a request that was answered before, by the event with this revision.
+/// Returns the outcome of an idempotent repeat, starting from the event that answered the original call.
 pub(in crate::services) async fn outcome(
     service: &Service,
     key: &SessionKey,
@@ -36,13 +36,13 @@ pub(in crate::services) async fn outcome(
             .is_some_and(RunningCompaction::is_delegated);
         let now = service.sessions.clock().now();
         let over = running.is_none_or(|running| running.is_over(now));
-        // A delegated one ends when the caller brings its summary. One that has ended, or whose time is over, has an
-        // outcome for every caller: nobody has to wait for it.
+        // A delegated compaction ends when the caller commits its summary, so nobody waits for it. An ended or
+        // expired compaction has an outcome for every caller.
         let waits = over || (wanted.when == WaitMode::Waited && !delegated);
         if !waits || !ends(service, key, started).await? {
             return Ok(CompactionOutcome::Running(started));
         }
-        // Its end answers the request from now on.
+        // From now on, the request id leads to the event that ended the compaction.
         let now = service.sessions.clock().now();
         let found = |session: &Session| {
             let stamp = wanted.request.as_ref()?;
@@ -54,7 +54,7 @@ pub(in crate::services) async fn outcome(
     }
 }
 
-/// Waits for the end of a summary that is being written ahead of its time.
+/// Waits for the end of a running prepared summary.
 pub(super) async fn ahead_ends(service: &Service, key: &SessionKey) -> Result<(), ServiceError> {
     let ahead = |session: &Session| {
         let running = session.compactions().running.as_ref();
@@ -66,8 +66,8 @@ pub(super) async fn ahead_ends(service: &Service, key: &SessionKey) -> Result<()
     Ok(())
 }
 
-/// Ends the compaction that a process was at that is gone. Where other processes may be at work upon the
-/// same log, only its time tells that it is.
+/// Ends a compaction that a stopped process left behind. If other processes can write to the log, only the deadline
+/// shows that the compaction is orphaned.
 pub(super) async fn expire_orphaned(
     service: &Service,
     key: &SessionKey,
@@ -78,7 +78,7 @@ pub(super) async fn expire_orphaned(
     let born = service.started_at;
     let dead = |session: &Session| {
         let running = session.compactions().running.as_ref();
-        // The caller of a delegated one is not gone.
+        // A delegated compaction survives a restart: the caller's model writes its summary.
         let running = running.filter(|running| !running.is_delegated() && running.at < born);
         running.cloned()
     };
@@ -100,8 +100,8 @@ async fn running(
     Ok(service.sessions.read(key, look).await?)
 }
 
-/// Waits until a compaction is not under way any more, and closes one whose time is over: whoever ran it
-/// is gone. False when the server goes down before that.
+/// Waits until a compaction has ended. Closes it after its deadline, because its process has stopped. Returns false
+/// if the server shuts down first.
 async fn ends(
     service: &Service,
     key: &SessionKey,

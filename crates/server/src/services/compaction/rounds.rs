@@ -1,4 +1,4 @@
-//! What a model reads of a conversation, in rounds, with the messages that each comes from.
+//! The conversation as input for a model, in rounds, with the messages that each round covers.
 
 use palimpsest_core::ids::Ordinal;
 use palimpsest_core::levels::compaction::SummaryInputMessage;
@@ -6,11 +6,12 @@ use palimpsest_core::message::Role;
 use palimpsest_core::session::DroppedContent;
 use palimpsest_summarize::{ChatMessage, Round};
 
-/// Rounds that are kept whole or dropped whole: what the model says, with the results that answer it.
+/// Rounds in order, oldest first. A round is a model response with the results of its calls, and is kept or dropped
+/// as a whole.
 #[derive(Debug, Default)]
 pub(super) struct InputRounds {
     pub(super) all: Vec<Round>,
-    /// The messages of each.
+    /// The messages of each round, parallel to `all`.
     sources: Vec<Vec<Ordinal>>,
 }
 
@@ -37,7 +38,7 @@ impl InputRounds {
         rounds
     }
 
-    /// What so many of the oldest are; none when there is nothing in them.
+    /// Describes the content of the oldest `rounds` rounds. Returns `None` if they contain no messages.
     pub(super) fn dropped(&self, rounds: usize) -> Option<DroppedContent> {
         let messages = || self.sources.iter().take(rounds).flatten();
         let tokens: u64 = self.all.iter().take(rounds).map(|round| round.tokens).sum();
@@ -50,7 +51,8 @@ impl InputRounds {
         })
     }
 
-    /// How many of the oldest have to go for the rest to have so many tokens; never all.
+    /// Returns how many of the oldest rounds must be dropped so that the rest has at most `tokens` tokens. The last
+    /// round always remains.
     pub(super) fn over(&self, tokens: u64) -> usize {
         let mut left: u64 = self.all.iter().map(|round| round.tokens).sum();
         let most = self.all.len().saturating_sub(1);

@@ -1,5 +1,5 @@
-//! A policy may limit how much one compaction summarises. What is left is summarised by further ones: an
-//! automatic compaction goes on until the view is under its threshold, one by hand until nothing is left.
+//! Compactions in several parts. A policy may limit the input of one compaction. An automatic call continues until
+//! the view is under its threshold, a manual call until nothing is left.
 
 use palimpsest_core::command::{CompactionScope, is_compaction_due};
 use palimpsest_core::event::{Event, Trigger};
@@ -10,10 +10,10 @@ use super::{CompactionOutcome, CompactionRequest, WaitMode, compact};
 use crate::errors::ServiceError;
 use crate::services::Service;
 
-/// So many compactions follow each other at most; each makes the view smaller.
+/// The maximum number of compactions in one call.
 const MAX_ROUNDS: usize = 100;
 
-/// Compacts, and again as long as the policy wants it. Returns what came of each, the last one last.
+/// Compacts, and repeats as the policy requires. Returns all outcomes in order.
 pub(in crate::services) async fn in_rounds(
     service: &Service,
     key: &SessionKey,
@@ -25,7 +25,7 @@ pub(in crate::services) async fn in_rounds(
     Ok(std::iter::once(first).chain(rest).collect())
 }
 
-/// Compacts again after a first time, as long as the policy wants it.
+/// Runs the compactions after the first one, as the policy requires.
 pub(in crate::services) async fn rest(
     service: &Service,
     key: &SessionKey,
@@ -38,7 +38,7 @@ pub(in crate::services) async fn rest(
     if !is_whole || wanted.dry_run || wanted.when != WaitMode::Waited {
         return Ok(rounds);
     }
-    // Only the first one answers the request, and finds the revision that its caller decided upon.
+    // Only the first compaction answers the request and checks the caller's expected revision.
     let again = CompactionRequest {
         request: None,
         expected_revision: None,

@@ -1,5 +1,5 @@
-//! The running summary stands in for another one as long as it is up to date. Whoever compacts by hand wants
-//! room: a running summary that is behind keeps all that came since word for word.
+//! The choice between session memory and another summary in a manual compaction. Session memory that is behind
+//! keeps all later messages word for word, so it may free little space.
 
 use palimpsest_core::command::CompactionScope;
 use palimpsest_core::event::{Event, Trigger};
@@ -10,9 +10,10 @@ use super::{CompactionOutcome, CompactionRequest, compact, wait_for_memory};
 use crate::errors::ServiceError;
 use crate::services::Service;
 
-/// Returns the same wish, without the running summary where a summary from structure leaves a view that is
-/// smaller by more than the recent messages that the policy lets the running one keep word for word. A
-/// model's summary is about as long as the one from structure, so no model is asked for the comparison.
+/// Returns the request, with `skips_memory` set if an extractive summary leaves a much smaller view.
+///
+/// The difference must exceed the recent messages that the policy lets session memory keep word for word. A model's
+/// summary is about as long as an extractive one, so the comparison needs no model.
 pub(super) async fn choose(
     service: &Service,
     key: &SessionKey,
@@ -44,7 +45,7 @@ pub(super) async fn choose(
     Ok(chosen)
 }
 
-/// The tokens that a strategy would leave; none where it cannot act.
+/// Returns the tokens that a strategy would leave, or `None` if it cannot act. Runs as a dry run.
 async fn foreseen(
     service: &Service,
     key: &SessionKey,

@@ -1,5 +1,5 @@
-//! Who writes a summary: a model where there is one, and when it fails or there is none, it is made from
-//! the structure of the messages.
+//! The writer of a summary: a model if one is configured, otherwise or after its failure the structure of the
+//! messages.
 
 use palimpsest_core::command::WrittenSummary;
 use palimpsest_core::event::CompactionFailureReason;
@@ -15,7 +15,7 @@ use super::input::inputs;
 use super::{CompactionJob, CompactionRequest, NO_USAGE, model};
 use crate::errors::ServiceError;
 
-/// Makes the summary of what leaves.
+/// Writes the summary of the messages that leave.
 pub(super) async fn summarise(
     service: &Service,
     key: &SessionKey,
@@ -35,7 +35,7 @@ pub(super) async fn summarise(
         }
     };
     match (&service.models, job.asks_model()) {
-        // A dry run asks nobody: the summary from structure tells how large one is.
+        // A dry run queries no model. The extractive summary approximates the size of a model's summary.
         _ if wanted.dry_run => {
             let foreseen = from_structure(service, job, &extracted)?;
             return Ok(WrittenSummary {
@@ -46,7 +46,7 @@ pub(super) async fn summarise(
         (Some(models), true) => {
             let asked = model::ask(service, models, (key, job), wanted, &extracted).await;
             match asked {
-                // Whoever asked for a model gets one or learns why not.
+                // A caller that chose `MODEL` gets the model's error, not an extractive summary.
                 Err(_) if wanted.strategy != Some(Strategy::Model) => {}
                 asked => return asked,
             }
@@ -56,7 +56,7 @@ pub(super) async fn summarise(
     from_structure(service, job, &extracted)
 }
 
-/// The summary that is there already: the running one, or the one that was written ahead.
+/// Returns the existing summary: the prepared one, otherwise session memory.
 pub(super) fn ready(session: &Session, running: &RunningCompaction) -> Option<WrittenSummary> {
     let prepared = session.compactions().prepared.as_ref();
     if let Some(prepared) = prepared.filter(|prepared| prepared.key == running.key) {
@@ -77,7 +77,7 @@ pub(super) fn ready(session: &Session, running: &RunningCompaction) -> Option<Wr
     })
 }
 
-/// The summary without a model.
+/// Writes the summary without a model.
 fn from_structure(
     service: &Service,
     job: &CompactionJob,
@@ -90,7 +90,7 @@ fn from_structure(
             "there is nothing to tell".into(),
         ));
     }
-    // What was apart before may be a secret together.
+    // Text from several messages can form a secret only when joined, so the rendered text is redacted again.
     let text = match redactor(service, &job.session) {
         Some(redact) => redact(&text),
         None => text,
@@ -104,14 +104,14 @@ fn from_structure(
     })
 }
 
-/// Takes secrets out of what is summarised, unless neither the server nor the session wants that.
+/// Returns the function that redacts secrets, or `None` if redaction is off for the session.
 pub(super) fn redactor(service: &Service, session: &Session) -> Option<Redact> {
     let redact: Redact = |text| redact(text).text.into_owned();
     service.redacts(session).then_some(redact)
 }
 
-/// What can be told from structure alone: the summary where there is no model, and what fills the gaps of
-/// a model's.
+/// Extracts a summary from the structure of the messages. It is the summary without a model and fills the missing
+/// sections of a model's summary.
 pub(super) async fn extract(
     service: &Service,
     key: &SessionKey,

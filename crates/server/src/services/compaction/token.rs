@@ -1,6 +1,7 @@
-//! The token of a delegated summary. It names the compaction in the log, and says how its request is
-//! written, so that a server that was restarted can go on with it. Nobody gains anything by making one
-//! up: whoever could use it may change the session anyway.
+//! The token of a delegated compaction. It identifies the compaction in the log and the format of its request, so a
+//! restarted server can continue.
+//!
+//! A forged token gives no additional access: a caller that can use one may change the session anyway.
 
 use palimpsest_core::ids::{CompactionKey, SessionKey};
 use palimpsest_core::message::Digest;
@@ -9,37 +10,37 @@ use palimpsest_core::view::Provider;
 
 use crate::convert::MessageForm;
 
-/// The first byte: another layout has another one.
+/// The first byte of a token. A new layout gets a new version.
 const VERSION: u8 = 1;
 const BYTES: usize = 1 + 1 + 1 + 4 + 4 + 8 + 4 + 16;
 
-/// For whom a request is written.
+/// The format and limits of a delegated request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::services) struct Wish {
-    /// Its form.
+    /// The message form of the request.
     pub(in crate::services) form: MessageForm,
-    /// The provider whose JSON it is.
+    /// The provider whose JSON format is used.
     pub(in crate::services) provider: Provider,
-    /// What fits into a request and its answer.
+    /// The maximum size of the request and its answer in tokens.
     pub(in crate::services) window_tokens: u64,
-    /// The most that the model may write.
+    /// The maximum output of the model in tokens.
     pub(in crate::services) max_output_tokens: u32,
 }
 
-/// What a token says.
+/// The decoded content of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DelegationToken {
-    /// The compaction.
+    /// The key of the compaction.
     pub(super) key: CompactionKey,
-    /// How often its request had been made shorter.
+    /// The number of times the request had been shortened.
     pub(super) attempt: u32,
-    /// How the request was written.
+    /// The format and limits of the request.
     pub(super) wish: Wish,
     digest: [u8; 16],
 }
 
 impl DelegationToken {
-    /// Of a compaction that is under way.
+    /// Returns the token of a running compaction.
     pub(super) fn of(session: &SessionKey, running: &RunningCompaction, wish: Wish) -> Self {
         let mut token = Self {
             key: running.key,
@@ -53,12 +54,12 @@ impl DelegationToken {
         token
     }
 
-    /// Whether it is the token of a compaction as it is now.
+    /// Returns true if the token belongs to the current state of the compaction.
     pub(super) fn names(&self, session: &SessionKey, running: &RunningCompaction) -> bool {
         *self == Self::of(session, running, self.wish)
     }
 
-    /// What stands for it where a request has an id.
+    /// Returns the token's digest as a request id.
     pub(super) fn id(&self) -> Box<str> {
         format!("{:032x}", u128::from_be_bytes(self.digest)).into()
     }
@@ -83,7 +84,7 @@ impl DelegationToken {
         out
     }
 
-    /// None when it is no token.
+    /// Decodes a token. Returns `None` if the bytes are not a token.
     pub(super) fn read(token: &[u8]) -> Option<Self> {
         let (head, rest) = token.split_first_chunk::<3>()?;
         let (key, rest) = rest.split_first_chunk::<4>()?;

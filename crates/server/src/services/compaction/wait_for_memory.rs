@@ -1,5 +1,5 @@
-//! A compaction waits a moment for an update of the running summary that is under way: what is nearly
-//! written spares a request to a model, and covers more than the version before it.
+//! Waits for a running update of session memory before a compaction. An update that is almost written saves a
+//! request to a model and covers more than the version before it.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use tokio::time::{Instant, timeout_at};
 use super::super::Service;
 use crate::errors::ServiceError;
 
-/// How often it is looked whether the run counts as dead by now.
+/// The interval of the check whether the update's lease has expired: 1 s.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Returns when no update is under way, or when the policy's patience is over.
+/// Returns when no update is running, after the policy's `session_memory.wait`, or at shutdown.
 pub(super) async fn wait_for_memory(
     service: &Service,
     key: &SessionKey,
 ) -> Result<(), ServiceError> {
-    // First the watcher: nothing can happen unseen between a look and the waiting.
+    // The watcher is created before the first check, so no change between the check and the wait is missed.
     let mut watcher = service.sessions.watch(key);
     let began = Instant::now();
     loop {
@@ -43,6 +43,7 @@ pub(super) async fn wait_for_memory(
                 () = service.draining.cancelled() => {}
             }
         };
+        // The permit of the call is released during the wait, so that a waiting call does not block others.
         CurrentCall::wait(waited).await;
     }
 }

@@ -1,6 +1,4 @@
-//! Claude Code's session files: one line a message, as that program writes them.
-//!
-//! What these files have no field for is left out.
+//! Claude Code's session format: one line for each message. Data without a field in this format is left out.
 
 use palimpsest_core::ids::{MessageId, SessionId, Timestamp};
 use palimpsest_core::message::{Message, MessageOrigin, Role, Usage};
@@ -9,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use crate::convert;
 
-/// The lines of one session, which know what came before them.
+/// The writer of one session. It links each line to an earlier one.
 #[derive(Debug)]
 pub(super) struct ClaudeCodeWriter {
     session: String,
-    /// The message of the line before.
+    /// The message of the previous line.
     last: Option<MessageId>,
-    /// The last one that no rewind took out.
+    /// The last message that no rewind removed.
     kept: Option<MessageId>,
 }
 
@@ -30,7 +28,7 @@ impl ClaudeCodeWriter {
 
     pub(super) fn line(&mut self, message: &Message, standing: Visibility) -> Vec<u8> {
         let is_rewound = standing == Visibility::Rewound;
-        // Two inputs with one parent are how these files tell that the first was abandoned.
+        // In this format, two inputs with the same parent mean that the first one was abandoned.
         let before = if is_rewound { self.last } else { self.kept };
         let mut head = json!({
             "parentUuid": message.parent.or(before).map(|id| id.to_string()),
@@ -54,12 +52,12 @@ const fn role(role: Role) -> &'static str {
     match role {
         Role::User => "user",
         Role::Assistant => "assistant",
-        // The newer word is another provider's.
+        // `developer` is OpenAI's name for the system role.
         Role::System | Role::Developer => "system",
     }
 }
 
-/// When, where and how it was said.
+/// Adds the time and the attributes that the format has fields for.
 fn circumstances(message: &Message, head: &mut Map<String, Value>) {
     if let Some(at) = message.at {
         head.insert("timestamp".into(), json!(timestamp(at)));
@@ -70,7 +68,7 @@ fn circumstances(message: &Message, head: &mut Map<String, Value>) {
     for (name, value) in &message.attributes {
         let value = match &**name {
             "cwd" | "gitBranch" | "version" | "permissionMode" => json!(value),
-            // The one note that these files hold as JSON.
+            // The only attribute that the format stores as JSON.
             "todos" => match serde_json::from_str(value) {
                 Ok(todos @ Value::Array(_)) => todos,
                 _ => continue,
@@ -81,7 +79,7 @@ fn circumstances(message: &Message, head: &mut Map<String, Value>) {
     }
 }
 
-/// `2025-06-01T12:34:56.789Z`: milliseconds are always there.
+/// Formats a time as `2025-06-01T12:34:56.789Z`. Milliseconds are always present.
 fn timestamp(at: Timestamp) -> String {
     let text = convert::export_timestamp(at).to_string();
     match text.strip_suffix('Z') {
@@ -90,8 +88,8 @@ fn timestamp(at: Timestamp) -> String {
     }
 }
 
-/// The message in Anthropic's words. Another provider's unknown fields are left out: who reads the
-/// file would send them to Anthropic, which refuses them.
+/// Returns the message in Anthropic's format. Unknown fields of other providers are left out, because Anthropic
+/// would reject them in a request that a reader builds from the file.
 fn payload(message: &Message) -> Vec<u8> {
     let extra = (message.origin != MessageOrigin::OpenAi)
         .then(|| message.extra.to_object())
@@ -115,6 +113,7 @@ fn payload(message: &Message) -> Vec<u8> {
     out.extend_from_slice(b",\"content\":");
     super::content(convert::original_blocks(message), &mut out);
     let has_reason = extra.is_some() && message.extra.get("stop_reason").is_some();
+    // The API always returns `stop_reason` in a response, so the field is `null` if no value was stored.
     if message.role == Role::Assistant && !has_reason {
         out.extend_from_slice(b",\"stop_reason\":null");
     }

@@ -1,5 +1,5 @@
-//! The format of exports that loses nothing: one object a line, between one that says what the file is and
-//! one that proves that nothing is missing. `palimpsest_transcripts::import::palimpsest` reads it.
+//! The complete export format: a header line, one line for each message, and a last line with counts and a digest.
+//! `palimpsest_transcripts::import::palimpsest` reads it.
 
 use palimpsest_core::message::{Message, MessageOrigin, Role};
 use palimpsest_core::session::Session;
@@ -13,7 +13,7 @@ use super::super::originals::OriginalMessage;
 use super::super::results::BlobLoss;
 use crate::convert;
 
-/// A file that is written line by line.
+/// The writer of one file.
 #[derive(Debug)]
 pub(super) struct CompleteWriter {
     head: Value,
@@ -23,7 +23,8 @@ pub(super) struct CompleteWriter {
 }
 
 impl CompleteWriter {
-    /// A file about a session; `partial` says that not all of its messages come, or not as they were.
+    /// Creates the writer for a session. `partial` is true if a filter or omitted results make the export
+    /// incomplete.
     pub(super) fn of(session: &Session, partial: bool) -> Self {
         let about = session.about();
         let mut head = json!({
@@ -47,19 +48,19 @@ impl CompleteWriter {
         }
     }
 
-    /// The first line.
+    /// Returns the header line.
     pub(super) fn begin(&mut self) -> Vec<u8> {
         self.written(format!("{}\n", self.head).into_bytes())
     }
 
-    /// A message's line.
+    /// Returns the line of a message.
     pub(super) fn line(&mut self, original: &OriginalMessage) -> Vec<u8> {
         self.messages += 1;
         self.written(line(original))
     }
 
-    /// The line of a stored result whose message has not come, after those of the messages: its text, or the reason
-    /// that there is none any more.
+    /// Returns the line of a stored result without a message: its text, or the reason for its loss. These lines
+    /// follow those of the messages.
     pub(super) fn pending(
         &mut self,
         result: &super::PendingResult,
@@ -81,7 +82,7 @@ impl CompleteWriter {
         self.written(format!("{}\n", json!({"pending_result": line})).into_bytes())
     }
 
-    /// The last line: how many there were, and the digest of all bytes before it.
+    /// Returns the last line: the number of lines by kind, and the digest of all bytes before it.
     pub(super) fn end(&self) -> Vec<u8> {
         let sha256 = hex(&self.digest.clone().finalize());
         let mut end = json!({"messages": self.messages, "sha256": sha256});
@@ -113,10 +114,12 @@ fn leave_out_what_says_nothing(object: &mut Value) {
     }
 }
 
-/// Everything that is known of a message; its content as Anthropic's blocks, which lose nothing.
+/// Returns the line of a message with all stored data. The content uses Anthropic's block format, which can
+/// represent every block.
 fn line(original: &OriginalMessage) -> Vec<u8> {
     let (entry, message) = (&original.entry, &original.message);
     let usage = message.usage.map(|usage| {
+        // `ordinal` starts at 1 in the export, and at 0 in the code.
         json!({
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
@@ -147,7 +150,7 @@ fn line(original: &OriginalMessage) -> Vec<u8> {
     super::line(&head, &whole)
 }
 
-/// The stored results that are lost for good, in whose blocks their replacements are.
+/// Returns the stored results that are lost permanently. Their blocks contain the replacements.
 fn unreadable(original: &OriginalMessage) -> Option<Value> {
     let lost = original
         .unreadable
@@ -157,7 +160,7 @@ fn unreadable(original: &OriginalMessage) -> Option<Value> {
     (!lost.is_empty()).then_some(Value::Array(lost))
 }
 
-/// In whose words the unknown fields are written.
+/// Returns the format of the message's unknown fields, or `None` for typed messages.
 const fn origin(origin: MessageOrigin) -> Option<&'static str> {
     match origin {
         MessageOrigin::Typed => None,
@@ -166,7 +169,7 @@ const fn origin(origin: MessageOrigin) -> Option<&'static str> {
     }
 }
 
-/// A message's own JSON: its blocks in Anthropic's words, whoever's it was, and its unknown fields.
+/// Writes the message as JSON: blocks in Anthropic's format for any provider, and the unknown fields under `extra`.
 fn whole(message: &Message, out: &mut Vec<u8>) {
     let role = match message.role {
         Role::User => "user",
@@ -228,7 +231,7 @@ mod tests {
         String::from_utf8(line(&original)).unwrap()
     }
 
-    /// The message of a line, as its own bytes.
+    /// Returns the message of an exported line, in its original bytes.
     fn message_of(line: &str) -> &str {
         #[derive(serde::Deserialize)]
         struct Line<'a> {

@@ -1,5 +1,5 @@
-//! Room in the window before a reply: the view is compacted; and when a refused prompt needs more than that,
-//! its oldest rounds leave. Who cannot wait so long gets the view as it is, and what was begun goes on.
+//! Compaction before a reply. If a rejected prompt needs more space, the oldest rounds are removed. If the caller's
+//! deadline is too close, the compaction continues in the background, and the reply has the current view.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use super::super::overflow::{self, Overflow};
 use super::done::PrepareOutcome;
 use crate::errors::ServiceError;
 
-/// What is left of a call's time for the view itself, at least; of a short one a quarter.
+/// The reserve for the reply itself: 500 ms, but at most a quarter of the remaining time.
 const TO_ANSWER: Duration = Duration::from_millis(500);
 
-/// What is wanted: for whom, and what had come of the call before.
+/// The compaction to run, with the state of the call so far.
 pub(super) struct ViewRequest {
     pub(super) compaction: compaction::CompactionRequest,
     pub(super) overflow: Option<Overflow>,
     pub(super) done: PrepareOutcome,
 }
 
-/// Makes room, and says what came of it; nothing when the caller's time does not last.
+/// Compacts the view and returns the updated outcome. Returns `None` if the caller's time is not sufficient.
 pub(super) async fn compact_inline(
     service: &Service,
     key: &SessionKey,
@@ -37,9 +37,10 @@ pub(super) async fn compact_inline(
     };
     let (sender, ended) = oneshot::channel();
     let (inner, name) = (service.clone(), key.clone());
+    // The work runs in a task of its own, so it continues if the caller's time runs out.
     service.mutations.in_background(async move {
         let made = make_room(&inner, &name, wanted).await;
-        // Whoever had no more time learns of it with the next call.
+        // The receiver is gone: the caller was answered before. The next call sees the result.
         if let Err(Err(error)) = sender.send(made) {
             compaction::report(&name, Err(error));
         }
@@ -47,7 +48,7 @@ pub(super) async fn compact_inline(
     let patience = left.saturating_sub(TO_ANSWER.min(left / 4));
     match CurrentCall::wait(timeout(patience, ended)).await {
         Ok(Ok(made)) => made.map(Some),
-        // It panicked, which was told, or there is no more time.
+        // The task panicked, which is logged, or the time ran out.
         Ok(Err(_)) | Err(_) => Ok(None),
     }
 }

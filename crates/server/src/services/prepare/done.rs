@@ -1,4 +1,4 @@
-//! What came of a call, as its reply tells it.
+//! The outcome of `PrepareContext`, as its reply reports it.
 
 use palimpsest_core::command::SkipReason;
 use palimpsest_core::event::{Event, RecordedEvent};
@@ -10,24 +10,24 @@ use super::super::append::AppendStatus;
 use super::super::compaction::CompactionOutcome;
 use crate::convert;
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone)]
 pub(super) struct PrepareOutcome {
     pub(super) appended: AppendStatus,
-    /// What levels did.
+    /// The events of levels 1 to 4, with their revisions.
     pub(super) levels: Vec<(Revision, Event)>,
-    /// What did nothing, and why.
+    /// The levels that did nothing, with the reason.
     pub(super) skipped: Vec<(v1::Level, SkipReason)>,
-    /// What came of a compaction that was due.
+    /// The outcome of a compaction that was due.
     pub(super) compacted: Option<CompactionOutcome>,
-    /// The oldest rounds left, because nothing else was enough.
+    /// The event that removed the oldest rounds, if nothing else freed enough.
     pub(super) dropped: Option<(Revision, Event)>,
-    /// What the view had before this call, in tokens.
+    /// The tokens of the view before this call.
     pub(super) before_tokens: u64,
 }
 
 impl PrepareOutcome {
-    /// What changed the view, in order.
+    /// Returns the events that changed the view, in order.
     pub(super) fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
         let compacted = self.compacted.iter().filter_map(|ended| match ended {
             CompactionOutcome::Event(event, revision) => Some((*revision, &**event)),

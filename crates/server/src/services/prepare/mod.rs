@@ -1,4 +1,5 @@
-//! `PrepareContext`: append, serve, and say what the caller's array becomes.
+//! `PrepareContext`: appends messages, runs the levels, serves the view and returns the delta for the caller's
+//! array.
 
 mod compact_inline;
 mod done;
@@ -34,7 +35,7 @@ use super::{Service, cache_ledger, etag, staging};
 use crate::convert::{self, BreakpointOptions, MessageForm, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
 
-/// A request, read; what depends on the session is still to be filled in.
+/// A validated request. Options that depend on the session are resolved later.
 struct PrepareCall {
     incoming: AppendInput,
     target: Option<v1::Target>,
@@ -46,7 +47,7 @@ struct PrepareCall {
     mode: CompactionMode,
     overrides: Overrides,
     breakpoints: Option<BreakpointOptions>,
-    /// The provider refused the last view as too long.
+    /// Set if the provider rejected the last view as too long.
     overflow: Option<Overflow>,
     dry_run: bool,
     max_reply_bytes: usize,
@@ -58,8 +59,38 @@ pub(super) async fn prepare(
     deadline: Option<Deadline>,
 ) -> Result<PrepareContextResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
+    let form = convert::form(request.form, "form")?;
     let (request_id, dry_run) = (request.request_id.clone(), request.dry_run);
-    let call = read_call(service, request)?;
+    let body = || convert::body_digest(&request);
+    let stamp =
+        convert::request_stamp(&request_id, RequestMethod::Prepare, body, service.limits())?;
+    let (expected, mode) = (request.expected_revision, request.compaction_mode());
+    let converting = tracing::debug_span!(target: SPANS, "convert");
+    let read = || AppendInput::read(service, request.messages, expected, stamp);
+    let incoming = converting.in_scope(read)?;
+    // An invalid target is rejected before anything is committed.
+    convert::target(request.target.clone(), &LastServed::default())?;
+    let asked = request.cache_breakpoints.as_ref();
+    let breakpoints = convert::asked_breakpoints(asked, request.prompt_prefix.as_ref())?;
+    let overrides = request.compaction_overrides.as_ref();
+    let overrides = Overrides::read(service, "compaction_overrides", overrides)?;
+    let call = PrepareCall {
+        incoming,
+        overrides,
+        target: request.target,
+        known: etag::read(&request.known_etag),
+        form,
+        prefix: convert::prompt_prefix(request.prompt_prefix)?,
+        interrupt_open_calls: request.interrupt_open_calls,
+        cache_edits: request.cache_edits_supported,
+        mode,
+        breakpoints,
+        overflow: request.prompt_too_long.as_ref().map(|told| Overflow {
+            gap_tokens: gap_tokens(told),
+        }),
+        dry_run,
+        max_reply_bytes: service.limits().max_reply_bytes,
+    };
     let missing = service.create_if_missing(&key.project);
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction);
     let finish = |session: &Session, done: &PrepareOutcome| {
@@ -72,6 +103,7 @@ pub(super) async fn prepare(
             AppendStatus::Before(revision) => Some(*revision),
             AppendStatus::Now { .. } => None,
         };
+        // A dry run must not start a compaction, because it writes nothing.
         let asked = call.compacts(session, &done.appended).filter(|_| !dry_run);
         let follows = Follows {
             stages: is_due(session),
@@ -109,6 +141,7 @@ pub(super) async fn prepare(
                 .await;
                 match room.map_err(|error| error.with_request_id(&request_id))? {
                     Some(done) => {
+                        // The compaction has committed and may have changed the view, so the view is served again.
                         let serve = |transaction: &mut Transaction<'_>| {
                             call.serve(transaction)?;
                             Ok(done.clone())
@@ -133,49 +166,7 @@ pub(super) async fn prepare(
     Ok(response)
 }
 
-/// Reads a request. Nothing has happened yet when one is rejected.
-fn read_call(
-    service: &Service,
-    request: PrepareContextRequest,
-) -> Result<PrepareCall, ServiceError> {
-    let form = convert::form(request.form, "form")?;
-    let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(
-        &request.request_id,
-        RequestMethod::Prepare,
-        body,
-        service.limits(),
-    )?;
-    let (expected, mode) = (request.expected_revision, request.compaction_mode());
-    let converting = tracing::debug_span!(target: SPANS, "convert");
-    let read = || AppendInput::read(service, request.messages, expected, stamp);
-    let incoming = converting.in_scope(read)?;
-    // Wrong targets are refused before anything happens.
-    convert::target(request.target.clone(), &LastServed::default())?;
-    let asked = request.cache_breakpoints.as_ref();
-    let breakpoints = convert::asked_breakpoints(asked, request.prompt_prefix.as_ref())?;
-    let overrides = request.compaction_overrides.as_ref();
-    let overrides = Overrides::read(service, "compaction_overrides", overrides)?;
-    Ok(PrepareCall {
-        incoming,
-        overrides,
-        target: request.target,
-        known: etag::read(&request.known_etag),
-        form,
-        prefix: convert::prompt_prefix(request.prompt_prefix)?,
-        interrupt_open_calls: request.interrupt_open_calls,
-        cache_edits: request.cache_edits_supported,
-        mode,
-        breakpoints,
-        overflow: request.prompt_too_long.as_ref().map(|told| Overflow {
-            gap_tokens: gap_tokens(told),
-        }),
-        dry_run: request.dry_run,
-        max_reply_bytes: service.limits().max_reply_bytes,
-    })
-}
-
-/// A compaction goes on while the caller has the view as it is.
+/// Returns the level report for a compaction that continues while the caller gets the current view.
 fn started() -> v1::LevelReport {
     v1::LevelReport {
         level: v1::Level::Compaction.into(),
@@ -184,7 +175,7 @@ fn started() -> v1::LevelReport {
     }
 }
 
-/// Begins the work that the view gives rise to and that nobody waits for.
+/// Starts background work that depends on the view. The caller does not wait for it.
 fn begin_in_background(service: &Service, key: &SessionKey, (stages, ahead): (bool, bool)) {
     if stages {
         staging::begin(service, key);
@@ -194,18 +185,18 @@ fn begin_in_background(service: &Service, key: &SessionKey, (stages, ahead): (bo
     }
 }
 
-/// What follows a reply, or comes before it.
+/// The work that a view triggers, in the background or before the reply.
 struct Follows {
-    /// Spans are to be chosen.
+    /// True if spans are to be staged.
     stages: bool,
-    /// A summary is to be written ahead.
+    /// True if a prepared summary is to be written.
     ahead: bool,
-    /// A compaction is due: who asks for it, and what had come of the call.
+    /// The trigger of a compaction that is due, with the outcome of the call so far.
     compacts: Option<(Trigger, PrepareOutcome)>,
 }
 
 impl PrepareCall {
-    /// Who asks for a compaction now; nobody when the view is not that large.
+    /// Returns the trigger of a compaction, or `None` if none is due.
     fn compacts(&self, session: &Session, appended: &AppendStatus) -> Option<Trigger> {
         if matches!(appended, AppendStatus::Now { .. }) && self.overflow.is_some() {
             return Some(Trigger::PromptTooLong);
@@ -214,7 +205,7 @@ impl PrepareCall {
         is_due.then_some(Trigger::Auto)
     }
 
-    /// The compaction that this call starts.
+    /// Returns the compaction that this call starts.
     fn wanted(&self, asked: Trigger) -> compaction::CompactionRequest {
         compaction::CompactionRequest {
             model: self.overrides.model.clone(),
@@ -249,6 +240,7 @@ impl PrepareCall {
         }
         self.serve(transaction)?;
         let session = transaction.session();
+        // Cache edits need a provider whose API supports them, and positions within the caller's array.
         let target = session.map(|session| self.target(session).0);
         let cache_edits = self.cache_edits && target.as_ref().is_some_and(takes_edits);
         let session = session.filter(|_| cache_edits);
@@ -270,7 +262,7 @@ impl PrepareCall {
         };
         match transaction.run(Command::CollapseSpans(collapse))? {
             CommandOutcome::Skipped(skip) => done.skipped.push((v1::Level::Collapse, skip)),
-            // All that it did was to look for spans.
+            // Staging selects spans for a later collapse and does not change the view.
             CommandOutcome::Done(_) if !transaction.events().last().is_some_and(folds) => {
                 done.skipped
                     .push((v1::Level::Collapse, SkipReason::NothingEligible));
@@ -286,7 +278,7 @@ impl PrepareCall {
         Ok(done)
     }
 
-    /// What is new in the view is placed and sealed.
+    /// Serves the view: its pending messages get pieces and are sealed.
     fn serve(&self, transaction: &mut Transaction<'_>) -> Result<(), Rejection> {
         let Some(session) = transaction.session() else {
             return Ok(());
@@ -301,13 +293,13 @@ impl PrepareCall {
         Ok(())
     }
 
-    /// The size of what stands before the messages, as the session counts.
+    /// Returns the size of the prompt prefix, counted with the session's estimator.
     fn prefix_tokens(&self, session: &Session) -> Option<PrefixTokens> {
         let prefix = self.prefix.as_ref()?;
         Some(prefix.tokens(session.counter()))
     }
 
-    /// A refused prompt is acted upon once, and not when the call is repeated.
+    /// Returns the mode of the collapse. A rejected prompt is handled once, not again by an idempotent repeat.
     fn collapsing(&self, appended: &AppendStatus) -> Collapsing {
         match appended {
             AppendStatus::Now { .. } if self.overflow.is_some() => Collapsing::Overflow,
@@ -315,15 +307,15 @@ impl PrepareCall {
         }
     }
 
-    /// For whom the view is: what the caller leaves out is as it was the last time.
+    /// Returns the target of the view. Omitted parts are those of the last call that served the view.
     fn target(&self, session: &Session) -> (Target, WindowHint) {
         let last = session.last_served();
         convert::target(self.target.clone(), last)
             .unwrap_or_else(|_| (last.target.clone(), last.window))
     }
 
-    /// What the caller has. An etag holds for the form and the target that it was made for; the domain
-    /// checks the target.
+    /// Returns the etag of the caller's array. An etag is valid only for its form and target. The domain checks the
+    /// target.
     fn known_etag(&self) -> Option<Etag> {
         let known = self.known.as_ref();
         let known = known.filter(|named| named.form == self.form)?;
@@ -337,6 +329,7 @@ impl PrepareCall {
     ) -> Result<PrepareContextResponse, ContentNotLoaded> {
         let appended = &done.appended;
         let (target, _) = self.target(session);
+        // `keep` refers to the caller's array only if the etag matches. Without an etag the whole view is returned.
         let view = session.view(&target, self.known_etag())?;
         let mut response = PrepareContextResponse {
             keep_messages: view.keep,
@@ -366,7 +359,7 @@ impl PrepareCall {
         Ok(response)
     }
 
-    /// The warnings for the caller of a valid view.
+    /// Returns the warnings of the reply.
     fn warnings(
         &self,
         session: &Session,
@@ -385,7 +378,7 @@ impl PrepareCall {
         warnings
     }
 
-    /// The edits of the provider's cache that the request is to carry.
+    /// Returns the cache edits for the next request, or `None` if they are not supported or not needed.
     fn edits(
         &self,
         session: &Session,
@@ -418,7 +411,7 @@ impl PrepareCall {
         Ok(Some(all))
     }
 
-    /// Where the caller shall put cache breakpoints, when it asks for them.
+    /// Returns the positions for cache breakpoints if the caller requested them.
     fn cache_breakpoints(
         &self,
         session: &Session,
@@ -438,7 +431,7 @@ impl PrepareCall {
     }
 }
 
-/// Whether the provider's schema has edits of its cache.
+/// Returns true if the provider's API supports cache edits.
 fn takes_edits(target: &Target) -> bool {
     target.provider == Provider::Anthropic
 }

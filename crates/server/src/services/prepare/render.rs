@@ -1,4 +1,4 @@
-//! A view as what a reply carries: the provider's JSON, or typed messages.
+//! Rendering of a view for a reply, as the provider's JSON or as typed messages.
 
 use bytes::Bytes;
 use palimpsest_core::codec;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::convert::{self, MessageForm};
 
-/// Puts the new messages of a view into a reply, unless they have more bytes than one may have.
+/// Adds the new messages of a view to a reply. If they exceed the size limit, `view_omitted` is set instead.
 pub(super) fn put_messages(
     response: &mut PrepareContextResponse,
     session: &Session,
@@ -43,7 +43,7 @@ pub(super) fn put_messages(
     Ok(())
 }
 
-/// Wire messages as the provider's JSON, each by itself; all of them share one buffer.
+/// Renders wire messages as the provider's JSON, one buffer slice for each message.
 pub(in crate::services) fn messages_json(
     target: &Target,
     messages: &[WireMessage<'_>],
@@ -62,7 +62,7 @@ pub(in crate::services) fn messages_json(
         .collect()
 }
 
-/// The same as typed messages.
+/// Renders wire messages as typed messages.
 pub(in crate::services) fn typed(
     session: &Session,
     target: &Target,
@@ -76,8 +76,8 @@ fn size(target: &Target, messages: &[WireMessage<'_>]) -> usize {
     messages_json(target, messages).iter().map(Bytes::len).sum()
 }
 
-/// The operator's words that a provider takes apart from the array: always all of them, because they
-/// have no place in it that could be kept.
+/// Returns the system blocks that the provider takes outside of the array. They are always complete, because they
+/// have no position in the array that the caller could keep.
 fn system_json(target: &Target, session: &Session) -> Result<Bytes, ContentNotLoaded> {
     let system = session.system(target)?;
     if system.is_empty() {
@@ -94,7 +94,7 @@ fn system_json(target: &Target, session: &Session) -> Result<Bytes, ContentNotLo
     Ok(out.into())
 }
 
-/// The value for the request's `context_management`, as the policy wants it.
+/// Returns the value of `context_management` for the provider's request, as set by the policy. Empty if unused.
 pub(super) fn management(session: &Session, target: &Target) -> Bytes {
     let policy = &session.policy().provider_management;
     if !target.provider.is_anthropic() {

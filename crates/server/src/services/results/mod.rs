@@ -1,4 +1,4 @@
-//! `ReadToolResult`: the original of a tool result, whole or in part.
+//! `ReadToolResult`: returns the original of a tool result, completely or in part.
 
 mod select;
 
@@ -35,10 +35,10 @@ const DEFAULT_MAX_BYTES: u32 = 1024 * 1024;
 const MAX_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 * 1024 * 1024;
 const CHUNK_BYTES: usize = 256 * 1024;
 const MAX_CONTEXT_LINES: u32 = 100;
-/// The usual number of bytes in a token.
+/// The assumed number of bytes per token.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// The original of a result.
+/// The original of a tool result.
 pub(super) struct OriginalResult {
     pub(super) info: ToolResultInfo,
     pub(super) text: String,
@@ -71,7 +71,7 @@ pub(super) async fn read(
     let cut = move |work: &mut SearchBudget| {
         answers(original, &selection, (from, max_bytes as usize), work)
     };
-    // A search takes its time, and a copy does not.
+    // A search runs on the search threads with a work limit. Copying a range needs no limit.
     let cut = if searches {
         let work = SearchBudget::of_call();
         service.searches.run(&key.project, work, cut).await?.0
@@ -126,7 +126,7 @@ fn selection(limits: &Limits, part: Option<Part>) -> Result<ResultSelection, Ser
     })
 }
 
-/// The chunks of an answer, and where a later one goes on.
+/// Builds the chunks of a reply. Also returns the position at which the next page continues.
 fn answers(
     original: OriginalResult,
     selection: &ResultSelection,
@@ -158,6 +158,7 @@ fn answers(
         let mut line = line_of(&text, start);
         let bytes = Bytes::from(text);
         let mut at = start;
+        // The loop adds at least one chunk, so an empty selection still returns the result's data.
         loop {
             let data = bytes.slice(at..end.min(at + CHUNK_BYTES));
             let (first_line, offset) = (line, at);
@@ -181,7 +182,7 @@ fn answers(
     Ok((answers, next))
 }
 
-/// The refusal of a search that ended without anything to show.
+/// Returns the error for a search that ended without a result to return.
 pub(super) fn ended(ended: SearchEnd) -> ServiceError {
     match ended {
         SearchEnd::Cancelled | SearchEnd::Late => ServiceError::DeadlineExceeded,
@@ -192,28 +193,28 @@ pub(super) fn ended(ended: SearchEnd) -> ServiceError {
     }
 }
 
-/// Where the original of a result is.
+/// The location of an original.
 enum ResultLocation {
     /// In a message of the transcript.
     Message {
         entry: (Ordinal, TranscriptEntry),
         block: u16,
     },
-    /// In a file: the message that brings it has not come, or says what stands in its place.
+    /// In a file: the message is not appended yet, or it contains a replacement.
     File { file: Box<str>, sha256: [u8; 32] },
 }
 
-/// A result that was found.
+/// A located result.
 struct LocatedResult {
     call: CallRef,
     tool_name: String,
     reference: String,
-    /// The approximate size of the original.
+    /// The approximate size of the original in bytes.
     bytes: u64,
     place: ResultLocation,
 }
 
-/// The original of a result.
+/// Reads the original of a tool result.
 pub(super) async fn original(
     service: &Service,
     key: &SessionKey,
@@ -225,8 +226,8 @@ pub(super) async fn original(
     };
     let found = service.sessions.read(key, find).await??;
     let (call, tool_name, reference) = (found.call, found.tool_name, found.reference);
-    // The original, and the part that is cut out of it, stay until the caller has taken the last part. Memory for the
-    // expected size is taken before the original is read: many calls at once must not read first and be refused then.
+    // The original and the selected part stay in memory until the caller has received the last chunk. The expected
+    // size is reserved before the read, so that many concurrent calls are rejected early.
     let expected = usize::try_from(found.bytes).unwrap_or(usize::MAX);
     let expected = expected.saturating_mul(2);
     CallContext::hold_reply(expected)?;
@@ -255,7 +256,7 @@ pub(super) async fn original(
     outcome.map_err(|error| ServiceError::internal("read a tool result", error))
 }
 
-/// The original in a message, and whether it is JSON.
+/// Returns the original from a message. The flag is true if it is JSON.
 async fn in_message(
     service: &Service,
     key: &SessionKey,
@@ -278,17 +279,17 @@ async fn in_message(
         })
 }
 
-/// The reason that a stored result is lost for good.
+/// The reason for which a stored result is lost permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlobLoss {
-    /// Its file is not there.
+    /// The file does not exist.
     Missing,
-    /// Its file holds other bytes than the log says.
+    /// The content of the file does not match its digest in the log.
     Damaged,
 }
 
 impl BlobLoss {
-    /// The reason as exports and logs have it.
+    /// Returns the reason as written in exports and logs.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "MISSING",
@@ -297,7 +298,7 @@ impl BlobLoss {
     }
 }
 
-/// The original in a file, and whether it is JSON.
+/// Returns the original from a file. The flag is true if it is JSON.
 async fn in_file(
     service: &Service,
     key: &SessionKey,
@@ -311,8 +312,11 @@ async fn in_file(
     })
 }
 
-/// The original in a file, and whether it is JSON; or the reason that it is lost for good. An error says that it
-/// cannot be read now.
+/// Returns the original from a file and whether it is JSON, or the reason for its permanent loss.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read at the moment.
 pub(in crate::services) async fn stored_text(
     service: &Service,
     key: &SessionKey,
@@ -322,7 +326,7 @@ pub(in crate::services) async fn stored_text(
     let bytes = match service.blobs.get_result(key, file, sha256).await {
         Ok(bytes) => bytes,
         Err(error @ (BlobError::NotFound(_) | BlobError::Damaged(_))) => {
-            // Reported by the caller, which knows what becomes of it.
+            // The caller decides about the consequences and reports the loss.
             tracing::debug!(session = %key, file, %error, "a stored result is lost");
             let is_missing = matches!(error, BlobError::NotFound(_));
             return Ok(Err(if is_missing {
@@ -331,7 +335,7 @@ pub(in crate::services) async fn stored_text(
                 BlobLoss::Damaged
             }));
         }
-        // The bucket may be there again soon.
+        // The blob store may be reachable again soon, so the error is retryable.
         Err(error @ (BlobError::Store(_) | BlobError::Folder(_))) => {
             tracing::warn!(session = %key, file, error = %error_chain(&error), "failed to read a stored result");
             return Err(ServiceError::StoreUnavailable { retry_after: SOON });
@@ -353,7 +357,7 @@ fn result_in(message: &Message, block: u16) -> Option<&ToolResult> {
 fn by_call(session: &Session, named: &CallRef) -> Result<LocatedResult, ServiceError> {
     let offers = session.persist_decisions();
     let call = match find_call(session, named, "call") {
-        // No message has the id yet, but its result may have been stored.
+        // A result may be stored before the message of its call is appended.
         Err(missing @ ServiceError::ResultNotFound { .. }) => {
             let offer = offers.unbound(&named.tool_use_id);
             let offer = offer.filter(|_| named.call_key.is_empty());
@@ -366,7 +370,7 @@ fn by_call(session: &Session, named: &CallRef) -> Result<LocatedResult, ServiceE
         name: call.to_string(),
     };
     let known = session.calls().get(call).ok_or_else(missing)?;
-    // Its result, else the one that was stored for it, else the one that a rewind took away.
+    // The current result comes first, then a stored result, then the one that a rewind removed.
     let came = |place: Option<(Ordinal, u16)>| in_place(session, call, place?);
     came(known.result())
         .or_else(|| locate_pending(session, offers.of_call(call)?))
@@ -388,7 +392,7 @@ fn by_reference(session: &Session, reference: &str) -> Result<LocatedResult, Ser
     })
 }
 
-/// The result that a block of the transcript brought.
+/// Locates the result in a block of the transcript.
 fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<LocatedResult> {
     let (message, block) = place;
     let entry = session.transcript().get(message)?;
@@ -417,7 +421,7 @@ fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<L
     })
 }
 
-/// A result that was stored before its message came.
+/// Locates a result that was stored before its message was appended.
 fn locate_pending(session: &Session, offer: &PersistDecision) -> Option<LocatedResult> {
     let kept = offer.kept.as_ref()?;
     Some(LocatedResult {
@@ -432,7 +436,7 @@ fn locate_pending(session: &Session, offer: &PersistDecision) -> Option<LocatedR
     })
 }
 
-/// The call that a request names.
+/// Returns the call that a request names by key or by the provider's id.
 pub(super) fn find_call(
     session: &Session,
     named: &CallRef,
@@ -446,6 +450,7 @@ pub(super) fn find_call(
     let not_found = |name: &str| ServiceError::ResultNotFound {
         name: name.chars().take(200).collect(),
     };
+    // A call key is unique. If the caller also sends the provider's id, both must name the same call.
     if let Some(key) = by_key {
         let call = calls.get(key).ok_or_else(|| not_found(&named.call_key))?;
         let agrees = named.tool_use_id.is_empty() || *call.id == *named.tool_use_id;
@@ -464,7 +469,7 @@ pub(super) fn find_call(
             "is required, or call_key",
         ));
     }
-    // The model may have seen the call under an id of the service's own.
+    // The view may show the call under an id that the service assigned.
     if let Some(key) = calls.mapped(&named.tool_use_id) {
         return Ok(key);
     }

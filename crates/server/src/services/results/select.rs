@@ -1,4 +1,4 @@
-//! Which part of a text is asked for: bytes, lines, the beginning, the end, or what matches.
+//! The selection of a part of a text: bytes, lines, the beginning, the end, or matches of a search.
 
 use std::ops::Range;
 
@@ -6,33 +6,33 @@ use regex::Regex;
 
 use super::super::search_threads::{SearchBudget, SearchEnd};
 
-/// Which part.
+/// A part of a text.
 #[derive(Debug, Clone)]
 pub(in crate::services) enum ResultSelection {
-    /// All of it.
+    /// The whole text.
     All,
-    /// A range of bytes; to the end when it has no length.
+    /// A range of bytes. Without a length it extends to the end.
     Bytes { offset: u64, length: Option<u64> },
-    /// A range of lines, the first being 1; to the end when there is no number of them.
+    /// A range of lines, starting at 1. Without a count it extends to the end.
     Lines { first: u64, lines: Option<u64> },
-    /// So many lines at the end.
+    /// The last lines, up to this number.
     Tail(u64),
-    /// The lines that match, with so many around each.
+    /// The lines that match, with `context` lines before and after each.
     Search { pattern: Regex, context: usize },
 }
 
-/// A stretch of lines that was found.
+/// A range of adjacent lines with matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::services) struct Stretch {
-    /// The number of its first line.
+    /// The number of the first line, starting at 1.
     pub(in crate::services) first_line: usize,
-    /// The bytes.
+    /// The byte range in the text.
     pub(in crate::services) range: Range<usize>,
-    /// The numbers of the lines that match.
+    /// The numbers of the matching lines.
     pub(in crate::services) matching: Vec<usize>,
 }
 
-/// The bytes that a selection means, of every kind but a search. What lies past the end is empty.
+/// Returns the byte range of a selection. A search selects the whole text. A selection past the end is empty.
 pub(in crate::services) fn range(text: &str, selection: &ResultSelection) -> Range<usize> {
     let len = text.len();
     let at = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).min(len);
@@ -54,7 +54,7 @@ pub(in crate::services) fn range(text: &str, selection: &ResultSelection) -> Ran
     }
 }
 
-/// Where the line begins that so many others precede.
+/// Returns the offset of the line that follows `lines` lines.
 fn line_start(text: &str, lines: u64) -> usize {
     let Some(skipped) = usize::try_from(lines)
         .ok()
@@ -66,19 +66,19 @@ fn line_start(text: &str, lines: u64) -> usize {
     ends.nth(skipped).map_or(text.len(), |(end, _)| end + 1)
 }
 
-/// The number of the line in which a byte lies, from 1.
+/// Returns the line number of a byte, starting at 1.
 pub(in crate::services) fn line_of(text: &str, offset: usize) -> u64 {
     let before = &text.as_bytes()[..offset.min(text.len())];
     newlines(before) + 1
 }
 
-/// How many lines end in some bytes.
+/// Returns the number of line breaks.
 pub(super) fn newlines(bytes: &[u8]) -> u64 {
     bytes.split(|byte| *byte == b'\n').count() as u64 - 1
 }
 
-/// The stretches with matches from a line on, as far as `max_bytes` and the call's work go, and the line
-/// with which the rest begins. Neighbours that touch are one.
+/// Returns the ranges with matches, starting at a line, within `max_bytes` and the call's work limit. Also returns
+/// the line at which the next page continues. Ranges that touch are merged.
 pub(in crate::services) fn search(
     text: &str,
     pattern: &Regex,
@@ -100,10 +100,12 @@ pub(in crate::services) fn search(
         match work.is_match(pattern, words) {
             Ok(true) => {}
             Ok(false) => continue,
+            // A spent budget ends the page before this line, unless it is the first, where another page would not
+            // progress.
             Err(SearchEnd::TooMuch) if index > skip => return Ok((found, Some(index as u64 + 1))),
             Err(ended) => return Err(ended),
         }
-        // What an earlier answer has shown is not shown again.
+        // Context lines that an earlier page contained are not repeated.
         let first = index.saturating_sub(context).max(skip);
         let last = (index + context).min(lines.len() - 1);
         let range = lines[first].start..lines[last].end;
