@@ -1,4 +1,4 @@
-//! What became of messages that came in, and where calls stand.
+//! Append results and the state of tool calls, in the form of the API.
 
 use palimpsest_core::command::{self, Receipt, receipts};
 use palimpsest_core::event::MessagesAppended;
@@ -6,8 +6,8 @@ use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::session::{CallState, NotSendableReason, Session, Visibility};
 use palimpsest_proto::context::v1;
 
-/// What became of the messages of one call. `input_indices` has, for each message in order, the
-/// entry of the request that it came from.
+/// Returns the result of an append. `input_indices` contains, for each message in order, the index of its request
+/// entry.
 pub fn append_result(
     session: &Session,
     event: &MessagesAppended,
@@ -46,7 +46,7 @@ fn appended(session: &Session, receipt: &Receipt, input_index: u32) -> v1::Appen
     }
 }
 
-/// The name of the turn that a message begins; empty when it begins none.
+/// Returns the id of the turn that a message starts, or an empty text.
 pub(super) fn turn_id(session: &Session, message: Ordinal) -> String {
     let turns = session.turns();
     let turn = turns.beginning_at(message);
@@ -58,7 +58,7 @@ fn calls_of(session: &Session, receipt: &Receipt) -> Vec<v1::ToolCall> {
     calls.map(|(key, _)| tool_call(session, key)).collect()
 }
 
-/// A call and where it stands.
+/// Returns a call with its state.
 pub fn tool_call(session: &Session, key: CallKey) -> v1::ToolCall {
     let call = session.calls().get(key);
     let message = call.and_then(|call| session.transcript().get(call.message));
@@ -73,7 +73,7 @@ pub fn tool_call(session: &Session, key: CallKey) -> v1::ToolCall {
     }
 }
 
-/// A call of which no more is known than its key.
+/// Returns a call of which only the key is known.
 pub fn keyed_call(key: CallKey) -> v1::ToolCall {
     v1::ToolCall {
         call: Some(v1::CallRef {
@@ -88,12 +88,13 @@ const fn call_state(state: CallState) -> v1::CallState {
     match state {
         CallState::Open => v1::CallState::Open,
         CallState::Answered { .. } | CallState::Late { .. } => v1::CallState::Answered,
-        // The contract has no word for a call that a rewind took away; no result will come.
+        // The contract has no state for calls that a rewind removed. No result will be appended, as for interrupted
+        // calls.
         CallState::Interrupted | CallState::Gone => v1::CallState::Interrupted,
     }
 }
 
-/// The names of a call.
+/// Returns the key and the provider's id of a call.
 pub fn call_ref(session: &Session, key: CallKey) -> v1::CallRef {
     let id = session.calls().get(key).map(|call| call.id.to_string());
     v1::CallRef {
@@ -102,7 +103,7 @@ pub fn call_ref(session: &Session, key: CallKey) -> v1::CallRef {
     }
 }
 
-/// Why a view must not be sent yet.
+/// Returns the reason for which a view is not sendable.
 pub const fn not_sendable(unsendable: Option<&NotSendableReason>) -> v1::NotSendableReason {
     match unsendable {
         None => v1::NotSendableReason::Unspecified,
@@ -112,7 +113,7 @@ pub const fn not_sendable(unsendable: Option<&NotSendableReason>) -> v1::NotSend
     }
 }
 
-/// The calls of the view that wait for their results.
+/// Returns the open calls that make the view unsendable.
 pub fn open_calls(session: &Session, unsendable: Option<&NotSendableReason>) -> Vec<v1::ToolCall> {
     match unsendable {
         Some(NotSendableReason::OpenCalls(calls)) => {
@@ -122,7 +123,7 @@ pub fn open_calls(session: &Session, unsendable: Option<&NotSendableReason>) -> 
     }
 }
 
-/// What the caller of an append should know. That a message repeats another is its outcome already.
+/// Returns the warnings of an append. Re-emissions need none, because the outcome of the message reports them.
 pub fn warnings(warnings: &[command::Warning]) -> Vec<v1::Warning> {
     warnings
         .iter()

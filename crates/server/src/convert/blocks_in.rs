@@ -1,4 +1,4 @@
-//! Typed blocks into the domain's.
+//! Typed blocks from the API to the domain.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use v1::tool_result_content::Content;
 
 use super::{FieldError, FieldProblem, Under, required};
 
-/// The types of block that have a message of their own in the contract.
+/// The block types that have a message of their own in the contract.
 pub(super) const KNOWN_TYPES: [&str; 7] = [
     "text",
     "image",
@@ -29,12 +29,13 @@ pub(super) const KNOWN_TYPES: [&str; 7] = [
     "redacted_thinking",
 ];
 
-/// One typed block.
+/// Validates and converts one typed block.
 pub(super) fn block(block: v1::Block) -> Result<Block, FieldError> {
     let json = &block.extra_json;
     let Some(typed) = block.block else {
         return Err(FieldError::missing("block"));
     };
+    // Fields with a typed counterpart must not be repeated in `extra_json`, or the two values could differ.
     Ok(match typed {
         Typed::Text(text) => Block::Text {
             text: text.text.into(),
@@ -89,8 +90,8 @@ pub(super) fn block(block: v1::Block) -> Result<Block, FieldError> {
     })
 }
 
-/// Unknown fields: a JSON object that names each field once, and none that has a place of its own.
-/// `more` are fields that the contract has and the domain does not.
+/// Parses unknown fields: a JSON object with unique names, none of which has a typed field. `more` contains fields
+/// that exist in the contract but not in the domain.
 pub(super) fn extra(
     bytes: &[u8],
     known: &[&str],
@@ -131,7 +132,7 @@ fn object(bytes: &[u8]) -> Result<UnknownFields, FieldError> {
     UnknownFields::from_object(&text).map_err(payload_error)
 }
 
-/// A JSON text of a string.
+/// Returns the JSON string literal of a text.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -177,7 +178,7 @@ fn source(source: Option<v1::MediaSource>, kind: MediaKind) -> Result<MediaSourc
     })
 }
 
-/// What a model wrote as a tool's input need not be JSON; then it is kept as the text that it is.
+/// Converts the input of a tool call. Models may write invalid JSON, which is stored as text.
 fn input(bytes: &[u8]) -> Result<ToolInput, FieldError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         payload_error(JsonError::Utf8 {
@@ -192,7 +193,7 @@ fn input(bytes: &[u8]) -> Result<ToolInput, FieldError> {
     })
 }
 
-/// What a tool returned, where it stands by itself.
+/// Converts a tool result without its call.
 pub(super) fn result_content(content: v1::ToolResultContent) -> Result<ResultContent, FieldError> {
     if content.content.is_none() {
         return Err(FieldError::missing(""));
@@ -218,7 +219,7 @@ fn content(content: Option<v1::ToolResultContent>) -> Result<ResultContent, Fiel
     }
 }
 
-/// What may stand inside a result.
+/// Converts a block inside a tool result. Only text, media and opaque blocks are valid there.
 fn nested(typed: v1::Block) -> Result<Block, FieldError> {
     match typed.block {
         Some(
@@ -234,8 +235,8 @@ fn nested(typed: v1::Block) -> Result<Block, FieldError> {
     }
 }
 
-/// A result's blocks in the provider's schema. The codec reads whole messages, so one is put around
-/// them and taken off its error paths.
+/// Parses result blocks in the provider's schema. The codec reads whole messages, so the blocks are wrapped in one,
+/// and the wrapper's path is removed from errors.
 fn from_json(bytes: &[u8]) -> Result<ResultContent, FieldError> {
     const BEFORE: &str =
         r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":"#;

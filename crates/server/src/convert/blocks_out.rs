@@ -1,4 +1,4 @@
-//! The domain's blocks as typed ones.
+//! Blocks from the domain to their typed form.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use v1::block::Block as Typed;
 use v1::media_source::Source;
 use v1::tool_result_content::Content;
 
-/// Callers leave padding out, and providers take that.
+/// Decodes base64 with or without padding: callers omit it, and providers accept that.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -26,16 +26,16 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// For whom blocks are written.
+/// The reader of converted blocks.
 #[derive(Clone, Copy)]
 pub(super) enum BlockAudience {
-    /// A model: inputs are what its provider takes, and cache markers are left out.
+    /// A model: inputs are converted to the provider's format, and `cache_control` is left out.
     Model(Provider),
-    /// Whoever reads the transcript: everything as it came.
+    /// A reader of the transcript: all fields are unchanged.
     Transcript,
 }
 
-/// One message of a view, typed: ids are those of the wire, and each call has its key.
+/// Converts one message of a view to its typed form, with the ids of the wire and the call keys.
 pub fn view_message(message: &WireMessage<'_>, calls: &Calls, provider: Provider) -> v1::Message {
     let reader = BlockAudience::Model(provider);
     let blocks = message
@@ -63,15 +63,15 @@ pub fn view_message(message: &WireMessage<'_>, calls: &Calls, provider: Provider
     }
 }
 
-/// The call that an id of a view stands for. An id of the caller's own stands for the first call
-/// that has it: all later ones are mapped.
+/// Returns the call for an id in a view. A caller's own id names the first call with it, because later ones are
+/// mapped.
 fn key_of_wire_id(id: &str, calls: &Calls) -> Option<CallKey> {
     calls
         .mapped(id)
         .or_else(|| calls.with_id(id).first().copied())
 }
 
-/// One block.
+/// Converts one block.
 pub(super) fn block(
     block: &WireBlock<'_>,
     key: Option<CallKey>,
@@ -125,8 +125,8 @@ pub(super) fn block(
     }
 }
 
-/// Unknown fields as a JSON object; empty when there is none. `known` are those that have a place
-/// of their own in the contract.
+/// Returns unknown fields as a JSON object, or no bytes if there are none. `known` contains fields that have a
+/// typed counterpart.
 fn extra(extra: Option<&UnknownFields>, reader: BlockAudience, known: &[&str]) -> Bytes {
     let mut out = String::new();
     for (name, value) in extra.into_iter().flat_map(UnknownFields::iter) {
@@ -145,7 +145,7 @@ fn extra(extra: Option<&UnknownFields>, reader: BlockAudience, known: &[&str]) -
     out.into()
 }
 
-/// Anthropic's API takes objects alone, so a view for it wraps what is none.
+/// Returns the input of a call. Anthropic's API accepts only objects, so other inputs are wrapped in one.
 fn input(input: &ToolInput, reader: BlockAudience) -> Bytes {
     let text: Cow<'_, str> = match (input, reader) {
         (ToolInput::Text(text), BlockAudience::Model(Provider::Anthropic | Provider::Bedrock)) => {
@@ -189,8 +189,8 @@ fn thinking(thinking: &Thinking) -> Typed {
     }
 }
 
-/// A picture or a document; one whose source the contract has no words for goes as the JSON that it
-/// is.
+/// Converts an image or a document. A source that the contract cannot represent becomes an opaque block with its
+/// JSON.
 fn media(
     block: &WireBlock<'_>,
     media: &Media,
@@ -211,6 +211,7 @@ fn media(
             height_pixels: None,
         }),
         MediaKind::Document => {
+            // Titles that are not strings stay in `extra_json`, so that no value is lost.
             let mut take = |name: &'static str| match extra.and_then(|extra| extra.get(name)) {
                 Some(raw) if raw.as_str() == "null" => {
                     known.push(name);
@@ -257,7 +258,7 @@ fn source(source: &MediaSource) -> Option<v1::MediaSource> {
     })
 }
 
-/// The two sources that the contract has and the domain keeps as JSON.
+/// Converts the two sources that the contract has and the domain stores as JSON.
 fn other_source(json: &RawJson) -> Option<(Source, String)> {
     let fields: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(json.as_str()).ok()?;

@@ -1,4 +1,4 @@
-//! Cache breakpoints: what a caller asks for, and the places in each provider's form.
+//! Cache breakpoints: the options of a call, and the positions in each provider's format.
 
 use palimpsest_core::view::{Breakpoints, MAX_BREAKPOINTS, Provider, Spot};
 use palimpsest_proto::context::v1::{self, cache_breakpoint::Marker, cache_breakpoint::Place};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::blocks_in::payload_error;
 use super::{FieldError, Under};
 
-/// How long a provider keeps what a breakpoint covers.
+/// The time for which a provider keeps a cached prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ttl {
     FiveMinutes,
@@ -23,21 +23,21 @@ impl Ttl {
     }
 }
 
-/// What a caller asks for.
+/// The breakpoint options of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakpointOptions {
-    /// How many there may be, beside those that the caller has placed itself.
+    /// The maximum number of breakpoints in addition to those of the caller.
     pub most: usize,
-    /// For each block of the caller's system prompt, whether it can carry one; none when the call does
-    /// not hold the prompt.
+    /// For each block of the caller's system prompt, true if it can have a breakpoint. `None` if the call does not
+    /// contain the system prompt.
     pub own_system: Option<Vec<bool>>,
     ttl: Option<Ttl>,
 }
 
-/// Reads what a caller asks for; none when it asks for nothing.
+/// Validates the options. Returns `None` if the call requests no breakpoints.
 ///
-/// Breakpoints that the caller has placed in its system prompt and its tools count: a request with more
-/// than four of them would be refused.
+/// Breakpoints that the caller set in its system prompt and tools are counted, because providers reject requests
+/// with more than four.
 pub fn asked_breakpoints(
     options: Option<&v1::CacheBreakpointOptions>,
     prefix: Option<&v1::PromptPrefix>,
@@ -74,7 +74,7 @@ pub fn asked_breakpoints(
     }))
 }
 
-/// The blocks of a system prompt or the definitions of tools; none when there is nothing.
+/// Parses the blocks of a system prompt or tool definitions. Returns `None` for no bytes.
 fn blocks(bytes: &[u8]) -> Result<Option<Vec<Value>>, FieldError> {
     if bytes.is_empty() {
         return Ok(None);
@@ -87,14 +87,13 @@ fn blocks(bytes: &[u8]) -> Result<Option<Vec<Value>>, FieldError> {
     }))
 }
 
-/// Whether it carries a breakpoint, or is one.
+/// Returns true if the block has a breakpoint or is one (Bedrock's `cachePoint`).
 fn is_marked(block: &Value) -> bool {
     let is_set = |field| block.get(field).is_some_and(|value| !value.is_null());
     is_set("cache_control") || is_set("cachePoint")
 }
 
-/// For each block of a system prompt, whether it can carry a breakpoint: words that are not blank, and
-/// that have none yet.
+/// Returns, for each block of a system prompt, true if it can have a breakpoint: non-blank text without one.
 fn takers(blocks: &[Value]) -> Vec<bool> {
     let says = |block: &Value| {
         let words = block.as_str().or_else(|| block.get("text")?.as_str());
@@ -108,7 +107,7 @@ fn takers(blocks: &[Value]) -> Vec<bool> {
     blocks.iter().enumerate().map(takes).collect()
 }
 
-/// The places, in the form of a provider.
+/// Returns the breakpoints in the format of the provider.
 pub fn cache_breakpoints(
     found: &Breakpoints,
     provider: Provider,
@@ -116,6 +115,7 @@ pub fn cache_breakpoints(
 ) -> Vec<v1::CacheBreakpoint> {
     let ttl = asked.ttl.map(|ttl| format!(r#","ttl":"{}""#, ttl.name()));
     let ttl = ttl.unwrap_or_default();
+    // Bedrock inserts a block after the cached prefix. Anthropic marks the last block of the prefix.
     let marker = if provider == Provider::Bedrock {
         let point = format!(r#"{{"cachePoint":{{"type":"default"{ttl}}}}}"#);
         Marker::InsertJson(point.into())

@@ -1,4 +1,4 @@
-//! Warnings about the window of a call that succeeded.
+//! Warnings about the context window in successful replies.
 
 use palimpsest_core::command::SkipReason;
 use palimpsest_core::event::Event;
@@ -6,19 +6,19 @@ use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1::{self, WarningCode};
 
-/// The outcome of a compaction, as far as it is worth a warning.
+/// The outcome of a compaction as far as warnings depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactionResult {
-    /// None was due, or it made room.
+    /// No compaction was due, or it freed space.
     None,
-    /// It failed.
+    /// The compaction failed.
     Failed,
-    /// Nothing that may leave was left.
+    /// No removable content was left.
     NothingToRemove,
 }
 
 impl CompactionResult {
-    /// From the event that ended it.
+    /// Returns the result for the event that ended the compaction.
     pub const fn of(event: &Event) -> Self {
         match event {
             Event::CompactionFailed(_) => Self::Failed,
@@ -26,7 +26,7 @@ impl CompactionResult {
         }
     }
 
-    /// From the reason why there was none.
+    /// Returns the result for a skipped compaction.
     pub const fn of_skip(skip: SkipReason) -> Self {
         match skip {
             SkipReason::Irreducible
@@ -38,7 +38,7 @@ impl CompactionResult {
     }
 }
 
-/// The warnings about a window and about what was tried to make room in it.
+/// Returns the warnings about the window and about attempts to free space.
 pub fn budget_warnings(
     session: &Session,
     window: WindowHint,
@@ -48,6 +48,8 @@ pub fn budget_warnings(
     let (tokens, auto) = (session.tokens().tokens, &session.policy().autocompact);
     let failures = session.compactions().failures;
     let is_paused = auto.enabled && super::compaction::is_paused(session);
+    // After an earlier attempt without removable content, the session remembers its floor, so later calls get the
+    // warning too.
     let is_floor =
         session.compactions().floor.is_some() || result == CompactionResult::NothingToRemove;
     let is_over = tokens >= points.compact;

@@ -1,4 +1,4 @@
-//! What became of the prompt cache, in the contract's words.
+//! The cache ledger in the form of the API.
 
 use palimpsest_core::event::ChangeKind;
 use palimpsest_core::policy::Prices;
@@ -8,8 +8,8 @@ use palimpsest_proto::context::v1;
 use super::scalars::{export_millis, export_timestamp};
 use super::tokens32;
 
-/// What became of the prompt cache. `messages` are those at the start of the array that are as they
-/// were sent.
+/// Converts a cache report. `messages` is the number of messages at the start of the array that are unchanged since
+/// they were sent.
 pub fn cache_ledger(report: &CacheReport, messages: u32, prices: &Prices) -> v1::CacheLedger {
     let cause = report.cause.map(|cause| change_kind(cause.kind));
     v1::CacheLedger {
@@ -28,7 +28,7 @@ pub fn cache_ledger(report: &CacheReport, messages: u32, prices: &Prices) -> v1:
     }
 }
 
-/// A view-changing event that was taken back.
+/// Converts a view-changing event that an undo reverted.
 pub(super) fn undone(change: &ViewChange) -> v1::UndoneEvent {
     v1::UndoneEvent {
         revision: change.revision.get(),
@@ -36,7 +36,7 @@ pub(super) fn undone(change: &ViewChange) -> v1::UndoneEvent {
     }
 }
 
-/// The kind of a view-changing event.
+/// Converts the kind of a view-changing event.
 pub(super) const fn change_kind(kind: ChangeKind) -> v1::EventKind {
     match kind {
         ChangeKind::ContentSnipped => v1::EventKind::ContentSnipped,

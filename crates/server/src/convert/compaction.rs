@@ -1,4 +1,4 @@
-//! Level 5, in the contract's words.
+//! Compactions (level 5) in the form of the API.
 
 use palimpsest_core::event::{
     CompactionFailed, CompactionFailureReason, CompactionFinished, CompactionStarted, Event,
@@ -16,7 +16,7 @@ use super::scalars::export_timestamp;
 use super::tokens32;
 use super::working::attachment;
 
-/// How a summary is made.
+/// Converts the strategy of a summary.
 pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
     match strategy {
         Strategy::SessionMemory => v1::CompactionStrategy::SessionMemory,
@@ -27,7 +27,7 @@ pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
     }
 }
 
-/// Why a compaction came to nothing.
+/// Converts the reason for which a compaction failed.
 pub const fn why_failed(why: CompactionFailureReason) -> v1::CompactionFailureReason {
     use v1::CompactionFailureReason as Reason;
     match why {
@@ -46,7 +46,7 @@ pub const fn why_failed(why: CompactionFailureReason) -> v1::CompactionFailureRe
     }
 }
 
-/// A level is about to act.
+/// Converts the start of a compaction.
 pub(super) fn started(event: &CompactionStarted, session: &Session) -> v1::LevelStarted {
     v1::LevelStarted {
         level: v1::Level::Compaction.into(),
@@ -55,7 +55,7 @@ pub(super) fn started(event: &CompactionStarted, session: &Session) -> v1::Level
     }
 }
 
-/// A level tried and failed. How many attempts failed before is the session's, as it is now.
+/// Converts a failed compaction. The number of consecutive failures is the session's current one.
 pub(super) fn failed(event: &CompactionFailed, session: &Session) -> v1::LevelFailed {
     v1::LevelFailed {
         level: v1::Level::Compaction.into(),
@@ -73,13 +73,13 @@ fn failure(event: &CompactionFailed, session: &Session) -> v1::CompactionFailure
     }
 }
 
-/// Whether automatic attempts have stopped.
+/// Returns true if automatic compaction is paused after too many failures.
 pub(super) fn is_paused(session: &Session) -> bool {
     let limit = session.policy().autocompact.max_failures.max(1);
     session.compactions().failures >= limit
 }
 
-/// The compaction of an event that ended one.
+/// Converts the event that ended a compaction. Returns `None` for other events.
 pub fn compaction(event: &Event, session: &Session) -> Option<v1::Compaction> {
     match event {
         Event::Compacted(event) => Some(compacted(event, None, session, false)),
@@ -88,7 +88,7 @@ pub fn compaction(event: &Event, session: &Session) -> Option<v1::Compaction> {
     }
 }
 
-/// The compaction that is under way.
+/// Returns the running compaction, if any.
 pub fn running_compaction(session: &Session) -> Option<v1::Compaction> {
     let running = session.compactions().running.as_ref()?;
     let state = if running.is_delegated() {
@@ -110,7 +110,7 @@ pub fn running_compaction(session: &Session) -> Option<v1::Compaction> {
     })
 }
 
-/// What was not in a summary's input.
+/// Converts content that a summary's input did not contain.
 fn dropped(dropped: DroppedContent, session: &Session) -> v1::DroppedContent {
     v1::DroppedContent {
         messages: dropped.messages,
@@ -121,7 +121,7 @@ fn dropped(dropped: DroppedContent, session: &Session) -> v1::DroppedContent {
     }
 }
 
-/// What a model is told, as messages.
+/// Converts the turns of a request to a model.
 pub fn turns(turns: &[ChatMessage]) -> Vec<v1::Message> {
     let message = |turn: &ChatMessage| {
         let role = match turn.role {
@@ -142,7 +142,7 @@ pub fn turns(turns: &[ChatMessage]) -> Vec<v1::Message> {
     turns.iter().map(message).collect()
 }
 
-/// A compaction that failed.
+/// Converts a compaction that failed.
 pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> v1::Compaction {
     v1::Compaction {
         compaction_id: event.key.to_string(),
@@ -155,7 +155,7 @@ pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> 
     }
 }
 
-/// A compaction that took effect, or would.
+/// Converts a compaction that took effect, or would in a dry run.
 pub(super) fn compacted(
     event: &CompactionFinished,
     at: Option<Timestamp>,
@@ -191,7 +191,7 @@ pub(super) fn compacted(
         }),
         duration: Some(millis(event.took_ms)),
         boundary: boundary.map(|one| self::boundary(one, session)),
-        // What a model would write is not known before it has.
+        // A dry run queries no model, so the text of a model's summary is unknown.
         summary: text
             .filter(|_| {
                 !(dry_run && matches!(event.strategy, Strategy::Model | Strategy::Delegated))
@@ -215,6 +215,7 @@ pub(super) fn compacted(
             cache_write_tokens: tokens32(event.usage.cache_write_tokens),
         });
     }
+    // A dry run commits no messages, so their ids must not be returned.
     if let (true, Some(boundary)) = (dry_run, &mut compaction.boundary) {
         boundary.message_id.clear();
         boundary.summary_message_id.clear();
@@ -225,8 +226,8 @@ pub(super) fn compacted(
     compaction
 }
 
-/// Whether messages that were kept stand before the summary. What is pinned stays where it stands, with
-/// the rest of its round, and says nothing of the others.
+/// Returns true if kept messages precede the summary. Pinned messages and the rest of their rounds keep their
+/// position and are ignored.
 fn is_preceded(boundary: &Boundary, session: &Session) -> bool {
     let pieces = session.sealed().pieces().iter();
     let mut before = pieces.take_while(|piece| Some(piece.message) != boundary.summary);
@@ -238,7 +239,7 @@ fn is_preceded(boundary: &Boundary, session: &Session) -> bool {
     })
 }
 
-/// Whether a message is pinned, or has a call or a result whose other half is.
+/// Returns true if the message is pinned, or has a call or result whose counterpart is pinned.
 fn is_of_a_pin(session: &Session, message: Ordinal) -> bool {
     let pins = session.pins();
     if pins.is_empty() {
@@ -284,7 +285,7 @@ fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {
     }
 }
 
-/// The compaction of an event for watchers, who get no texts.
+/// Converts a finished compaction for event streams, which contain no texts.
 pub(super) fn happened(
     event: &CompactionFinished,
     (at, _): (Timestamp, Revision),

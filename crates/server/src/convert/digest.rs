@@ -1,7 +1,7 @@
-//! The digest of a request's body: the same request always gives the same one.
+//! The digest of a request body. Equal requests have equal digests.
 //!
-//! A prost map is encoded in an order that changes from one encoding to the next, so maps are taken
-//! out, sorted and digested by themselves.
+//! The encoding order of a prost map differs between encodings. So maps are removed, sorted and digested
+//! separately.
 
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::Digest;
@@ -13,15 +13,16 @@ use super::FieldError;
 
 /// A request whose body has a digest.
 pub trait CanonicalRequest: prost::Message + Clone {
-    /// Clears what a repeat may say otherwise, and takes every map out, in a fixed order.
+    /// Clears the fields in which an idempotent repeat may differ, and removes all maps in a fixed order.
     fn reduce(&mut self) -> Vec<Vec<(String, Vec<u8>)>>;
 }
 
-/// The digest of a body.
+/// Returns the digest of a request body.
 pub fn body_digest<T: CanonicalRequest>(request: &T) -> Digest {
     let mut reduced = request.clone();
     let maps = reduced.reduce();
     let mut body = Vec::new();
+    // Each part has a length prefix, so that different bodies cannot have the same byte sequence.
     let field = |bytes: &[u8], body: &mut Vec<u8>| {
         body.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
         body.extend_from_slice(bytes);
@@ -38,8 +39,8 @@ pub fn body_digest<T: CanonicalRequest>(request: &T) -> Digest {
     Digest::of_bytes(&body)
 }
 
-/// What makes a repeat of a request known; `None` without a `request_id`. The digest is worked out
-/// only when there is one.
+/// Returns the stamp that identifies idempotent repeats, or `None` without a `request_id`. The digest is computed
+/// only if needed.
 pub fn request_stamp(
     request_id: &str,
     method: RequestMethod,
@@ -87,7 +88,7 @@ fn of_session(session: Option<&mut v1::Session>) -> Vec<Map> {
     let Some(session) = session else {
         return Vec::new();
     };
-    // What only answers hold is ignored in requests.
+    // Output-only fields are ignored in requests.
     session.policy = None;
     let rules = session
         .policy_overrides

@@ -1,4 +1,4 @@
-//! What happened in a session, in the contract's words.
+//! Session events in the form of the API.
 
 use palimpsest_core::event::{self, Event, RecordedEvent};
 use palimpsest_core::ids::{Ordinal, Revision};
@@ -20,9 +20,9 @@ use super::tokens::last_place;
 use super::{FieldError, tokens32};
 use super::{hooks, levels, persist_decisions, working};
 
-/// The events that a recorded one is for a watcher: usually one; two when serving closed calls;
-/// none for the record of a request that changed nothing. `earlier` is the policy before a change of
-/// it; without one, the change does not say which settings are new.
+/// Converts a recorded event. The result is usually one event, two if serving interrupted calls, and none if a
+/// request changed nothing. `earlier` is the policy before a policy change. Without it, the changed settings are
+/// not listed.
 pub fn events(
     recorded: &RecordedEvent,
     revision: Revision,
@@ -85,7 +85,7 @@ pub fn events(
         Event::PersistDecided(event) => persist_decisions::happened(&event.offer, session)
             .into_iter()
             .collect(),
-        // A summary's text was told when it was written; that its copy is there changes nothing.
+        // These events are internal steps. Other events report their effects.
         Event::PersistDecisionsConsumed(_)
         | Event::MemoryFiled(_)
         | Event::CompactionShortened(_)
@@ -194,7 +194,7 @@ fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
     all
 }
 
-/// What left the view.
+/// Converts a rewind.
 pub fn rewound(event: &event::SessionRewound, session: &Session) -> v1::SessionRewound {
     let transcript = session.transcript();
     let id = |ordinal: Ordinal| transcript.get(ordinal).map(|entry| entry.id.to_string());
@@ -204,7 +204,7 @@ pub fn rewound(event: &event::SessionRewound, session: &Session) -> v1::SessionR
     }
 }
 
-/// What a rewind freed.
+/// Returns the tokens that a rewind freed.
 pub fn rewind_effect(event: &event::SessionRewound) -> v1::LevelEffect {
     let freed = event.freed_tokens;
     v1::LevelEffect {
@@ -216,7 +216,7 @@ pub fn rewind_effect(event: &event::SessionRewound) -> v1::LevelEffect {
     }
 }
 
-/// The kind of an event, for filters.
+/// Returns the kind of an event, for filters.
 pub const fn event_kind(event: &v1::SessionEvent) -> v1::EventKind {
     use v1::EventKind as Kind;
     match &event.event {
@@ -246,7 +246,7 @@ pub const fn event_kind(event: &v1::SessionEvent) -> v1::EventKind {
     }
 }
 
-/// The kinds that a request asks for, of the field `kinds`; empty for all.
+/// Validates the event kinds in the field `kinds`. An empty list selects all.
 pub fn event_kinds(kinds: &[i32]) -> Result<Vec<v1::EventKind>, FieldError> {
     known(kinds, "kinds")
 }

@@ -1,4 +1,4 @@
-//! Which messages of a transcript a request means.
+//! Filters for messages of a transcript.
 
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{MessageId, Ordinal, SpanKey, Timestamp};
@@ -11,10 +11,10 @@ use super::scalars::{export_kind, export_role, message_id, optional_timestamp, u
 use super::transcript::visibility;
 use super::{FieldError, Under as _, at_most, short};
 
-/// The most values that one condition of a filter names. Each message or session is compared with all of them.
+/// The maximum number of values in one condition. Each message or session is compared with all of them.
 pub(super) const MAX_VALUES: usize = 64;
 
-/// Which messages are meant. All conditions hold; one that is not set always does.
+/// A message filter. A message must match all conditions. Unset conditions match every message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     roles: Vec<v1::Role>,
@@ -22,13 +22,13 @@ pub struct Filter {
     visibilities: Vec<v1::Visibility>,
     first_id: Option<MessageId>,
     last_id: Option<MessageId>,
-    /// Counted from 0, both included.
+    /// The first and last ordinal, inclusive, starting at 0.
     first: u64,
     last: Option<u64>,
-    /// No message can be meant.
+    /// True if no message can match.
     nothing: bool,
     span: Option<Box<str>>,
-    /// The messages of the span.
+    /// The messages of the span, after [`Filter::resolve`].
     messages: Option<Vec<Ordinal>>,
     from: Option<Timestamp>,
     before: Option<Timestamp>,
@@ -36,7 +36,7 @@ pub struct Filter {
     user_turns_only: bool,
 }
 
-/// Reads a filter, of the field `filter`.
+/// Validates the field `filter`.
 pub fn message_filter(
     filter: Option<v1::MessageFilter>,
     limits: &Limits,
@@ -63,7 +63,7 @@ pub fn message_filter(
         last_id: id(&filter.last_message_id, "filter.last_message_id")?,
         first: filter.first_ordinal.saturating_sub(1),
         last: filter.last_ordinal.map(|last| last.saturating_sub(1)),
-        // The contract counts from 1: up to 0 there is nothing.
+        // Ordinals of the contract start at 1, so a last ordinal of 0 matches nothing.
         nothing: filter.last_ordinal == Some(0),
         span: (!filter.collapse_id.is_empty()).then(|| filter.collapse_id.into()),
         messages: None,
@@ -74,7 +74,7 @@ pub fn message_filter(
     })
 }
 
-/// The values of a repeated enum; neither zero nor one that this version does not know may be there.
+/// Validates a repeated enum field. Unspecified and unknown values are rejected.
 pub(super) fn known<T: TryFrom<i32>>(values: &[i32], field: &str) -> Result<Vec<T>, FieldError> {
     at_most(values.len(), MAX_VALUES, field)?;
     values
@@ -89,7 +89,11 @@ pub(super) fn known<T: TryFrom<i32>>(values: &[i32], field: &str) -> Result<Vec<
 }
 
 impl Filter {
-    /// Finds the messages that it names. A name that stands for none is refused.
+    /// Resolves the message and span ids of the filter.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a message or a span does not exist.
     pub fn resolve(mut self, session: &Session) -> Result<Self, Rejection> {
         let transcript = session.transcript();
         if let Some(id) = self.span.take() {
@@ -110,7 +114,7 @@ impl Filter {
         Ok(self)
     }
 
-    /// The places that can be meant at all, for a transcript of `len` messages.
+    /// Returns the range of ordinals that can match in a transcript of `len` messages.
     pub fn range(&self, len: usize) -> std::ops::Range<usize> {
         let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(len);
         let end = self.last.map_or(len, |last| place(last.saturating_add(1)));
@@ -124,8 +128,8 @@ impl Filter {
         place(self.first).min(end)..end
     }
 
-    /// What the index alone can tell; what passes is asked again with its content when
-    /// [`Self::needs_content`] says so.
+    /// Returns true if a message matches by its index entry alone. The caller must also check the content if
+    /// [`Self::needs_content`] is true.
     pub fn admits(&self, ordinal: Ordinal, entry: &TranscriptEntry) -> bool {
         let place = u64::from(ordinal.get());
         !self.nothing
@@ -140,7 +144,7 @@ impl Filter {
             && !(self.user_turns_only && entry.role != Role::User)
     }
 
-    /// Whether the content has a say.
+    /// Returns true if the filter depends on the content of messages.
     pub fn needs_content(&self) -> bool {
         !self.kinds.is_empty()
             || !self.tool_names.is_empty()
@@ -149,7 +153,7 @@ impl Filter {
             || self.before.is_some()
     }
 
-    /// Whether a message is meant. `arrived` is when it was appended.
+    /// Returns true if a message matches. `arrived` is the time of its append.
     pub fn matches(
         &self,
         session: &Session,
@@ -180,7 +184,7 @@ impl Filter {
     }
 }
 
-/// The tool whose result stands in a block.
+/// Returns the name of the tool whose result a block contains.
 fn answered_tool<'s>(
     session: &'s Session,
     message: Ordinal,
@@ -197,7 +201,7 @@ fn answered_tool<'s>(
     Some(&calls.get(*key)?.name)
 }
 
-/// The messages of a folded span, by the id that its placeholder tells.
+/// Returns the messages of a collapsed span, by the id in its placeholder.
 pub fn messages_of_span(session: &Session, id: &str) -> Option<Vec<Ordinal>> {
     let placeholder = session.spans().placeholder(SpanKey::parse(id)?)?;
     Some(placeholder.span.messages.clone())

@@ -1,4 +1,4 @@
-//! Calls of the users' own hooks, in the contract's words: what they are asked, and what they answer.
+//! Calls of users' hooks: requests and responses in the form of the API.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use super::memory::message_id;
 use super::messages_in::messages;
 use super::tokens32;
 
-/// The most messages that a hook may add.
+/// The maximum number of messages that a hook may add.
 const MAX_MESSAGES: usize = 100;
-/// The most bytes that a hook may add to the instructions.
+/// The maximum length of a hook's instructions: 16 KiB.
 const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
-/// The most texts that a hook may want kept.
+/// The maximum number of texts that a hook may protect.
 const MAX_KEPT: usize = 20;
-/// The most bytes of all of them.
+/// The maximum total length of these texts: 64 KiB.
 const MAX_KEPT_BYTES: usize = 64 * 1024;
 
-/// Which hook.
+/// Converts the kind of a hook.
 pub const fn hook_kind(hook: Hook) -> v1::HookKind {
     match hook {
         Hook::PreCompact => v1::HookKind::PreCompact,
@@ -49,12 +49,12 @@ fn outcome(call: &HookCall) -> v1::HookOutcome {
     }
 }
 
-/// What hooks did about a compaction.
+/// Converts the hook calls of a compaction.
 pub(super) fn outcomes(calls: &[HookCall]) -> Vec<v1::HookOutcome> {
     calls.iter().map(outcome).collect()
 }
 
-/// A hook was called.
+/// Converts a hook call event.
 pub(super) fn called(event: &HookCalled) -> v1::HookCalled {
     v1::HookCalled {
         outcome: Some(outcome(&event.call)),
@@ -62,13 +62,13 @@ pub(super) fn called(event: &HookCalled) -> v1::HookCalled {
     }
 }
 
-/// The caller's own notes on a session, as every hook is told them.
+/// Returns the attributes of a session as sent to every hook.
 pub fn hook_attributes(session: &Session) -> impl Iterator<Item = (String, String)> {
     let attributes = session.about().attributes.iter();
     attributes.map(|(name, value)| (name.to_string(), value.to_string()))
 }
 
-/// What is asked before a compaction begins.
+/// Returns the request for the `PreCompact` hook.
 pub fn pre_compact(
     session: &Session,
     running: &RunningCompaction,
@@ -93,16 +93,16 @@ pub fn pre_compact(
     }
 }
 
-/// What a hook wants of a compaction.
+/// The requests of a hook for a compaction.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PreCompactResult {
-    /// Added to the instructions.
+    /// Instructions that are added to those for the summary.
     pub instructions: Option<String>,
-    /// Kept word for word.
+    /// Texts that are kept word for word.
     pub must_keep: Vec<String>,
 }
 
-/// Reads the answer of a hook that was asked before a compaction; without a veto.
+/// Validates the response of a `PreCompact` hook without a veto.
 pub fn wishes(answer: v1::PreCompactResponse) -> Result<PreCompactResult, String> {
     let instructions = answer.additional_instructions;
     if instructions.len() > MAX_INSTRUCTION_BYTES {
@@ -124,7 +124,8 @@ pub fn wishes(answer: v1::PreCompactResponse) -> Result<PreCompactResult, String
     })
 }
 
-/// Reads the messages that a hook adds to a view. All of them are its own words, whatever they say.
+/// Validates the messages that a hook adds to a view. They are marked as machine-generated, whatever the response
+/// contains.
 pub fn hook_messages(
     answer: v1::SessionStartResponse,
     limits: &Limits,
@@ -134,13 +135,14 @@ pub fn hook_messages(
         return Err(format!("messages must hold at most {MAX_MESSAGES}"));
     }
     let read = messages(answer.messages, limits, next_id).map_err(|error| error.to_string())?;
+    // One payload may contain several messages, so the limit is checked again.
     if read.len() > MAX_MESSAGES {
         return Err(format!("messages must hold at most {MAX_MESSAGES}"));
     }
     let mut all = Vec::with_capacity(read.len());
     for one in read {
         let (at, mut message) = (one.input_index, one.message);
-        // A response or a result would answer something, and the operator's words would never leave.
+        // Model responses and results would need a counterpart, and system messages would never leave the view.
         let speaks = |block: &Block| matches!(block, Block::Text { .. } | Block::Media { .. });
         if message.role != Role::User || !message.blocks.iter().all(speaks) {
             return Err(format!(
@@ -150,7 +152,7 @@ pub fn hook_messages(
         if message.blocks.iter().all(Block::is_blank) {
             return Err(format!("messages[{at}] must say something"));
         }
-        // A hook that is asked again must not be refused for an id that it gave before.
+        // A repeated hook call may return the same ids, which would be rejected as duplicates.
         message.id = next_id();
         message.parent = None;
         message.kind = MessageKind::Hook;

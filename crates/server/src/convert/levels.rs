@@ -1,4 +1,4 @@
-//! What levels did, in the contract's words.
+//! The effects of levels in the form of the API.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ use super::compaction;
 use super::spans;
 use super::tokens32;
 
-/// How the model is told where a call's stored result is; empty when it was not stored.
+/// Returns the reference to a call's stored result, or an empty text.
 pub fn reference_of(session: &Session, call: CallKey) -> String {
     let stored = session.stored_of(call);
     stored
@@ -29,13 +29,13 @@ pub fn reference_of(session: &Session, call: CallKey) -> String {
         .unwrap_or_default()
 }
 
-/// How the model is told where a file is.
+/// Returns the reference to a file, as the model sees it.
 pub fn reference_to(session: &Session, file: &str) -> String {
     let template = &session.policy().tool_results.reference_template;
     reference(template, session.key(), file)
 }
 
-/// A result that was stored.
+/// Converts a stored result.
 pub fn persisted_result(session: &Session, stored: &StoredResult) -> v1::PersistedResult {
     let call = session.calls().get(stored.call);
     v1::PersistedResult {
@@ -50,7 +50,8 @@ pub fn persisted_result(session: &Session, stored: &StoredResult) -> v1::Persist
     }
 }
 
-/// Level 1. What a caller appended in the place of a result was stored, and told, when it asked.
+/// Level 1. Results that the caller had already replaced were reported by `PersistToolResult`, so they are left
+/// out.
 pub(super) fn persisted(event: &ResultsPersisted, session: &Session) -> v1::ResultsPersisted {
     let new = event.results.iter().filter(|stored| !stored.only_file);
     v1::ResultsPersisted {
@@ -60,7 +61,7 @@ pub(super) fn persisted(event: &ResultsPersisted, session: &Session) -> v1::Resu
     }
 }
 
-/// Level 2.
+/// Converts a snip (level 2).
 pub fn snipped(event: &ContentSnipped, session: &Session) -> v1::ContentSnipped {
     let turns = session.turns();
     let block = |(message, block): &(Ordinal, u16)| v1::BlockRef {
@@ -75,7 +76,7 @@ pub fn snipped(event: &ContentSnipped, session: &Session) -> v1::ContentSnipped 
     }
 }
 
-/// Level 3.
+/// Converts a clear (level 3).
 pub(super) fn cleared(event: &ResultsCleared, session: &Session) -> v1::ResultsCleared {
     let mode = match event.mode {
         ClearMode::Time => v1::MicrocompactMode::Time,
@@ -92,7 +93,7 @@ pub(super) fn cleared(event: &ResultsCleared, session: &Session) -> v1::ResultsC
     }
 }
 
-/// Level 3 through the provider's cache.
+/// Converts a clear by cache edits (level 3).
 pub(super) fn edits_issued(event: &CacheEditsIssued, session: &Session) -> v1::ResultsCleared {
     v1::ResultsCleared {
         mode: v1::MicrocompactMode::Cached.into(),
@@ -101,7 +102,7 @@ pub(super) fn edits_issued(event: &CacheEditsIssued, session: &Session) -> v1::R
     }
 }
 
-/// Undo.
+/// Converts an undo.
 pub fn restored(event: &ContextRestored, session: &Session) -> v1::ContextRestored {
     let undone = event.undone.iter().rev();
     let known = undone.filter_map(|revision| session.view_change(*revision));
@@ -111,8 +112,8 @@ pub fn restored(event: &ContextRestored, session: &Session) -> v1::ContextRestor
     }
 }
 
-/// What a level's event cost and freed; none for events of no level. It is told from the event alone, so it is
-/// told in the same way however the session went on.
+/// Returns the tokens and the duration of a level's event, or `None` for other events. The result depends on the
+/// event alone, so it never changes later.
 pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
     let (trigger, before, freed) = match event {
         Event::ContentSnipped(event) => (
@@ -161,6 +162,7 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
             });
         }
         Event::CacheEditsIssued(event) => {
+            // Cache edits change the provider's prompt, not the view. So the view's tokens stay the same.
             let (before, freed) = (event.before_tokens, event.freed_tokens);
             return Some(v1::LevelEffect {
                 trigger: v1::Trigger::Auto.into(),
@@ -198,10 +200,12 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
     })
 }
 
-/// What a level did in a call; none for events of no level.
+/// Returns the report of a level for a call, or `None` for events without a level.
 pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::LevelReport> {
     use v1::level_report::Detail;
     let (level, detail) = match happened {
+        // Results that the caller replaced itself were reported before, so this event alone is no action of the
+        // level.
         Event::ResultsPersisted(event) if event.results.iter().all(|stored| stored.only_file) => {
             return None;
         }
@@ -257,7 +261,7 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::L
     })
 }
 
-/// Why a level did nothing.
+/// Converts the reason for which a level did nothing.
 pub const fn skip_reason(skip: SkipReason) -> v1::SkipReason {
     match skip {
         SkipReason::Disabled => v1::SkipReason::Disabled,
@@ -274,7 +278,7 @@ pub const fn skip_reason(skip: SkipReason) -> v1::SkipReason {
     }
 }
 
-/// A level that did nothing.
+/// Returns the report of a level that did nothing.
 pub fn skipped(level: v1::Level, skip: SkipReason) -> v1::LevelReport {
     v1::LevelReport {
         level: level.into(),
@@ -284,7 +288,7 @@ pub fn skipped(level: v1::Level, skip: SkipReason) -> v1::LevelReport {
     }
 }
 
-/// Why a turn, a message or a block was not snipped.
+/// Converts the reason for which content was not snipped.
 pub const fn refused(refused: SnipRejection, is_turn: bool) -> v1::ErrorReason {
     match (refused, is_turn) {
         (SnipRejection::NotFound, true) => v1::ErrorReason::TurnNotFound,
@@ -308,7 +312,7 @@ pub(super) const fn trigger(asked: Trigger) -> v1::Trigger {
     }
 }
 
-/// Who had asked for what a caller says was started by something.
+/// Validates the trigger of an adopted compaction.
 pub fn trigger_from_proto(trigger: i32, field: &str) -> Result<Trigger, FieldError> {
     match v1::Trigger::try_from(trigger) {
         Ok(v1::Trigger::Unspecified | v1::Trigger::Auto) => Ok(Trigger::Auto),
@@ -339,8 +343,8 @@ fn calls(session: &Session, calls: &[CallKey]) -> Vec<v1::CallRef> {
     calls.iter().map(|call| call_ref(session, *call)).collect()
 }
 
-/// A block of edits, in the provider's schema. There may be hundreds in every request, so they are
-/// written as they are.
+/// A block of cache edits in the provider's schema. A request may contain hundreds, so they are serialized without
+/// an intermediate value.
 #[derive(Serialize)]
 struct EditsBlock<'s> {
     #[serde(rename = "type")]
@@ -355,7 +359,7 @@ struct Edit<'s> {
     cache_reference: Cow<'s, str>,
 }
 
-/// The edits that one message carries.
+/// Returns the cache edits that one message carries.
 pub fn cache_edit(session: &Session, pin: &CachePin, place: u32, new: bool) -> v1::CacheEdit {
     let max_len = Provider::Anthropic.max_call_id_len();
     let edit = |call: &CallKey| Edit {
@@ -374,7 +378,7 @@ pub fn cache_edit(session: &Session, pin: &CachePin, place: u32, new: bool) -> v
     }
 }
 
-/// What the provider leaves out because of them.
+/// Returns the tokens that the provider removes because of the edits.
 pub fn edited_tokens(session: &Session, pin: &CachePin) -> u32 {
     let size = |call: &CallKey| {
         session

@@ -1,4 +1,4 @@
-//! The running summary, in the contract's words.
+//! Session memory in the form of the API.
 
 use palimpsest_core::command::{memory_runs, memory_update_due, wants_memory};
 use palimpsest_core::event::{MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
@@ -12,7 +12,7 @@ use palimpsest_store::blobs::summary_path;
 use super::scalars::{export_millis, export_timestamp};
 use super::tokens32;
 
-/// Who wrote a version.
+/// Converts the author of a version.
 pub(super) const fn source(author: Author) -> v1::MemorySource {
     match author {
         Author::Template => v1::MemorySource::Template,
@@ -65,7 +65,7 @@ const fn section(kind: SectionKind) -> v1::MemorySectionKind {
     }
 }
 
-/// What is to be told of a session's summary, taken while the session stands still.
+/// A snapshot of a session's memory, taken in one read.
 #[derive(Debug, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -84,7 +84,7 @@ pub struct MemoryView {
 }
 
 impl MemoryView {
-    /// Looks at a session.
+    /// Reads the memory of a session.
     pub fn of(session: &Session, now: Timestamp) -> Self {
         let notes = session.memory();
         let covers = notes.version.as_ref().and_then(|it| it.covers);
@@ -105,7 +105,7 @@ impl MemoryView {
         }
     }
 
-    /// The summary, and whether its text was left out because the caller has that version.
+    /// Returns the memory. The flag is true if the text is omitted because the caller has this version.
     pub fn tell(self, key: &SessionKey, known_version: u64) -> (v1::SessionMemory, bool) {
         let mut told = v1::SessionMemory {
             state: self.state().into(),
@@ -156,7 +156,7 @@ impl MemoryView {
     }
 }
 
-/// All ten sections, in order.
+/// Returns all ten sections in order.
 fn sections(text: &MemoryText) -> Vec<v1::MemorySection> {
     let of = |kind: SectionKind| {
         let found = text.section(kind);
@@ -171,7 +171,7 @@ fn sections(text: &MemoryText) -> Vec<v1::MemorySection> {
     SectionKind::ALL.into_iter().map(of).collect()
 }
 
-/// The id of a message; empty for none.
+/// Returns the id of a message, or an empty text for `None`.
 pub(super) fn message_id(session: &Session, message: Option<Ordinal>) -> String {
     let entry = message.and_then(|message| session.transcript().get(message));
     entry.map(|entry| entry.id.to_string()).unwrap_or_default()

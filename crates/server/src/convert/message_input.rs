@@ -1,4 +1,4 @@
-//! A message as a client hands it in, so that a server that reads it has the same message again.
+//! A stored message as input for another server, which reads the same message from it.
 
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
@@ -12,8 +12,8 @@ use v1::message_input::Content;
 use super::messages_in::messages;
 use super::transcript::{json_messages, metadata, original};
 
-/// A message as a request holds it, and whether a server reads the same message from it. It is never the
-/// same where a provider's own format has no words for something of it.
+/// Returns the message as a request entry. The flag is true if a server reads an equal message from it. It is false
+/// if the provider's format cannot represent some field.
 pub fn message_input(message: &Message) -> (v1::MessageInput, bool) {
     let typed = Content::Message(original(Ordinal::new(0), message, &Calls::default()));
     let own = match message.origin {
@@ -24,7 +24,7 @@ pub fn message_input(message: &Message) -> (v1::MessageInput, bool) {
         }
         MessageOrigin::OpenAi => openai(message),
     };
-    // `developer` is a role of one provider's alone.
+    // Only OpenAI's format has the `developer` role.
     let own = own.or_else(|| (message.role == Role::Developer).then(|| openai(message))?);
     let metadata = v1::MessageMetadata {
         kind: match message.kind {
@@ -52,9 +52,9 @@ pub fn message_input(message: &Message) -> (v1::MessageInput, bool) {
     )
 }
 
-/// Whether a server reads this message from it.
+/// Returns true if a server reads the same message from the input.
 fn is_same(input: &v1::MessageInput, message: &Message) -> bool {
-    // What is too large is for the server to say.
+    // Size limits are checked by the receiving server.
     let limits = Limits {
         max_request_bytes: usize::MAX,
         max_message_bytes: usize::MAX,
@@ -82,7 +82,7 @@ fn openai(message: &Message) -> Option<Content> {
     }
 }
 
-/// The message in Anthropic's words, with all that it came with.
+/// Returns the message in Anthropic's format with all its unknown fields.
 fn anthropic(message: &Message) -> Vec<u8> {
     let role = match message.role {
         Role::User => "user",

@@ -1,4 +1,4 @@
-//! Messages on their way in: typed ones and payloads, with what is known about them.
+//! Input messages: validation of typed messages, payloads and their metadata.
 
 use palimpsest_core::codec;
 use palimpsest_core::event::Attributes;
@@ -12,7 +12,7 @@ use v1::message_input::Content;
 use super::scalars::{message_id, optional_timestamp, payload_format, role, unknown};
 use super::{FieldError, FieldProblem, Under, blocks_in};
 
-/// What a provider's message has beside its unknown fields.
+/// The fields of a provider's message that have a typed counterpart.
 const KNOWN: [&str; 9] = [
     "role",
     "content",
@@ -25,17 +25,16 @@ const KNOWN: [&str; 9] = [
     "tool_call_id",
 ];
 
-/// A message, and where it stood in the request.
+/// A message and its index in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputMessage {
-    /// The entry of the request's `messages` that it came from, from 0.
+    /// The index of the entry in the request's `messages`, starting at 0.
     pub input_index: u32,
     /// The message.
     pub message: Message,
 }
 
-/// Reads the messages of a request, those inside payloads included, in order. `next_id` names those
-/// that come without an id.
+/// Validates the messages of a request in order, including those inside payloads. `next_id` generates missing ids.
 pub fn messages(
     inputs: Vec<v1::MessageInput>,
     limits: &Limits,
@@ -94,6 +93,7 @@ fn input(
         }
     };
     let mut before = metadata.parent;
+    // Messages of one payload form a chain: each has the previous one as its parent.
     for message in &mut messages {
         message.parent = before.replace(message.id);
         metadata.apply(message);
@@ -135,7 +135,7 @@ fn payload(
     if json.is_empty() {
         return Err(FieldError::missing("json"));
     }
-    // An array may be as long as a call; a single object is one message.
+    // A single object is one message. An array may be as large as a request.
     let is_array = json.trim_ascii_start().starts_with(b"[");
     let limit = if is_array {
         limits.max_request_bytes
@@ -186,7 +186,7 @@ fn check_bytes(actual: usize, limit: usize) -> Result<(), FieldError> {
     ))
 }
 
-/// Checks the names that a block holds; says which field of the typed block is wrong.
+/// Validates the lengths of a block's ids and names. The error contains the field of the typed block.
 fn check_names(block: &Block, limits: &Limits) -> Result<(), (&'static str, FieldError)> {
     let names: &[(&'static str, &str)] = match block {
         Block::ToolUse(call) => &[
@@ -211,7 +211,7 @@ fn check_name(name: &str, limits: &Limits) -> Result<(), FieldError> {
     Err(FieldError::invalid("", what))
 }
 
-/// What a caller says about a message beside its content.
+/// The validated metadata of a message.
 struct InputMetadata {
     parent: Option<MessageId>,
     at: Option<Timestamp>,
@@ -246,7 +246,7 @@ impl InputMetadata {
         })
     }
 
-    /// What the caller says goes before what a payload says of itself.
+    /// Applies the metadata to a message. It takes precedence over values in a payload.
     fn apply(&self, message: &mut Message) {
         message.at = self.at;
         if let Some(id) = &self.provider_message_id {
@@ -265,7 +265,7 @@ impl InputMetadata {
     }
 }
 
-/// What a provider reported.
+/// Converts the usage that a provider reported.
 pub fn usage(usage: v1::Usage) -> Usage {
     Usage {
         input_tokens: usage.input_tokens.into(),
@@ -290,7 +290,7 @@ fn kind(kind: i32) -> Result<MessageKind, FieldError> {
     }
 }
 
-/// Attributes in the order of their names: a map has none, and the log must not depend on chance.
+/// Validates attributes and sorts them by name. Map order is random, and the log must be deterministic.
 pub(super) fn attributes(
     attributes: impl IntoIterator<Item = (String, String)>,
     limits: &Limits,

@@ -1,7 +1,7 @@
-//! The boundary: the one place where the contract's types and the domain's meet.
+//! The boundary between the contract's types (proto) and the domain's types.
 //!
-//! Inward, everything is checked once and a refusal names the field's path; outward, nothing can
-//! fail. Not here: what a refusal's status is, and which session a request reaches.
+//! Requests are validated once, and errors name the path of the field. Conversions for replies cannot fail.
+//! `errors` maps errors to gRPC status codes, and `services` finds the session of a request.
 
 mod append_result;
 mod blocks_in;
@@ -82,45 +82,45 @@ use std::fmt;
 
 use palimpsest_core::json::JsonError;
 
-/// A field of a request that is not as it must be.
+/// An invalid field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     /// The path of the field, such as `messages[3].metadata.parent_id`.
     pub path: String,
-    /// What is wrong with it.
+    /// The problem with the field.
     pub problem: FieldProblem,
 }
 
-/// What is wrong with a field. None of these ever repeats content.
+/// The problem with a field. Problems never contain the field's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldProblem {
-    /// It must be there and is not.
+    /// The field is required and missing.
     Missing,
-    /// It is there and wrong; completes a sentence that begins with the path.
+    /// The field is invalid. The text completes a sentence that starts with the path.
     Invalid(String),
-    /// A message, or a payload, has more bytes than the server takes.
+    /// A message or a payload exceeds the size limit.
     TooLarge {
         /// The limit in bytes.
         limit: usize,
-        /// What was given.
+        /// The given size in bytes.
         actual: usize,
     },
-    /// JSON that cannot be read, or is not of its format.
+    /// The JSON cannot be parsed or does not match its format.
     Payload {
-        /// Where in the JSON; empty for the whole of it.
+        /// The path inside the JSON. Empty for the whole document.
         path: String,
-        /// What is wrong there.
+        /// The error at this path.
         error: JsonError,
     },
 }
 
 impl FieldError {
-    /// A field that must be there and is not.
+    /// Creates the error for a missing field.
     pub fn missing(path: impl Into<String>) -> Self {
         Self::new(path, FieldProblem::Missing)
     }
 
-    /// A field that is wrong; `what` completes a sentence that begins with the path.
+    /// Creates the error for an invalid field. `what` completes a sentence that starts with the path.
     pub fn invalid(path: impl Into<String>, what: impl Into<String>) -> Self {
         Self::new(path, FieldProblem::Invalid(what.into()))
     }
@@ -132,7 +132,7 @@ impl FieldError {
         }
     }
 
-    /// The same error, seen from the message that `field` belongs to.
+    /// Returns the same error with `field` as a prefix of its path.
     #[must_use]
     pub fn under(mut self, field: &str) -> Self {
         self.path = match self.path.as_str() {
@@ -164,7 +164,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// Says where an error happened, from the inside out.
+/// Adds the path of the enclosing field to an error, from the inside out.
 trait Under<T> {
     fn under(self, field: &str) -> Result<T, FieldError>;
     fn at(self, field: &str, index: usize) -> Result<T, FieldError>;
@@ -180,7 +180,7 @@ impl<T> Under<T> for Result<T, FieldError> {
     }
 }
 
-/// A list that has no more entries than a limit, before anything is made of them.
+/// Rejects a list with more entries than a limit, before any entry is converted.
 pub fn at_most(entries: usize, limit: usize, field: &str) -> Result<(), FieldError> {
     if entries > limit {
         let what = format!("must have at most {limit} entries, has {entries}");
@@ -189,7 +189,7 @@ pub fn at_most(entries: usize, limit: usize, field: &str) -> Result<(), FieldErr
     Ok(())
 }
 
-/// A text that has no more bytes than a limit.
+/// Rejects a text with more bytes than a limit.
 fn short<'a>(text: &'a str, limit: usize, field: &str) -> Result<&'a str, FieldError> {
     if text.len() > limit {
         let actual = text.len();
@@ -201,7 +201,7 @@ fn short<'a>(text: &'a str, limit: usize, field: &str) -> Result<&'a str, FieldE
     Ok(text)
 }
 
-/// A field that must not be empty.
+/// Rejects an empty text.
 fn required<'a>(text: &'a str, field: &str) -> Result<&'a str, FieldError> {
     if text.is_empty() {
         Err(FieldError::missing(field))
@@ -210,7 +210,7 @@ fn required<'a>(text: &'a str, field: &str) -> Result<&'a str, FieldError> {
     }
 }
 
-/// The contract counts tokens in 32 bits; what does not fit is as much as fits.
+/// Converts a token count to 32 bits, as in the contract. Larger values are clamped.
 fn tokens32(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }

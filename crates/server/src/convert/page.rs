@@ -1,4 +1,4 @@
-//! Where the next page begins: opaque, versioned, and bound to the request that it continues.
+//! Page tokens: opaque, versioned, and bound to the request that they continue.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,24 +11,23 @@ use super::FieldError;
 const VERSION: u8 = 1;
 const HEAD: usize = 1 + 16 + 1;
 
-/// Where the next page begins.
+/// The start of the next page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PageCursor {
-    /// A place in a numbered list.
+    /// A position in a numbered list.
     Number(u64),
-    /// A place in a list that is ordered by a number and a name.
+    /// A position in a list ordered by a number and a name.
     Named(i64, String),
-    /// A place in a session's list, and the position of the session whose pages were read so far.
+    /// A position in a session's list, with the session's position when the first pages were read.
     Within(Position, u64),
 }
 
-/// A page token that is malformed, or of another request.
+/// The error for a malformed page token or one of another request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("page_token is not a token of this request: every field but page_size must be as it was")]
 pub struct InvalidPageToken;
 
-/// The token with which the next page is asked for. `request` is the digest of everything in the
-/// request that must stay as it is.
+/// Encodes a page token. `request` is the digest of all request fields that must not change between pages.
 pub fn page_token_text(cursor: &PageCursor, request: Digest) -> String {
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(request.as_bytes());
@@ -53,7 +52,7 @@ pub fn page_token_text(cursor: &PageCursor, request: Digest) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Reads a token; an empty one asks for the first page.
+/// Decodes a page token. An empty token selects the first page.
 pub fn page_token(token: &str, request: Digest) -> Result<Option<PageCursor>, InvalidPageToken> {
     if token.is_empty() {
         return Ok(None);
@@ -63,6 +62,7 @@ pub fn page_token(token: &str, request: Digest) -> Result<Option<PageCursor>, In
         .map_err(|_| InvalidPageToken)?;
     let (head, rest) = bytes.split_at_checked(HEAD).ok_or(InvalidPageToken)?;
     let (number, name) = rest.split_first_chunk::<8>().ok_or(InvalidPageToken)?;
+    // A token of another request would continue at a position that has no meaning there.
     if head[0] != VERSION || head[1..17] != request.as_bytes()[..] {
         return Err(InvalidPageToken);
     }
@@ -89,7 +89,7 @@ pub fn page_token(token: &str, request: Digest) -> Result<Option<PageCursor>, In
     }
 }
 
-/// The size of a page: the default when it is not said, and refused over the limit.
+/// Validates a page size. 0 selects the default. Values above `max` are rejected.
 pub fn page_size(given: u32, default: u32, max: usize) -> Result<usize, FieldError> {
     let size = if given == 0 { default } else { given } as usize;
     if given as usize > max {

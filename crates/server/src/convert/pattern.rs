@@ -1,4 +1,4 @@
-//! What to search for.
+//! Search patterns.
 
 use palimpsest_core::limits::Limits;
 use palimpsest_proto::context::v1;
@@ -7,26 +7,26 @@ use v1::text_pattern::Pattern;
 
 use super::{FieldError, required};
 
-/// The most memory that a compiled expression may take.
+/// The maximum memory of a compiled pattern: 1 MiB.
 const MAX_PROGRAM_BYTES: usize = 1024 * 1024;
-/// The most memory that a search may take for states that it works out on the way.
+/// The maximum memory of a search for lazily computed states: 2 MiB.
 const MAX_CACHE_BYTES: usize = 2 * 1024 * 1024;
 
-/// Why there is nothing to search with.
+/// The error for an invalid pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// The field is missing or too long.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// It does not compile. The expression itself is never repeated.
+    /// The expression does not compile. The error never contains the expression.
     #[error("{field} is not a regular expression (character {char_offset})")]
     Syntax {
         /// The path of the field.
         field: String,
-        /// Where it is wrong, in characters from 0.
+        /// The position of the error in characters, starting at 0.
         char_offset: usize,
     },
-    /// It matches the empty string.
+    /// The expression matches the empty string.
     #[error("{field} matches the empty string")]
     Empty {
         /// The path of the field.
@@ -34,8 +34,8 @@ pub enum PatternError {
     },
 }
 
-/// Compiles a pattern that is searched for in whole texts. One that matches the empty string is refused: it
-/// matches at every place, and may look at the rest of the text at each of them.
+/// Compiles a pattern for searches in whole texts. A pattern that matches the empty string is rejected: it matches
+/// at every position and may scan the rest of the text each time.
 pub fn search_pattern(
     pattern: Option<v1::TextPattern>,
     limits: &Limits,
@@ -47,12 +47,12 @@ pub fn search_pattern(
         Ok(Some(0)) | Err(_) => Err(PatternError::Empty {
             field: format!("{field}.regex"),
         }),
-        // Without a length there is no match at all.
+        // A pattern without a minimum length matches nothing.
         Ok(_) => Ok(compiled),
     }
 }
 
-/// Compiles a pattern.
+/// Compiles a pattern within the limits for its length and memory.
 pub fn text_pattern(
     pattern: Option<v1::TextPattern>,
     limits: &Limits,

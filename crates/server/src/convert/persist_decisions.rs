@@ -1,4 +1,4 @@
-//! Results about which a caller asks before it appends them: `PersistToolResult`.
+//! `PersistToolResult`: decisions about results that are not appended yet.
 
 use bytes::Bytes;
 use palimpsest_core::codec;
@@ -21,18 +21,18 @@ use super::levels::reference_to;
 use super::scalars::call_key;
 use super::{FieldError, Under};
 
-/// The form in which a result came, and in which its replacement goes back.
+/// The form of a result and of its replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultForm {
     /// Plain text.
     Text,
     /// Typed blocks.
     Blocks,
-    /// Blocks as the provider's JSON.
+    /// Blocks in the provider's JSON.
     Json,
 }
 
-/// How a request names a call.
+/// Validates the reference to a call.
 pub fn call_name(call: Option<v1::CallRef>, field: &str) -> Result<CallRef, FieldError> {
     let call = call.ok_or_else(|| FieldError::missing(field))?;
     let key = match call.call_key.as_str() {
@@ -45,7 +45,7 @@ pub fn call_name(call: Option<v1::CallRef>, field: &str) -> Result<CallRef, Fiel
     })
 }
 
-/// What a tool returned.
+/// Validates the content of a result.
 pub fn offered_result_content(
     content: Option<v1::ToolResultContent>,
     limits: &Limits,
@@ -72,7 +72,7 @@ pub fn offered_result_content(
     Ok((read, form))
 }
 
-/// What a tool returned, out of the file that has it.
+/// Returns the content of a result from its stored file.
 pub fn stored_content(text: String, is_json: bool) -> ResultContent {
     if is_json {
         let json = v1::ToolResultContent {
@@ -85,7 +85,7 @@ pub fn stored_content(text: String, is_json: bool) -> ResultContent {
     ResultContent::Text(text.into())
 }
 
-/// How much of a result may stay inline.
+/// Validates the rule for the inline size of a result.
 pub fn result_rule(
     rule: Option<v1::ToolResultRule>,
     field: &str,
@@ -105,7 +105,7 @@ pub fn result_rule(
     }
 }
 
-/// What a caller is told. `tool` and `named` are the tool and the call as the request names them.
+/// Returns the reply for a decision. `tool` and `named` are the tool and the call as named in the request.
 pub fn persist_response(
     session: &Session,
     told: &PersistOutcome,
@@ -138,7 +138,7 @@ pub fn persist_response(
     }
 }
 
-/// What an offer is for a watcher; nothing when nothing was stored.
+/// Returns the event for a decision, or `None` if nothing was stored.
 pub(super) fn happened(offer: &PersistDecision, session: &Session) -> Option<Out> {
     let kept = offer.kept.as_ref()?;
     let call = call_ref_of(session, offer);
@@ -147,7 +147,7 @@ pub(super) fn happened(offer: &PersistDecision, session: &Session) -> Option<Out
     }))
 }
 
-/// The names of the call that an offer is for.
+/// Returns the key and the provider's id of a decision's call.
 pub fn call_ref_of(session: &Session, offer: &PersistDecision) -> v1::CallRef {
     name(session, offer.call, &offer.tool_use_id)
 }

@@ -1,4 +1,4 @@
-//! What left a view and the ways back to it, in the contract's words.
+//! Recovery reports in the form of the API.
 
 use palimpsest_core::event::ChangeKind;
 use palimpsest_core::ids::{Ordinal, Revision};
@@ -11,10 +11,10 @@ use super::append_result::call_ref;
 use super::cache_ledger::change_kind;
 use super::tokens32;
 
-/// How many things one report lists.
+/// The maximum number of items in one report.
 const MAX_ITEMS: usize = 100;
 
-/// What left, oldest first.
+/// Returns the report of removed content, oldest first.
 pub fn recovery_report(
     session: &Session,
     recovery: &Recovery<'_>,
@@ -31,7 +31,7 @@ pub fn recovery_report(
     }
 }
 
-/// Adds what came back.
+/// Adds the returned content to a report.
 pub fn returned(
     report: &mut v1::RecoveryReport,
     session: &Session,
@@ -42,7 +42,7 @@ pub fn returned(
     report.total_returned_items = count(departed.len());
 }
 
-/// The latest of them.
+/// Returns the latest items, up to the maximum.
 fn items(
     session: &Session,
     recovery: &Recovery<'_>,
@@ -96,7 +96,7 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
     }
 }
 
-/// What it is, and where it stands in the transcript.
+/// Returns the kind of the content and its position in the transcript.
 fn what(session: &Session, recovery: &Recovery<'_>, what: ContentRef) -> v1::RemovedItem {
     let id = |message: Ordinal| {
         let entry = session.transcript().get(message);
@@ -139,7 +139,7 @@ fn what(session: &Session, recovery: &Recovery<'_>, what: ContentRef) -> v1::Rem
     }
 }
 
-/// A tool of the service.
+/// Converts one of the service's tools.
 pub const fn model_tool(tool: ModelTool) -> v1::ModelTool {
     match tool {
         ModelTool::Snip => v1::ModelTool::Snip,

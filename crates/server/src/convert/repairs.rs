@@ -1,4 +1,4 @@
-//! What was done to make a view valid, in the contract's words.
+//! Repairs of a view in the form of the API.
 
 use palimpsest_core::ids::CallKey;
 use palimpsest_core::message::MediaProblem;
@@ -8,10 +8,10 @@ use palimpsest_proto::context::v1;
 
 use super::append_result::call_ref;
 
-/// The longest id of a mapping: what both providers take.
+/// The maximum length of a mapped id, which both providers accept.
 const MAX_WIRE_ID_LEN: usize = 40;
 
-/// The repairs of a view.
+/// Converts the repairs of a view.
 pub fn repairs(session: &Session, repairs: &[Repair]) -> Vec<v1::Repair> {
     repairs
         .iter()
@@ -22,7 +22,7 @@ pub fn repairs(session: &Session, repairs: &[Repair]) -> Vec<v1::Repair> {
 fn repair(session: &Session, repair: &Repair) -> v1::Repair {
     let (kind, detail) = described(session, repair.kind);
     let call = call_of(repair.kind);
-    // What is synthetic has no block; an interruption is about the block that made the call.
+    // Synthetic content has no block. An interruption refers to the block of the call.
     let (message, block) = match repair.kind {
         RepairKind::Opening => (repair.message, None),
         RepairKind::InterruptedCall(key) => match session.calls().get(key) {
@@ -116,8 +116,8 @@ fn described(session: &Session, kind: RepairKind) -> (v1::RepairKind, &'static s
     }
 }
 
-/// A call is mapped when its id is illegal or taken. When it is legal, the first call that has it
-/// goes by it.
+/// Returns true if a call is mapped because its id is illegal. A call is also mapped if an earlier call has its id.
+/// In that case the first call with the id is not mapped.
 fn is_illegal(session: &Session, key: CallKey) -> bool {
     let calls = session.calls();
     let first = calls
@@ -145,7 +145,7 @@ const fn media(problem: MediaProblem) -> &'static str {
     }
 }
 
-/// Warnings for repairs that hide something which the caller may be waiting to see.
+/// Returns warnings for repairs that hide content the caller may expect.
 pub fn repair_warnings(session: &Session, repairs: &[Repair]) -> Vec<v1::Warning> {
     repairs
         .iter()

@@ -1,4 +1,4 @@
-//! Names, ids, times and the small enums.
+//! Names, ids, times and small enums.
 
 use palimpsest_core::ids::{CallKey, MessageId, ProjectId, SessionKey, Timestamp};
 use palimpsest_core::message::{MessageKind, Role};
@@ -7,26 +7,26 @@ use palimpsest_proto::context::v1;
 
 use super::{FieldError, required};
 
-/// The first and the last second that a `google.protobuf.Timestamp` may name.
+/// The valid seconds of a `google.protobuf.Timestamp`.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// How messages come back.
+/// The form of returned messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MessageForm {
-    /// As a provider's JSON.
+    /// The provider's JSON.
     #[default]
     Json,
-    /// As typed messages.
+    /// Typed messages.
     Typed,
 }
 
-/// A session's resource name.
+/// Validates the resource name of a session.
 pub fn session_key(name: &str, field: &str) -> Result<SessionKey, FieldError> {
     SessionKey::parse(required(name, field)?)
         .map_err(|error| FieldError::invalid(field, error.to_string()))
 }
 
-/// A project's resource name, `projects/{project}`.
+/// Validates the resource name of a project, `projects/{project}`.
 pub fn project(name: &str, field: &str) -> Result<ProjectId, FieldError> {
     let id = required(name, field)?
         .strip_prefix("projects/")
@@ -34,19 +34,19 @@ pub fn project(name: &str, field: &str) -> Result<ProjectId, FieldError> {
     ProjectId::new(id).map_err(|error| FieldError::invalid(field, error.to_string()))
 }
 
-/// A message's id.
+/// Validates a message id.
 pub fn message_id(id: &str, field: &str) -> Result<MessageId, FieldError> {
     MessageId::parse(required(id, field)?)
         .ok_or_else(|| FieldError::invalid(field, "must be a UUID"))
 }
 
-/// A call's own key.
+/// Validates a call key.
 pub fn call_key(key: &str, field: &str) -> Result<CallKey, FieldError> {
     CallKey::parse(required(key, field)?)
         .ok_or_else(|| FieldError::invalid(field, "is not a key that this service gives"))
 }
 
-/// A point in time. What is finer than a millisecond is cut off.
+/// Validates a time. It is truncated to milliseconds.
 pub fn timestamp(time: prost_types::Timestamp, field: &str) -> Result<Timestamp, FieldError> {
     if !SECONDS.contains(&time.seconds) {
         return Err(FieldError::invalid(
@@ -65,7 +65,7 @@ pub fn timestamp(time: prost_types::Timestamp, field: &str) -> Result<Timestamp,
     ))
 }
 
-/// The same for a field that may be left out.
+/// Validates an optional time.
 pub fn optional_timestamp(
     time: Option<prost_types::Timestamp>,
     field: &str,
@@ -73,8 +73,7 @@ pub fn optional_timestamp(
     time.map(|time| timestamp(time, field)).transpose()
 }
 
-/// A point in time on its way out; one that the contract cannot name becomes the nearest that it
-/// can.
+/// Converts a time. Values outside the range of the contract are clamped.
 pub fn export_timestamp(time: Timestamp) -> prost_types::Timestamp {
     let millis = time.as_millis();
     let seconds = millis.div_euclid(1_000);
@@ -86,7 +85,7 @@ pub fn export_timestamp(time: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos: 0 }
 }
 
-/// How long something may take; what is finer than a millisecond is cut off.
+/// Validates an optional duration from 0 to `most`.
 pub fn duration_up_to(
     duration: Option<prost_types::Duration>,
     field: &str,
@@ -103,7 +102,7 @@ pub fn duration_up_to(
     given.map(Some)
 }
 
-/// A duration, of milliseconds.
+/// Converts a duration in milliseconds.
 pub(super) fn export_millis(millis: u64) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(millis / 1_000).unwrap_or(i64::MAX),
@@ -111,7 +110,7 @@ pub(super) fn export_millis(millis: u64) -> prost_types::Duration {
     }
 }
 
-/// How messages are to come back; JSON unless said otherwise.
+/// Validates a message form. The default is JSON.
 pub fn form(form: i32, field: &str) -> Result<MessageForm, FieldError> {
     match v1::MessageForm::try_from(form) {
         Ok(v1::MessageForm::Unspecified | v1::MessageForm::Json) => Ok(MessageForm::Json),
@@ -120,7 +119,7 @@ pub fn form(form: i32, field: &str) -> Result<MessageForm, FieldError> {
     }
 }
 
-/// A provider's format of messages. `None` when it was not given: the field says what that means.
+/// Validates a provider's message format. Returns `None` if unspecified, whose meaning depends on the field.
 pub fn payload_format(format: i32, field: &str) -> Result<Option<Provider>, FieldError> {
     match v1::Format::try_from(format) {
         Ok(v1::Format::Unspecified) => Ok(None),
@@ -134,7 +133,7 @@ pub fn payload_format(format: i32, field: &str) -> Result<Option<Provider>, Fiel
     }
 }
 
-/// An enum's number that this contract does not have.
+/// Returns the error for an enum number that the contract does not have.
 pub(super) fn unknown(field: &str) -> FieldError {
     FieldError::invalid(field, "is a value that this version does not know")
 }
@@ -149,7 +148,7 @@ pub(super) fn role(role: i32, field: &str) -> Result<Role, FieldError> {
     }
 }
 
-/// Who speaks.
+/// Converts a role.
 pub const fn export_role(role: Role) -> v1::Role {
     match role {
         Role::User => v1::Role::User,
@@ -158,7 +157,7 @@ pub const fn export_role(role: Role) -> v1::Role {
     }
 }
 
-/// What a message is.
+/// Converts the kind of a message.
 pub const fn export_kind(kind: MessageKind) -> v1::MessageKind {
     match kind {
         MessageKind::Ordinary => v1::MessageKind::Ordinary,

@@ -1,4 +1,4 @@
-//! Sessions on their way in: creating one, and changing fields of one.
+//! `CreateSession` and `UpdateSession` requests from the API to the domain.
 
 use palimpsest_core::command::{Create, Update};
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
@@ -11,31 +11,31 @@ use super::policy::{OVERRIDES, PolicyChange, masked_path, overlay};
 use super::scalars::{project, session_key};
 use super::{FieldError, Under};
 
-/// A session to be.
+/// A validated `CreateSession` request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSession {
-    /// Whose it is.
+    /// The project of the session.
     pub project: ProjectId,
-    /// Its id, when the caller chose one.
+    /// The session id, if the caller chose one.
     pub session: Option<SessionId>,
-    /// What is known about it. Its policy and its stamp are still the defaults.
+    /// The command. The handler sets its policy and stamp.
     pub create: Create,
-    /// What it wants otherwise than its project.
+    /// The policy fields that override those of the project.
     pub overrides: Overlay,
 }
 
-/// A session that changes.
+/// A validated `UpdateSession` request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedSession {
-    /// Which.
+    /// The session to update.
     pub session: SessionKey,
-    /// What changes. Its policy and its stamp are still to be added.
+    /// The command. The handler sets its policy and stamp.
     pub update: Update,
-    /// What changes of its policy.
+    /// The policy change, if any.
     pub policy: Option<PolicyChange>,
 }
 
-/// Reads `CreateSession`.
+/// Validates `CreateSession`.
 pub fn create(
     request: v1::CreateSessionRequest,
     limits: &Limits,
@@ -82,7 +82,7 @@ pub fn create(
     })
 }
 
-/// Reads `UpdateSession`. The stamp is the caller's to add, and so is the policy.
+/// Validates `UpdateSession`. The handler adds the stamp and the policy.
 pub fn update(
     request: v1::UpdateSessionRequest,
     limits: &Limits,
@@ -100,6 +100,7 @@ pub fn update(
     for (index, path) in paths.iter().enumerate() {
         check_path(path).at("update_mask.paths", index)?;
     }
+    // Without a mask an empty field means "unchanged". With a mask it clears the field.
     let named = |name: &str, is_set: bool| {
         if paths.is_empty() {
             is_set
@@ -129,7 +130,7 @@ pub fn update(
     })
 }
 
-/// What changes of the policy, by the mask, or by what is set when there is none.
+/// Returns the policy change: the masked fields, or without a mask the fields that are set.
 fn policy_change(
     given: Option<&v1::Policy>,
     paths: &[String],
@@ -145,7 +146,7 @@ fn policy_change(
         .transpose()
 }
 
-/// A title, a path or a branch.
+/// Validates a title, a path or a branch.
 fn name(field: &str, text: String, limits: &Limits) -> Result<Box<str>, FieldError> {
     let (limit, len) = (limits.max_title_bytes, text.len());
     if len > limit {
@@ -155,7 +156,7 @@ fn name(field: &str, text: String, limits: &Limits) -> Result<Box<str>, FieldErr
     Ok(text.into())
 }
 
-/// Whether a path of a mask names something that can change.
+/// Returns an error if an update mask's path names no mutable field.
 fn check_path(path: &str) -> Result<(), FieldError> {
     let what = match path {
         "title" | "project_path" | "branch" | "hold" | "attributes" => return Ok(()),

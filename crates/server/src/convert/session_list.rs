@@ -1,4 +1,4 @@
-//! Lists of sessions: which ones are meant, and what their rows say.
+//! Lists of sessions: filters and rows.
 
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
@@ -9,7 +9,7 @@ use super::filter::known;
 use super::scalars::{optional_timestamp, session_key};
 use super::{FieldError, SessionListEntry, at_most, session_state, short};
 
-/// Which sessions a list shows.
+/// A session filter. A session must match all conditions.
 #[derive(Debug, Clone, Default)]
 pub struct SessionFilter {
     parent: Option<SessionKey>,
@@ -23,7 +23,7 @@ pub struct SessionFilter {
     attributes: Vec<(String, String)>,
 }
 
-/// Reads a filter.
+/// Validates a session filter.
 pub fn session_filter(
     filter: Option<v1::SessionFilter>,
     limits: &Limits,
@@ -72,7 +72,7 @@ pub fn session_filter(
 }
 
 impl SessionFilter {
-    /// Whether a session is meant.
+    /// Returns true if a session matches.
     pub fn matches(&self, about: &About) -> bool {
         let same = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
         let holds = |text: &str| text.to_lowercase().contains(&self.text);
@@ -92,7 +92,7 @@ impl SessionFilter {
 }
 
 impl<'a> SessionListEntry<'a> {
-    /// What a row knows of a session: of its counts those of messages and of reported tokens.
+    /// Creates an entry from a stored row. The counts contain only messages and reported tokens.
     pub fn of(key: &'a SessionKey, revision: Revision, about: &'a About) -> Self {
         let messages = about.user_messages.saturating_add(about.assistant_messages);
         Self {

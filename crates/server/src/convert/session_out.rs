@@ -1,4 +1,4 @@
-//! Sessions on their way out.
+//! Sessions from the domain to the API.
 
 use palimpsest_core::ids::{Epoch, Revision, SessionKey};
 use palimpsest_core::session::{About, CallState, Session, Visibility, WaitsFor};
@@ -10,29 +10,29 @@ use super::scalars::export_timestamp;
 use super::target::export_target;
 use super::tokens::budget;
 
-/// How many open calls a session shows.
+/// The maximum number of open calls in a session.
 const MAX_OPEN_CALLS: usize = 100;
 
-/// What a list knows of a session without loading it.
+/// The data of a session that is available without loading it.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionListEntry<'a> {
-    /// Its name.
+    /// The name of the session.
     pub key: &'a SessionKey,
-    /// What it is about.
+    /// The metadata of the session.
     pub about: &'a About,
-    /// How many events its log holds.
+    /// The number of events in the log.
     pub revision: Revision,
-    /// How many view-changing events there were.
+    /// The number of view-changing events.
     pub epoch: Epoch,
-    /// What it holds.
+    /// The counts of the session's content.
     pub counts: v1::SessionCounts,
-    /// Whether it waits for somebody.
+    /// The state of the conversation.
     pub state: v1::SessionState,
     /// The model of the last response.
     pub last_model: &'a str,
 }
 
-/// A session in a list.
+/// Converts a session of a list.
 pub fn listed_session(listed: SessionListEntry<'_>) -> v1::Session {
     let about = listed.about;
     v1::Session {
@@ -63,7 +63,7 @@ pub fn listed_session(listed: SessionListEntry<'_>) -> v1::Session {
     }
 }
 
-/// A session with everything that the contract shows of one.
+/// Converts a session with all fields of the contract.
 pub fn session(session: &Session) -> v1::Session {
     let last = session.last_served();
     let has_messages = !session.transcript().is_empty();
@@ -96,14 +96,14 @@ pub fn session(session: &Session) -> v1::Session {
     }
 }
 
-/// Whether a compaction runs. What is written ahead of its time changes nothing yet.
+/// Returns true if a compaction is running. A prepared summary does not count, because it changes no view yet.
 fn is_compacting(session: &Session) -> bool {
     let running = session.compactions().running.as_ref();
     running.is_some_and(|running| !running.ahead)
 }
 
-/// What a session holds. User turns, bytes and reported tokens are those of what it still has in
-/// memory: the messages that a rewind took away are not among them.
+/// Returns the counts of a session. Messages that a rewind removed are not part of the user turns, bytes and
+/// reported tokens.
 fn counts(session: &Session) -> v1::SessionCounts {
     let transcript = session.transcript();
     let visible = transcript.entries();
@@ -120,7 +120,7 @@ fn counts(session: &Session) -> v1::SessionCounts {
     }
 }
 
-/// Whether a session waits for somebody.
+/// Returns the state of the conversation: the party whose next step is expected.
 pub const fn session_state(about: &About) -> v1::SessionState {
     match about.waits_for {
         WaitsFor::Anything => v1::SessionState::Empty,

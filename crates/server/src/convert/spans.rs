@@ -1,4 +1,4 @@
-//! Spans of level 4, in the contract's words.
+//! Spans of level 4 in the form of the API.
 
 use palimpsest_core::event::{SpansCollapsed, SpansStaged};
 use palimpsest_core::ids::{Ordinal, SpanKey};
@@ -7,7 +7,7 @@ use palimpsest_core::session::{Session, Span};
 use palimpsest_proto::context::v1;
 use uuid::Builder;
 
-/// Level 4 chose spans.
+/// Converts the staging of spans.
 pub(super) fn staged(event: &SpansStaged, session: &Session) -> v1::SpansStaged {
     v1::SpansStaged {
         spans: event.spans.iter().map(|one| span(one, session)).collect(),
@@ -16,7 +16,7 @@ pub(super) fn staged(event: &SpansStaged, session: &Session) -> v1::SpansStaged 
     }
 }
 
-/// Level 4 acted.
+/// Converts a collapse.
 pub(super) fn collapsed(event: &SpansCollapsed, session: &Session) -> v1::SpansCollapsed {
     let spans = event.placeholders.iter().map(|one| v1::Span {
         summary: one.text.to_string(),
@@ -45,7 +45,7 @@ fn span(span: &Span, session: &Session) -> v1::Span {
     }
 }
 
-/// The id of the message that a placeholder is: always the same for the same span.
+/// Returns the id of a placeholder's message. It is derived from the span, so it is stable.
 fn summary_message_id(session: &Session, span: SpanKey) -> String {
     let digest = Digest::of_bytes(format!("{}/{span}", session.key()).as_bytes());
     let mut bytes = [0; 16];

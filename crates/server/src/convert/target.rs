@@ -1,4 +1,4 @@
-//! For whom a view is made, what stands before it, and the names that callers have for views.
+//! Targets, prompt prefixes and their conversion.
 
 use std::sync::OnceLock;
 
@@ -14,8 +14,8 @@ use super::blocks_in::payload_error;
 use super::scalars::unknown;
 use super::{FieldError, Under, tokens32};
 
-/// The model that a view is for. Without one it is the target used last, window included; in one,
-/// provider and model default to those used last, and the window to what the policy says.
+/// Resolves the target of a call. Without a target, the last target and window are used. Otherwise an omitted
+/// provider or model is the last one, and the window is the policy's.
 pub fn target(
     target: Option<v1::Target>,
     last: &LastServed,
@@ -52,7 +52,7 @@ pub fn target(
     Ok((target, window))
 }
 
-/// A target on its way out.
+/// Converts a target.
 pub fn export_target(target: &Target, window: WindowHint) -> v1::Target {
     let provider = match target.provider {
         Provider::Anthropic => v1::Provider::Anthropic,
@@ -69,43 +69,43 @@ pub fn export_target(target: &Target, window: WindowHint) -> v1::Target {
     }
 }
 
-/// The size of what a request holds beside its messages.
+/// The size of the prompt prefix in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefixTokens {
-    /// The system prompt.
+    /// The tokens of the system prompt.
     pub system: u64,
-    /// The tool definitions.
+    /// The tokens of the tool definitions.
     pub tools: u64,
 }
 
 impl PrefixTokens {
-    /// Both.
+    /// Returns the sum of both.
     pub const fn total(self) -> u64 {
         self.system.saturating_add(self.tools)
     }
 }
 
-/// What a request holds beside its messages, as its caller says it.
+/// The prompt prefix of a call: its content or its size.
 #[derive(Debug)]
 pub struct PromptPrefix {
     system: PrefixPart,
     tools: PrefixPart,
-    /// Its size. A call is of one session, so it is counted once.
+    /// The cached size. A call belongs to one session, so one estimator counts it.
     counted: OnceLock<PrefixTokens>,
 }
 
-/// A part of it.
+/// One part of the prompt prefix.
 #[derive(Debug)]
 enum PrefixPart {
-    /// Its size, which counts as it is.
+    /// The size that the caller reported.
     Tokens(u32),
-    /// Itself. The JSON is counted as it stands, quoting and field names included, because those cost
-    /// tokens too.
+    /// The content. The whole JSON is counted, because quotes and field names cost tokens too.
     Json(Block),
 }
 
 impl PromptPrefix {
-    /// Its size, as a session counts: the system prompt as prose, definitions as code.
+    /// Returns the size, counted with the session's estimator: the system prompt as prose, tool definitions as
+    /// code.
     pub fn tokens(&self, counter: Counter) -> PrefixTokens {
         *self.counted.get_or_init(|| PrefixTokens {
             system: self.system.tokens(counter),
@@ -123,7 +123,7 @@ impl PrefixPart {
     }
 }
 
-/// A prompt's prefix, checked; `None` when the call does not say.
+/// Validates the prompt prefix of a call. Returns `None` if it is not set.
 pub fn prompt_prefix(prefix: Option<v1::PromptPrefix>) -> Result<Option<PromptPrefix>, FieldError> {
     prefix
         .map(|prefix| {

@@ -1,4 +1,4 @@
-//! How large a request will be, and how full that makes the window.
+//! Token reports and budgets of replies.
 
 use palimpsest_core::ids::Ordinal;
 use palimpsest_core::policy::{BudgetState, TokenEstimator, WindowHint};
@@ -10,11 +10,13 @@ use palimpsest_proto::context::v1;
 use super::target::PrefixTokens;
 use super::tokens32;
 
-/// How many tokens the request will have, and how that is known.
+/// Returns the number of tokens of the next request and the method of the count.
 pub fn token_report(session: &Session, breakdown: Option<v1::TokenBreakdown>) -> v1::TokenReport {
     let count = session.tokens();
     let ledger = session.ledger();
     let (total, anchor) = (tokens32(count.tokens), tokens32(count.reported));
+    // Content removed after the anchor is still part of the reported count, so it is subtracted. It cannot exceed
+    // that count.
     let removed = match count.method {
         CountMethod::Estimated => 0,
         CountMethod::Anchored => tokens32(ledger.calibration.apply(ledger.removed)).min(anchor),
@@ -43,7 +45,7 @@ pub fn token_report(session: &Session, breakdown: Option<v1::TokenBreakdown>) ->
     }
 }
 
-/// The byte-pair encoding that a session counts with; unspecified when it counts with none.
+/// Returns the encoding of the session's estimator. `bytes` has no encoding and is unspecified.
 fn encoding(session: &Session) -> v1::TokenEstimator {
     match session.policy().tokens.estimator {
         TokenEstimator::Bytes => v1::TokenEstimator::Unspecified,
@@ -52,9 +54,11 @@ fn encoding(session: &Session) -> v1::TokenEstimator {
     }
 }
 
-/// The parts of a request by kind of content, which add up to the total. `prefix` is what the caller said
-/// last; `None` when only the sum is known, which then counts as the system prompt. A provider's count
-/// includes the system prompt and the tools, so what it has beyond the estimated content is theirs.
+/// Returns the tokens by kind of content. The parts add up to the total.
+///
+/// `prefix` contains the sizes of the prompt prefix. With `None`, the last known sum counts as the system prompt. A
+/// provider's count includes the system prompt and tools, so a surplus over the estimated content counts as the
+/// system prompt.
 pub fn breakdown(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenBreakdown {
     let prefix = prefix.unwrap_or(PrefixTokens {
         system: session.last_served().overhead_tokens,
@@ -71,7 +75,7 @@ pub fn breakdown(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenBr
     ];
     let known = prefix.total() + content.iter().sum::<u64>();
     let [operator, memory, messages, results, attachments] = content;
-    // In the order of the message's fields.
+    // The order of the fields in `TokenBreakdown`.
     let parts = [
         prefix.system + operator + total.saturating_sub(known),
         prefix.tools,
@@ -91,11 +95,10 @@ pub fn breakdown(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenBr
     }
 }
 
-/// The place of messages among the parts.
+/// The index of messages among the parts.
 const MESSAGES: usize = 3;
 
-/// Parts in proportion, as whole numbers whose sum is `total`: what rounding leaves goes to the
-/// largest.
+/// Scales the parts to integers whose sum is `total`. The largest part gets the rounding error.
 fn scaled(parts: [u64; 6], total: u64) -> [u32; 6] {
     let total = tokens32(total);
     let sum: u128 = parts.iter().copied().map(u128::from).sum();
@@ -112,8 +115,8 @@ fn scaled(parts: [u64; 6], total: u64) -> [u32; 6] {
     scaled
 }
 
-/// How full the window is for a target. Where compactions do not start by themselves, what is left
-/// counts to the end of the effective window.
+/// Returns the budget for a target. If automatic compaction is off, the remaining tokens extend to the end of the
+/// effective window.
 pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Budget {
     let points = session.policy().thresholds(window);
     let auto_enabled = session.policy().autocompact.enabled;
@@ -159,7 +162,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     f64::from(tokens32(part)) * 100.0 / f64::from(tokens32(whole))
 }
 
-/// The last place of the transcript whose message the view shows.
+/// Returns the last ordinal with a piece in the view.
 pub(super) fn last_place(pieces: &[Piece]) -> Option<Ordinal> {
     pieces
         .iter()

@@ -1,4 +1,4 @@
-//! Messages of the transcript: the originals, and how the view treats them.
+//! Transcript messages: originals, and their state in the view.
 
 use std::collections::HashMap;
 
@@ -20,28 +20,28 @@ use super::levels::{reference_of, reference_to};
 use super::scalars::{export_kind, export_role, export_timestamp};
 use super::tokens32;
 
-/// How the content of a message comes.
+/// The form of a message's content in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentForm {
-    /// Typed.
+    /// Typed blocks.
     Typed,
-    /// As a provider's JSON.
+    /// The provider's JSON.
     Json(Provider),
-    /// Not at all.
+    /// No content.
     Omitted,
 }
 
-/// The blocks that the view shows in another way than the transcript has them, by message. Made once
-/// for a page, because it walks over the whole view.
+/// The blocks that the view shows in a form other than the original, by message. Built once per page, because it
+/// reads the whole view.
 #[derive(Debug, Clone, Default)]
 pub struct BlockStatuses(HashMap<Ordinal, Vec<v1::BlockStatus>>);
 
 impl BlockStatuses {
-    /// Those of the view as it was served last.
+    /// Collects the statuses of the last served view.
     pub fn of(session: &Session) -> Self {
         let mut statuses: HashMap<Ordinal, Vec<v1::BlockStatus>> = HashMap::new();
         for piece in session.sealed().pieces() {
-            // Repairs are told apart.
+            // Repairs are reported separately.
             let (shown, reference) = match piece.form {
                 PieceForm::Marker(MarkerReason::Snipped)
                 | PieceForm::SnippedResult(_)
@@ -71,7 +71,7 @@ impl BlockStatuses {
     }
 }
 
-/// Whether the model sees a message.
+/// Converts the visibility of a message.
 pub const fn visibility(standing: Visibility) -> v1::Visibility {
     match standing {
         Visibility::Visible => v1::Visibility::Visible,
@@ -85,8 +85,8 @@ pub const fn visibility(standing: Visibility) -> v1::Visibility {
     }
 }
 
-/// One message of the transcript. `message` is the original, which the session itself may no longer
-/// hold; `arrived` is when it was appended.
+/// Converts a transcript message. `message` is the original, which may no longer be in memory. `arrived` is the
+/// time of its append.
 pub fn transcript_message(
     session: &Session,
     (ordinal, entry): (Ordinal, &TranscriptEntry),
@@ -127,7 +127,7 @@ pub fn transcript_message(
     }
 }
 
-/// The original, typed.
+/// Converts an original to its typed form.
 pub(super) fn original(ordinal: Ordinal, message: &Message, calls: &Calls) -> v1::Message {
     let blocks = (0_u16..)
         .zip(&message.blocks)
@@ -147,7 +147,7 @@ pub(super) fn original(ordinal: Ordinal, message: &Message, calls: &Calls) -> v1
     }
 }
 
-/// The call that a result answers: the one that has it, else the only one of its id.
+/// Returns the call of a result: the call that the result answered, otherwise the only call with its id.
 fn answered(message: Ordinal, block: u16, id: &str, calls: &Calls) -> Option<CallKey> {
     let same = calls.with_id(id);
     let here = CallState::Answered { message, block };
@@ -194,8 +194,8 @@ fn json_size(message: &Message) -> u64 {
     out.len() as u64
 }
 
-/// The original as a provider's JSON, without any repair. What the provider's format has no words
-/// for is told in words, and unknown fields go to the provider that they came from.
+/// Returns the original in a provider's JSON, without repairs. Blocks that the format cannot represent become text.
+/// Unknown fields are included only for the provider that they came from.
 pub fn json_messages(message: &Message, provider: Provider) -> Vec<Bytes> {
     wire_messages(message, provider)
         .iter()
@@ -207,8 +207,7 @@ pub fn json_messages(message: &Message, provider: Provider) -> Vec<Bytes> {
         .collect()
 }
 
-/// The blocks of the original, for whoever reads Anthropic's format: what another provider's has no
-/// words for there is told in words.
+/// Returns the blocks of the original for Anthropic's format. Blocks that it cannot represent become text.
 pub fn original_blocks(message: &Message) -> Vec<WireBlock<'_>> {
     let wire = wire_messages(message, Provider::Anthropic).into_iter();
     wire.flat_map(|message| message.blocks).collect()
@@ -237,6 +236,8 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
         let Some(wire) = foreign_block(WireBlock::plain(block), block, provider, foreign) else {
             continue;
         };
+        // OpenAI's format needs a message of the role `tool` for each result, so one original may become several
+        // messages.
         let alone = provider == Provider::OpenAi && matches!(wire, WireBlock::Result { .. });
         let role = if alone { WireRole::Tool } else { role };
         match all.last_mut() {
@@ -254,7 +255,7 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
     all
 }
 
-/// A block as the format can have it; `None` when there is nothing to say in it.
+/// Converts a block to one that the format supports. Returns `None` if the block is left out.
 fn foreign_block<'a>(
     mut wire: WireBlock<'a>,
     block: &Block,
@@ -284,6 +285,7 @@ fn foreign_block<'a>(
     if foreign {
         strip(&mut wire);
     }
+    // Blocks inside a result have the same restrictions.
     if let (WireBlock::Result { content, .. }, Block::ToolResult(result)) = (&mut wire, block)
         && let WireResult::Blocks(nested) = content
         && let palimpsest_core::message::ResultContent::Blocks(originals) = &result.content

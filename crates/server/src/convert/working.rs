@@ -1,4 +1,4 @@
-//! Working state, in and out.
+//! Conversion of the working state.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use super::memory::message_id as id_of;
 use super::scalars::{export_timestamp, message_id, optional_timestamp, unknown};
 use super::{FieldError, Under as _, required};
 
-/// Bytes of a path; longer ones name no file anywhere.
+/// The maximum length of a path in bytes. No common file system allows longer paths.
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// What a request changes. `now` is what a time that is left out stands for.
+/// Validates a change of the working state. `now` replaces omitted times.
 pub fn working_change(
     remove: Option<v1::WorkingStateRemoval>,
     set: Option<v1::WorkingState>,
@@ -57,7 +57,7 @@ fn removal(remove: v1::WorkingStateRemoval) -> WorkingStateRemoval {
     }
 }
 
-/// Reads entries.
+/// Validates the entries of a working state.
 struct WorkingStateReader<'a> {
     now: Timestamp,
     limits: &'a Limits,
@@ -142,7 +142,7 @@ impl WorkingStateReader<'_> {
             Ok(v1::TaskStatus::Cancelled) => TaskStatus::Cancelled,
             Err(_) => return Err(unknown("status")),
         };
-        // A map has no order of its own; the same one must always be the same state.
+        // Map order is random. Sorted entries make equal maps equal in the log.
         let mut metadata: Vec<(Box<str>, Box<str>)> = task
             .metadata
             .into_iter()
@@ -235,8 +235,8 @@ fn permissions(permissions: v1::Permissions) -> Result<Permissions, FieldError> 
     })
 }
 
-/// The working state as it is now, less the contents of files. `rebuilt` is what the session knows of
-/// files.
+/// Converts the current working state without file contents. `rebuilt` contains the files as reconstructed from
+/// tool calls.
 pub fn working_state(state: &WorkingState, rebuilt: &[ReconstructedFile]) -> v1::WorkingState {
     let file = |file: &FileState| out_file(file, rebuilt);
     let capability = |capability: &Capability| v1::Capability {
@@ -301,6 +301,7 @@ pub fn working_state(state: &WorkingState, rebuilt: &[ReconstructedFile]) -> v1:
 
 fn out_file(file: &FileState, rebuilt: &[ReconstructedFile]) -> v1::FileState {
     let known = rebuilt.iter().find(|known| known.path == file.path);
+    // The reconstructed content is newer than the one that the caller sent.
     let content = known.and_then(|known| known.content.as_deref());
     let content = content.or(file.content.as_deref());
     v1::FileState {
@@ -360,7 +361,7 @@ fn out_pin(pin: &Pin) -> v1::Pin {
     }
 }
 
-/// Which parts of the working state changed; none when the record is only of a request.
+/// Returns the changed parts of the working state, or `None` if a request changed nothing.
 pub(super) fn updated(event: &WorkingStateUpdated) -> Option<v1::WorkingStateUpdated> {
     let paths: Vec<String> = event
         .change
@@ -371,7 +372,7 @@ pub(super) fn updated(event: &WorkingStateUpdated) -> Option<v1::WorkingStateUpd
     (!paths.is_empty()).then_some(v1::WorkingStateUpdated { paths })
 }
 
-/// What a compaction attached, or could not.
+/// Converts an attachment of a compaction, or the record of one that was left out.
 pub(super) fn attachment(attached: &AttachmentRecord, session: &Session) -> v1::Attachment {
     v1::Attachment {
         kind: attachment_kind(attached.kind).into(),

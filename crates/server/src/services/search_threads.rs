@@ -1,9 +1,9 @@
-//! Searches that can be stopped, on threads of their own.
+//! Interruptible searches on threads of their own.
 //!
-//! A regular expression takes time in proportion to the text for one match, and a search looks for many. So
-//! a text is searched in steps of a bounded length: between two of them a search sees that its call was
-//! cancelled, that its deadline has passed, or that it has done as much as one call may. A step runs on
-//! one of a few threads, and a project has one of them at a time, so that no pattern starves other calls.
+//! The regular expression engine needs time proportional to the text for one match, and a search finds many. So
+//! each text is searched in steps of bounded length. Between two steps a search checks for cancellation, its
+//! deadline and its work limit. Steps run on a few threads, and a project uses at most one of them, so no pattern
+//! starves other calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,15 +18,17 @@ use tokio::time::Instant;
 use super::turns::FairTurns;
 use crate::errors::ServiceError;
 
-/// Bytes of a text that one step searches for the beginning of a match.
+/// Bytes of text in which one step searches for the start of a match: 256 KiB.
 const STEP_BYTES: usize = 256 * 1024;
-/// The longest match that is found whole. A longer one may be cut, or missed.
+/// The maximum length of a match that is guaranteed to be found completely: 64 KiB. A longer match may be cut or
+/// missed.
 pub(super) const MAX_MATCH_BYTES: usize = 64 * 1024;
-/// The most bytes that one call searches, each counted as often as a step begins before it. A message of
-/// the largest size with the most hits takes less, so that every call gets past one message.
+/// The work limit of one call: 512 MiB of searched text. Text that several steps cover is counted for each. A
+/// message of the maximum size with the maximum number of matches stays below the limit, so every call makes
+/// progress.
 const MAX_SEARCHED_BYTES: u64 = 512 * 1024 * 1024;
 
-/// The threads of searches.
+/// The search threads.
 #[derive(Debug)]
 pub(super) struct Searches {
     threads: FairTurns,
@@ -34,7 +36,7 @@ pub(super) struct Searches {
 
 impl Default for Searches {
     fn default() -> Self {
-        // Half of the cores at most: the others answer calls.
+        // At most half of the cores are used, so that the others can answer calls.
         let threads = available_parallelism().map_or(1, usize::from) / 2;
         Self {
             threads: FairTurns::new(threads.clamp(1, 4)),
@@ -43,8 +45,8 @@ impl Default for Searches {
 }
 
 impl Searches {
-    /// Runs a part of a search when it is the project's turn. The part gets the work that the call has done
-    /// so far and gives it back. Dropping the future stops the part at its next step.
+    /// Runs a part of a search when it is the project's turn. The call's work so far is passed to the part and
+    /// returned. Dropping the future stops the part at its next step.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         project: &ProjectId,
@@ -55,12 +57,12 @@ impl Searches {
         let mut guard = StopOnDrop(Some(Arc::clone(&work.stopped)));
         let task = spawn_blocking(move || {
             let found = part(&mut work);
-            // The turn ends with the thread's work, whatever became of the call.
+            // The turn is held until the thread has finished, even if the call was cancelled.
             drop(turn);
             (found, work)
         });
         let done = task.await;
-        // The call goes on: its next part is not stopped.
+        // The part finished, so the call's next part must not be stopped.
         guard.0 = None;
         done.map_err(|error| ServiceError::internal("search", error))
     }
@@ -76,18 +78,18 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// The reason why a search ended before the end of its text.
+/// The reason for which a search ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SearchEnd {
-    /// The caller is gone.
+    /// The caller cancelled the call.
     Cancelled,
     /// The deadline has passed.
     Late,
-    /// One call may not do more.
+    /// The call has reached its work limit.
     TooMuch,
 }
 
-/// The work of one call: what it has searched, and when it must end.
+/// The search work of one call and its deadline.
 #[derive(Debug, Default)]
 pub(super) struct SearchBudget {
     stopped: Arc<AtomicBool>,
@@ -97,7 +99,7 @@ pub(super) struct SearchBudget {
 }
 
 impl SearchBudget {
-    /// The work of the call that the current task answers.
+    /// Creates the budget of the current task's call, with its deadline.
     pub(super) fn of_call() -> Self {
         Self {
             until: Deadline::current().map(Deadline::instant),
@@ -105,12 +107,12 @@ impl SearchBudget {
         }
     }
 
-    /// True if a call has searched as much as it may, so that it answers with what it has.
+    /// Returns true if the call has used half of its work limit and should return the results so far.
     pub(super) fn is_spent(&self) -> bool {
         self.bytes >= MAX_SEARCHED_BYTES / 2
     }
 
-    /// Counts a step over some bytes before it is made.
+    /// Checks the limits and counts a step over `bytes` bytes before it runs.
     fn step(&mut self, bytes: usize) -> Result<(), SearchEnd> {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(SearchEnd::Cancelled);
@@ -126,7 +128,7 @@ impl SearchBudget {
         Ok(())
     }
 
-    /// The next match at or after `from` that is not empty: its beginning and its end.
+    /// Returns the range of the next non-empty match that starts at or after `from`.
     pub(super) fn find(
         &mut self,
         pattern: &Regex,
@@ -136,7 +138,7 @@ impl SearchBudget {
         self.next(pattern, text, from, false)
     }
 
-    /// The next match, an empty one only where `empty` says so.
+    /// Returns the next match. Empty matches are skipped unless `empty` is true.
     fn next(
         &mut self,
         pattern: &Regex,
@@ -146,6 +148,8 @@ impl SearchBudget {
     ) -> Result<Option<(usize, usize)>, SearchEnd> {
         let mut at = from;
         while at < text.len() {
+            // A match must start in the step, but may extend past it. So consecutive steps overlap by the longest
+            // match.
             let begins_before = text.floor_char_boundary(at + STEP_BYTES);
             let end = text.floor_char_boundary(begins_before + MAX_MATCH_BYTES);
             self.step(end - at)?;
@@ -162,7 +166,7 @@ impl SearchBudget {
         Ok(None)
     }
 
-    /// True if a line matches. Lines are searched in the same steps.
+    /// Returns true if a line matches. Long lines are searched in steps as well.
     pub(super) fn is_match(&mut self, pattern: &Regex, line: &str) -> Result<bool, SearchEnd> {
         if line.len() <= STEP_BYTES + MAX_MATCH_BYTES {
             self.step(line.len())?;
@@ -209,7 +213,7 @@ mod tests {
     fn a_pattern_that_looks_far_ahead_takes_steps_of_a_bounded_length() {
         let text = "a".repeat(1024 * 1024);
         let mut work = SearchBudget::default();
-        // Each match looks to the end of what it is given before it gives up.
+        // Each attempt scans to the end of its input before it fails.
         let found = all(&mut work, r"(?s).*[~\x00-\x08]|a", &text, 100);
         assert_eq!(found.len(), 100);
         assert_eq!(work.steps, 100);
@@ -257,7 +261,7 @@ mod tests {
         has_begun.recv().await.unwrap();
         assert!(searches.threads.next(&project).now_or_never().is_none());
         call.abort();
-        // The next one gets the place when the thread of the first has ended.
+        // The next part starts when the thread of the first one has finished.
         let next = searches.run(&project, SearchBudget::default(), |_| 7).await;
         assert_eq!(next.unwrap().0, 7);
     }

@@ -1,4 +1,4 @@
-//! `SessionService`: everything around a conversation.
+//! `SessionService`: rpcs for sessions, transcripts and events.
 
 use palimpsest_proto::context::v1::session_service_server::SessionService;
 use palimpsest_proto::context::v1::{
@@ -25,7 +25,7 @@ impl SessionService for SessionHandlers {
         request: Request<CreateSessionRequest>,
     ) -> Result<Response<CreateSessionResponse>, Status> {
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
-        // What a policy may hold is large; it does not belong on the stack.
+        // The future contains a policy, which is large, so it is stored on the heap.
         let change = Box::pin(async move { Box::pin(manage::create(&service, request)).await });
         reply(self.0.mutations.uncancelled(change).await)
     }

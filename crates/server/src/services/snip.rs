@@ -1,4 +1,4 @@
-//! `Snip`: turns, messages or blocks leave the view.
+//! `Snip`: removes turns, messages or blocks from the view.
 
 use palimpsest_core::command::{Command, Rejection, ServeView, Snip};
 use palimpsest_core::event::{Event, Trigger};
@@ -33,6 +33,7 @@ pub(super) async fn snip(
         "message_ids",
     )?;
     convert::at_most(request.blocks.len(), limits.max_blocks, "blocks")?;
+    // Blocks can be named by message or by their position in a view, as in a provider's error message.
     let mut blocks = Vec::new();
     for (index, block) in request.blocks.iter().enumerate() {
         blocks.push(block_ref(block, &format!("blocks[{index}]"))?);
@@ -61,7 +62,7 @@ pub(super) async fn snip(
         .map_err(|error| error.with_request_id(&request_id))
 }
 
-/// Snips, and says what was removed.
+/// Runs a snip and returns the removed content.
 pub(super) async fn run(
     service: &Service,
     key: &SessionKey,
@@ -89,11 +90,12 @@ pub(super) async fn run(
 fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<CommandOutcome, Rejection> {
     let mut snip = snip.clone();
     snip.expected_revision = expected(snip.expected_revision, transaction)?;
-    // What waits is placed first, so that every block has a place to be removed from.
+    // Pending messages are served first, so that every block has a piece to remove.
     let waits = transaction
         .session()
         .is_some_and(|session| !session.pending().is_empty());
     if waits && let Some(session) = transaction.session() {
+        // The serve advances the revision, so the caller's expected revision is checked before it.
         let last = session.last_served().clone();
         let revision = snip.expected_revision;
         if revision.is_some_and(|revision| revision != session.revision()) {
@@ -146,7 +148,7 @@ fn block_ref(block: &v1::BlockRef, path: &str) -> Result<(MessageId, u16), Servi
     Ok((id, index))
 }
 
-/// The blocks at some places of a view, as a provider's error names them.
+/// Returns the blocks at the given positions of a view. Providers name blocks this way in errors.
 async fn view_blocks(
     service: &Service,
     key: &SessionKey,
@@ -166,6 +168,7 @@ async fn view_blocks(
             current: session.revision(),
         };
         let target = named.target.clone().ok_or_else(changed)?;
+        // Positions are valid only for the view that the etag names. A changed view could lead to other blocks.
         if !named.etag.is_current(session.sealed(), &target) {
             return Err(changed());
         }
@@ -185,7 +188,7 @@ async fn view_blocks(
     service.sessions.read_whole(key, look).await?
 }
 
-/// Turns that this session never had may be those of its parent or of a subagent.
+/// Sets a more specific reason for unknown turns that belong to the parent or to a subagent session.
 async fn foreign(
     service: &Service,
     key: &SessionKey,

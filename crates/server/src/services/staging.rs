@@ -1,5 +1,5 @@
-//! Level 4's background pass: after a reply, when enough has come, spans are chosen for which summaries
-//! may stand later. It reads a copy of the session, so calls go on meanwhile.
+//! The background pass of level 4: after a reply, it stages spans for a later collapse. The pass works on a copy of
+//! the session, so calls continue meanwhile.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +12,11 @@ use palimpsest_engine::sessions::{MissingSession, SessionsError, Transaction};
 
 use super::Service;
 
-/// The sessions for which a pass runs. More than these wait for their next call.
+/// The sessions with a running pass. If the maximum is reached, a session is tried again on its next call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Passes(Arc<Mutex<HashSet<SessionKey>>>);
 
-/// Passes that run at the same time.
+/// The maximum number of concurrent passes.
 const MAX_PASSES: usize = 4;
 
 impl Passes {
@@ -30,7 +30,7 @@ impl Passes {
     }
 }
 
-/// One pass; it is over when this is dropped.
+/// A running pass. Dropping the guard ends it.
 struct PassGuard {
     passes: Passes,
     key: SessionKey,
@@ -43,7 +43,7 @@ impl Drop for PassGuard {
     }
 }
 
-/// Begins a pass for a session, unless one runs already or too many do.
+/// Starts a pass for a session, unless it has one or the maximum is reached.
 pub(super) fn begin(service: &Service, key: &SessionKey) {
     let Some(running) = service.passes.begin(key) else {
         return;
@@ -64,7 +64,7 @@ async fn pass(service: &Service, key: &SessionKey) -> Result<(), SessionsError> 
         return Ok(());
     };
     let stage = |transaction: &mut Transaction<'_>| {
-        // Somebody else may have staged meanwhile.
+        // Another call or replica may have staged spans since the copy was made.
         let due = transaction.session().is_some_and(is_due);
         if due {
             let spans = spans.clone();

@@ -1,4 +1,4 @@
-//! `StreamContext`: a view that is too large for one reply, in chunks.
+//! `StreamContext`: streams a view that exceeds the size of one reply.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use super::{Service, etag};
 use crate::convert::{self, MessageForm};
 use crate::errors::ServiceError;
 
-/// How much one chunk holds, unless one message is larger.
+/// The maximum size of a chunk: 1 MiB. A larger message is sent in a chunk of its own.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// A view that is being streamed. Each chunk is rendered when it is asked for, so that a slow reader
-/// costs no memory; a view-changing event in between ends the stream.
+/// A view during a stream. Each chunk is rendered on demand, so a slow reader needs no memory. A view-changing
+/// event ends the stream.
 struct ViewStream {
     service: Service,
     key: SessionKey,
@@ -54,7 +54,7 @@ pub(super) async fn stream(
         next: request.skip_messages as usize,
         done: false,
     };
-    // The first chunk is made at once, so that a view that is gone is the answer of the call itself.
+    // The first chunk is rendered before the reply starts. If the view has changed, the call itself fails.
     let first = chunk(cursor).await?;
     let rest = stream::try_unfold(first.1, |cursor| async move {
         if cursor.done {
@@ -85,7 +85,7 @@ async fn chunk(
     Ok((rendered.0, cursor))
 }
 
-/// The chunk that begins with a message, and how many messages it has.
+/// Renders the chunk that starts at a message. Also returns its number of messages.
 fn render(
     session: &Session,
     named: &etag::ViewName,
@@ -104,6 +104,7 @@ fn render(
     let (mut total, mut count) = (0, 0);
     let mut rendered = Vec::new();
     for message in rest {
+        // The JSON size also limits chunks of typed messages, which have no cheaper measure.
         let one = messages_json(target, std::slice::from_ref(message));
         let size: usize = one.iter().map(bytes::Bytes::len).sum();
         if count > 0 && total + size > CHUNK_BYTES {

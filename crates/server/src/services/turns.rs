@@ -1,4 +1,4 @@
-//! Turns at work that costs much memory or processor time, shared out fairly among projects.
+//! Fair sharing of concurrent work among projects, for work that needs much memory or CPU time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use palimpsest_core::ids::ProjectId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Projects whose turns are remembered. Turns that nobody holds are forgotten beyond that.
+/// The number of remembered projects above which unused entries are removed.
 const MAX_PROJECTS: usize = 1_024;
 
-/// A number of turns at the same time, of which one project has at most one.
+/// A limited number of concurrent turns. Each project holds at most one.
 #[derive(Debug)]
 pub(super) struct FairTurns {
     all: Arc<Semaphore>,
     projects: Mutex<HashMap<ProjectId, Arc<Semaphore>>>,
 }
 
-/// The turn of a project. The next one waits until it is dropped.
+/// The turn of a project. Dropping it releases the turn.
 #[derive(Debug)]
 pub(super) struct FairTurn {
     _project: OwnedSemaphorePermit,
@@ -24,7 +24,7 @@ pub(super) struct FairTurn {
 }
 
 impl FairTurns {
-    /// Turns of which `max` are held at the same time.
+    /// Creates a limiter with at most `max` concurrent turns.
     pub(super) fn new(max: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(max)),
@@ -32,7 +32,8 @@ impl FairTurns {
         }
     }
 
-    /// Waits for the turn of a project. Projects alternate, however many calls of one of them wait.
+    /// Waits for the turn of a project. Each project has at most one call in the shared queue, so projects
+    /// alternate.
     pub(super) async fn next(&self, project: &ProjectId) -> FairTurn {
         const NEVER_CLOSED: &str = "the semaphores are never closed";
         let own = self.of(project).acquire_owned().await;

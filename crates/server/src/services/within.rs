@@ -1,4 +1,4 @@
-//! The step of the door at which a call must be within its project's quotas, and within its time.
+//! Quota and deadline checks of the entry.
 
 use palimpsest_core::ids::ProjectId;
 
@@ -7,14 +7,14 @@ use crate::errors::ServiceError;
 use crate::grpc::CallContext;
 
 impl Service {
-    /// Refuses a call that is late or more than its project may make; what it uses is counted until its
-    /// last byte is sent.
+    /// Rejects a call that has timed out or exceeds its project's quotas. Its usage is counted until the last byte
+    /// is sent.
     pub(super) fn within_quotas(
         &self,
         ticket: &CallContext,
         project: &ProjectId,
     ) -> Result<(), ServiceError> {
-        // Its body took all of its time: nobody waits for the answer any more.
+        // The deadline passed while the body was received, so the caller does not wait any more.
         if ticket.is_late() {
             return Err(ServiceError::DeadlineExceeded);
         }

@@ -1,4 +1,4 @@
-//! `UpdateWorkingState`: what the agent is in the middle of, by key.
+//! `UpdateWorkingState`: updates the working state by key.
 
 use palimpsest_core::command::{Command, Rejection, UpdateWorkingState};
 use palimpsest_core::ids::{Revision, SessionKey};
@@ -52,7 +52,7 @@ async fn run(
     let sessions = &service.sessions;
     let outcome = sessions.run(key, &missing, false, decide, finish).await;
     match outcome {
-        // A pin of what has left the view: the caller hears how it left.
+        // A pin of a message outside the view. The error contains the message's visibility.
         Err(SessionsError::Rejected(Rejection::NotVisible { id })) => {
             let standing = |session: &Session| {
                 let found = session.transcript().find(id);
@@ -68,11 +68,11 @@ async fn run(
     }
 }
 
-/// The state as it is now, also for a repeat of an earlier request.
+/// Returns the current working state. An idempotent repeat gets it as well.
 fn answer(session: &Session) -> Result<UpdateWorkingStateResponse, ContentNotLoaded> {
     let state = &*session.working().state;
     let has_files = !(state.files.is_empty() && state.instruction_files.is_empty());
-    // What calls say of files is in the contents, and only files need them.
+    // File details are derived from message contents, so contents are needed only if the state has files.
     let known = if has_files {
         if !session.transcript().is_whole() {
             return Err(ContentNotLoaded);

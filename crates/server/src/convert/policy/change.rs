@@ -1,4 +1,4 @@
-//! What an update does to the policy of a session.
+//! Policy changes of an update.
 
 use palimpsest_core::policy::{Overlay, OverlayError, Policy};
 use palimpsest_proto::context::v1;
@@ -8,16 +8,17 @@ use serde_json::{Map, Value};
 use super::super::FieldError;
 use super::{OVERRIDES, overlay};
 
-/// A change of a policy, as far as it is known without the session.
+/// A policy change as far as it does not depend on the session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyChange {
     given: Overlay,
-    /// What the mask names, an empty path being all of it; without a mask it is what is given.
+    /// The paths of the update mask. An empty path selects the whole policy. `None` if the update has no mask,
+    /// which selects the given fields.
     masked: Option<Vec<Vec<String>>>,
 }
 
 impl PolicyChange {
-    /// Reads a change: what is given, and the paths of a mask within it, if there is a mask.
+    /// Validates a change: the given fields, and the paths of the mask, if any.
     pub fn read(
         given: Option<&v1::Policy>,
         masked: Option<Vec<Vec<String>>>,
@@ -29,7 +30,7 @@ impl PolicyChange {
         Ok(Self { given, masked })
     }
 
-    /// What is given, whatever the mask says of it.
+    /// Returns the given fields, independently of the mask.
     pub fn given(&self) -> &Overlay {
         &self.given
     }
@@ -39,13 +40,13 @@ impl PolicyChange {
         Self { given, masked }
     }
 
-    /// What is to be laid over the policy of a session. `inherited` is what a new session would start
-    /// with, and names a preset; a field that is cleared comes from there.
+    /// Returns the overlay for a session's policy. `inherited` contains the settings of a new session, including
+    /// its preset. A cleared field returns to its inherited value.
     pub fn overlay(&self, policy: &Policy, inherited: &Overlay) -> Result<Overlay, OverlayError> {
         let all = [Vec::new()];
         let masked = match &self.masked {
             Some(masked) => masked.as_slice(),
-            // Naming a preset asks for that preset, and not for its name on the settings of another.
+            // Naming a preset selects all of its settings, not only its name with the settings of another preset.
             None if self.given.get(PRESET).is_some() => &all,
             None => return Ok(self.given.clone()),
         };
@@ -80,7 +81,7 @@ impl PolicyChange {
 
 const PRESET: &[&str] = &["preset"];
 
-/// What makes `new` of `old` when it is laid over it: what is gone is taken back by a null.
+/// Returns the value that turns `old` into `new` as an overlay. Removed fields become null.
 fn instead(old: Option<&Value>, new: Option<&Value>) -> Value {
     match (old, new) {
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
@@ -92,7 +93,7 @@ fn instead(old: Option<&Value>, new: Option<&Value>) -> Value {
     }
 }
 
-/// The path within the overrides that a path of a mask names; nothing when there is no such field.
+/// Returns the path within the overrides for a path of an update mask, or `None` if no such field exists.
 pub(in super::super) fn masked_path(path: &str) -> Option<Vec<String>> {
     let inner = path.strip_prefix("policy_overrides")?;
     if inner.is_empty() {

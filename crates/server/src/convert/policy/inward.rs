@@ -1,4 +1,4 @@
-//! Overrides on their way in: the fields that a caller set, by name.
+//! Policy overrides from the API to the domain, by field name.
 
 use palimpsest_core::policy::Overlay;
 use palimpsest_proto::context::v1;
@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::super::FieldError;
 
-/// What a policy sets. `path` is where the request has it; an error names the field beneath it.
+/// Converts the fields set in a policy. `path` is the field of the request, for errors.
 pub fn overlay(policy: &v1::Policy, path: &str) -> Result<Overlay, FieldError> {
     let mut message = DynamicMessage::new(POLICY.clone());
     message
@@ -54,14 +54,14 @@ fn json(field: &FieldDescriptor, value: &Value, path: &str) -> Result<Json, Fiel
     }
 }
 
-/// A message with a `oneof` of its own is a choice between its fields, and one must be made.
+/// Converts a message. If it has a `oneof`, one of its fields must be set.
 fn group(message: &DynamicMessage, path: &str) -> Result<Json, FieldError> {
     let descriptor = message.descriptor();
     for choice in descriptor.oneofs().filter(|oneof| !oneof.is_synthetic()) {
         let Some(chosen) = choice.fields().find(|field| message.has_field(field)) else {
             return Err(FieldError::missing(format!("{path}.{}", choice.name())));
         };
-        // A choice that is a truth value says nothing but that it was chosen.
+        // A boolean in a `oneof` only selects the choice, so `false` has no meaning.
         if message.get_field(&chosen).as_bool() == Some(false) {
             let path = format!("{path}.{}", chosen.name());
             return Err(FieldError::invalid(path, "must be true"));
@@ -87,7 +87,7 @@ fn single(field: &FieldDescriptor, value: &Value, path: &str) -> Result<Json, Fi
     }
 }
 
-/// The name of an enum's value. One that is not set never gets here, except within a list.
+/// Returns the name of an enum value. Unset fields are skipped earlier, so 0 occurs only inside a list.
 fn choice(choices: &EnumDescriptor, number: i32, path: &str) -> Result<Json, FieldError> {
     if number == 0 {
         return Err(FieldError::missing(path));
@@ -113,7 +113,7 @@ fn duration(message: &DynamicMessage, path: &str) -> Result<Json, FieldError> {
     }
 }
 
-/// Names of tools are the caller's; a path repeats only so much of one.
+/// Truncates a tool name for an error path. Tool names come from the caller.
 fn shortened(name: &str) -> &str {
     let end = name.char_indices().nth(64).map_or(name.len(), |(at, _)| at);
     &name[..end]

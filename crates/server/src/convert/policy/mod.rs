@@ -1,7 +1,7 @@
-//! Policies between the contract and the domain: [`overlay`] inward, [`policy`] outward.
+//! Conversion of policies: [`overlay`] for requests, [`policy`] for replies.
 //!
-//! A setting has one name in the contract, in the domain and in configuration files, so all of this
-//! goes by the descriptors of `message Policy`: a new field needs no line here.
+//! A setting has the same name in the contract, the domain and the configuration. The conversion uses the
+//! descriptors of `message Policy`, so a new field needs no code here.
 
 mod change;
 mod inward;
@@ -18,10 +18,10 @@ pub use outward::{changed_paths, policy};
 
 use super::FieldError;
 
-/// Where requests have overrides.
+/// The field of a request that contains overrides.
 pub(super) const OVERRIDES: &str = "session.policy_overrides";
 
-/// The path in a request of a field of a resolved policy, as the domain names it.
+/// Returns the request path of a field of the resolved policy.
 pub fn in_overrides(path: &str) -> String {
     let inner = path.strip_prefix("policy").unwrap_or(path);
     let inner = inner.strip_prefix('.').unwrap_or(inner);
@@ -31,7 +31,7 @@ pub fn in_overrides(path: &str) -> String {
     }
 }
 
-/// What is wrong with overrides of a request that make no policy.
+/// Converts the error for overrides that do not form a valid policy.
 pub fn bad_overrides(error: OverlayError) -> FieldError {
     FieldError::invalid(in_overrides(&error.path), error.what)
 }

@@ -1,4 +1,4 @@
-//! Policies on their way out.
+//! Policies from the domain to the API.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use prost_reflect::{
 };
 use serde_json::{Map, Value as Json};
 
-/// A resolved policy. What nobody sets and what has no default is not set in it either.
+/// Converts a resolved policy. Settings without a value and a default stay unset.
 pub fn policy(policy: &Policy) -> v1::Policy {
     let all = Overlay::of(policy);
     message(POLICY.clone(), all.fields())
@@ -18,7 +18,7 @@ pub fn policy(policy: &Policy) -> v1::Policy {
         .expect("what was made by the contract's descriptors is one of its messages")
 }
 
-/// The settings in which two policies differ.
+/// Returns the paths of the settings in which two policies differ.
 pub fn changed_paths(before: &Policy, after: &Policy) -> Vec<String> {
     let (before, after) = (Overlay::of(before), Overlay::of(after));
     policy_fields()
@@ -78,7 +78,7 @@ fn single(field: &FieldDescriptor, json: &Json) -> Option<Value> {
     }
 }
 
-/// A duration as the domain writes it: seconds and their sign, with at most three decimal places.
+/// Converts a duration in the domain's format: seconds with a sign and at most three decimal places.
 fn duration(field: &FieldDescriptor, text: &str) -> Option<Value> {
     let (seconds, part) = text
         .strip_suffix('s')?

@@ -1,4 +1,4 @@
-//! Which messages a filter means.
+//! Tests of message filters.
 
 use palimpsest_core::ids::{Ordinal, Timestamp};
 use palimpsest_core::limits::Limits;
@@ -10,8 +10,8 @@ use crate::convert::{event_kinds, message_filter, session_filter};
 
 const AGAIN: &str = r#"{"role":"assistant","content":"a","id":"z"}"#;
 
-/// A system prompt, a question, a call, its result, an answer, and the same answer again. Each is
-/// said a second after the one before.
+/// Builds a session with a system prompt, a question, a call, its result, an answer, and a re-emission of the
+/// answer. The messages are one second apart.
 fn session() -> Session {
     let mut world = world(&[
         r#"{"role":"system","content":"s"}"#,
@@ -24,7 +24,7 @@ fn session() -> Session {
     world.session
 }
 
-/// The ordinals of the messages that are meant.
+/// Returns the ordinals of the matching messages.
 #[track_caller]
 fn check(change: impl FnOnce(&mut v1::MessageFilter), expected: &[u32]) {
     let session = session();

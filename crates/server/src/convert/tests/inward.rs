@@ -1,4 +1,4 @@
-//! What is refused on its way in, and which field a refusal names.
+//! Tests of rejected requests and the fields that their errors name.
 
 use bytes::Bytes;
 use palimpsest_core::limits::Limits;
@@ -31,7 +31,7 @@ fn refused(input: v1::MessageInput, expected: &str) {
     assert_eq!(error.to_string(), expected);
 }
 
-/// A block that is refused, as the second of a message.
+/// Returns the error for a block in the second message.
 #[track_caller]
 fn refused_block(wrong: v1::Block, expected: &str) {
     refused(
@@ -174,7 +174,7 @@ fn a_wrong_result_is_named() {
         json(r#"[{"type":"tool_use","id":"i","name":"n"}]"#),
         "tool_result.content.json: [0] must be a block that a result may hold",
     );
-    // Nothing can be put beside the array.
+    // No fields can be added beside an array.
     refused_block(
         json(r#"[],"is_error":[]"#),
         "tool_result.content.json is not JSON: a syntax error at line 1, column 3",
@@ -247,7 +247,7 @@ fn a_wrong_payload_is_named() {
         anthropic(&one),
         "messages[0].payload.json has 228 bytes, and the limit is 200 bytes",
     );
-    // An array may be longer than a message; each of its messages may not.
+    // An array may exceed the limit of a message, but none of its messages may.
     let short = format!(r#"{{"role":"user","content":"{}"}}"#, &words[..150]);
     assert!(read(vec![anthropic(&format!("[{short},{short}]"))], &small()).is_ok());
     let long = format!(r#"[{{"role":"user","content":"{words}x"}}]"#);

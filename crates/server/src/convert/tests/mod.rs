@@ -1,4 +1,4 @@
-//! Tests of whole ways: what goes in, what comes out, and what comes back.
+//! Tests of conversions in both directions.
 
 mod filters;
 mod inward;
@@ -22,7 +22,7 @@ use v1::tool_result_content::Content as C;
 
 use super::{FieldError, InputMessage, messages};
 
-/// Reads messages; new ids count from 1.
+/// Validates messages. New ids count from 1.
 fn read(inputs: Vec<v1::MessageInput>, limits: &Limits) -> Result<Vec<InputMessage>, FieldError> {
     let mut next = 0;
     messages(inputs, limits, &mut || {
@@ -106,7 +106,7 @@ fn with_extra(mut block: v1::Block, json: &'static str) -> v1::Block {
     block
 }
 
-/// A session with these messages, each in Anthropic's JSON.
+/// Builds a session with these messages in Anthropic's JSON.
 fn world(jsons: &[&str]) -> SessionHarness {
     let mut world = SessionHarness::with_policy(Policy::default());
     append(&mut world, jsons);

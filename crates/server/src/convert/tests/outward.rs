@@ -1,4 +1,4 @@
-//! Messages and sessions on their way out.
+//! Tests of messages and sessions in replies.
 
 use expect_test::expect;
 use palimpsest_core::event::Event;

@@ -1,4 +1,4 @@
-//! Repairs, tokens, budgets and events.
+//! Tests of repairs, token reports, budgets and events.
 
 use expect_test::expect;
 use palimpsest_core::command::{Command, Rewind, ServeView, Update};
@@ -174,7 +174,7 @@ fn a_breakdown_is_by_kind_of_content() {
         (1_240..1_280).contains(&served.results_tokens),
         "{served:?}"
     );
-    // What was appended and not served yet counts too.
+    // Pending messages count too.
     append(
         &mut world,
         &[&format!(r#"{{"role":"user","content":"{words}"}}"#)],

@@ -1,4 +1,4 @@
-//! What goes in comes out as it was, over random histories and over payloads.
+//! Property tests: messages of random sessions and payloads do not change in a round trip.
 
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -45,7 +45,7 @@ fn originals(world: &SessionHarness) -> Vec<Message> {
         .collect()
 }
 
-/// Everything that a reply may say about a session can be said, and holds together.
+/// Checks that all replies about a session can be built and are consistent.
 fn check(mut world: SessionHarness) {
     world.load_content();
     let world = &world;
@@ -97,7 +97,7 @@ fn check(mut world: SessionHarness) {
                     assert_eq!(calls.wire_id(key, 40), call.tool_use_id);
                 }
             }
-            // A caller that keeps typed messages may hand one back.
+            // A caller that stores typed messages may send one back.
             let back = read(vec![input(out.clone())], &Limits::default()).unwrap();
             let ordinal = palimpsest_core::ids::Ordinal::new(u32::MAX);
             let again = original(ordinal, &back[0].message, calls);
@@ -125,7 +125,7 @@ fn check(mut world: SessionHarness) {
     assert_eq!(out.revision, world.log.len() as u64);
 }
 
-/// Every message that a rewind took out of the view is told of; it may have come back and left again.
+/// Checks that every message removed by a rewind is reported. A message may have returned and been removed again.
 fn check_events(world: &SessionHarness) {
     let mut left = HashSet::new();
     for (recorded, revision) in world.log.iter().zip(1_u64..) {
@@ -181,7 +181,7 @@ fn blocks_survive(blocks: &str) {
     assert_eq!(std::str::from_utf8(&out).unwrap(), blocks);
     let whole = json_messages(message, Provider::Anthropic);
     assert_eq!(whole, [Bytes::from(json)]);
-    // And the same through the typed form.
+    // The typed form must give the same result.
     let ordinal = palimpsest_core::ids::Ordinal::new(0);
     let calls = palimpsest_core::session::Calls::default();
     let typed = original(ordinal, message, &calls);

@@ -1,4 +1,4 @@
-//! What becomes of what is taken in.
+//! Tests of the fields that an append stores.
 
 use bytes::Bytes;
 use expect_test::{Expect, expect};
@@ -37,7 +37,7 @@ fn metadata_holds_for_each_message_and_the_parent_for_the_first() {
         }),
         kind: v1::MessageKind::Attachment.into(),
         machine_generated: true,
-        // Nothing was reported, so what the payload says stays.
+        // The caller reported no usage, so that of the payload is kept.
         usage: Some(v1::Usage::default()),
         attributes: [("b", "2"), ("a", "1"), ("c", "3")]
             .map(|(name, value)| (name.into(), value.into()))

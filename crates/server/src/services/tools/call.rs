@@ -1,4 +1,4 @@
-//! A call of a tool, as the model wrote it.
+//! A tool call in the format that the model wrote.
 
 use palimpsest_proto::context::v1::Format;
 use palimpsest_proto::context::v1::call_tool_request::Call as Given;
@@ -8,16 +8,16 @@ use serde_json::value::RawValue;
 
 use crate::errors::ServiceError;
 
-/// A call.
+/// A call of one of the service's tools.
 pub(super) struct ModelToolCall {
     pub(super) id: String,
     pub(super) name: String,
-    /// The input, as text: what is wrong with it is told to the model.
+    /// The input as text. Errors in it are reported to the model.
     pub(super) input: String,
     pub(super) shape: CallFormat,
 }
 
-/// How it came, and so how its result goes back.
+/// The format of the call, which is also that of its result.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CallFormat {
     Typed,
@@ -41,12 +41,13 @@ struct ToolCall {
 #[derive(Deserialize)]
 struct Function {
     name: String,
-    /// Text that holds JSON, as the provider has it; a few servers send the JSON itself.
+    /// JSON in a string, as the provider sends it. Some compatible servers send the JSON value itself.
     arguments: Value,
 }
 
 impl ModelToolCall {
     pub(super) fn read(given: Option<Given>) -> Result<Self, ServiceError> {
+        // Input is not parsed here: an invalid input must become an error result for the model, not a failed call.
         match given {
             None => Err(ServiceError::invalid("tool_use", "is required, or payload")),
             Some(Given::ToolUse(call)) => Ok(Self {

@@ -1,4 +1,4 @@
-//! What a model is told of the service's tools.
+//! The definitions of the service's tools for the model.
 
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::{ModelTool, Policy};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::convert::model_tool;
 
-/// The tool of a name, when the policy gives it to the model.
+/// Returns the tool with this name if the policy enables it.
 pub(super) fn by_name(policy: &Policy, name: &str) -> Option<ModelTool> {
     let tools = &policy.model_tools;
     ModelTool::ALL
@@ -16,13 +16,13 @@ pub(super) fn by_name(policy: &Policy, name: &str) -> Option<ModelTool> {
         .find(|tool| tools.name_of(*tool).as_deref() == Some(name))
 }
 
-/// The definitions of all tools that the policy gives to the model.
+/// Returns the definitions of all tools that the policy enables.
 pub(super) fn all(policy: &Policy, openai: bool) -> Vec<ToolDefinition> {
     let define = |tool| definition(policy, tool, openai);
     ModelTool::ALL.into_iter().filter_map(define).collect()
 }
 
-/// What the definitions add to a request.
+/// Returns the tokens that the definitions add to a request.
 pub(super) fn tokens(definitions: &[ToolDefinition], counter: Counter) -> u32 {
     let size = |tool: &ToolDefinition| {
         let text = String::from_utf8_lossy(&tool.definition_json);

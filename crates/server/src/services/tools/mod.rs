@@ -1,4 +1,4 @@
-//! `ListTools` and `CallTool`: the service's own tools, for the model.
+//! `ListTools` and `CallTool`: the service's own tools for the model.
 
 mod call;
 mod definitions;
@@ -33,7 +33,7 @@ pub(super) async fn list(
     };
     let (policy, last_openai): (Policy, bool) = match service.sessions.read(&key, look).await {
         Ok(found) => found,
-        // It need not be there yet: then it will have its project's policy.
+        // The session may not exist yet. It will start with the policy of its project.
         Err(SessionsError::NotFound(_)) => {
             let policy = service.sessions.policies().of(&key.project);
             ((**policy).clone(), false)
@@ -73,7 +73,7 @@ pub(super) async fn call(
             tool: call.name.chars().take(200).collect(),
         });
     };
-    // The tools read, but for this one; a model has no more rights than whoever calls for it.
+    // All tools except `Snip` only read. The model has the rights of the caller.
     if tool == ModelTool::Snip {
         service.authorize_also(ticket, Right::Compact, &key)?;
     }

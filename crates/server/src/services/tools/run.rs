@@ -1,4 +1,4 @@
-//! What each tool does. What is wrong with the model's input becomes an error result for the model.
+//! The implementation of each tool. Errors in the model's input become error results for the model.
 
 use std::fmt::Write as _;
 
@@ -26,12 +26,12 @@ use crate::errors::ServiceError;
 const DEFAULT_HITS: u32 = 20;
 const MAX_HITS: u32 = 100;
 const MAX_CONTEXT_LINES: usize = 100;
-/// What a note on how to go on takes at most.
+/// The maximum length of the note about how to continue, in bytes.
 const NOTE_BYTES: usize = 200;
-/// How many messages one answer reads.
+/// The maximum number of messages in one answer.
 const MAX_MESSAGES: u32 = 200;
 
-/// A tool's answer.
+/// The answer of a tool.
 pub(super) struct ToolOutcome {
     pub(super) text: String,
     pub(super) is_error: bool,
@@ -56,7 +56,7 @@ impl ToolOutcome {
     }
 }
 
-/// Who asks, and for which session.
+/// The service, the session and the request of a call.
 pub(super) struct ToolContext<'a> {
     pub(super) service: &'a Service,
     pub(super) key: &'a SessionKey,
@@ -97,10 +97,10 @@ struct ReadTranscriptInput {
     offset: usize,
 }
 
-/// The messages that are to be read.
+/// The messages to read.
 struct Picked {
     entries: Vec<(Ordinal, TranscriptEntry)>,
-    /// There is one alone, and it is read as a whole.
+    /// True if exactly one message is read. Long parts of a single message are not shortened.
     whole: bool,
 }
 
@@ -109,6 +109,7 @@ impl ReadTranscriptInput {
         let transcript = session.transcript();
         let place = |number: u64| u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
         let from = self.first.map(place);
+        // A span id takes precedence over a message id, and a message id over numbers.
         let messages: Vec<Ordinal> = match (&self.collapse_id, &self.message_id) {
             (Some(id), _) => {
                 let messages = convert::messages_of_span(session, id);
@@ -139,7 +140,7 @@ impl ReadTranscriptInput {
         })
     }
 
-    /// How to go on where an answer was cut.
+    /// Returns the note about how to continue after a cut, or an empty text.
     fn way_on(&self, session: &Session, next: Option<Ordinal>) -> String {
         let Some(next) = next.map(|next| u64::from(next.get()) + 1) else {
             return String::new();
@@ -172,7 +173,7 @@ struct SearchInput {
 }
 
 fn parse<T: DeserializeOwned>(input: &str) -> Result<T, ToolOutcome> {
-    // An empty input is what some models write for no input.
+    // Some models send an empty input for a tool without arguments.
     let input = if input.trim().is_empty() { "{}" } else { input };
     serde_json::from_str(input).map_err(|error| {
         ToolOutcome::failed(format!(
@@ -211,6 +212,7 @@ impl ToolContext<'_> {
         };
         let body = || self.body;
         let limits = self.service.limits();
+        // Models often copy the whole tag `[id:...]` from a message instead of the id.
         let bare = |id: &String| {
             let id = id.trim().trim_start_matches('[').trim_end_matches(']');
             id.strip_prefix("id:").unwrap_or(id).into()
@@ -258,6 +260,7 @@ impl ToolContext<'_> {
         };
         let original = original(self.service, self.key, &whose).await?;
         let max = self.policy.model_tools.max_answer_bytes as usize;
+        // A search runs on the search threads, because the pattern comes from the model.
         if let Some(pattern) = input.pattern {
             let pattern = self.pattern(pattern, true, false)?;
             let context = input.context_lines.min(MAX_CONTEXT_LINES);
@@ -302,7 +305,7 @@ impl ToolContext<'_> {
         if wanted.len() <= max {
             return Ok(ToolOutcome::said(wanted.to_owned()));
         }
-        // The note at the end has its place within the limit.
+        // The space for the note at the end is reserved within the limit.
         let mut end = max.saturating_sub(NOTE_BYTES);
         while !wanted.is_char_boundary(end) {
             end -= 1;
@@ -334,10 +337,11 @@ impl ToolContext<'_> {
             }
         };
         let mut originals = contents(self.service, self.key, entries).await?;
+        // Replacements are put back first, so that the model reads the original results.
         for original in &mut originals {
             put_back(self.service, self.key, original).await?;
         }
-        // The note at the end has its place within the limit.
+        // The space for the note at the end is reserved within the limit.
         let max = self.policy.model_tools.max_answer_bytes as usize;
         let max = max.saturating_sub(NOTE_BYTES);
         let show = |session: &Session| {
@@ -388,7 +392,7 @@ impl ToolContext<'_> {
         };
         let (found, next) = search_from(self.service, request, input.first).await?;
         if found.hits.is_empty() {
-            // Not to be searched to the end is something else than to hold nothing.
+            // An incomplete search without matches must not be reported as "no matches".
             let text = match next {
                 Some(next) => format!(
                     "Nothing matches before message {next}; the rest was not searched: ask again \
@@ -398,7 +402,7 @@ impl ToolContext<'_> {
             };
             return Ok(ToolOutcome::said(text));
         }
-        // The note at the end has its place within the limit.
+        // The space for the note at the end is reserved within the limit.
         let max = self.policy.model_tools.max_answer_bytes as usize;
         let max = max.saturating_sub(NOTE_BYTES);
         let mut out = String::new();
@@ -454,7 +458,7 @@ impl ToolContext<'_> {
     }
 }
 
-/// What the model did wrong is told to the model; anything else fails the call.
+/// Turns errors in the model's input into error results. All other errors fail the call.
 fn forgiven(error: ServiceError) -> Result<ToolOutcome, ServiceError> {
     let is_its_own = matches!(
         error,
@@ -475,7 +479,7 @@ fn forgiven(error: ServiceError) -> Result<ToolOutcome, ServiceError> {
     Ok(ToolOutcome::failed(format!("{}.", status.message())))
 }
 
-/// Cuts an answer to its limit.
+/// Truncates an answer to its limit and adds a note.
 fn cap(text: &mut String, max: usize) {
     const NOTE: &str = "\n[cut to the limit of an answer]";
     if text.len() <= max {

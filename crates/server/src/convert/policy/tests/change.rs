@@ -1,11 +1,11 @@
-//! What updates do to policies.
+//! Tests of policy updates.
 
 use palimpsest_core::policy::{Overlay, Policy, Preset};
 use serde_json::{Value as Json, json};
 
 use super::super::{PolicyChange, masked_path};
 
-/// A change, the policy that the session had, and what it has after it.
+/// Returns the policy of a session after a change.
 fn changed(given: Json, masked: Option<&[&str]>, session: Json, inherited: Json) -> Policy {
     let over = |json: Json| match json {
         Json::Object(fields) => Overlay::new(fields),

@@ -1,4 +1,4 @@
-//! The bridge holds: names and values are the same on both sides.
+//! Tests that names and values of settings are the same in the contract and the domain.
 
 mod change;
 
@@ -29,7 +29,7 @@ fn refused(policy: &v1::Policy, error: &str) {
     assert_eq!(read(policy), Err(error.to_owned()));
 }
 
-/// The names that the domain takes at a path, as it lists them when it is given another.
+/// Returns the names that the domain accepts at a path, as listed in its error for an unknown name.
 fn names_of_the_domain(path: &[String]) -> BTreeSet<String> {
     let mut overlay = Overlay::default();
     let mut path = path.to_vec();
@@ -97,7 +97,7 @@ fn contract_and_domain_have_the_same_choices() {
         let value = json!("no such name");
         overlay.set(&field.path, if in_list { json!([value]) } else { value });
         let error = overlay.resolve(Preset::default()).unwrap_err().what;
-        // Two names to a variant at most: its own, and for a preset the one that people use.
+        // A variant has at most two names: its own, and for a preset the common one.
         let listed = error.split('`').skip(3).step_by(2);
         let listed: BTreeSet<_> = listed.filter(|name| !name.contains(['-'])).collect();
         assert_eq!(listed, names.iter().map(String::as_str).collect());
@@ -354,7 +354,7 @@ fn a_list_of_changes_names_settings() {
     );
 }
 
-/// Any value that a field of this kind may hold, if it stands alone.
+/// Returns a valid value for a field of this kind.
 fn any_value(kind: &FieldKind) -> BoxedStrategy<Json> {
     let text = "[a-zA-Z0-9_{} é-]{0,12}";
     match kind {
@@ -402,7 +402,7 @@ proptest! {
         for (path, value) in set {
             let mut more = given.clone();
             more.set(&path, value);
-            // Settings that do not go together are left out.
+            // Combinations that the domain rejects are left out.
             if more.problems(Preset::default()).is_empty() {
                 given = more;
             }

@@ -1,4 +1,4 @@
-//! What is written here is what the importer reads.
+//! Tests that the importer reads exported files without loss.
 
 use palimpsest_core::codec;
 use palimpsest_core::event::Event;
@@ -16,7 +16,7 @@ fn id(number: u128) -> MessageId {
     MessageId::new(Uuid::from_u128(number))
 }
 
-/// Messages in a provider's JSON; ids count from 1.
+/// Reads messages from a provider's JSON. Ids count from 1.
 fn read(provider: Provider, json: &str) -> Vec<Message> {
     let mut next = 0;
     let mut next_id = || {
@@ -42,7 +42,7 @@ fn visible(messages: &[Message]) -> String {
     )
 }
 
-/// What an importer makes of a file without defects: its messages, and where it rewinds to.
+/// Returns the messages and rewinds that the importer reads from a valid file.
 fn imported(file: &str) -> (Vec<Message>, Vec<Option<MessageId>>) {
     let imported = import::read(ImportFormat::ClaudeCode, file.as_bytes());
     assert_eq!(imported.defects, []);
@@ -62,7 +62,7 @@ fn decode(message: &ImportedMessage<'_>) -> Message {
     message.decode(id(0)).unwrap()
 }
 
-/// What has to be the same again.
+/// Returns the fields of a message that must not change.
 fn said(message: &Message) -> impl PartialEq + std::fmt::Debug {
     (
         message.id,
