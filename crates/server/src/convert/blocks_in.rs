@@ -112,6 +112,7 @@ pub(super) fn extra(
             return Err(FieldError::invalid("extra_json", "names a field twice"));
         }
     }
+    // Fields that the domain does not have are stored before the unknown fields.
     let more: Vec<_> = more.iter().filter(|(_, text)| !text.is_empty()).collect();
     if more.is_empty() {
         return Ok(given);
@@ -261,6 +262,7 @@ fn from_json(bytes: &[u8]) -> Result<ResultContent, FieldError> {
         Block::ToolResult(result) => Some(result.content),
         _ => None,
     });
+    // The codec accepts every block inside a result, so types that a result cannot contain are rejected here.
     match content {
         Some(ResultContent::Blocks(blocks)) => {
             for (index, block) in blocks.iter().enumerate() {

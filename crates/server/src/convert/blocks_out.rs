@@ -117,6 +117,7 @@ pub(super) fn block(
         WireBlock::Thinking { thinking, extra } => {
             (self::thinking(thinking), self::extra(*extra, reader, &[]))
         }
+        // An opaque block has all of its fields in its JSON, so it needs no `extra_json`.
         WireBlock::Opaque(json) => return opaque(json.as_str().to_owned()),
     };
     v1::Block {

@@ -65,6 +65,7 @@ pub fn asked_breakpoints(
     let prefix = prefix.cloned().unwrap_or_default();
     let system = blocks(&prefix.system_json).under("prompt_prefix.system_json")?;
     let tools = blocks(&prefix.tools_json).under("prompt_prefix.tools_json")?;
+    // The provider counts the caller's own breakpoints towards its limit.
     let placed = system.iter().chain(&tools).flatten();
     let placed = placed.filter(|block| is_marked(block)).count();
     Ok(Some(BreakpointOptions {
@@ -115,7 +116,8 @@ pub fn cache_breakpoints(
 ) -> Vec<v1::CacheBreakpoint> {
     let ttl = asked.ttl.map(|ttl| format!(r#","ttl":"{}""#, ttl.name()));
     let ttl = ttl.unwrap_or_default();
-    // Bedrock inserts a block after the cached prefix. Anthropic marks the last block of the prefix.
+    // Bedrock takes a separate block after the prefix. The other format takes a field of the last block of the
+    // prefix.
     let marker = if provider == Provider::Bedrock {
         let point = format!(r#"{{"cachePoint":{{"type":"default"{ttl}}}}}"#);
         Marker::InsertJson(point.into())

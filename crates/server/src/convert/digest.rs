@@ -170,6 +170,7 @@ impl CanonicalRequest for v1::AppendMessagesRequest {
 impl CanonicalRequest for v1::PrepareContextRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
+        // The etag and the form have no influence on what the call commits.
         self.known_etag.clear();
         self.form = 0;
         of_inputs(&mut self.messages)

@@ -121,6 +121,7 @@ impl Filter {
         if self.nothing {
             return 0..0;
         }
+        // The span bounds the range. `admits` excludes messages inside the range that are not part of the span.
         if let Some((span_first, span_last)) = self.messages.as_deref().and_then(ends) {
             let end = end.min(span_last.index() + 1);
             return place(self.first).max(span_first.index()).min(end)..end;

@@ -122,6 +122,7 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
             event.freed_tokens,
         ),
         Event::ResultsCleared(event) => {
+            // A clear because of elapsed time has its own trigger in the contract.
             let trigger = match (event.trigger, event.mode) {
                 (Trigger::Auto, ClearMode::Time) => v1::Trigger::Time,
                 (other, _) => trigger(other),

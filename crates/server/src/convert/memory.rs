@@ -133,6 +133,7 @@ impl MemoryView {
         told.reference = summary_path(key);
         told.sha256 = version.text.sha256().to_vec().into();
         told.run_duration = Some(export_millis(version.took_ms));
+        // A caller that has this version keeps its text, which can be large.
         let unchanged = version.number == known_version;
         if !unchanged {
             told.text = version.text.to_string();

@@ -44,6 +44,7 @@ pub fn messages(
     for (index, input) in inputs.into_iter().enumerate() {
         let path = format!("messages[{index}]");
         let read = self::input(input, limits, next_id).under(&path)?;
+        // The limit includes messages inside payloads, whose number is known only after parsing.
         if all.len() + read.len() > limits.max_messages {
             let what = format!(
                 "must hold at most {} messages, those inside payloads included",
@@ -238,6 +239,7 @@ impl InputMetadata {
             at: optional_timestamp(metadata.create_time, "create_time")?,
             provider_message_id: name(metadata.provider_message_id, "provider_message_id")?,
             model: name(metadata.model, "model")?,
+            // A usage of zero means that the provider reported none.
             usage: metadata.usage.map(usage).filter(|u| u.total_tokens() > 0),
             kind: kind(metadata.kind)?,
             machine_generated: metadata.machine_generated,

@@ -55,6 +55,7 @@ fn items(
 
 fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::RemovedItem {
     let change = departed.cause.and_then(|cause| session.view_change(cause));
+    // Content without a view-changing event was stored by level 1.
     let level = match change.map(|change| change.kind) {
         None => v1::Level::ToolResultBudget,
         Some(ChangeKind::ContentSnipped) => v1::Level::Snip,
@@ -121,6 +122,7 @@ fn what(session: &Session, recovery: &Recovery<'_>, what: ContentRef) -> v1::Rem
             turn_id: session.turns().name(turn),
             ..row(v1::RemovedItemKind::Turn, messages)
         },
+        // A single message is reported as a message, not as a span.
         ContentRef::Messages(messages) if messages.count == 1 => {
             row(v1::RemovedItemKind::Message, messages)
         }

@@ -105,6 +105,7 @@ fn described(session: &Session, kind: RepairKind) -> (v1::RepairKind, &'static s
             Out::FirstUserMessageAdded,
             "The conversation begins with the model; a user message was put first.",
         ),
+        // One repair of the domain has two kinds in the contract, by the reason for the mapping.
         RepairKind::MappedCallId(key) if is_illegal(session, key) => (
             Out::IllegalToolUseIdMapped,
             "The provider does not allow this tool_use id; the view shows another.",

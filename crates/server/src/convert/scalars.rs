@@ -76,6 +76,7 @@ pub fn optional_timestamp(
 /// Converts a time. Values outside the range of the contract are clamped.
 pub fn export_timestamp(time: Timestamp) -> prost_types::Timestamp {
     let millis = time.as_millis();
+    // Euclidean division keeps the nanoseconds non-negative for times before 1970.
     let seconds = millis.div_euclid(1_000);
     let nanos = i32::try_from(millis.rem_euclid(1_000) * 1_000_000).unwrap_or_default();
     if SECONDS.contains(&seconds) {

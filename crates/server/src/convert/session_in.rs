@@ -56,6 +56,7 @@ pub fn create(
         "" => None,
         name => Some(session_key(name, "session.parent_session")?),
     };
+    // Projects are isolated from each other, so a parent must be in the same project.
     if parent
         .as_ref()
         .is_some_and(|parent| parent.project != project)

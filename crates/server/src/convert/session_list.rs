@@ -34,6 +34,7 @@ pub fn session_filter(
         (&filter.branch, "filter.branch"),
         (&filter.text, "filter.text"),
     ];
+    // Each row is compared with all values, so their number and size are limited.
     for (text, field) in texts {
         short(text, limits.max_title_bytes, field)?;
     }

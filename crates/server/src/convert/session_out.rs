@@ -71,6 +71,7 @@ pub fn session(session: &Session) -> v1::Session {
     let open = open.filter(|(_, call)| call.state == CallState::Open);
     v1::Session {
         policy: Some(policy(session.policy())),
+        // A session without messages has no budget to report.
         budget: has_messages.then(|| budget(session, &last.target, last.window)),
         last_target: session
             .sealed()

@@ -30,6 +30,7 @@ pub fn target(
         Ok(v1::Provider::Openai) => Provider::OpenAi,
         Err(_) => return Err(unknown("target.provider")),
     };
+    // A value of 0 is an error, because no request fits into it.
     let size = |tokens: Option<u32>, field: &str| match tokens {
         Some(0) => Err(FieldError::invalid(field, "must be at least 1")),
         tokens => Ok(tokens.map(u64::from)),

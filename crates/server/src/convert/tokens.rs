@@ -148,7 +148,6 @@ pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Bud
         remaining_percent: percent(left, end),
         free_tokens: tokens32(points.window.saturating_sub(used).saturating_sub(buffer)),
         autocompact_buffer_tokens: tokens32(buffer),
-        // Nothing compacts by itself before level 5 is there.
         auto_enabled,
         consecutive_failures: session.compactions().failures,
         auto_paused: super::compaction::is_paused(session),

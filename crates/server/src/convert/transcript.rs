@@ -96,6 +96,7 @@ pub fn transcript_message(
     statuses: &BlockStatuses,
 ) -> v1::TranscriptMessage {
     let calls = session.calls();
+    // Statuses describe pieces of the view, so only visible messages have them.
     let statuses = match entry.standing {
         Visibility::Visible => statuses.0.get(&ordinal).cloned().unwrap_or_default(),
         _ => Vec::new(),
@@ -228,6 +229,7 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
     let open = |role| WireMessage {
         role,
         blocks: Vec::new(),
+        // Another provider would reject these unknown fields.
         extra: (!foreign && !message.extra.is_empty()).then_some(&message.extra),
         first: Ordinal::new(0),
     };
@@ -249,6 +251,7 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
             }
         }
     }
+    // A message whose blocks are all left out still yields one empty message.
     if all.is_empty() {
         all.push(open(role));
     }

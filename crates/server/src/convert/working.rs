@@ -246,6 +246,7 @@ pub fn working_state(state: &WorkingState, rebuilt: &[ReconstructedFile]) -> v1:
     };
     let texts = |texts: &[Box<str>]| texts.iter().map(ToString::to_string).collect();
     v1::WorkingState {
+        // File contents can be large, so replies contain their size and digest instead.
         files: state.files.iter().map(file).collect(),
         instruction_files: state.instruction_files.iter().map(file).collect(),
         plan: state.plan.as_ref().map(|plan| v1::Plan {
@@ -301,7 +302,7 @@ pub fn working_state(state: &WorkingState, rebuilt: &[ReconstructedFile]) -> v1:
 
 fn out_file(file: &FileState, rebuilt: &[ReconstructedFile]) -> v1::FileState {
     let known = rebuilt.iter().find(|known| known.path == file.path);
-    // The reconstructed content is newer than the one that the caller sent.
+    // The reconstructed content includes later tool calls, so it takes precedence over the stored one.
     let content = known.and_then(|known| known.content.as_deref());
     let content = content.or(file.content.as_deref());
     v1::FileState {

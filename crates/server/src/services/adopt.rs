@@ -39,6 +39,7 @@ impl AdoptOptions {
             let named = (!id.is_empty()).then(|| convert::message_id(id, &of(field)));
             named.transpose()
         };
+        // The summary is the only message of the call: the messages that it replaces were appended earlier.
         if messages != 1 {
             let what = "must hold one message, the summary, where adopted_compaction is set";
             return Err(FieldError::invalid("messages", what).into());

@@ -73,6 +73,7 @@ impl AppendInput {
                 request: self.request.clone(),
             }))?,
         };
+        // Revision 0 before the transaction means that the transaction created the session.
         let created = transaction.revision_before() == Revision::ZERO;
         Ok(match outcome {
             CommandOutcome::Answered(revision) => AppendStatus::Before(revision),
@@ -81,6 +82,7 @@ impl AppendInput {
                 persisted: None,
                 created,
             },
+            // A serve may precede the append in the same transaction, so the events are found by type.
             CommandOutcome::Done(Some(_)) => AppendStatus::Now {
                 event: transaction
                     .events()
@@ -285,7 +287,7 @@ pub(super) async fn append(
         )
         .await
         .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
-    // The original event may be outside the cached session, so it is read from the log after the transaction.
+    // A repeat reports the original append, whose event is read from the log.
     if let Some(revision) = before {
         response.append = Some(incoming.earlier(service, &key, revision).await?);
     }

@@ -43,6 +43,7 @@ impl AdminService for AdminHandlers {
         &self,
         request: Request<ListStoredSessionsRequest>,
     ) -> Result<Response<ListStoredSessionsResponse>, Status> {
+        // An empty parent lists all projects, which needs the right in each of them.
         let request = if request.get_ref().parent.is_empty() {
             self.0.enter_all(request)?
         } else {
@@ -92,6 +93,7 @@ async fn list(
     };
     let log = service.sessions.log();
     let rows = log.list(project.as_ref(), after.as_ref(), size).await?;
+    // A full page may be the last one. In that case the next page is empty.
     let next_page_token = match rows.last() {
         Some((last, _)) if rows.len() == size => {
             convert::page_token_text(&PageCursor::Named(0, last.to_string()), digest)
@@ -115,6 +117,7 @@ async fn read(
     request: ReadStoredSessionRequest,
 ) -> Result<ReplyStream<ReadStoredSessionResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
+    // The head fixes the end of the copy. Later commits are not part of it.
     let head = head(service, &key).await?;
     let to = head.revision;
     let known = Revision::new(request.after_revision);
@@ -158,6 +161,7 @@ async fn read(
         // Files are listed after the log is read: a file is stored before the event that names it, so the list
         // contains every file that the copied events name.
         let files = service.blobs.results(&key).await.map_err(blobs)?;
+        // Digests need a read of all events, which sessions without files can skip.
         let known = if files.is_empty() {
             ReferencedFiles::new()
         } else {
@@ -224,6 +228,7 @@ async fn frame_at(
     at: Position,
 ) -> Result<Option<Frame>, ServiceError> {
     let before = at.at(Revision::new(at.revision.get() - 1));
+    // A read returns at least one frame, so a limit of one byte is sufficient.
     let frames = service.sessions.log().read(key, before, 1).await?;
     let first = frames.into_iter().next();
     Ok(first.filter(|frame| frame.last() == at.revision))

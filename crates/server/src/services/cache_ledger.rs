@@ -54,6 +54,7 @@ fn of_target(
 ) -> Result<v1::CacheLedger, ContentNotLoaded> {
     let now = service.sessions.clock().now();
     let report = session.cache_report(target, now);
+    // Without reused pieces no content has to be loaded.
     let messages = match report.reused_pieces {
         0 => 0,
         pieces => count(pieces)?,

@@ -43,6 +43,7 @@ impl ChangeResult {
             CommandOutcome::Answered(revision) => Self::Before(revision),
             CommandOutcome::Skipped(skip) => Self::Now(ChangeOutcome::Skipped(skip)),
             CommandOutcome::Done(None) => Self::Now(ChangeOutcome::Nothing),
+            // The last event of the transaction belongs to the last command.
             CommandOutcome::Done(Some(revision)) => Self::Now(match transaction.events().last() {
                 Some(recorded) => ChangeOutcome::Event(Box::new(recorded.event.clone()), revision),
                 None => ChangeOutcome::Nothing,

@@ -55,6 +55,7 @@ fn brought(service: &Service, request: CommitSummaryRequest) -> Result<Brought, 
             "must be set: it is in the request that Compact returned",
         ));
     }
+    // The model name becomes part of an event, so its length is limited.
     if request.model.len() > MAX_MODEL_BYTES {
         let what = format!("must have at most {MAX_MODEL_BYTES} bytes");
         return Err(ServiceError::invalid("model", what));
@@ -109,7 +110,7 @@ pub(super) fn gap_tokens(told: &PromptTooLong) -> Option<u64> {
     let numbers = told.actual_tokens.zip(told.limit_tokens);
     let gap = numbers.and_then(|(actual, limit)| actual.checked_sub(limit));
     let gap = gap.filter(|gap| *gap > 0).map(u64::from);
-    // Many providers report the counts only in the text of their error.
+    // Some providers report the counts only in the text of their error.
     gap.or_else(|| palimpsest_summarize::prompt_too_long(None, &told.error_text)?.gap_tokens)
 }
 

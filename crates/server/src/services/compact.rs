@@ -282,11 +282,13 @@ impl Autocompact<'_> {
         let last = session.last_served();
         let (target, window) = convert::target(self.target.clone(), last)
             .unwrap_or_else(|_| (last.target.clone(), last.window));
+        // Without a hint, only the policy and the window limit the output.
         let most = window.max_output_tokens.unwrap_or(u64::MAX);
         let thresholds = session.policy().thresholds(window);
         Some(Wish {
             form: self.form,
             provider: target.provider,
+            // The provider's input limit can be smaller than the window.
             window_tokens: window
                 .input_limit_tokens
                 .map_or(thresholds.window, |limit| limit.min(thresholds.window)),
@@ -362,6 +364,7 @@ impl Autocompact<'_> {
                 key: failed.key,
                 current: session.revision(),
             }),
+            // For the caller, a summary that frees nothing is equivalent to a skip.
             CompactionFailureReason::NotSmaller => Some(ServiceError::NothingToCompact {
                 skip: convert::skip_reason(SkipReason::TooLittleGain),
             }),
@@ -396,6 +399,7 @@ fn wanted(
         Ok(CompactionStrategy::Unspecified) => None,
         Ok(CompactionStrategy::SessionMemory) => Some(Strategy::SessionMemory),
         Ok(CompactionStrategy::Extractive) => Some(Strategy::Extractive),
+        // Rejected here, because the compaction would otherwise fail only after its start.
         Ok(CompactionStrategy::Model) if service.models.is_none() => {
             return Err(ServiceError::invalid("strategy", NO_MODEL));
         }
@@ -472,6 +476,7 @@ fn compacted(
         _ if matches!(ended, CompactionOutcome::Running(_)) => convert::running_compaction(session),
         _ => None,
     };
+    // A running compaction has no event yet, so its report is built here.
     if matches!(ended, CompactionOutcome::Running(_)) {
         stage = Some(v1::LevelReport {
             level: Level::Compaction.into(),

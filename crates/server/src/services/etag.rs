@@ -34,6 +34,7 @@ pub(super) fn write(etag: Etag, form: MessageForm, target: &Target) -> Vec<u8> {
     bytes[THINKING] = u8::from(target.thinking);
     bytes[CORE_LEN] = u8::try_from(core.len()).unwrap_or(0);
     bytes.extend_from_slice(&core);
+    // The contract limits the length. An etag without the model cannot be used for `StreamContext`.
     if bytes.len() + target.model.len() <= MAX_BYTES {
         bytes.extend_from_slice(target.model.as_bytes());
     } else {

@@ -132,6 +132,7 @@ async fn batch(
     (after, bytes): (Revision, usize),
     kinds: &[EventKind],
 ) -> Result<Option<(Batch, Revision)>, ServiceError> {
+    // A batch is decoded in memory, so the number of concurrent batches is limited.
     let _turn = CurrentCall::wait(service.event_batches.next(&key.project)).await;
     let recorded = service.sessions.events(key, after, bytes).await?;
     let Some(last) = recorded.last().map(|(revision, _)| *revision) else {
@@ -161,6 +162,7 @@ async fn descend(
         if recorded.is_empty() {
             return Ok(None);
         }
+        // The read did not cover the stretch, so longer stretches would not fit either.
         if !fits {
             longest = (recorded.len() as u64).min(stretch);
         }
@@ -315,6 +317,7 @@ pub(super) async fn watch(
                         };
                     }
                 }
+                // Revisions without an event of the requested kinds advance the position too.
                 seen = last;
                 heartbeat = Instant::now();
             }

@@ -209,6 +209,7 @@ impl CompleteExport {
                 }
                 lines.push(self.lines.pending(&pending, text).into());
             }
+            // The last line is written only if the history is unchanged, so a mixed export has no valid end.
             service.sessions.confirm(&self.key, self.position()).await?;
             lines.push(self.lines.end().into());
             return Ok(Some(lines));

@@ -56,6 +56,7 @@ impl From<StoreError> for ServiceError {
             StoreError::Closed => Self::ShuttingDown {
                 retry_after: RESTART,
             },
+            // Storage failures are logged here, because the caller gets only a retryable status.
             StoreError::Read(_) => {
                 tracing::warn!(%error, "failed to read the store");
                 Self::StoreUnavailable { retry_after: SOON }

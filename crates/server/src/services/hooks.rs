@@ -192,6 +192,7 @@ fn trace(service: &Service) -> HeaderMap {
         && let Some(trace) = TraceId::current()
     {
         let (_, span) = service.ids.uuid().as_u64_pair();
+        // The trace context format does not allow a span id of 0.
         let context = format!("00-{trace}-{:016x}-01", span | 1);
         headers.extend(context.parse().ok().map(|context| (TRACE, context)));
     }

@@ -74,6 +74,7 @@ pub(super) async fn list(
         .map_err(|_| ServiceError::invalid("order", "is not an order that this server knows"))?;
     let filter = convert::session_filter(request.filter, service.limits())?;
     let (page, unreadable_sessions) = scan(service, &project, order, &filter, after, size).await?;
+    // `scan` returns one entry more than the page if another page follows.
     let more = page.len() > size;
     let mut page = page;
     page.truncate(size);
@@ -228,6 +229,7 @@ pub(super) async fn descendants(
     while !level.is_empty() {
         let below = level.iter().filter_map(|key| children.remove(key));
         level = below.flatten().collect();
+        // A cycle can lead back to the session, which is not its own descendant.
         level.retain(|key| key != ancestor);
         found.extend(level.iter().cloned());
     }

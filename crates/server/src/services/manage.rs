@@ -60,6 +60,7 @@ pub(super) async fn create(
         .map_err(ServiceError::from)?;
     let (session, counter) =
         written.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    // The estimator's vocabulary is loaded now, so that the first append does not wait for it.
     prepare(counter).await;
     Ok(CreateSessionResponse {
         session: Some(session),
@@ -182,6 +183,7 @@ pub(super) async fn update(
         .write(&key, &MissingSession::Refuse, decide, finish)
         .await
         .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    // The estimator's vocabulary is loaded now, so that the next append does not wait for it.
     prepare(counter).await;
     Ok(UpdateSessionResponse {
         session: Some(session),

@@ -16,7 +16,7 @@ use crate::errors::ServiceError;
 const MAX_WAIT: Duration = Duration::from_mins(1);
 /// The time before the deadline at which the call is answered, so that the reply arrives in time: 50 ms.
 const MARGIN: Duration = Duration::from_millis(50);
-/// The interval of the check whether the update's lease has expired: 1 s.
+/// The interval of the check whether the running update counts as orphaned: 1 s.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) async fn get(

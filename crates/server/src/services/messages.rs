@@ -66,6 +66,7 @@ fn show(
     originals: &[OriginalMessage],
     content: ContentForm,
 ) -> Vec<TranscriptMessage> {
+    // One scan of the view serves all messages of the page.
     let statuses = BlockStatuses::of(session);
     let messages = originals.iter().map(|original| {
         let at = original.message.at.unwrap_or_default();

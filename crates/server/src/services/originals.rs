@@ -214,6 +214,7 @@ pub(super) async fn put_back(
     key: &SessionKey,
     original: &mut OriginalMessage,
 ) -> Result<(), ServiceError> {
+    // Most messages contain no results. They need no read of the index.
     let has_results = |block: &Block| matches!(block, Block::ToolResult(_));
     if !original.message.blocks.iter().any(has_results) {
         return Ok(());

@@ -33,6 +33,7 @@ impl Overrides {
         let Some(overrides) = overrides else {
             return Ok(Self::default());
         };
+        // Blank values count as unset.
         let given = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
         let read = Self {
             model: given(&overrides.model),

@@ -96,6 +96,7 @@ fn decide(
     transaction: &mut Transaction<'_>,
     offering: &Offering,
 ) -> Result<PersistResult, Rejection> {
+    // A transaction may be decided again, so the command is copied.
     let offering = Offering {
         expected_revision: expected(offering.expected_revision, transaction)?,
         result: Arc::clone(&offering.result),

@@ -41,7 +41,7 @@ pub(super) async fn whole(
     };
     let revisions = service.sessions.read(key, changes).await?;
     let events = read(service, key, &revisions).await?;
-    // Events are processed latest first, so that content removed several times is reported with its latest removal.
+    // Content may be removed several times. The latest removal is reported, so events are read in reverse order.
     let look = |session: &Session| {
         let target = &session.last_served().target;
         let recovery = Recovery::new(session, target);

@@ -77,7 +77,7 @@ fn decide(
         return Err(Rejection::MessageNotFound { id });
     };
     let to = kept(session, (id, before))?;
-    // A message inside a collapsed span has no own pieces. The layout from before the collapse is restored first.
+    // The target message is hidden in a collapsed span, so the layout from before the collapse is restored first.
     if let Some(past) = unfolded {
         transaction.run(Command::Restore(RestoreContext {
             past: Box::new(past.session.clone()),

@@ -152,6 +152,8 @@ async fn search_batch(
         let mut left = wanted;
         let mut goes_on = true;
         let search = |original: OriginalMessage| {
+            // After an error or at a limit, the remaining messages are returned unsearched, so that the page can
+            // end before them.
             let matches = (goes_on && left > 0 && !work.is_spent())
                 .then(|| find(&original.message, &pattern, chars, work));
             goes_on = matches.as_ref().is_some_and(Result::is_ok);
@@ -163,6 +165,7 @@ async fn search_batch(
         batch.into_iter().map(search).collect::<Vec<_>>()
     };
     let (searched, work) = service.searches.run(&key.project, work, part).await?;
+    // The call keys of matches come from the session, so the hits are built in a read after the search.
     let report = |session: &Session| {
         let found =
             |(original, matches): (OriginalMessage, Option<Result<Vec<Match>, SearchEnd>>)| {
@@ -205,6 +208,7 @@ fn find(
                 .take(chars)
                 .last()
                 .map_or(hit_start, |(at, _)| at);
+            // A match can be long, so the snippet contains only its beginning.
             let shown_end = hit_end.min(hit_start + 4 * chars.max(1));
             let shown_end = text.floor_char_boundary(shown_end);
             let end = text[shown_end..]

@@ -36,6 +36,7 @@ impl FairTurns {
     /// alternate.
     pub(super) async fn next(&self, project: &ProjectId) -> FairTurn {
         const NEVER_CLOSED: &str = "the semaphores are never closed";
+        // The project's own permit comes first. Otherwise calls of one project could fill the shared queue.
         let own = self.of(project).acquire_owned().await;
         let of_all = Arc::clone(&self.all).acquire_owned().await;
         FairTurn {

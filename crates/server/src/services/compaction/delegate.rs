@@ -52,6 +52,7 @@ pub(in crate::services) async fn request(
     which: CompactionKey,
     wish: Wish,
 ) -> Result<Option<Delegated>, ServiceError> {
+    // The request contains messages that may not be in memory, so the whole session is loaded.
     let session = service.sessions.read_whole(key, Session::clone).await?;
     let Some((running, mut job)) = under_way(session, which) else {
         return Ok(None);

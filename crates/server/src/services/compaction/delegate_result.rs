@@ -56,12 +56,12 @@ pub(in crate::services) async fn commit(
 ) -> Result<(CompactionOutcome, Wish), ServiceError> {
     let unknown = ServiceError::DelegationNotFound { key: None };
     let token = DelegationToken::read(&brought.token).ok_or(unknown)?;
+    // A call without a `request_id` is still idempotent: the token and the digest of the answer form a stamp.
     let stamp = RequestStamp {
         id: token.id(),
         method: RequestMethod::Delegation,
         digest: brought.digest,
     };
-    // A call without a `request_id` is still idempotent: the token and the digest of the answer form a stamp.
     let session = service.sessions.read_whole(key, Session::clone).await?;
     if let Some(revision) = before(service, &session, &brought, &stamp)? {
         return Ok((earlier(service, key, revision).await?, token.wish));
@@ -70,6 +70,7 @@ pub(in crate::services) async fn commit(
         key: Some(token.key),
     };
     let found = under_way(session, token.key);
+    // A shortened request has a new token. Older tokens are rejected.
     let (running, job) = found
         .filter(|(running, _)| token.names(key, running))
         .ok_or_else(gone)?;
@@ -131,7 +132,7 @@ fn before(
         }
         return Ok(Some(found.revision));
     }
-    // A different answer with the same token is no conflict: the caller may commit again after a rejected summary.
+    // Another answer with the same token is not a repeat. It is handled as a new answer below.
     let found = requests.find(stamp, now);
     let same = found.filter(|found| found.digest == stamp.digest);
     Ok(same.map(|found| found.revision))
@@ -166,6 +167,7 @@ impl Delegation<'_> {
         let extracted = summarise::extract(self.service, self.key, &self.job).await?;
         let accepted = accept(text, truncated, &extracted)
             .map_err(|refused| self.not_taken(not_taken(refused), refused.to_string()))?;
+        // The caller's model runs outside of the server, so its text is redacted here.
         let text = if self.service.redacts(&self.job.session) {
             redact(&accepted.text).text.into_owned()
         } else {

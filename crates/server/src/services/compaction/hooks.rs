@@ -131,7 +131,7 @@ pub(super) async fn before(
     if call.result.stops() {
         return Ok(Some(call));
     }
-    // Hook texts become part of stored events, so they are redacted as messages are.
+    // Hook texts become part of stored events, so secrets are redacted first.
     let (wishes, redacts) = (wishes.unwrap_or_default(), service.redacts(&job.session));
     let stored = |text: String| -> Box<str> {
         if redacts {
@@ -188,6 +188,7 @@ pub(super) async fn end(
     let running = job.session.compactions().running.as_ref();
     let rules = &job.session.policy().hooks;
     let any = rules.post_compact.enabled || rules.session_start.enabled;
+    // A prepared summary changes no view, so these hooks run when it is used.
     let is_asked = |ahead: bool| any && !ahead && are_on(service, &job.session);
     let Some(running) = running.filter(|running| is_asked(running.ahead)) else {
         return Ok(finish);

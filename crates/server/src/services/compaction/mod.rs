@@ -196,6 +196,7 @@ pub(super) async fn compact<T>(
     wanted: &CompactionRequest,
     tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, ServiceError> {
+    // An orphaned compaction would block this one until its deadline.
     if !wanted.dry_run {
         Box::pin(repeat::expire_orphaned(service, key)).await?;
     }
@@ -273,6 +274,7 @@ pub(super) async fn tell_now<T>(
     tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, ServiceError> {
     let look = |session: &Session| tell(session, ended);
+    // Most replies need no contents, so the whole session is loaded only after the first attempt failed.
     if let Ok(told) = service.sessions.read(key, look).await? {
         return Ok(told);
     }
@@ -572,12 +574,12 @@ pub(super) async fn compaction_messages(
     service: &Service,
     key: &SessionKey,
 ) -> Result<CompactionMessages, ServiceError> {
+    // The latest user input may have left the view. The compaction then keeps it beside the summary.
     let request = |session: &Session| {
         let at = session.request_out_of_view()?;
         Some((at, session.transcript().get(at)?.clone()))
     };
     let entry = service.sessions.read(key, request).await?;
-    // The user's open request may have left the view earlier. The compaction shows it again.
     let request = contents(service, key, entry.into_iter().collect()).await?;
     let mut id = service.next_id();
     Ok(CompactionMessages {

@@ -134,6 +134,7 @@ impl SummaryQuery<'_> {
                 .max(1),
             deadline,
         };
+        // A model can take minutes. The call does not count as load while it waits.
         let sent = CurrentCall::wait(self.send(summarizer.as_ref(), &request)).await;
         let (reply, dropped) = sent.map_err(|error| (why(&error, deadline), error.to_string()))?;
         add(usage, reply.usage);
@@ -181,6 +182,7 @@ impl SummaryQuery<'_> {
             let asked = summarize_with_retries(summarizer, request, rounds, settings).await?;
             return Ok((asked.reply, asked.dropped_rounds));
         }
+        // A conversation that exceeds the window is summarized in chunks. Each request contains the summary so far.
         let settings = ChunkSettings::for_window(self.window, output, self.question.overhead());
         let instruct = |place: ChunkPosition| match place {
             ChunkPosition::Only | ChunkPosition::Last => self.question.instruction.clone(),

@@ -119,6 +119,7 @@ async fn ends(
             close(service, key, &running, why).await?;
             continue;
         }
+        // The watcher reports changes. The timer covers other replicas and the deadline.
         tokio::select! {
             _ = watcher.changed() => {}
             () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}

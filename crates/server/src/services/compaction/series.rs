@@ -50,6 +50,7 @@ pub(in crate::services) async fn rest(
         let is_limited = session.policy().autocompact.max_input_tokens > 0;
         is_limited && (by_hand || is_compaction_due(session))
     };
+    // Each compaction must have an effect. Otherwise the loop would make no progress.
     while rounds.len() + 1 < MAX_ROUNDS
         && is_compacted(rounds.last().unwrap_or(first))
         && service.sessions.read(key, goes_on).await?

@@ -40,6 +40,7 @@ pub(super) async fn choose(
     let structure = foreseen(service, key, wanted, Strategy::Extractive).await?;
     chosen.skips_memory = match (memory, structure) {
         (Some(memory), Some(structure)) => structure.saturating_add(word_for_word) < memory,
+        // Without an extractive summary to compare, session memory is used if it can act.
         (memory, _) => memory.is_none(),
     };
     Ok(chosen)

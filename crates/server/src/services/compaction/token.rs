@@ -49,6 +49,7 @@ impl DelegationToken {
             digest: [0; 16],
         };
         let said = token.write();
+        // The digest binds the token to the session and to the start of the compaction.
         let about = format!("{session} {}", running.at.as_millis());
         token.digest = *Digest::of_bytes(about.as_bytes()).chain(&said).as_bytes();
         token

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::super::Service;
 use crate::errors::ServiceError;
 
-/// The interval of the check whether the update's lease has expired: 1 s.
+/// The interval of the check whether the running update counts as orphaned: 1 s.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Returns when no update is running, after the policy's `session_memory.wait`, or at shutdown.
@@ -43,7 +43,7 @@ pub(super) async fn wait_for_memory(
                 () = service.draining.cancelled() => {}
             }
         };
-        // The permit of the call is released during the wait, so that a waiting call does not block others.
+        // The call does not count as load while it waits.
         CurrentCall::wait(waited).await;
     }
 }

@@ -14,7 +14,7 @@ use crate::convert;
 #[derive(Clone)]
 pub(super) struct PrepareOutcome {
     pub(super) appended: AppendStatus,
-    /// The events of levels 1 to 4, with their revisions.
+    /// The events of levels with their revisions, including the earlier parts of a compaction.
     pub(super) levels: Vec<(Revision, Event)>,
     /// The levels that did nothing, with the reason.
     pub(super) skipped: Vec<(v1::Level, SkipReason)>,

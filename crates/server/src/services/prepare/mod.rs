@@ -78,6 +78,7 @@ pub(super) async fn prepare(
         incoming,
         overrides,
         target: request.target,
+        // An invalid etag counts as unknown, so the reply contains the whole view.
         known: etag::read(&request.known_etag),
         form,
         prefix: convert::prompt_prefix(request.prompt_prefix)?,
@@ -240,7 +241,7 @@ impl PrepareCall {
         }
         self.serve(transaction)?;
         let session = transaction.session();
-        // Cache edits need a provider whose API supports them, and positions within the caller's array.
+        // Cache edits are issued only if both the caller and the provider support them.
         let target = session.map(|session| self.target(session).0);
         let cache_edits = self.cache_edits && target.as_ref().is_some_and(takes_edits);
         let session = session.filter(|_| cache_edits);
@@ -397,6 +398,7 @@ impl PrepareCall {
         let mut all = v1::CacheEdits::default();
         let places = session.edit_places(target, length)?;
         for (pin, place) in pins.iter().zip(places) {
+            // An edit without a position in the current array is left out.
             let Some(place) = place else {
                 continue;
             };

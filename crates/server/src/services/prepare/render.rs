@@ -19,6 +19,7 @@ pub(super) fn put_messages(
     let bytes;
     match form {
         MessageForm::Typed => {
+            // Typed messages are measured as JSON, so the limit does not depend on the form.
             bytes = size(target, &view.messages);
             response.messages = typed(session, target, &view.messages);
             let system = typed(session, target, &session.system(target)?);
@@ -35,6 +36,7 @@ pub(super) fn put_messages(
     }
     response.view_bytes = bytes as u64;
     let own = session.policy().limits.max_reply_bytes as usize;
+    // The caller can read an omitted view with `StreamContext`.
     if bytes > max_reply_bytes.min(own) {
         response.view_omitted = true;
         response.messages.clear();

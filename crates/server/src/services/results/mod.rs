@@ -114,6 +114,7 @@ fn selection(limits: &Limits, part: Option<Part>) -> Result<ResultSelection, Ser
         },
         Some(Part::TailLines(lines)) => ResultSelection::Tail(lines.into()),
         Some(Part::Search(search)) => {
+            // Context lines multiply the size of the reply, so their number is limited.
             if search.context_lines > MAX_CONTEXT_LINES {
                 let what = format!("must be at most {MAX_CONTEXT_LINES}");
                 return Err(ServiceError::invalid("search.context_lines", what));
@@ -158,7 +159,7 @@ fn answers(
         let mut line = line_of(&text, start);
         let bytes = Bytes::from(text);
         let mut at = start;
-        // The loop adds at least one chunk, so an empty selection still returns the result's data.
+        // The loop adds at least one chunk, so the reply to an empty selection still contains `info`.
         loop {
             let data = bytes.slice(at..end.min(at + CHUNK_BYTES));
             let (first_line, offset) = (line, at);

@@ -79,6 +79,7 @@ const fn description(tool: ModelTool) -> &'static str {
 }
 
 fn schema(tool: ModelTool) -> Value {
+    // `additionalProperties` is false because the parser of the input rejects unknown fields.
     match tool {
         ModelTool::Snip => json!({
             "type": "object",

@@ -310,6 +310,7 @@ impl ToolContext<'_> {
         while !wanted.is_char_boundary(end) {
             end -= 1;
         }
+        // The cut is at the end of a line, so that the next call can continue by line number.
         let end = wanted[..end].rfind('\n').map_or(end, |line| line + 1);
         let next = super::super::results::line_of(&original.text, part.start + end);
         let lines = original.info.total_lines;
