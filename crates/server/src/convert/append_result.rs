@@ -27,6 +27,7 @@ pub fn append_result(
 
 fn appended(session: &Session, receipt: &Receipt, input_index: u32) -> v1::AppendedMessage {
     let (outcome, original) = match receipt.standing {
+        // A duplicate has the visibility of the stored message, so it is checked first.
         _ if receipt.known => (v1::AppendOutcome::Duplicate, None),
         Visibility::Reemission(of) => (v1::AppendOutcome::ReEmission, Some(of)),
         _ => (v1::AppendOutcome::Appended, None),

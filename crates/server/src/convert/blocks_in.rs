@@ -155,6 +155,7 @@ fn source(source: Option<v1::MediaSource>, kind: MediaKind) -> Result<MediaSourc
     Ok(match source.source {
         None => return Err(FieldError::missing("source")),
         Some(Source::Data(data)) if data.is_empty() => return Err(FieldError::missing("data")),
+        // The domain stores binary data as base64, as providers take it.
         Some(Source::Data(data)) => MediaSource::Base64 {
             media_type: required(&media_type, "media_type")?.into(),
             data: STANDARD.encode(data).into(),

@@ -100,6 +100,7 @@ fn takers(blocks: &[Value]) -> Vec<bool> {
         let words = block.as_str().or_else(|| block.get("text")?.as_str());
         words.is_some_and(|words| !words.trim().is_empty())
     };
+    // A `cachePoint` after a block is already the breakpoint of that block.
     let is_closed = |index: usize| {
         let next = blocks.get(index + 1);
         next.is_some_and(|next| next.get("cachePoint").is_some())

@@ -186,6 +186,7 @@ pub(super) fn compacted(
         strategy: strategy(event.strategy).into(),
         trigger: trigger(event.trigger).into(),
         start_time: at.map(|at| {
+            // The event has only its end and its duration, so the start is computed.
             let took = i64::try_from(event.took_ms).unwrap_or(i64::MAX);
             export_timestamp(Timestamp::from_millis(at.as_millis().saturating_sub(took)))
         }),

@@ -99,6 +99,7 @@ pub fn events(
             vec![Out::ContextRestored(levels::restored(event, session))]
         }
         Event::SessionRewound(event) => {
+            // A rewind belongs to no level, so `level_effect` does not cover it.
             effect = Some(rewind_effect(event));
             vec![Out::SessionRewound(rewound(event, session))]
         }

@@ -250,6 +250,7 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::L
     };
     let action = match happened {
         _ if dry_run => v1::LevelAction::WouldApply,
+        // The caller applies cache edits in its next request, so the level only advises them.
         Event::CacheEditsIssued(_) => v1::LevelAction::Advised,
         _ => v1::LevelAction::Applied,
     };

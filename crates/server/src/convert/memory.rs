@@ -146,6 +146,7 @@ impl MemoryView {
         let text = self.version.as_ref().map(|version| &version.text);
         let is_ready = text.is_some_and(MemoryText::is_ready);
         let is_late = self.is_due || self.run_start.is_some() || self.has_failed;
+        // The order of the arms is the precedence of the states.
         match text {
             _ if !self.is_wanted => v1::MemoryState::Disabled,
             Some(_) if is_ready && self.is_stale => v1::MemoryState::Stale,

@@ -41,6 +41,7 @@ pub fn message_input(message: &Message) -> (v1::MessageInput, bool) {
         content: Some(content),
         metadata: Some(metadata.clone()),
     };
+    // The provider's own format is tried first. The typed form is the fallback.
     let said = own.map(input).filter(|input| is_same(input, message));
     said.map_or_else(
         || {

@@ -102,6 +102,7 @@ const MESSAGES: usize = 3;
 fn scaled(parts: [u64; 6], total: u64) -> [u32; 6] {
     let total = tokens32(total);
     let sum: u128 = parts.iter().copied().map(u128::from).sum();
+    // Without known parts, the total counts as messages.
     if sum == 0 {
         let mut all = [0; 6];
         all[MESSAGES] = total;

@@ -12,6 +12,7 @@ impl Service {
         ticket: Option<&CallContext>,
         place: Option<&ResourceScope>,
     ) -> Result<(), ServiceError> {
+        // Without authentication every caller has all rights.
         if !self.auth_required {
             return Ok(());
         }

@@ -158,8 +158,8 @@ async fn read(
             }
         }
         crash_point("backup.log_read");
-        // Files are listed after the log is read: a file is stored before the event that names it, so the list
-        // contains every file that the copied events name.
+        // Files are listed after the log is read. A file is stored before the event that names it, so the list
+        // contains all files that the copied events name.
         let files = service.blobs.results(&key).await.map_err(blobs)?;
         // Digests need a read of all events, which sessions without files can skip.
         let known = if files.is_empty() {
@@ -240,6 +240,8 @@ fn digest(frame: &Frame) -> Vec<u8> {
 
 /// Returns a frame as stream elements: a header of 16 bytes, then its bytes in parts of at most [`PART_BYTES`].
 fn record(frame: &Frame) -> Vec<Bytes> {
+    // The header contains the first revision, the number of events and the number of bytes. The reader finds the
+    // end of the frame with them.
     let mut head = BytesMut::with_capacity(16);
     head.put_u64(frame.first.get());
     head.put_u32(frame.events);

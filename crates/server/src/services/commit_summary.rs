@@ -87,6 +87,7 @@ fn answer(outcome: commit_summary_request::Outcome, truncated: bool) -> (Delegat
     use commit_summary_request::Outcome;
     match outcome {
         Outcome::Summary(text) => {
+            // The number separates the kinds of answers, so that their digests differ.
             let digest = Digest::of_bytes(text.as_bytes()).chain(&[1, truncated.into()]);
             (DelegateAnswer::Summary { text, truncated }, digest)
         }
@@ -98,6 +99,7 @@ fn answer(outcome: commit_summary_request::Outcome, truncated: bool) -> (Delegat
             )
         }
         Outcome::FailureDetail(detail) => {
+            // The detail is not part of the digest, so a repeat may contain another detail.
             let detail = detail.chars().take(MAX_DETAIL_CHARS).collect();
             (DelegateAnswer::Failed { detail }, Digest::of_bytes(&[3]))
         }

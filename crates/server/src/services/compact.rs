@@ -59,6 +59,7 @@ pub(super) async fn compact(
         Ok(Level::Unspecified | Level::Compaction) => {
             return autocompact(service, &key, request, by_hand).await;
         }
+        // Levels 1 and 2 have their own rpcs.
         Ok(Level::ToolResultBudget | Level::Snip) | Err(_) => {
             return Err(ServiceError::invalid(
                 "level",

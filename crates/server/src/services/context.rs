@@ -39,6 +39,7 @@ impl ContextService for ContextHandlers {
     ) -> Result<Response<AppendMessagesResponse>, Status> {
         let ticket = request.extensions().get::<CallContext>().cloned();
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
+        // A change continues if the caller disconnects, so that it is never interrupted halfway.
         let change = async move { append::append(&service, request, ticket.as_ref()).await };
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -60,6 +61,7 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<StreamContextRequest>,
     ) -> Result<Response<Self::StreamContextStream>, Status> {
+        // A read has no effect that must be completed, so it ends with the call.
         reply(stream::stream(&self.0, self.0.enter(request)?).await)
     }
 

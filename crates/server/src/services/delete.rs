@@ -38,6 +38,7 @@ pub(super) async fn delete(
         (Ok(_), _) => {}
     }
     let subagents = descendants(service, &key).await?;
+    // A deletion would leave the subagents without a parent, so the caller must request theirs too.
     if !subagents.is_empty() && !request.delete_subagents {
         return Err(ServiceError::SessionHasSubagents {
             session: key,

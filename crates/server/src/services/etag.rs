@@ -1,4 +1,4 @@
-//! The etag of the API: the domain's etag with the form and the target of the view, so that a view can be streamed
+//! The etag of the API: the etag of the domain with the form and the target of the view. The view can be streamed
 //! by its etag alone.
 
 use palimpsest_core::view::{Etag, Provider, Target};
@@ -38,6 +38,7 @@ pub(super) fn write(etag: Etag, form: MessageForm, target: &Target) -> Vec<u8> {
     if bytes.len() + target.model.len() <= MAX_BYTES {
         bytes.extend_from_slice(target.model.as_bytes());
     } else {
+        // The bit marks an etag without a model.
         bytes[THINKING] |= 2;
     }
     bytes

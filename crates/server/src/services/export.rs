@@ -99,6 +99,7 @@ pub(super) async fn export(
 ) -> Result<ReplyStream<ExportTranscriptResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let inline = request.inline_results.unwrap_or(true);
+    // A filter or omitted results make the export incomplete, which its header reports.
     let partial = request.filter.is_some() || !inline;
     let filter = convert::message_filter(request.filter, service.limits())?;
     let look = |session: &Session| File::new(request.format, session, partial);

@@ -138,6 +138,7 @@ pub(super) async fn ask<Q: HookRequest, T>(
     let call = HookCall {
         hook: Q::HOOK,
         result,
+        // The detail comes from the hook and becomes part of an event, so it is shortened.
         detail: cut(&detail).into(),
         took_ms,
         messages: Vec::new(),
@@ -174,8 +175,8 @@ async fn put<Q: HookRequest>(
     answered.unwrap_or_else(|_| Err(late()))
 }
 
-/// Returns the time limit of a hook call: that of its rule, but at most half of the time left for the compaction
-/// and its caller. The other half is for the remaining steps.
+/// Returns the time limit of a hook call: that of its rule, but at most half of the remaining time. The compaction
+/// and its caller limit the remaining time, and the other half is for the next steps.
 fn time_for(service: &Service, rule: &HookRule, expires: Timestamp) -> Duration {
     let now = service.sessions.clock().now();
     let of_compaction = Duration::from_millis(expires.millis_since(now));

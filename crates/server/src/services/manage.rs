@@ -81,6 +81,7 @@ fn is_answer(transaction: &Transaction<'_>, stamp: Option<&RequestStamp>) -> Cre
     if transaction.revision_before() == Revision::ZERO {
         return CreateOutcome::Created;
     }
+    // The session exists already. The call succeeds only if it repeats the creation.
     let session = transaction.session();
     let earlier = stamp.zip(session).and_then(|(stamp, session)| {
         let now = session.about().modified;

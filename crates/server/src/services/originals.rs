@@ -236,6 +236,7 @@ pub(super) async fn put_back(
                 continue;
             }
         };
+        // The message may be shared with the session, so it is copied before the change.
         let message = Arc::make_mut(&mut original.message);
         if let Some(Block::ToolResult(result)) = message.blocks.get_mut(usize::from(block)) {
             result.content = convert::stored_content(text, is_json);

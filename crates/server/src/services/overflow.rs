@@ -85,6 +85,7 @@ pub(super) async fn truncate(
     }
     let made = compaction_messages(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
+        // Another call may have freed tokens meanwhile.
         let session = transaction.session().filter(|one| is_to_be_truncated(one));
         let Some(session) = session else {
             return Ok(None);
@@ -134,6 +135,7 @@ impl Overflow {
             // The levels may have freed enough. If not, the provider rejects the next prompt again.
             None if now < refused_tokens => TokensToDrop::Nothing,
             None => TokensToDrop::Something,
+            // The difference is the part of the gap that the levels have not freed.
             Some(gap) => match (now + gap).saturating_sub(refused_tokens) {
                 0 => TokensToDrop::Nothing,
                 tokens => TokensToDrop::Tokens(tokens),

@@ -133,6 +133,7 @@ fn preceding(session: &Session, id: MessageId) -> Result<Option<MessageId>, Reje
         .entries()
         .rev()
         .skip_while(|(at, _)| *at >= ordinal);
+    // Rewound messages are not in the view, so none of them can be the last one that stays.
     let kept = earlier.find(|(_, entry)| entry.standing != Visibility::Rewound);
     Ok(kept.map(|(_, entry)| entry.id))
 }

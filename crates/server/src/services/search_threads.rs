@@ -54,6 +54,7 @@ impl Searches {
         part: impl FnOnce(&mut SearchBudget) -> T + Send + 'static,
     ) -> Result<(T, SearchBudget), ServiceError> {
         let turn = self.threads.next(project).await;
+        // A blocking task cannot be aborted, so the flag stops it at its next step.
         let mut guard = StopOnDrop(Some(Arc::clone(&work.stopped)));
         let task = spawn_blocking(move || {
             let found = part(&mut work);
@@ -155,6 +156,7 @@ impl SearchBudget {
             self.step(end - at)?;
             let found = pattern.find_at(&text[..end], at);
             match found.filter(|found| found.start() < begins_before || end == text.len()) {
+                // An empty match does not advance the search, so the next attempt starts one character later.
                 Some(found) if found.is_empty() && !empty => {
                     at = text.ceil_char_boundary(found.start() + 1);
                 }

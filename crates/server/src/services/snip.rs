@@ -82,6 +82,7 @@ pub(super) async fn run(
         )
         .await;
     match outcome {
+        // Only this error needs related sessions, whose search reads all rows of the project.
         Err(error @ ServiceError::NotSnippable { .. }) => Err(foreign(service, key, error).await?),
         outcome => outcome,
     }

@@ -166,6 +166,7 @@ async fn record(
     };
     let finish = |session: &Session, (): &()| {
         let running = session.compactions().running.as_ref();
+        // Another compaction may be running by now.
         let running = running.filter(|running| running.key == answer.key);
         Ok(running.map(|running| running.hooks.clone()))
     };

@@ -138,6 +138,7 @@ impl SummaryQuery<'_> {
         let sent = CurrentCall::wait(self.send(summarizer.as_ref(), &request)).await;
         let (reply, dropped) = sent.map_err(|error| (why(&error, deadline), error.to_string()))?;
         add(usage, reply.usage);
+        // A refused answer may contain text, which is no summary.
         if reply.stop == Stop::Refused {
             return Err((
                 CompactionFailureReason::Refused,

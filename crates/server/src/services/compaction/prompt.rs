@@ -70,6 +70,7 @@ pub(super) fn standing(session: &Session) -> Option<String> {
         from_people && session.transcript().is_visible(*at)
     });
     let mut found = None;
+    // Later instructions override earlier ones, so the loop reads all messages.
     for message in visible.filter_map(|(_, entry)| entry.content.as_ref()) {
         for block in &message.blocks {
             if let Block::Text { text, .. } = block {

@@ -25,6 +25,7 @@ impl InputRounds {
             };
             let tokens = u64::from(one.tokens);
             let last = rounds.all.last_mut().zip(rounds.sources.last_mut());
+            // A message that answers the previous one belongs to its round.
             if let Some((round, sources)) = last.filter(|_| one.answers) {
                 round.turns.push(turn);
                 round.tokens += tokens;

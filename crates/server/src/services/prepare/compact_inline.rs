@@ -32,6 +32,7 @@ pub(super) async fn compact_inline(
     wanted: ViewRequest,
     deadline: Option<Deadline>,
 ) -> Result<Option<PrepareOutcome>, ServiceError> {
+    // Without a deadline the call can wait for the result in its own task.
     let Some(left) = deadline.map(Deadline::remaining) else {
         return make_room(service, key, wanted).await.map(Some);
     };
@@ -72,6 +73,7 @@ async fn make_room(
         | CompactionOutcome::Running(_) => None,
     });
     let levels = done.levels.iter().cloned().chain(earlier).collect();
+    // A rejected prompt must shrink by its gap. Other views are truncated only if the policy permits it.
     let dropped = match overflow.filter(|_| wanted.trigger == Trigger::PromptTooLong) {
         Some(refused) => overflow::drop_oldest(service, key, refused, done.before_tokens).await?,
         None => overflow::truncate(service, key).await?,

@@ -391,6 +391,7 @@ impl PrepareCall {
         if !self.cache_edits || pins.is_empty() || !takes_edits(target) {
             return Ok(None);
         }
+        // Each request repeats all earlier edits. `newly_added` marks those of this call.
         let new = events.iter().find_map(|(_, event)| match event {
             Event::CacheEditsIssued(event) => Some(event.message),
             _ => None,

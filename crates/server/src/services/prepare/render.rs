@@ -99,6 +99,7 @@ fn system_json(target: &Target, session: &Session) -> Result<Bytes, ContentNotLo
 /// Returns the value of `context_management` for the provider's request, as set by the policy. Empty if unused.
 pub(super) fn management(session: &Session, target: &Target) -> Bytes {
     let policy = &session.policy().provider_management;
+    // The APIs of other providers do not have this field.
     if !target.provider.is_anthropic() {
         return Bytes::new();
     }

@@ -383,6 +383,7 @@ fn by_reference(session: &Session, reference: &str) -> Result<LocatedResult, Ser
     let template = &session.policy().tool_results.reference_template;
     let stored = session.stored();
     let found = file_of(template, session.key(), reference).and_then(|file| {
+        // A result in the transcript has a position. Otherwise only the decision names its file.
         match stored.place_of(file).zip(stored.in_file(file)) {
             Some((place, stored)) => in_place(session, stored.call, place),
             None => locate_pending(session, session.persist_decisions().in_file(file)?),

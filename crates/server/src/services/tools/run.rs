@@ -221,6 +221,7 @@ impl ToolContext<'_> {
             turns: input.ids.iter().map(bare).collect(),
             messages: Vec::new(),
             blocks: Vec::new(),
+            // The reason becomes part of an event, so it is shortened.
             reason: input.reason.chars().take(1_000).collect::<String>().into(),
             trigger: event::Trigger::Model,
             expected_revision: None,
@@ -461,6 +462,7 @@ impl ToolContext<'_> {
 
 /// Turns errors in the model's input into error results. All other errors fail the call.
 fn forgiven(error: ServiceError) -> Result<ToolOutcome, ServiceError> {
+    // These errors describe the input, so the model can correct it.
     let is_its_own = matches!(
         error,
         ServiceError::Invalid { .. }
