@@ -113,6 +113,7 @@ pub fn persist_response(
     (tool, named): (&str, &str),
 ) -> v1::PersistToolResultResponse {
     let call = name(session, told.call, named);
+    // An inline result can still have a replacement, such as the text for an empty result.
     let text = match &told.kept {
         Some(kept) => Some(&*kept.text),
         None => told.verdict.line(),

@@ -121,6 +121,7 @@ fn scaled(parts: [u64; 6], total: u64) -> [u32; 6] {
 pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Budget {
     let points = session.policy().thresholds(window);
     let auto_enabled = session.policy().autocompact.enabled;
+    // Without automatic compaction, the view can grow to the end of the effective window.
     let end = if auto_enabled {
         points.compact
     } else {
