@@ -1,4 +1,4 @@
-//! The HTTP port for those who run the server: is it alive, is it ready, what does it do.
+//! The HTTP admin port: liveness, readiness and metrics.
 
 use std::io;
 
@@ -13,16 +13,16 @@ use crate::grpc::Health;
 use crate::metrics::Metrics;
 use crate::net::AdminListener;
 
-/// What the port tells about.
+/// The state that the admin port reports.
 #[derive(Debug, Clone)]
 pub struct Subject {
     /// Whether the server is ready.
     pub health: Health,
-    /// What is measured.
+    /// The metrics registry of the server.
     pub metrics: Metrics,
 }
 
-/// Serves until `stop`.
+/// Serves until `stop`, then finishes open requests.
 pub(crate) async fn serve(
     listener: AdminListener,
     subject: Subject,
@@ -41,7 +41,7 @@ fn router(subject: Subject) -> Router {
         .with_state(subject)
 }
 
-/// Fails when only a restart helps, so that a supervisor sees to one.
+/// Returns 503 only if the process needs a restart, so that a supervisor restarts it.
 async fn alive(State(subject): State<Subject>) -> impl IntoResponse {
     if subject.health.is_alive() {
         (StatusCode::OK, "alive\n")

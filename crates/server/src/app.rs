@@ -1,5 +1,4 @@
-//! What is served: the store opened, the sessions on it, the handlers on those, and what works in the
-//! background beside them; and that alone.
+//! Assembles the server: store, sessions, handlers and background tasks.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,7 +24,11 @@ use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
 use crate::upkeep::Upkeep;
 use crate::{LOG_FOLDER, store, summarizer};
 
-/// Opens the store and builds what is served.
+/// Opens the store and builds the routes and the backend.
+///
+/// # Errors
+///
+/// Fails if the store, the blobs, the models or the maintenance tasks cannot be configured.
 pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     let metrics = &context.metrics;
     let in_hand = PendingWrites::counted_by(Arc::clone(&context.changes));
@@ -43,6 +46,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
         policies,
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
+    // The blobs are bound to the identity of the log, so the log opens first.
     let owner = Owner::of(&*log).await?;
     let blobs = Arc::new(store::open_blobs(&context.config, owner).await?);
     let clock = Arc::clone(&context.clock);
@@ -83,7 +87,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     )
     .with_quotas(Arc::clone(&quotas))
     .with_prices(context.config.prices)
-    // Where others share the log, one of them has a worker.
+    // A shared log may have its worker in another process.
     .with_worker(worker.is_some() || !log.is_exclusive())
     .with_summarizer(models)
     .with_hooks(HookEndpoints::from_config(&context.config.hooks))
@@ -104,6 +108,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     } else {
         None
     };
+    // Followed in every role: hints only speed up watchers, and nothing depends on their delivery.
     let hints = BackgroundTask::start(|stop| watched.follow_hints(stop));
     let routes = if role.serves() {
         let handlers = Services {
@@ -126,7 +131,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     })
 }
 
-/// Work in the background, while it runs.
+/// A running background task.
 struct BackgroundTask {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -152,7 +157,7 @@ impl BackgroundTask {
     }
 }
 
-/// The log and what works on it in the background, as the server's life goes.
+/// The backend of the app: the log, the background tasks and the metrics sampler.
 struct Store {
     log: Arc<dyn SessionLog>,
     background: Mutex<[Option<BackgroundTask>; 3]>,
@@ -166,6 +171,7 @@ impl Backend for Store {
     }
 
     async fn close(&self) -> Result<(), BoxError> {
+        // Background tasks write to the log, so the log closes after them.
         let running = std::mem::take(&mut *self.background.lock().await);
         for running in running.into_iter().flatten() {
             running.stop().await;

@@ -1,7 +1,7 @@
-//! The server: gRPC services around the engine, with access, errors, metrics and telemetry.
+//! The server: gRPC services around the engine, with access control, errors, metrics and telemetry.
 //!
-//! Not here: the content of a context (`palimpsest-core`), sessions in memory (`palimpsest-engine`), the storage of
-//! events (`palimpsest-store`), settings (`palimpsest-settings`), and the command line (`palimpsest-cli`).
+//! Other crates contain the context rules (`palimpsest-core`), sessions in memory (`palimpsest-engine`), event
+//! storage (`palimpsest-store`), settings (`palimpsest-settings`) and the command line (`palimpsest-cli`).
 
 pub mod access;
 pub mod admin;
@@ -20,7 +20,7 @@ pub mod summarizer;
 pub mod telemetry;
 pub mod upkeep;
 
-/// The folder of the log within the data folder.
+/// The name of the log folder in the data folder.
 pub const LOG_FOLDER: &str = "log";
-/// The folder of the blobs within the data folder, when they are kept there.
+/// The name of the blob folder in the data folder, if the blobs are stored locally.
 pub const BLOB_FOLDER: &str = "blobs";

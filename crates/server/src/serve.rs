@@ -1,4 +1,4 @@
-//! Starts the server, and ends it in the order in which nothing is lost.
+//! Startup and ordered shutdown of the server.
 
 use std::future::Future;
 use std::io;
@@ -28,17 +28,17 @@ use crate::metrics::Metrics;
 use crate::net::{self, Acceptor, AdminListener, Connections};
 use crate::upkeep;
 
-/// How long the admin port may take to close: its calls take no time.
+/// The maximum time for closing the admin port. Admin calls are short.
 const ADMIN_CLOSE: Duration = Duration::from_secs(1);
 
-/// How long connections on which nothing goes on may take to close, and how often that is looked at.
+/// The idle time after which a drain stops waiting for open connections, and the interval of the check.
 const IDLE_CLOSE: Duration = Duration::from_millis(500);
 const IDLE_LOOK: Duration = Duration::from_millis(20);
 
-/// Why the server could not serve.
+/// The reason for a failed start, run or shutdown of the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error(
         "failed to listen on {address} ({setting}): {source}; choose another address, or stop what listens there"
     )]
@@ -53,59 +53,60 @@ pub enum ServeError {
     /// What lies behind the services could not be started.
     #[error("failed to start: {0}")]
     Start(#[source] BoxError),
-    /// The listener broke.
+    /// The listener failed.
     #[error("failed to serve: {0}")]
     Serve(#[source] BoxError),
-    /// What lies behind the services could not be closed well.
+    /// The backend could not be closed cleanly.
     #[error("failed to close the store: {0}; what was acknowledged is safe")]
     Close(#[source] BoxError),
 }
 
-/// What handlers are built with.
+/// The shared dependencies of the handlers.
 #[derive(Debug, Clone)]
 pub struct ServerContext {
     /// The settings.
     pub config: Arc<Config>,
-    /// What time it is.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Makes ids.
+    /// The generator of ids.
     pub ids: Arc<IdSource>,
-    /// Runs changes that a disconnect must not stop.
+    /// Runs changes to completion, even if the client disconnects.
     pub mutations: Mutations,
-    /// Cancelled when the server begins to go down: whoever waits for something should stop.
+    /// Cancelled when the shutdown begins. Long waits must end then.
     pub draining: CancellationToken,
-    /// What the worker has done.
+    /// Statistics of the session-memory worker.
     pub summaries: WorkerStats,
-    /// What upkeep has done.
+    /// Statistics of the maintenance tasks.
     pub upkeep: upkeep::MaintenanceStats,
-    /// What is measured.
+    /// The metrics registry of the server.
     pub metrics: Metrics,
-    /// How many changes are worked on.
+    /// The number of changes in flight.
     pub changes: Arc<AtomicUsize>,
 }
 
-/// What lies behind the services.
+/// The store and the background tasks behind the services.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// Writes and reads something small: only while this works can calls be served.
+    /// Writes and reads a small probe. The server is ready only while this succeeds.
     async fn canary(&self) -> Result<(), BoxError>;
 
-    /// Stops the worker, then flushes and closes the store. No call is in flight any more, unless
-    /// the drain took too long.
+    /// Stops the worker, then flushes and closes the store.
+    ///
+    /// No call is in flight at this point, unless the drain timed out.
     async fn close(&self) -> Result<(), BoxError>;
 }
 
-/// What is served.
+/// The routes and the backend of a running server.
 pub struct App {
     /// The routes to the handlers, from [`grpc::Services::into_routes`].
     pub routes: Routes,
-    /// What projects may use; without it, as much as there is.
+    /// The quotas of projects. `None` means no quotas.
     pub quotas: Option<Arc<QuotaTracker>>,
-    /// What lies behind them.
+    /// The backend of the handlers.
     pub backend: Arc<dyn Backend>,
 }
 
-/// A server that has its ports and does not serve yet.
+/// A server with bound ports that does not serve yet.
 #[derive(Debug)]
 pub struct Server {
     context: ServerContext,
@@ -114,8 +115,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the ports first of all: a port that is taken must not cost the time it takes to open a
-    /// store, nor touch the store of the server that has it.
+    /// Binds the ports of the server.
+    ///
+    /// Binding is the first step, because a conflict must neither cost the time of opening the store nor touch
+    /// the store of the server that owns the port.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
         let listener = bind("listen", config.listen).await?;
         let admin = bind("admin.listen", config.admin.listen).await?;
@@ -138,7 +141,7 @@ impl Server {
         })
     }
 
-    /// Tells the time by another clock than the machine's.
+    /// Replaces the system clock, for tests.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.context.ids = Arc::new(IdSource::random(Arc::clone(&clock)));
@@ -146,25 +149,26 @@ impl Server {
         self
     }
 
-    /// Measures into these metrics, which are sent somewhere too.
+    /// Replaces the metrics, for example by metrics that are also exported.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.context.metrics = metrics;
         self
     }
 
-    /// Where the gRPC services listen, with the port that port 0 became.
+    /// Returns the address of the gRPC services. Port 0 is replaced by the assigned port.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Where the admin port listens.
+    /// Returns the address of the admin port.
     pub fn admin_address(&self) -> io::Result<SocketAddr> {
         self.admin.local_addr()
     }
 
-    /// Builds what is served and serves it until `stop`, then goes down: not ready, no new calls,
-    /// calls in flight finish, worker and store close.
+    /// Builds the app, serves until `stop` and then shuts down.
+    ///
+    /// The shutdown marks the server as not ready, rejects new calls, drains calls in flight and closes worker and store.
     pub async fn run<B, F>(self, build: B, stop: CancellationToken) -> Result<(), ServeError>
     where
         B: FnOnce(ServerContext) -> F,
@@ -188,7 +192,7 @@ impl Server {
         let door = Acceptor::new(admin, Connections::new(share.admin), None);
         let admin = Admin::start(door, &context, &health, &admission);
 
-        // Before the store is opened: keys or certificates that cannot be used must not cost that.
+        // Before the store is opened: unusable keys or certificates must fail the start without that cost.
         let (access, tls) = entrance(&context).await.map_err(ServeError::Start)?;
         context
             .metrics
@@ -226,7 +230,7 @@ impl Server {
             ended = &mut serving => Some(ended),
         };
 
-        // From here on the order matters. First the canary, which could say that all is well.
+        // The shutdown order matters. The canary stops first, because its next success would report readiness again.
         watching.cancel();
         if canary.await.is_err() {
             tracing::error!("the watch over the store had panicked");
@@ -238,6 +242,8 @@ impl Server {
             Some(ended) => ended.map_err(BoxError::from),
             None => drain(&context, &admission, serving).await,
         };
+        // The store closes after the drain, so that calls in flight can still commit. The admin port closes last and
+        // keeps reporting health and metrics during the drain.
         let closed = backend.close().await;
         admin.close().await;
         served.map_err(ServeError::Serve)?;
@@ -257,7 +263,7 @@ async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener,
         })
 }
 
-/// Who may enter and how, from files that are looked at as long as the server runs.
+/// Loads credentials and TLS certificates, and watches their files for changes until the drain.
 async fn entrance(
     context: &ServerContext,
 ) -> Result<(Option<Arc<Access>>, Option<ServerTls>), BoxError> {
@@ -281,7 +287,7 @@ async fn entrance(
     Ok((access.map(Arc::new), tls))
 }
 
-/// What was accepted in the configuration, and should be known to whoever reads the log.
+/// Logs warnings for accepted but risky settings.
 fn warn_of_what_is_open(config: &Config) {
     if config.listen.ip().is_loopback() {
         return;
@@ -311,8 +317,9 @@ fn announce(config: &Config, addresses: (Option<SocketAddr>, Option<SocketAddr>)
     );
 }
 
-/// Ready is who can write. Said when it changes, not each time. It ends between two checks, so that
-/// health is never left half told.
+/// Runs the canary every `every` until `end`, and updates readiness and liveness.
+///
+/// Only changes of readiness are logged. `end` takes effect between two updates, never within one.
 async fn watch_store(
     backend: Arc<dyn Backend>,
     health: Health,
@@ -333,6 +340,7 @@ async fn watch_store(
             _ => {}
         }
         health.set_ready(outcome.is_ok()).await;
+        // `Failed` is permanent: the store cannot recover within this process, so liveness ends too.
         let has_ended = |error: &BoxError| {
             let error = error.downcast_ref::<StoreError>();
             matches!(error, Some(StoreError::Failed(_)))
@@ -349,12 +357,14 @@ async fn watch_store(
 
 type Serving = JoinHandle<()>;
 
-/// Waits for calls and changes in flight, though not for ever.
+/// Waits for calls and changes in flight, at most `shutdown.drain_ms`.
 async fn drain(
     context: &ServerContext,
     admission: &CallLimits,
     serving: Serving,
 ) -> Result<(), BoxError> {
+    // Mutations can outlive their calls, so both are awaited. Idle connections of clients that ignore GOAWAY must not
+    // delay the shutdown.
     let limit = Duration::from_millis(context.config.shutdown.drain_ms);
     let stop = serving.abort_handle();
     let finished = async {
@@ -386,8 +396,8 @@ async fn drain(
     Ok(())
 }
 
-/// Returns when nothing has been under way for a while, whatever connections are still open: a client that
-/// does not close one when it is asked to must not hold up the end.
+/// Returns after no call, watch or change was in flight for [`IDLE_CLOSE`]. Open connections do not count,
+/// because a client that keeps its connection open must not delay the shutdown.
 async fn nothing_goes_on(context: &ServerContext, admission: &CallLimits) {
     let mut quiet = Duration::ZERO;
     while quiet < IDLE_CLOSE {
@@ -402,7 +412,7 @@ async fn nothing_goes_on(context: &ServerContext, admission: &CallLimits) {
     }
 }
 
-/// The admin port: up before the store is open, and until it is closed.
+/// The admin port. It opens before the store and closes after it.
 struct Admin {
     stop: CancellationToken,
     serving: JoinHandle<io::Result<()>>,

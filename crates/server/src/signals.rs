@@ -1,12 +1,13 @@
-//! The signals that end the server.
+//! Handling of the termination signals.
 
 use std::{io, process};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that the first SIGTERM or SIGINT cancels. The second ends the process at once: somebody
-/// who asks twice does not want to wait for what the first is still finishing.
+/// Returns a token that the first SIGTERM or SIGINT cancels.
+///
+/// The second signal exits the process immediately, without waiting for the drain.
 pub fn stop_on_signals() -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -18,7 +19,7 @@ pub fn stop_on_signals() -> io::Result<CancellationToken> {
         token.cancel();
         let (name, number) = next(&mut terminate, &mut interrupt).await;
         tracing::warn!(signal = name, "ended without waiting");
-        // By convention a process that a signal ended exits with 128 and the signal's number.
+        // By convention, a process that is ended by a signal exits with 128 plus the signal number.
         process::exit(128 + number);
     });
     Ok(stop)

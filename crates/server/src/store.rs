@@ -1,4 +1,4 @@
-//! Where sessions and their results are kept, as the settings say it: opened, and told apart no further.
+//! Opens the session log and the blob store that the settings configure.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -19,20 +19,20 @@ use crate::errors::BoxError;
 use crate::metrics::Metrics;
 use crate::{BLOB_FOLDER, LOG_FOLDER};
 
-/// How long a start waits for the place of the blobs.
+/// The timeout of the blob-store check at startup.
 const CHECK: Duration = Duration::from_secs(5);
 
-/// Which engine keeps the sessions: only for those who watch it.
+/// The open store engine. Only metrics distinguish the variants.
 #[derive(Debug, Clone)]
 pub enum Engine {
-    /// The one within this process, in a folder.
+    /// The sled log in a folder of this host, used by this process alone.
     Embedded(Arc<SledLog>),
-    /// A database that others may use too.
+    /// The PostgreSQL log, which several processes may share.
     Shared(Arc<PostgresLog>),
 }
 
 impl Engine {
-    /// The log, whoever keeps it.
+    /// Returns the log of either engine.
     pub fn log(&self) -> Arc<dyn SessionLog> {
         match self {
             Self::Embedded(log) => Arc::<SledLog>::clone(log),
@@ -41,7 +41,7 @@ impl Engine {
     }
 }
 
-/// Opens the log, for a server or a worker.
+/// Opens the log for a server or a worker.
 pub async fn open(
     config: &Config,
     metrics: &Metrics,
@@ -58,7 +58,7 @@ pub async fn open(
     Ok(Engine::Embedded(open_embedded(options).await?))
 }
 
-/// Makes the data folder. The system's own error names no path.
+/// Creates the data folder. The error names the path, unlike the error of the system.
 pub async fn make_folder(folder: &Path) -> Result<(), BoxError> {
     let made = tokio::fs::create_dir_all(folder).await;
     made.map_err(|error| {
@@ -78,12 +78,14 @@ pub async fn make_folder(folder: &Path) -> Result<(), BoxError> {
 pub struct ReadOnlyLog {
     /// The log.
     pub log: Arc<dyn SessionLog>,
-    /// Removed with its value.
+    /// The temporary copy. Its folder is deleted on drop.
     _copy: Option<tempfile::TempDir>,
 }
 
-/// Opens the log that the settings name, for a command that only reads it: it is there, and stays as it is. An embedded
-/// store is copied into `scratch` first, because opening one writes and recovers what a crash left.
+/// Opens the configured log for a command that only reads.
+///
+/// The log must exist and is not modified. An embedded store is copied into `scratch` first, because opening a store
+/// writes files and recovers from crashes.
 pub async fn open_existing(config: &Config, scratch: &Path) -> Result<ReadOnlyLog, BoxError> {
     if config.store.postgres.url.is_some() {
         let options = PostgresOptions {
@@ -109,6 +111,7 @@ pub async fn open_existing(config: &Config, scratch: &Path) -> Result<ReadOnlyLo
     });
     let (copy, to) = copied.await??;
     let dir = options.dir.clone();
+    // A read-only copy needs no free-space reserve.
     let opened = open_embedded(SledOptions {
         dir: to,
         min_free_bytes: 0,
@@ -121,7 +124,7 @@ pub async fn open_existing(config: &Config, scratch: &Path) -> Result<ReadOnlyLo
     })
 }
 
-/// Says of the store what was found out about its copy.
+/// Replaces the path of the temporary copy in a corruption error by the path of the store.
 fn of_the_store(error: BoxError, dir: PathBuf) -> BoxError {
     match error.downcast::<StoreError>() {
         Ok(error) => match *error {
@@ -147,19 +150,20 @@ fn existing(config: &Config) -> Result<SledOptions, BoxError> {
     Err(format!("there is no store in {}", config.data_dir.display()).into())
 }
 
-/// Opens the log in the data folder, whatever else the settings name. It is not changed but for what a crash left half
-/// done, and a damaged one is left where it is.
+/// Opens the log in the data folder, even if the settings configure PostgreSQL.
+///
+/// Crash recovery is the only modification. A damaged log stays at its path.
 pub async fn open_existing_embedded(config: &Config) -> Result<Arc<SledLog>, BoxError> {
     open_embedded(existing(config)?).await
 }
 
-/// Opens a log in a folder.
+/// Opens an embedded log in the folder of `options`.
 pub async fn open_embedded(options: SledOptions) -> Result<Arc<SledLog>, BoxError> {
     let log = spawn_blocking(move || SledLog::open(&options)).await??;
     Ok(Arc::new(log))
 }
 
-/// How the log in the data folder is opened.
+/// Returns the options of the log in the data folder.
 pub fn embedded(config: &Config) -> SledOptions {
     let mut options = SledOptions::new(config.data_dir.join(LOG_FOLDER));
     options.cache_bytes = config.store.cache_bytes;
@@ -168,11 +172,14 @@ pub fn embedded(config: &Config) -> SledOptions {
     options
 }
 
-/// How the database is reached that the settings name.
+/// Returns the connection options of the configured database.
+///
+/// Fails if `store.postgres.url` is not set.
 pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
     let postgres = &config.store.postgres;
     let url = postgres.url.as_ref();
     let url = url.ok_or("store.postgres.url is not set: it says where the database is")?;
+    // The variable takes precedence over the file.
     let password = match (&postgres.password_env, &postgres.password_file) {
         (Some(variable), _) => Some(SecretSource::Env(variable.as_str().to_owned())),
         (None, Some(path)) => Some(SecretSource::File(path.clone())),
@@ -197,7 +204,7 @@ pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
     })
 }
 
-/// The database's password, wherever the settings say that it is.
+/// The database password, from a variable or a file. Each connection reads it again.
 #[derive(Debug)]
 struct Password(SecretSource);
 
@@ -212,8 +219,9 @@ impl Secret for Password {
     }
 }
 
-/// Who this process is among those that share a store: its machine and its number there, for people, and what no
-/// other process has. In containers both of the former may be the same for several.
+/// Returns the name of this process among all processes of a store: host, process id and a random number.
+///
+/// Host and process id are for people. The random number makes the name unique, because containers may share both.
 pub fn process_name() -> String {
     static NAME: LazyLock<String> = LazyLock::new(|| {
         let host = rustix::system::uname();
@@ -223,7 +231,7 @@ pub fn process_name() -> String {
     NAME.clone()
 }
 
-/// The configured place of the blobs, or a folder beside the log, as it is.
+/// Opens the configured blob location, or a folder beside the log, without binding it to a log.
 pub fn blobs(config: &Config) -> Result<Blobs, BlobError> {
     Blobs::open(&location(config))
 }
@@ -239,13 +247,15 @@ fn location(config: &Config) -> String {
     }
 }
 
-/// The same for the log that puts something there, bound to it. A place that does not let this process in, or that belongs
-/// to another log, is an error. A place that cannot be reached may be back when it is needed, and is verified then.
+/// Opens the blob location and binds it to the log of `owner`.
+///
+/// Fails if access is denied or if the location belongs to another log. An unreachable location is only logged,
+/// because it may recover, and the owner is verified again at its first use.
 pub async fn open_blobs(config: &Config, owner: Owner) -> Result<Blobs, BoxError> {
     let (location, blobs) = (location(config), blobs(config)?.bind(owner));
     let checked = async {
-        // The owner of the files is verified before `check` writes a probe. A marker that cannot be read now is no
-        // answer: the probe finds out whether this process is let in at all.
+        // The owner is verified before `check` writes a probe. An unreadable marker is not final: the probe then finds
+        // out if this process has access at all.
         match blobs.verify().await {
             Err(error) if error.is_final() => Err(error),
             _ => blobs.check(&process_name()).await,

@@ -1,4 +1,4 @@
-//! Builds the clients of the configured models, with tracing and metrics.
+//! Builds the clients of the configured summary models, with tracing and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::metrics::Metrics;
 use crate::telemetry::outgoing;
 
-/// Asks a model, and measures how that went.
+/// A summarizer that records the outcome and the duration of each request.
 struct MeteredSummarizer {
     endpoint: &'static str,
     chain: Arc<Chain>,
@@ -39,13 +39,14 @@ impl Summarizer for MeteredSummarizer {
     }
 }
 
-/// The configured models; none without a provider. No connection is made yet.
+/// Builds the configured models. Returns `None` if no provider is set. No connection is made yet.
 pub fn from_config(config: &SummarizerConfig, metrics: &Metrics) -> Result<Option<Models>, Error> {
     if config.main.provider == ModelProvider::None {
         return Ok(None);
     }
     let fallback = &config.fallback;
     let fallback = if fallback.provider == ModelProvider::None {
+        // A fallback without its own provider uses the endpoint of the main model.
         ModelConfig {
             model: fallback.model.clone(),
             ..config.main.clone()
@@ -93,8 +94,8 @@ fn model(
         ModelProvider::OpenAi => Arc::new(OpenAi::new(endpoint, OutputCap::default())?),
         ModelProvider::Anthropic | ModelProvider::None => Arc::new(Anthropic::new(endpoint)?),
     };
-    // A chain of one: it bounds the requests and lets an endpoint rest that is down. Which model is
-    // asked after which is decided for a summary as a whole, rejected answers included.
+    // A chain of one adds the concurrency limit and the circuit breaker. The choice of the next model is made per
+    // summary elsewhere, because rejected answers count as well.
     let link = Link {
         name: name.to_owned(),
         summarizer: asks,

@@ -1,7 +1,7 @@
-//! Everything that can go wrong with a call, and how the domain's refusals become part of it.
+//! The error type of all services, and its conversions from domain errors.
 //!
-//! `status` turns it into what goes over the wire, the only place that does. A store's errors are
-//! told apart where the store is called, because only there it is known which call may be repeated.
+//! The submodule `status` is the only place that converts a [`ServiceError`] to a gRPC status. Store errors are
+//! converted at the call site, because only the call site can tell if the call may be retried.
 
 mod status;
 #[cfg(test)]
@@ -27,103 +27,103 @@ use palimpsest_proto::context::v1::{
 use crate::access::{AuthError, Right};
 use crate::convert::{self, FieldError, FieldProblem, InvalidPageToken, PatternError};
 
-/// Any error, for the log.
+/// Any error, boxed for the log.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why a call is refused.
+/// The reason for rejecting or failing a call.
 ///
-/// What an error holds is said to the caller, except for the source of [`Self::Internal`]. Fields
-/// and what is wrong with them must be free of message content.
+/// All fields are returned to the caller, except the source of [`Self::Internal`]. Field paths and their
+/// descriptions must not contain message content.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// A field is missing or wrong.
+    /// A request field is missing or invalid.
     Invalid {
-        /// Its path in the request.
+        /// The path of the field in the request.
         field: String,
-        /// Completes a sentence that begins with the field.
+        /// The predicate of a sentence whose subject is the field path.
         what: String,
     },
-    /// The bytes of the call are no message of the method's type.
+    /// The request bytes do not decode as the method's request message.
     MalformedRequest,
-    /// A payload is not JSON, or not of its format.
+    /// A payload is not valid JSON, or violates its format.
     InvalidPayload {
         /// The path of the payload in the request.
         field: String,
-        /// A path into the payload; empty for the payload as a whole.
+        /// The path inside the payload. Empty for the payload as a whole.
         path: String,
-        /// Completes a sentence that begins with the path.
+        /// The predicate of a sentence whose subject is the path.
         what: String,
-        /// Where in the payload, where that is known.
+        /// The byte offset of the error in the payload, if known.
         byte_offset: Option<usize>,
     },
     /// A regular expression does not compile.
     InvalidPattern {
-        /// Its path in the request.
+        /// The path of the field in the request.
         field: String,
-        /// Completes a sentence that begins with the field.
+        /// The predicate of a sentence whose subject is the field path.
         what: String,
-        /// Where in the pattern, in characters.
+        /// The position of the error in the pattern, in characters.
         char_offset: usize,
     },
-    /// A page token is malformed, or from a request with other filters.
+    /// A page token is malformed, or was issued for a request with other filters.
     InvalidPageToken,
-    /// There is no such session, or it is another tenant's.
+    /// The session does not exist, or belongs to another tenant.
     SessionNotFound {
-        /// Its name.
+        /// The name of the session.
         session: SessionKey,
     },
-    /// The session must be kept.
+    /// The session has a hold and cannot be deleted.
     SessionOnHold {
-        /// Its name.
+        /// The name of the session.
         session: SessionKey,
     },
-    /// An earlier session of that name was deleted and is still being removed.
+    /// A deleted session of the same name still has data that is being removed.
     SessionDeleting {
-        /// Its name.
+        /// The name of the session.
         session: SessionKey,
-        /// When it may be gone.
+        /// The delay after which the removal may have finished.
         retry_after: Duration,
     },
     /// The session has no such message or block.
     MessageNotFound {
-        /// The message.
+        /// The id of the requested message.
         id: MessageId,
-        /// The block, where the message is there and the block is not.
+        /// The index of the missing block. `None` if the message itself is missing.
         block_index: Option<u32>,
     },
-    /// A message is to follow one that the session does not have.
+    /// The parent of a new message is not in the session.
     ParentNotFound {
-        /// The index of the message in the call, from 0.
+        /// The index of the message in the call, zero-based.
         index: usize,
-        /// The missing message.
+        /// The id of the missing parent.
         id: MessageId,
     },
-    /// No such compaction is under way.
+    /// No compaction with this key is in progress.
     CompactionNotFound {
-        /// Its key.
+        /// The key of the requested compaction.
         key: CompactionKey,
     },
-    /// No delegated compaction has this token, or not any more.
+    /// The token of a delegated compaction is unknown or no longer valid.
     DelegationNotFound {
-        /// The compaction, where the token says so.
+        /// The compaction, if the token contains its key.
         key: Option<CompactionKey>,
     },
-    /// Another compaction of the session runs.
+    /// Another compaction of the session is in progress.
     CompactionRunning {
-        /// Which.
+        /// The key of the running compaction.
         key: CompactionKey,
     },
-    /// What a compaction summarised was changed meanwhile.
+    /// The summarized messages changed while the compaction was in progress.
     RangeChanged {
-        /// Which.
+        /// The key of the compaction.
         key: CompactionKey,
-        /// The session's revision.
+        /// The session's current revision.
         current: Revision,
     },
-    /// The provider refused the prompt, and nothing more can leave it.
+    /// The provider rejected the prompt as too long, and no more content can be removed.
     PromptTooLong {
-        /// What it has.
+        /// The token counts of the current view.
         tokens: Box<TokenReport>,
     },
     /// The session has no such folded span.
@@ -416,7 +416,7 @@ impl ServiceError {
 fn byte_offset(payload: &[u8], error: &CodecError) -> Option<usize> {
     match error.error {
         JsonError::Utf8 { at } => Some(at),
-        // Lines count from the start of what was parsed, which is all of it only at the top.
+        // Lines and columns are relative to the parsed fragment. Only at an empty path is the fragment the whole payload.
         JsonError::Syntax { line, column, .. } if error.path.is_empty() => {
             let lines = payload.split_inclusive(|byte| *byte == b'\n');
             let start: usize = lines.take(line.saturating_sub(1)).map(<[u8]>::len).sum();
@@ -429,6 +429,7 @@ fn byte_offset(payload: &[u8], error: &CodecError) -> Option<usize> {
 impl From<FieldError> for ServiceError {
     fn from(error: FieldError) -> Self {
         let field = error.path;
+        // Field paths arrive complete, so the conversion keeps them and maps only the kind of problem.
         match error.problem {
             FieldProblem::Missing => Self::invalid(field, "must be set"),
             FieldProblem::Invalid(what) => Self::Invalid { field, what },
@@ -476,18 +477,18 @@ impl From<InvalidPageToken> for ServiceError {
     }
 }
 
-/// Something that was to be snipped and cannot be.
+/// A snip target that was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedTarget {
-    /// The path of the field that names it.
+    /// The path of the field that names the target.
     pub field: String,
-    /// What was named.
+    /// The name of the target in the request.
     pub name: String,
-    /// Why it cannot be.
+    /// The reason for the rejection.
     pub reason: ErrorReason,
-    /// Where it is, when that is why.
+    /// The visibility of the target, if the visibility is the reason.
     pub visibility: Option<Visibility>,
-    /// The pin that holds it, when that is why.
+    /// The pin that protects the target, if the pin is the reason.
     pub pin: Option<Box<str>>,
 }
 
@@ -573,7 +574,7 @@ impl From<Rejection> for ServiceError {
                 call_key: call,
                 tool_use_id: id.into(),
             },
-            // The service that ran the command knows more of them than their keys.
+            // The rejection contains only call keys. The service that ran the command has the full data of the calls.
             Rejection::AmbiguousCall(calls) => Self::AmbiguousCall {
                 field: "call.tool_use_id".into(),
                 candidates: calls.into_iter().map(convert::keyed_call).collect(),
@@ -582,7 +583,7 @@ impl From<Rejection> for ServiceError {
                 Self::WorkingStateTooLarge { bytes, limit }
             }
             Rejection::TooManyPendingResults(limit) => Self::TooManyPendingResults { limit },
-            // Whoever runs a command reads the contents and asks again, so this is never told.
+            // Callers of a command load the missing content and retry, so this error never reaches a client.
             not_held @ Rejection::ContentNotLoaded => Self::internal("decide a command", not_held),
         }
     }
