@@ -16,7 +16,7 @@ use crate::net::AdminListener;
 /// The state that the admin port reports.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// Whether the server is ready.
+    /// The health of the server.
     pub health: Health,
     /// The metrics registry of the server.
     pub metrics: Metrics,

@@ -43,14 +43,14 @@ pub enum ServeError {
         "failed to listen on {address} ({setting}): {source}; choose another address, or stop what listens there"
     )]
     Listen {
-        /// The setting that names the address.
+        /// The setting that contains the address.
         setting: &'static str,
-        /// The address.
+        /// The address to listen on.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// What lies behind the services could not be started.
+    /// The backend could not be started.
     #[error("failed to start: {0}")]
     Start(#[source] BoxError),
     /// The listener failed.
@@ -64,7 +64,7 @@ pub enum ServeError {
 /// The shared dependencies of the handlers.
 #[derive(Debug, Clone)]
 pub struct ServerContext {
-    /// The settings.
+    /// The effective settings.
     pub config: Arc<Config>,
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
@@ -168,7 +168,8 @@ impl Server {
 
     /// Builds the app, serves until `stop` and then shuts down.
     ///
-    /// The shutdown marks the server as not ready, rejects new calls, drains calls in flight and closes worker and store.
+    /// The shutdown marks the server as not ready, rejects new calls and drains calls in flight. Then it closes worker
+    /// and store.
     pub async fn run<B, F>(self, build: B, stop: CancellationToken) -> Result<(), ServeError>
     where
         B: FnOnce(ServerContext) -> F,

@@ -74,9 +74,9 @@ pub async fn make_folder(folder: &Path) -> Result<(), BoxError> {
     })
 }
 
-/// A log that is open for reading, with the copy that it is read from.
+/// A log that is open for reading, with its temporary copy if one was made.
 pub struct ReadOnlyLog {
-    /// The log.
+    /// The open log.
     pub log: Arc<dyn SessionLog>,
     /// The temporary copy. Its folder is deleted on drop.
     _copy: Option<tempfile::TempDir>,

@@ -1,4 +1,4 @@
-//! What a credential allows: projects, and what may be done in them.
+//! The grant of a credential: a set of projects and the rights in them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,24 +6,24 @@ use std::fmt;
 use palimpsest_core::ids::{ProjectId, Timestamp};
 use tokio_util::sync::CancellationToken;
 
-/// What may be done. No right holds another: who may do everything has all four.
+/// A permission for a group of rpcs. Rights do not imply each other, so full access needs all four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
-    /// Read sessions.
+    /// Reading sessions.
     Read,
-    /// Append, and all that an agent does in a turn.
+    /// Appending messages, and all other calls of an agent's turn.
     Write,
-    /// Change what the view shows of what was appended.
+    /// Changing the view of appended messages.
     Compact,
-    /// What cannot be taken back.
+    /// Irreversible operations and access to the complete store.
     Admin,
 }
 
 impl Right {
-    /// All of them.
+    /// All rights.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Compact, Self::Admin];
 
-    /// Its name, in key files, claims and errors.
+    /// Returns the name of the right in key files, claims and errors.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -33,7 +33,7 @@ impl Right {
         }
     }
 
-    /// The right of a name.
+    /// Returns the right with the given name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|right| right.name() == name)
     }
@@ -45,20 +45,22 @@ impl fmt::Display for Right {
     }
 }
 
-/// Which projects.
+/// A set of projects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Projects {
-    /// Every one, also those that come later.
+    /// All projects, including future ones.
     All,
-    /// These.
+    /// The listed projects.
     Of(BTreeSet<ProjectId>),
 }
 
 impl Projects {
-    /// What stands for every project.
+    /// The name that represents all projects.
     pub const ALL: &'static str = "*";
 
-    /// Reads the names of projects. An error says which is none.
+    /// Parses project names. [`Self::ALL`] among them selects all projects.
+    ///
+    /// Fails if a name is invalid or if the list is empty. The error contains the invalid name.
     pub fn read<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut projects = BTreeSet::new();
         for name in names {
@@ -74,12 +76,12 @@ impl Projects {
         Ok(Self::Of(projects))
     }
 
-    /// Whether it is every one.
+    /// Returns true for [`Self::All`].
     pub fn are_all(&self) -> bool {
         *self == Self::All
     }
 
-    /// Whether a project is among them.
+    /// Returns true if the set contains the project.
     pub fn contain(&self, project: &ProjectId) -> bool {
         match self {
             Self::All => true,
@@ -88,30 +90,30 @@ impl Projects {
     }
 }
 
-/// Projects, and what may be done in each of them.
+/// A set of projects with the rights that apply to each of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Which projects.
+    /// The projects.
     pub projects: Projects,
-    /// What may be done.
+    /// The rights in these projects.
     pub rights: BTreeSet<Right>,
 }
 
-/// Who calls, as far as a credential says.
+/// The authenticated caller.
 #[derive(Debug, Clone)]
 pub struct Principal {
-    /// A name for the log: a key's id, never the key.
+    /// The name for the log: the id of a key, never the key, or the subject of a token.
     pub name: Box<str>,
-    /// What it allows.
+    /// The grant of the credential.
     pub grant: Grant,
-    /// When it ends.
+    /// The expiry of the credential. `None` means never.
     pub expires: Option<Timestamp>,
     /// Cancelled when it is revoked: a stream that goes on for ever ends then.
     pub revoked: CancellationToken,
 }
 
 impl Principal {
-    /// The tenant that it counts for: its projects, or itself where it has all of them.
+    /// Returns the tenant for fair shares: the principal's projects, or its name if it has access to all projects.
     pub fn tenant(&self) -> String {
         match &self.grant.projects {
             Projects::All => self.name.to_string(),
@@ -122,7 +124,7 @@ impl Principal {
         }
     }
 
-    /// Whether its time is over.
+    /// Returns true if the credential has expired at `now`.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
     }

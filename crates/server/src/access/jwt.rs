@@ -1,7 +1,7 @@
-//! JWTs: signed by an issuer whose public keys lie in a JWKS file, checked here and nowhere asked about.
+//! Local verification of JWTs against the issuer's public keys in a JWKS file.
 //!
-//! `jsonwebtoken` checks signature, issuer and audience; the times are compared here, because it would read
-//! the machine's clock.
+//! `jsonwebtoken` verifies signature, issuer and audience. Expiry and start are compared here, because the library
+//! would read the system clock instead of the server's clock.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,16 +18,16 @@ use super::AuthError;
 use super::grant::{Grant, Principal, Projects, Right};
 use super::token_cache::{TokenCache, digest_of};
 
-/// The most keys of a file.
+/// The maximum number of keys in a file.
 const MAX_KEYS: usize = 1_000;
-/// What the names of rights may begin with, so that they can stand among the scopes of others.
+/// The optional prefix of right names, which separates them from scopes of other services.
 const SCOPE_PREFIX: &str = "palimpsest:";
-/// Tokens whose checks are remembered.
+/// The maximum number of verified tokens in the cache.
 const REMEMBERED: usize = 4_096;
-/// How much of a subject the log is told.
+/// The maximum number of characters of a subject in the log.
 const MAX_SUBJECT_CHARS: usize = 100;
 
-/// What tokens must say.
+/// The required contents of a token.
 #[derive(Debug, Clone)]
 pub(super) struct TokenRules {
     issuer: String,
@@ -38,7 +38,7 @@ pub(super) struct TokenRules {
 }
 
 impl TokenRules {
-    /// The configured ones; a checked configuration has an issuer and an audience with its file.
+    /// Creates the rules from validated settings, in which a JWKS file implies an issuer and an audience.
     pub(super) fn of(config: &JwtConfig) -> Self {
         let text = |text: &Option<palimpsest_settings::Text>| {
             text.as_ref()
@@ -55,14 +55,14 @@ impl TokenRules {
     }
 }
 
-/// The issuer's keys of one state of the file, and the tokens that they have vouched for.
+/// The issuer's keys from one version of the file, with a cache of verified tokens.
 #[derive(Debug)]
 pub(super) struct Jwks {
     keys: Vec<PublicKey>,
     seen: Mutex<TokenCache<Arc<Principal>>>,
 }
 
-/// A JWKS whose keys are not looked at yet: one of a kind that is not known must not hide the others.
+/// A JWKS with unparsed keys, so that an entry of an unknown type does not invalidate the others.
 #[derive(Deserialize)]
 struct KeySet {
     keys: Vec<Value>,
@@ -72,9 +72,9 @@ struct PublicKey {
     id: Option<String>,
     algorithm: Option<Algorithm>,
     key: DecodingKey,
-    /// As the file has it.
+    /// The unparsed entry in the file.
     entry: Value,
-    /// Cancelled with the last state of the file that has the key: the tokens that it has vouched for end then.
+    /// Cancelled when the last version of the file with this key is dropped. Tokens signed by the key end then.
     gone: CancellationToken,
     guard: Arc<DropGuard>,
 }
@@ -88,8 +88,9 @@ impl std::fmt::Debug for PublicKey {
 }
 
 impl Jwks {
-    /// Reads a file's text. Keys of kinds that do not sign here are passed over, as the standard says; none
-    /// that signs is a mistake.
+    /// Parses the text of a file. Entries of unsupported types are ignored, as RFC 7517 requires.
+    ///
+    /// `before` is the previous version. Fails if no supported key is left or if the file has too many keys.
     pub(super) fn read(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
         let set: KeySet = serde_json::from_slice(text)
             .map_err(|error| format!("line {}: it is not a JWKS", error.line()))?;
@@ -108,12 +109,12 @@ impl Jwks {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub(super) fn count(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whose token it is.
+    /// Verifies a token and returns its principal.
     pub(super) fn caller(
         &self,
         token: &str,
@@ -130,7 +131,7 @@ impl Jwks {
                 Ok(caller)
             };
         }
-        // Without the lock: others need not wait for a signature to be checked.
+        // The signature is verified without the lock, so that other calls do not wait for it.
         let caller = Arc::new(self.checked(token, rules, now)?);
         lock().put(digest, Arc::clone(&caller));
         Ok(caller)
@@ -144,6 +145,7 @@ impl Jwks {
     ) -> Result<Principal, AuthError> {
         let (claims, gone) = self.signed(token, rules)?;
         let skew = i64::try_from(rules.skew_ms).unwrap_or(i64::MAX);
+        // The skew extends the validity on both sides. The cached principal contains the extended expiry.
         let exp = time(&claims, "exp").ok_or(AuthError::NoExpiry)?;
         let expires = Timestamp::from_millis(exp.saturating_add(skew));
         if expires <= now {
@@ -177,23 +179,24 @@ impl Jwks {
         })
     }
 
-    /// The claims of a token whose signature, issuer and audience are right, and the end of the key that signed it.
+    /// Verifies signature, issuer and audience. Returns the claims and the cancellation token of the signing key.
     fn signed(
         &self,
         token: &str,
         rules: &TokenRules,
     ) -> Result<(Value, &CancellationToken), AuthError> {
-        // An algorithm that it does not know, such as none, is an error of its own here.
+        // An unknown algorithm, including `none`, already fails here.
         let header = decode_header(token).map_err(|_| AuthError::MalformedToken)?;
         if header.alg.family() == AlgorithmFamily::Hmac {
             return Err(AuthError::Algorithm);
         }
-        // Whoever sets `crit` wants what follows to be understood or refused.
+        // RFC 7515 requires the rejection of tokens with critical extensions that are not understood.
         if header.crit.is_some() {
             return Err(AuthError::MalformedToken);
         }
         let key = self.key(header.kid.as_deref(), header.alg)?;
         let mut validation = Validation::new(header.alg);
+        // The times are checked by the caller, against the server's clock.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         validation.set_issuer(&[&rules.issuer]);
@@ -218,7 +221,7 @@ impl Jwks {
         })
     }
 
-    /// The key that a token names; where there is one key, a token need not name it.
+    /// Returns the signing key of a token. A token without a key id is accepted only if the file has a single key.
     fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&PublicKey, AuthError> {
         let key = match id {
             Some(id) => self.keys.iter().find(|key| key.id.as_deref() == Some(id)),
@@ -226,7 +229,7 @@ impl Jwks {
             None => None,
         };
         let key = key.ok_or(AuthError::SigningKey)?;
-        // The key decides which algorithm it is for, and not the token.
+        // The key determines the algorithm. A token that could choose it would allow algorithm confusion attacks.
         let fits = key.key.family() == algorithm.family()
             && key.algorithm.is_none_or(|of_key| of_key == algorithm);
         fits.then_some(key).ok_or(AuthError::Algorithm)
@@ -234,7 +237,9 @@ impl Jwks {
 }
 
 impl PublicKey {
-    /// Reads an entry of a file. A key that was there before stays the one that it was.
+    /// Parses an entry of a file, or returns `None` for an unsupported one.
+    ///
+    /// An unchanged key keeps the cancellation token of `earlier`, so that its tokens stay valid.
     fn read(entry: Value, earlier: Option<&Self>) -> Option<Self> {
         let jwk = Jwk::deserialize(&entry).ok()?;
         let common = &jwk.common;
@@ -264,7 +269,7 @@ impl PublicKey {
     }
 }
 
-/// A claim by its name, or by the JSON pointer to it: `/realm_access/roles`.
+/// Returns a claim by its name or by its JSON pointer, for example `/realm_access/roles`.
 fn claim<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
     if name.starts_with('/') {
         claims.pointer(name)
@@ -273,7 +278,7 @@ fn claim<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
     }
 }
 
-/// The words of a claim: an array of strings, or one string with blanks between them, as `scope` is.
+/// Returns the words of a claim: an array of strings, or a string with blanks as separators, like `scope`.
 fn words(claim: Option<&Value>) -> Vec<&str> {
     match claim {
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
@@ -282,7 +287,8 @@ fn words(claim: Option<&Value>) -> Vec<&str> {
     }
 }
 
-/// What is no name of a project leads nowhere: it may be meant for other services.
+/// Parses the projects of a token. Words that are not project names are ignored, because they may belong to other
+/// services.
 fn projects(claims: &Value, name: &str) -> Result<Projects, AuthError> {
     let words = words(claim(claims, name));
     if words.contains(&Projects::ALL) {
@@ -308,7 +314,7 @@ fn rights(claims: &Value, name: &str) -> Result<BTreeSet<Right>, AuthError> {
     Ok(rights)
 }
 
-/// A time in seconds, which may have a fraction, as milliseconds.
+/// Returns a time claim in milliseconds. The claim is in seconds and may have a fraction.
 fn time(claims: &Value, name: &str) -> Option<i64> {
     let seconds = claims.get(name)?;
     if let Some(seconds) = seconds.as_i64() {

@@ -1,11 +1,11 @@
-//! API keys: how they look, how they are made, and what is kept of them.
+//! API keys: format, creation and stored form.
 //!
-//! A key is `plk_<id>_<secret><checksum>`, all in small hexadecimal digits: `plk_[0-9a-f]{16}_[0-9a-f]{72}`
-//! finds one wherever it was left. The id may be known to everybody; the secret has 256 random bits; the
-//! checksum tells a key that was cut or mistyped from one that was revoked, before anything is looked up.
+//! A key is `plk_<id>_<secret><checksum>` in lowercase hexadecimal digits. The pattern
+//! `plk_[0-9a-f]{16}_[0-9a-f]{72}` finds leaked keys. The id is public, and the secret has 256 random bits. The
+//! checksum distinguishes a truncated or mistyped key from a revoked one without a lookup.
 //!
-//! What is kept is one SHA-256. The slow hashes that passwords need (argon2, scrypt) protect what can be
-//! guessed; 256 random bits cannot, and a slow hash on every call would be a way to overload the server.
+//! Only a SHA-256 hash is stored. Slow password hashes (argon2, scrypt) protect guessable secrets. A secret of 256
+//! random bits cannot be guessed, and a slow hash on every call would make the server easy to overload.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// What every key begins with.
+/// The prefix of every key.
 pub const PREFIX: &str = "plk_";
-/// Hexadecimal digits of an id: 64 bits.
+/// The number of hexadecimal digits of an id: 64 bits.
 const ID: usize = 16;
-/// Hexadecimal digits of a secret: 256 bits.
+/// The number of hexadecimal digits of a secret: 256 bits.
 const SECRET: usize = 64;
-/// Hexadecimal digits of a checksum: 32 bits.
+/// The number of hexadecimal digits of a checksum: 32 bits.
 const CHECKSUM: usize = 8;
-/// What a stored hash begins with: another way of hashing would have another name.
+/// The prefix of a stored hash. It names the hash function, so that another one can be added.
 const HASH_PREFIX: &str = "sha256:";
 
 /// The public part of a key.
@@ -30,12 +30,12 @@ const HASH_PREFIX: &str = "sha256:";
 pub struct KeyId(Box<str>);
 
 impl KeyId {
-    /// Reads one.
+    /// Parses an id of 16 lowercase hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         (text.len() == ID && is_hex(text)).then(|| Self(text.into()))
     }
 
-    /// Its text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -47,17 +47,17 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// What is kept of a key.
+/// The stored hash of a key. Comparison takes constant time.
 #[derive(Clone, Copy)]
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// Of a whole key.
+    /// Hashes a complete key.
     pub fn of(key: &str) -> Self {
         Self(Sha256::digest(key.as_bytes()).into())
     }
 
-    /// Reads one, as [`Self::text`] writes it.
+    /// Parses the output of [`Self::text`].
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(HASH_PREFIX)?;
         if digits.len() != 64 || !is_hex(digits) {
@@ -70,14 +70,14 @@ impl KeyHash {
         Some(Self(bytes))
     }
 
-    /// It as text.
+    /// Returns the hash as text with its prefix.
     pub fn text(&self) -> String {
         format!("{HASH_PREFIX}{}", hex(&self.0))
     }
 }
 
 impl PartialEq for KeyHash {
-    /// Takes as long wherever they differ.
+    /// Compares in constant time, so that timing does not reveal a matching prefix.
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -91,17 +91,17 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// A key that was just made: the only time that its text is there.
+/// A new key. Its text exists only in this value and cannot be recovered later.
 #[derive(Debug)]
 pub struct NewKey {
-    /// Its public part.
+    /// The public id.
     pub id: KeyId,
-    /// All of it.
+    /// The complete key.
     pub text: SecretString,
 }
 
 impl NewKey {
-    /// Makes one of the system's random numbers.
+    /// Creates a key from the random numbers of the operating system.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; ID / 2 + SECRET / 2];
         getrandom::fill(&mut bytes)?;
@@ -115,13 +115,13 @@ impl NewKey {
         })
     }
 
-    /// What is kept of it.
+    /// Returns the hash to store.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of(self.text.expose_secret())
     }
 }
 
-/// The id of a key that is well formed; nothing for one that was cut or mistyped.
+/// Returns the id of a well-formed key. Returns `None` for a truncated or mistyped one.
 pub fn id_of(key: &str) -> Option<KeyId> {
     let (id, rest) = key.strip_prefix(PREFIX)?.split_once('_')?;
     if rest.len() != SECRET + CHECKSUM || !is_hex(rest) {

@@ -1,4 +1,4 @@
-//! The file of API keys, as it is written: hashes, and what each key allows.
+//! The API key file: hashes of keys with their grants.
 
 use std::collections::BTreeSet;
 
@@ -9,65 +9,67 @@ use serde::{Deserialize, Serialize};
 use super::grant::{Grant, Projects, Right};
 use super::key::{KeyHash, KeyId};
 
-/// What the file begins with.
+/// The comment at the beginning of the file.
 const HEAD: &str = "# API keys, written by `palimpsest keys`: hashes, from which no key can be had.\n\
                     # A running server takes a change up within auth.reload_ms.\n";
-/// The most keys of a file: it is read again whenever it changes.
+/// The maximum number of keys in a file. The complete file is read again after each change.
 pub const MAX_KEYS: usize = 100_000;
 const MAX_LABEL_CHARS: usize = 200;
 
-/// All keys.
+/// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyFile {
-    /// Each of them, in the order in which they were made.
+    /// The keys, in the order of their creation.
     #[serde(default)]
     pub keys: Vec<KeyEntry>,
 }
 
-/// One key, as text.
+/// A key as stored in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyEntry {
-    /// Its public part.
+    /// The public id.
     pub id: String,
-    /// Whose it is, for people.
+    /// A description for people, for example the owner.
     #[serde(default)]
     pub label: String,
-    /// What is kept of it.
+    /// The hash of the complete key.
     pub hash: String,
-    /// The projects that it opens; `*` stands for all of them.
+    /// The projects of the grant. `*` means all projects.
     pub projects: Vec<String>,
-    /// What may be done in them.
+    /// The names of the rights in these projects.
     pub rights: Vec<String>,
-    /// When it was made.
+    /// The creation time, in RFC 3339 format.
     pub created: String,
-    /// When it ends.
+    /// The expiry, in RFC 3339 format. `None` means never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// Whether it was revoked.
+    /// True if the key was revoked.
     #[serde(default)]
     pub disabled: bool,
 }
 
-/// One key, understood.
+/// A parsed and validated key.
 #[derive(Debug)]
 pub struct Key {
-    /// Its public part.
+    /// The public id.
     pub id: KeyId,
-    /// What is kept of it.
+    /// The hash of the complete key.
     pub hash: KeyHash,
-    /// What it allows.
+    /// The projects and rights of the key.
     pub grant: Grant,
-    /// When it ends.
+    /// The expiry. `None` means never.
     pub expires: Option<Timestamp>,
-    /// Whether it was revoked.
+    /// True if the key was revoked.
     pub disabled: bool,
 }
 
 impl KeyFile {
-    /// Reads the text of a file. An error says what is wrong and where, and repeats no value: somebody may
-    /// have put a key where a hash belongs.
+    /// Parses and validates the text of a file.
+    ///
+    /// The error contains the position but no value of the file, because a key may have been pasted in place of its
+    /// hash.
     pub fn read(text: &str) -> Result<Self, String> {
         let file: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| {
@@ -83,7 +85,7 @@ impl KeyFile {
         file.checked().map(|_| ()).map(|()| file)
     }
 
-    /// What the keys mean.
+    /// Returns the validated keys. Fails on an invalid entry or a duplicate id.
     pub fn checked(&self) -> Result<Vec<Key>, String> {
         let mut seen = BTreeSet::new();
         let keys: Result<Vec<_>, _> = (1..)
@@ -99,14 +101,14 @@ impl KeyFile {
         keys
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub fn text(&self) -> Result<String, toml::ser::Error> {
         Ok(format!("{HEAD}\n{}", toml::to_string(self)?))
     }
 }
 
 impl KeyEntry {
-    /// What it means.
+    /// Validates the entry.
     fn checked(&self) -> Result<Key, String> {
         let names = self.projects.iter().map(String::as_str);
         Ok(Key {
@@ -129,7 +131,7 @@ impl KeyEntry {
     }
 }
 
-/// Reads the names of rights.
+/// Parses the names of rights. Fails on an unknown name and on an empty list.
 pub fn rights(names: &[String]) -> Result<BTreeSet<Right>, String> {
     let right = |name: &String| {
         Right::by_name(name).ok_or_else(|| format!("{name:?} is no right: those are {}", all()))
@@ -145,7 +147,7 @@ fn all() -> String {
     Right::ALL.map(Right::name).join(", ")
 }
 
-/// Whether a label can stand in a list.
+/// Returns true if a label has at most 200 characters and no control characters.
 pub fn is_label(text: &str) -> bool {
     text.chars().count() <= MAX_LABEL_CHARS && !text.chars().any(char::is_control)
 }
@@ -155,7 +157,7 @@ fn moment(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_millis(at.as_millisecond()))
 }
 
-/// A message of the parser, without what it quotes of the file; names of fields are no secrets.
+/// Removes quoted values from a message of the TOML parser. Names of fields stay.
 fn without_values(message: &str) -> String {
     const FIELDS: [&str; 9] = [
         "keys", "id", "label", "hash", "projects", "rights", "created", "expires", "disabled",

@@ -1,4 +1,4 @@
-//! The API keys that are in force: found by their id, compared in constant time.
+//! The active API keys: lookup by id and comparison of hashes in constant time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::grant::Principal;
 use super::key::{KeyHash, KeyId, id_of};
 use super::keyfile::{Key, KeyFile};
 
-/// The keys of one state of the file.
+/// The keys of one version of the file.
 #[derive(Debug, Default)]
 pub(super) struct KeyRing(HashMap<KeyId, ActiveKey>);
 
@@ -20,13 +20,13 @@ struct ActiveKey {
     hash: KeyHash,
     disabled: bool,
     caller: Arc<Principal>,
-    /// Shared with the next state while the key stays as it is. With the last state that has it, it is
-    /// revoked, and whoever still uses it hears of that.
+    /// Shared by all versions of the file in which the key is unchanged. Dropping the last reference cancels
+    /// `Principal::revoked`, which ends open streams of the key.
     guard: Arc<DropGuard>,
 }
 
 impl KeyRing {
-    /// Reads a file's text. Keys that are as they were in `before` are not revoked.
+    /// Parses the text of a file. Keys that are unchanged since `before` stay valid without interruption.
     pub(super) fn read(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
         let keys = KeyFile::read(text)?.checked()?;
@@ -47,16 +47,16 @@ impl KeyRing {
         Ok(Self(keys.into_iter().map(held).collect()))
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Whose key it is.
+    /// Authenticates a key and returns its principal.
     pub(super) fn caller(&self, key: &str, now: Timestamp) -> Result<Arc<Principal>, AuthError> {
         let id = id_of(key).ok_or(AuthError::MalformedKey)?;
         let given = KeyHash::of(key);
-        // Of a key that is not known nothing more is said than of one whose secret is wrong.
+        // An unknown id and a wrong secret give the same error, so that ids cannot be probed.
         let held = self.0.get(&id).filter(|held| held.hash == given);
         let held = held.ok_or(AuthError::UnknownKey)?;
         if held.disabled {
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn the_secret_is_compared_and_not_only_the_id() {
         let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
-        // The entry of one id with the hash of another key.
+        // An entry with the id of one key and the hash of another.
         let mut mixed = entry(&key);
         mixed.hash = other.hash().text();
         let keys = keys(vec![mixed], None);

@@ -1,7 +1,7 @@
-//! Who may enter: credentials, what each allows, and what each rpc takes.
+//! Access control: credentials, grants and the required right of each rpc.
 //!
-//! `grpc::gate` asks who calls, where a call comes in, and whether they may do this there, before it is decoded;
-//! `services::entry` asks the latter again of what was decoded. Nothing here knows of gRPC.
+//! `grpc::authn` authenticates each call, and authorizes it before its request is decoded. `services::entry` repeats
+//! the authorization for the decoded request. This module has no dependency on gRPC.
 
 mod grant;
 mod jwt;
@@ -30,10 +30,10 @@ pub use reload::{LoadError, Reloadable};
 pub use resource_scope::{ResourceScope, allowed, authorize};
 pub use rights::{RequiredAccess, needed};
 
-/// The most bytes of a credential.
+/// The maximum size of a credential, in bytes.
 const MAX_CREDENTIAL_BYTES: usize = 16 * 1024;
 
-/// Why a credential is not taken. Said to the caller, except for what would help to guess one.
+/// The reason for rejecting a credential. It is returned to the caller and contains nothing that helps to guess one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each says itself")]
 pub enum AuthError {
@@ -77,16 +77,16 @@ pub enum AuthError {
     NoRights,
 }
 
-/// A credential that was taken, and what the call takes.
+/// An accepted credential and the right that the call requires.
 #[derive(Debug, Clone)]
 pub struct Authentication {
-    /// Who calls.
+    /// The authenticated principal.
     pub caller: Arc<Principal>,
-    /// What the call takes besides; nothing for a method that is not one of ours.
+    /// The required right. `None` for a method outside of the contract.
     pub right: Option<Right>,
 }
 
-/// Everything that says who may enter. There is one when authentication is on.
+/// The configured credentials. An instance exists only if authentication is on.
 #[derive(Debug)]
 pub struct Access {
     keys: Option<Arc<Reloadable<KeyRing>>>,
@@ -97,7 +97,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Reads the files. Nothing, when no kind of credential is configured.
+    /// Loads the credential files. Returns `None` if authentication is off.
     pub fn open(config: &AuthConfig, clock: Arc<dyn Clock>) -> Result<Option<Self>, LoadError> {
         if !config.is_on() {
             return Ok(None);
@@ -126,7 +126,7 @@ impl Access {
         }))
     }
 
-    /// Keeps what the files say in force until `stop`.
+    /// Reloads changed files every `every`, until `stop`.
     pub fn watch(&self, every: Duration, stop: &CancellationToken) {
         if let Some(keys) = &self.keys {
             tokio::spawn(Arc::clone(keys).watch(every, stop.clone()));
@@ -136,7 +136,7 @@ impl Access {
         }
     }
 
-    /// Who calls; nobody has to be for a call that takes nothing.
+    /// Authenticates a call. Returns `None` for a method that requires no credential.
     pub fn identify(
         &self,
         path: &str,
@@ -167,32 +167,32 @@ impl Access {
         jwks.current().caller(credential, rules, now)
     }
 
-    /// How many calls came without a credential that is taken.
+    /// Returns the number of calls without a valid credential.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// How many files say something else than what is in force, because it cannot be used.
+    /// Returns the number of files whose current contents are invalid, so that the previous contents stay in force.
     pub fn stale(&self) -> usize {
         let keys = self.keys.as_ref().is_some_and(|keys| keys.is_stale());
         let jwks = self.jwt.as_ref().is_some_and(|(_, jwks)| jwks.is_stale());
         usize::from(keys) + usize::from(jwks)
     }
 
-    /// What time it is.
+    /// Returns the current time of the server's clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 }
 
-/// The one credential of a call: `authorization: Bearer …`, or `x-api-key: …`.
+/// Returns the single credential of a call: `authorization: Bearer …` or `x-api-key: …`.
 fn credential(headers: &http::HeaderMap) -> Result<&str, AuthError> {
     let bearer = headers.get_all(http::header::AUTHORIZATION).iter();
     let plain = headers.get_all("x-api-key").iter();
     let given = bearer.map(|value| (value, true));
     let mut given = given.chain(plain.map(|value| (value, false)));
     let (value, is_bearer) = given.next().ok_or(AuthError::Missing)?;
-    // Two of them could be taken for two callers, by us and by a proxy before us.
+    // Two credentials are ambiguous: a proxy in front of this server could authenticate the other one.
     if given.next().is_some() {
         return Err(AuthError::Several);
     }

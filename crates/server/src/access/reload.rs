@@ -1,8 +1,8 @@
-//! Things that are made of files, and made again when the files change, while the server runs.
+//! Values that are built from files and rebuilt when the files change.
 //!
-//! The contents are compared and not the times: Kubernetes replaces a mounted secret by turning a symlink,
-//! and a file may change twice within one tick of its clock. A state that cannot be used leaves the last good
-//! one in force, and says so once.
+//! Changes are detected by contents and not by modification times. Kubernetes replaces a mounted secret by switching a
+//! symlink, and a file may change twice within one tick of its clock. Invalid contents leave the last valid value in
+//! force and are logged once.
 
 use std::fmt;
 use std::fs::File;
@@ -17,29 +17,29 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// The most bytes of a file: far more than any of them needs.
+/// The maximum size of a file, far above any legitimate size.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Makes a thing of the contents of its files, and of what was there before.
+/// Builds a value from file contents and the previous value.
 type Make<T> = Box<dyn Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send + Sync>;
 
-/// Why a thing could not be made when the server started.
+/// The reason for a failed first load.
 #[derive(Debug, thiserror::Error)]
 #[error("{setting} cannot be used: {what}")]
 pub struct LoadError {
-    /// The setting that names the first of the files.
+    /// The setting that contains the first path.
     pub setting: &'static str,
-    /// What is wrong; it repeats nothing of a file.
+    /// The failure. It contains nothing of the file's contents.
     pub what: String,
 }
 
-/// Something made of files.
+/// A value that is built from files.
 pub struct Reloadable<T> {
     setting: &'static str,
     files: Vec<PathBuf>,
     make: Make<T>,
     current: RwLock<Arc<T>>,
-    /// What the last look came upon, whether or not it could be used.
+    /// The fingerprint of the last contents that were examined, valid or not.
     seen: Mutex<[u8; 32]>,
     stale: AtomicBool,
 }
@@ -54,7 +54,9 @@ impl<T> fmt::Debug for Reloadable<T> {
 }
 
 impl<T: Send + Sync + 'static> Reloadable<T> {
-    /// Makes it for the first time. Reads files, so it must not be called where calls are served.
+    /// Loads the value for the first time.
+    ///
+    /// Reads files, so it must not run on a thread that serves calls.
     pub fn load(
         setting: &'static str,
         files: Vec<PathBuf>,
@@ -75,17 +77,17 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         }))
     }
 
-    /// The last state that could be used.
+    /// Returns the last valid value.
     pub fn current(&self) -> Arc<T> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the files say something else than what is in force, because it cannot be used.
+    /// Returns true if the current contents of the files are invalid and the previous value is in force.
     pub fn is_stale(&self) -> bool {
         self.stale.load(Ordering::Relaxed)
     }
 
-    /// Looks whether the files have changed.
+    /// Rebuilds the value if the contents of the files changed.
     fn look(&self) {
         let contents = read(&self.files);
         let found = fingerprint(&contents);
@@ -93,6 +95,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         if *seen == found {
             return;
         }
+        // Stored before the rebuild, so that invalid contents are logged once and not at every check.
         *seen = found;
         let before = self.current();
         let make = |contents: Vec<Vec<u8>>| {
@@ -116,11 +119,11 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         }
     }
 
-    /// Looks again and again until `stop`.
+    /// Checks the files every `every`, until `stop`.
     pub async fn watch(self: Arc<Self>, every: Duration, stop: CancellationToken) {
         while stop.run_until_cancelled(sleep(every)).await.is_some() {
             let this = Arc::clone(&self);
-            // Reading files may take long; nothing waits for it but the next look.
+            // Reading may block for long. Only the next check waits for it.
             if spawn_blocking(move || this.look()).await.is_err() {
                 tracing::error!(setting = self.setting, "looking at files had panicked");
             }
@@ -145,7 +148,7 @@ fn contents(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Told apart: any two states of the files, and any two ways in which they cannot be read.
+/// Returns a hash of the contents, or of the read error. The length prefix prevents collisions between files.
 fn fingerprint(contents: &Result<Vec<Vec<u8>>, String>) -> [u8; 32] {
     let mut hash = Sha256::new();
     match contents {

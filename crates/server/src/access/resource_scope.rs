@@ -1,11 +1,11 @@
-//! What a call is about, and whether its caller may do it there.
+//! The resource of a call, and the authorization of a principal for it.
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
 
 use super::{Authentication, Right};
 use crate::errors::ServiceError;
 
-/// What a resource name stands for, read exactly as the handlers read it.
+/// A parsed resource name. The handlers use the same syntax.
 #[derive(Debug)]
 pub enum ResourceScope {
     /// A session.
@@ -15,7 +15,7 @@ pub enum ResourceScope {
 }
 
 impl ResourceScope {
-    /// Reads a resource name. One that is none leads nowhere.
+    /// Parses a resource name. Returns `None` for an invalid name.
     pub fn of(name: &str) -> Option<Self> {
         if let Ok(session) = SessionKey::parse(name) {
             return Some(Self::Session(session));
@@ -24,7 +24,7 @@ impl ResourceScope {
         Some(Self::Project(project))
     }
 
-    /// The project that it is, or is in.
+    /// Returns the project itself, or the project of the session.
     pub fn project(&self) -> &ProjectId {
         match self {
             Self::Session(session) => &session.project,
@@ -32,7 +32,7 @@ impl ResourceScope {
         }
     }
 
-    /// The same, owned.
+    /// Converts the scope into its project.
     pub fn into_project(self) -> ProjectId {
         match self {
             Self::Session(session) => session.project,
@@ -41,10 +41,12 @@ impl ResourceScope {
     }
 }
 
-/// Refuses what a credential does not allow. Another tenant's project is refused in the words that are used for what
-/// does not exist: neither the answer nor its time tells which of the two it is.
+/// Authorizes a call for the project of its resource.
+///
+/// A project of another tenant gives the same error as a missing resource, so that neither the response nor its
+/// timing reveals its existence.
 pub fn authorize(pass: &Authentication, place: Option<&ResourceScope>) -> Result<(), ServiceError> {
-    // A name that is none is refused by its handler.
+    // The handler rejects an invalid name.
     let (Some(right), Some(place)) = (pass.right, place) else {
         return Ok(());
     };
@@ -61,7 +63,7 @@ pub fn authorize(pass: &Authentication, place: Option<&ResourceScope>) -> Result
     allowed(pass, right, place)
 }
 
-/// Refuses what takes a right that the credential does not have.
+/// Fails unless the credential has the right. Does not check the project.
 pub fn allowed(
     pass: &Authentication,
     right: Right,

@@ -1,23 +1,24 @@
-//! Which right each rpc takes. One table; a test holds it to the contract's descriptors.
+//! The required right of each rpc, as one table. A test compares the table with the contract's descriptors.
 
 use super::grant::Right;
 
-/// What a call takes before anything is done for it.
+/// The requirement of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequiredAccess {
-    /// Nothing: everybody may ask how the server is.
+    /// No credential. Health checks are open to all callers.
     Nothing,
-    /// A credential, whatever it allows. Methods that do not exist are among these, so that a rpc
-    /// that nobody has put into the table is open to nobody.
+    /// A valid credential with any grant. Unknown methods are in this class, so an rpc that is missing in the table is
+    /// never open to anonymous callers.
     Credential,
-    /// A right in the project that the call is about.
+    /// A right in the project of the call.
     Right(Right),
 }
 
 use Right::{Admin, Compact, Read, Write};
 
-/// The rpcs. `CallTool` runs tools that read; for the one that snips, `Compact` is asked for as well,
-/// where the tool is known.
+/// The required right of each rpc. `CallTool` needs `Read` here, because most tools only read. Its handler also
+/// requires
+/// `Compact` for the tool that snips.
 const TABLE: &[(&str, Right)] = &[
     ("ContextService/AppendMessages", Write),
     ("ContextService/PrepareContext", Write),
@@ -55,7 +56,7 @@ const REFLECTION: [&str; 2] = [
     "/grpc.reflection.v1alpha.ServerReflection/",
 ];
 
-/// What a call of this path takes.
+/// Returns the requirement of the method with the given path.
 pub fn needed(path: &str, public_reflection: bool) -> RequiredAccess {
     if path.starts_with(HEALTH) {
         return RequiredAccess::Nothing;
@@ -79,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// Every rpc of ours, as a path; `HookService` is what callers implement.
+    /// Returns the paths of all rpcs of the contract, without `HookService`, which callers implement.
     fn paths() -> BTreeSet<String> {
         let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
         let ours = pool.services().filter(|service| {

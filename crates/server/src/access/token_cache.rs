@@ -1,20 +1,21 @@
-//! What was found out about a token, by its digest. Bounded: two halves, of which the older is let go when
-//! the newer is full, so that what is asked for stays. An LRU crate would keep an exact order, which nobody
-//! needs here.
+//! A bounded cache of verified tokens, by digest.
+//!
+//! The cache has two halves. When the newer half is full, it replaces the older one, so frequently used entries stay.
+//! An LRU crate would maintain an exact order, which is not needed here.
 
 use std::collections::HashMap;
 
 use sha2::{Digest as _, Sha256};
 
-/// The digest that stands for a token: tokens themselves are not kept.
+/// The SHA-256 digest of a token. Tokens themselves are not stored.
 pub(super) type TokenDigest = [u8; 32];
 
-/// The digest of a token.
+/// Returns the digest of a token.
 pub(super) fn digest_of(token: &str) -> TokenDigest {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// The cache.
+/// A cache with two generations.
 #[derive(Debug)]
 pub(super) struct TokenCache<T> {
     half: usize,
@@ -23,7 +24,7 @@ pub(super) struct TokenCache<T> {
 }
 
 impl<T: Clone> TokenCache<T> {
-    /// One of at most so many entries.
+    /// Creates a cache with at most `max` entries, rounded up to an even number.
     pub(super) fn new(max: usize) -> Self {
         Self {
             half: max.div_ceil(2).max(1),
@@ -32,7 +33,7 @@ impl<T: Clone> TokenCache<T> {
         }
     }
 
-    /// What is known under a digest.
+    /// Returns the value of a digest. A value from the older half moves to the newer one.
     pub(super) fn get(&mut self, digest: &TokenDigest) -> Option<T> {
         if let Some(found) = self.newer.get(digest) {
             return Some(found.clone());
@@ -42,7 +43,7 @@ impl<T: Clone> TokenCache<T> {
         Some(found)
     }
 
-    /// Remembers something.
+    /// Inserts a value, and drops the older half if the newer one is full.
     pub(super) fn put(&mut self, digest: TokenDigest, value: T) {
         if self.newer.len() >= self.half {
             self.older = std::mem::take(&mut self.newer);

@@ -126,258 +126,258 @@ pub enum ServiceError {
         /// The token counts of the current view.
         tokens: Box<TokenReport>,
     },
-    /// The session has no such folded span.
+    /// The session has no collapsed span with this id.
     SpanNotFound {
-        /// Its id, as it was given.
+        /// The id as sent by the caller.
         id: Box<str>,
     },
-    /// The session has no such call.
+    /// The session has no such tool call.
     CallNotFound {
-        /// The key, where it was asked for.
+        /// The call key, if the request named one.
         call_key: Option<CallKey>,
-        /// The provider's id, where it was asked for.
+        /// The provider's id of the call, if the request named one.
         tool_use_id: Option<String>,
     },
-    /// A session has this name.
+    /// A session with this name already exists.
     SessionExists {
-        /// Its name.
+        /// The name of the session.
         session: SessionKey,
     },
-    /// Other sessions name this one as their parent.
+    /// The session is the parent of other sessions.
     SessionHasSubagents {
-        /// Its name.
+        /// The name of the session.
         session: SessionKey,
-        /// How many they are.
+        /// The number of child sessions.
         subagents: usize,
     },
-    /// A message has this id and other content.
+    /// A message with the same id and different content exists.
     MessageConflict {
-        /// The id.
+        /// The id of the message.
         id: MessageId,
-        /// What is there.
+        /// The digest of the stored message.
         stored: Digest,
-        /// What was given.
+        /// The digest of the message in the request.
         given: Digest,
     },
-    /// A call with this request id and another body was made before.
+    /// The request id was used before with a different body.
     RequestConflict {
-        /// The id, where it is known.
+        /// The request id, if known.
         request_id: Option<String>,
-        /// What was asked then.
+        /// The digest of the earlier request.
         stored: Digest,
-        /// What is asked now.
+        /// The digest of this request.
         given: Digest,
     },
-    /// The session is not at the revision that the caller expects.
+    /// The session is not at the revision expected by the caller.
     RevisionMismatch {
-        /// What the caller thought.
+        /// The revision expected by the caller.
         expected: Revision,
-        /// What is so.
+        /// The session's current revision.
         current: Revision,
     },
-    /// The view of an etag has changed.
+    /// The view changed since the given etag was issued.
     ViewChanged {
-        /// The session's revision.
+        /// The session's current revision.
         current: Revision,
     },
-    /// The message is not in the view.
+    /// The message is not visible in the view.
     MessageNotVisible {
-        /// The message.
+        /// The id of the message.
         id: MessageId,
-        /// Why not.
+        /// The reason for not showing the message.
         visibility: Visibility,
     },
-    /// Some of what was to be snipped cannot be.
+    /// At least one of the snip targets cannot be snipped.
     NotSnippable {
-        /// What, and why.
+        /// The rejected targets with their reasons.
         targets: Vec<RejectedTarget>,
     },
-    /// The session has not been at this revision.
+    /// The session has not reached the requested revision.
     RevisionNotFound {
-        /// The revision.
+        /// The requested revision.
         revision: Revision,
-        /// The session's own.
+        /// The session's current revision.
         current: Revision,
     },
-    /// The view that would come back is over the block threshold.
+    /// The restored view would exceed the block threshold.
     RestoreOverBlock {
-        /// What it would have.
+        /// The size of the restored view, in tokens.
         tokens: u64,
-        /// Where requests are blocked.
+        /// The block threshold, in tokens.
         block: u64,
     },
-    /// The policy turns it off.
+    /// The session's policy disables the operation.
     DisabledByPolicy {
-        /// The setting's path.
+        /// The path of the policy setting.
         setting: &'static str,
     },
-    /// There is nothing that could be compacted.
+    /// A compaction would have no effect.
     NothingToCompact {
-        /// Why.
+        /// The reason for skipping the compaction.
         skip: SkipReason,
     },
-    /// The model that was asked for wrote no summary that could be taken.
+    /// The model returned no acceptable summary.
     NoSummary {
-        /// Why.
+        /// The reason as an enum value.
         why: CompactionFailureReason,
-        /// The same for a person, with what to do about it.
+        /// The reason as text for people, including a remedy.
         detail: String,
-        /// The model.
+        /// The name of the model.
         model: String,
     },
-    /// A hook does not want the compaction.
+    /// A hook vetoed the compaction.
     HookVetoed {
-        /// Which hook.
+        /// The name of the hook.
         hook: &'static str,
-        /// Its reason.
+        /// The reason returned by the hook.
         reason: String,
     },
-    /// A hook failed, and its rule says to stop.
+    /// A hook failed, and its failure rule aborts the compaction.
     HookFailed {
-        /// Which hook.
+        /// The name of the hook.
         hook: &'static str,
-        /// How it failed.
+        /// The failure as text.
         detail: String,
     },
-    /// Several calls share the id.
+    /// Several tool calls share the given id.
     AmbiguousCall {
-        /// The field that names it.
+        /// The path of the field that contains the id.
         field: String,
-        /// The calls.
+        /// The tool calls with this id.
         candidates: Vec<ToolCall>,
     },
-    /// A call is named by a key and by an id that is another's.
+    /// The call key and the id in the request name different tool calls.
     CallMismatch {
-        /// The key.
+        /// The call key from the request.
         call_key: CallKey,
-        /// The id.
+        /// The id from the request.
         tool_use_id: String,
     },
-    /// A model for summaries that the caller may not choose.
+    /// The caller may not use the requested summary model.
     ModelNotAllowed {
-        /// The path of the field that names it.
+        /// The path of the field that contains the model name.
         field: String,
-        /// Its name.
+        /// The name of the model.
         model: String,
     },
-    /// Too many stored results wait for their messages.
+    /// Too many stored results are waiting for their messages.
     TooManyPendingResults {
-        /// How many may wait.
+        /// The maximum number of pending results.
         limit: usize,
     },
-    /// There is no such result.
+    /// The stored result does not exist.
     ResultNotFound {
-        /// The call's key, or the reference.
+        /// The call key or the reference of the result.
         name: String,
     },
-    /// The call has another stored result.
+    /// The tool call already has a different stored result.
     ResultConflict {
-        /// The call, when its message is there.
+        /// The call key, if the message of the call is in the session.
         call: Option<CallKey>,
-        /// What is there.
+        /// The digest of the stored result.
         stored: String,
-        /// What was given.
+        /// The digest of the result in the request.
         given: String,
     },
-    /// The service has no such tool.
+    /// The service has no tool with this name.
     ToolNotFound {
-        /// Its name.
+        /// The name of the tool.
         tool: String,
     },
-    /// A part of the call is larger than the server takes.
+    /// A part of the request exceeds its size limit.
     TooLarge {
-        /// Its path in the request.
+        /// The path of the part in the request.
         field: String,
-        /// Its size.
+        /// The actual size.
         actual: usize,
-        /// The limit.
+        /// The maximum size, in the same unit.
         limit: usize,
     },
-    /// The working state would be larger than the policy allows.
+    /// The working state would exceed the limit of the policy.
     WorkingStateTooLarge {
-        /// What it would have.
+        /// The resulting size, in bytes.
         bytes: u64,
-        /// The limit.
+        /// The maximum size, in bytes.
         limit: u64,
     },
-    /// The whole call is larger than the server takes.
+    /// The complete request exceeds the size limit.
     RequestTooLarge {
-        /// Its size, as far as it was announced.
+        /// The size in bytes, as far as announced or received.
         actual: usize,
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The call would take more memory than the server gives one, once it is decoded.
+    /// The decoded request would exceed the memory limit per call.
     RequestTooComplex {
-        /// Bytes that it may take.
+        /// The memory limit per call, in bytes.
         limit: usize,
     },
-    /// The caller has not said who they are, or not so that it is taken.
+    /// The credential is missing, invalid or rejected.
     Unauthenticated {
-        /// Why.
+        /// The reason for the rejection.
         why: AuthError,
     },
-    /// The caller may see the project, and not do this there.
+    /// The principal has access to the project, but lacks the required right.
     PermissionDenied {
-        /// What they would have to be allowed.
+        /// The required right.
         right: Right,
-        /// Where; everywhere, when it is about all projects at once.
+        /// The project. `None` if the right is required in all projects.
         project: Option<ProjectId>,
     },
-    /// The project is another tenant's.
+    /// The project belongs to another tenant.
     ProjectNotFound {
-        /// Which.
+        /// The name of the project.
         project: ProjectId,
     },
-    /// The server has too much to do.
+    /// The server is overloaded and shed the call.
     Overloaded {
-        /// When to try again.
+        /// The delay before a retry.
         retry_after: Duration,
     },
-    /// A quota is used up.
+    /// A quota of the project or of the server is exhausted.
     QuotaExceeded(QuotaExceeded),
-    /// The call took longer than its deadline, or than the server allows.
+    /// The call exceeded its own deadline or the server's request timeout.
     DeadlineExceeded,
-    /// The store cannot read or write now.
+    /// The store temporarily cannot read or write.
     StoreUnavailable {
-        /// When to try again.
+        /// The delay before a retry.
         retry_after: Duration,
     },
-    /// The store does not hold the history that the call began to read any more.
+    /// The history changed while the call was reading it.
     HistoryChanged {
-        /// The session.
+        /// The name of the session.
         session: SessionKey,
-        /// When to try again.
+        /// The delay before a retry.
         retry_after: Duration,
     },
-    /// The store's disk is full, or takes no writes.
+    /// The disk of the store is full or read-only.
     StoreFull {
-        /// Why, and what to do about it.
+        /// The cause and its remedy.
         why: &'static str,
-        /// When to try again.
+        /// The delay before a retry.
         retry_after: Duration,
     },
-    /// The server is going down or still starting.
+    /// The server is starting or shutting down.
     ShuttingDown {
-        /// When to try again; another replica may answer at once.
+        /// The delay before a retry. Another replica may answer immediately.
         retry_after: Duration,
     },
-    /// The method is part of the contract and not of this version.
+    /// The method is in the contract, but this version does not implement it.
     NotImplemented {
-        /// Its full name, `package.Service/Method`.
+        /// The full method name, `package.Service/Method`.
         method: String,
     },
-    /// A fault of the service. The caller learns no more than that; the source is logged.
+    /// A fault of the service. The source is logged and never returned to the caller.
     Internal {
-        /// What was being done; completes "failed to …".
+        /// The failed operation. Completes the sentence "failed to …".
         doing: &'static str,
-        /// What went wrong, where it is known.
+        /// The cause, if known.
         source: Option<BoxError>,
     },
 }
 
 impl ServiceError {
-    /// A wrong field.
+    /// Creates an [`Self::Invalid`] error for a field.
     pub fn invalid(field: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Invalid {
             field: field.into(),
@@ -385,7 +385,7 @@ impl ServiceError {
         }
     }
 
-    /// A fault of the service while `doing`.
+    /// Creates an [`Self::Internal`] error for the operation `doing`.
     pub fn internal(doing: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Internal {
             doing,
@@ -393,7 +393,7 @@ impl ServiceError {
         }
     }
 
-    /// What could not be read of the payload at `field`.
+    /// Creates an [`Self::InvalidPayload`] error for the payload in `field`.
     pub fn payload(field: impl Into<String>, payload: &[u8], error: CodecError) -> Self {
         Self::InvalidPayload {
             field: field.into(),
@@ -403,7 +403,7 @@ impl ServiceError {
         }
     }
 
-    /// Names the request of a conflict: the domain knows only its digests.
+    /// Adds the request id to a [`Self::RequestConflict`]. The domain error contains only digests.
     #[must_use]
     pub fn with_request_id(mut self, id: &str) -> Self {
         if let Self::RequestConflict { request_id, .. } = &mut self {
@@ -416,7 +416,7 @@ impl ServiceError {
 fn byte_offset(payload: &[u8], error: &CodecError) -> Option<usize> {
     match error.error {
         JsonError::Utf8 { at } => Some(at),
-        // Lines and columns are relative to the parsed fragment. Only at an empty path is the fragment the whole payload.
+        // Lines and columns are relative to the parsed fragment. Only an empty path means the whole payload.
         JsonError::Syntax { line, column, .. } if error.path.is_empty() => {
             let lines = payload.split_inclusive(|byte| *byte == b'\n');
             let start: usize = lines.take(line.saturating_sub(1)).map(<[u8]>::len).sum();

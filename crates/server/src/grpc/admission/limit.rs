@@ -1,38 +1,41 @@
-//! How many calls there may be at one time: as many as keep the machine busy, and not so many more that they
-//! only wait for each other.
+//! The adaptive concurrency limit: enough calls to keep the machine busy, but few that only wait for each other.
 //!
-//! Calls at one time are calls done a second times what each takes. So the most that were done a second,
-//! times the least that they took, is the fewest calls at one time with which the machine does all that it
-//! can; a given part more may be worked on. Both are of the last seconds, because a disk that becomes slower
-//! slows calls down too, and then it takes more of them to keep the machine busy, not fewer. When there never
-//! were few in that time, there are for a moment, to see again what a call takes.
+//! By Little's law, concurrency is throughput times latency. The highest throughput multiplied by the lowest latency
+//! is therefore the smallest concurrency that saturates the machine. The limit is a configured percentage of that
+//! number.
+//!
+//! Both values cover only the last seconds. A disk that becomes slower raises the latency of calls, and then more
+//! concurrent calls are needed to keep the machine busy.
+//!
+//! If concurrency was never low during that time, the lowest latency is unknown. The limit then drops for a moment
+//! to measure it again. This moment is called a probe below.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many there may be at first: what two cores and a disk with group commit are good for.
+/// The initial limit: suitable for two cores and a disk with group commit.
 const FIRST: usize = 64;
-/// And at least, however slow calls become: enough for commits to share their syncs.
+/// The minimum limit, at any latency: enough calls for commits to share their syncs.
 const LEAST: usize = 8;
-/// Calls are looked at together: so many of them at least, and for so long.
+/// The minimum number of calls in a measurement window, and the minimum duration of the window.
 const SAMPLES: u64 = 32;
 const WINDOW: Duration = Duration::from_millis(50);
-/// When nothing came for so long, what was before tells nothing of a rate.
+/// The pause after which a started window is discarded, because its rate would include the pause.
 const GAP: Duration = Duration::from_secs(1);
-/// How many seconds are remembered.
+/// The number of seconds in the measurement history.
 const SECONDS: usize = 10;
-/// The part of the calls that there are in a moment with few of them, and how often there is one at least:
-/// before the last one is forgotten.
+/// The divisor of the limit during a probe, and the maximum time between probes. The time is shorter than the
+/// history, so that the history always contains a measurement at low concurrency.
 const FEW: usize = 8;
 const OFTEN: Duration = Duration::from_secs(8);
-/// How long that moment is at most.
+/// The maximum duration of a probe.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// A number that follows what calls take.
+/// A concurrency limit that adapts to the measured latency of calls.
 #[derive(Debug)]
 pub(super) struct ConcurrencyLimit {
-    /// Calls at one time, in percent of those that keep the machine busy.
+    /// The limit, in percent of the concurrency that saturates the machine.
     percent: u64,
     most: usize,
     now: usize,
@@ -40,9 +43,9 @@ pub(super) struct ConcurrencyLimit {
     longer: Option<Duration>,
     window: Window,
     recent: [Second; SECONDS],
-    /// The number when there are few for a moment, and since when there are.
+    /// The limit before the current probe and the start of the probe. `None` outside of a probe.
     aside: Option<(usize, Instant)>,
-    /// When there were few the last time.
+    /// The last time at which concurrency was low.
     were_few: Option<Instant>,
 }
 
@@ -56,23 +59,23 @@ struct Window {
     was_short: bool,
 }
 
-/// What one second has shown.
+/// The measurements of one second.
 #[derive(Debug, Clone, Copy)]
 struct Second {
     at: Instant,
-    /// Calls done, in a thousand seconds.
+    /// The highest throughput, in calls per 1,000 seconds.
     most_done: u64,
-    /// Microseconds of one.
+    /// The lowest latency of a call, in microseconds.
     least_took: u64,
 }
 
-/// What is known when a call is over.
+/// The measurements of one finished call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallSample {
     pub(super) took: Duration,
-    /// How many others are worked on.
+    /// The number of other calls in progress.
     pub(super) working: usize,
-    /// Whether somebody found no place since the last one.
+    /// True if a call found no permit since the previous sample.
     pub(super) was_short: bool,
 }
 
@@ -96,33 +99,33 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// The number as it is.
+    /// Returns the current limit.
     pub(super) fn get(&self) -> usize {
         self.now
     }
 
-    /// What a call takes at present, once that is known.
+    /// Returns the latency of a call in the last window, or `None` before the first window.
     pub(super) fn takes(&self) -> Option<Duration> {
         self.takes
     }
 
-    /// How much longer than with few others a call may take, once that is known.
+    /// Returns the latency above the minimum that the limit tolerates, or `None` before the first window.
     pub(super) fn longer(&self) -> Option<Duration> {
         self.longer
     }
 
-    /// Learns of a call that is over.
+    /// Records a finished call and adjusts the limit at the end of a window.
     pub(super) fn learn(&mut self, done: CallSample, now: Instant) {
         if let Some((before, since)) = self.aside
             && now - since > MOMENT
         {
-            // There are too many that were not kept waiting; what they take is what there is to be known.
+            // The load did not fall in time. The observed latency then is the only available measurement.
             self.now = before;
             self.aside = None;
             self.were_few = Some(now);
             self.window = Window::default();
         }
-        // Those that came before there were to be few tell nothing of few.
+        // During a probe, calls that started at the old limit do not measure low concurrency.
         let too_many = self.aside.is_some() && done.working > self.now;
         let after_a_pause = self.window.last.is_some_and(|at| now - at > GAP);
         if too_many || after_a_pause {
@@ -138,7 +141,7 @@ impl ConcurrencyLimit {
         window.samples += 1;
         window.micros = window.micros.saturating_add(micros(done.took));
         window.peak = window.peak.max(done.working + 1);
-        // A moment with few is to be short.
+        // A probe uses a smaller window, to be short.
         let enough = if self.aside.is_some() {
             SAMPLES / 4
         } else {
@@ -168,7 +171,7 @@ impl ConcurrencyLimit {
             self.now = before;
             return;
         }
-        // While there is room, how many calls are done is the callers' choice.
+        // With free permits, the throughput depends on the callers and says nothing about capacity.
         if !window.was_short && window.peak < self.now {
             return;
         }
@@ -183,13 +186,14 @@ impl ConcurrencyLimit {
         let busy = done.saturating_mul(took) / 1_000_000;
         let wanted = usize::try_from(busy.saturating_mul(self.percent) / 100_000);
         let wanted = wanted.unwrap_or(self.most);
-        // By steps, so that one strange moment does not decide.
+        // Limited steps keep one outlier from moving the limit too far.
         let wanted = wanted.clamp(self.now * 3 / 4, self.now * 3 / 2);
         self.now = wanted.clamp(LEAST.min(self.most), self.most);
     }
 
     fn remember(&mut self, now: Instant, done: u64, took: u64) {
         let second = Duration::from_secs(1);
+        // The newest second collects samples until it is over. Then the oldest entry is reused for the next second.
         let this = self.recent.iter_mut().max_by_key(|one| one.at);
         let this = match this {
             Some(this) if now - this.at < second && this.most_done > 0 => this,
@@ -209,7 +213,7 @@ impl ConcurrencyLimit {
         this.least_took = this.least_took.min(took);
     }
 
-    /// The most calls that were done in a thousand seconds, and the least microseconds that one took, of late.
+    /// Returns the highest throughput (calls per 1,000 seconds) and the lowest latency (microseconds) in the history.
     fn remembered(&self, now: Instant) -> Option<(u64, u64)> {
         let age = Duration::from_secs(SECONDS as u64);
         let recent = self.recent.iter();
@@ -228,8 +232,9 @@ fn micros(time: Duration) -> u64 {
 mod tests {
     use super::{CallSample, ConcurrencyLimit, Duration, FIRST, Instant, LEAST};
 
-    /// A machine that needs `each` for a call and `alone` until one is done; asked for more than it can do, for
-    /// that long. What it did is told in percent of what it can do.
+    /// Simulates a machine under permanent overload for the duration `time`. Returns its utilization in percent.
+    ///
+    /// Each call costs the machine `each` and takes at least `alone`.
     fn overload(
         limit: &mut ConcurrencyLimit,
         now: &mut Instant,
@@ -288,7 +293,7 @@ mod tests {
         assert!((8..24).contains(&limit.get()), "{}", limit.get());
         overload(&mut limit, &mut now, slow, minute);
         assert!((130..240).contains(&limit.get()), "{}", limit.get());
-        // And fewer again when it is fast.
+        // The limit falls again when the disk recovers.
         overload(&mut limit, &mut now, fast, minute);
         assert!((8..24).contains(&limit.get()), "{}", limit.get());
     }
@@ -303,7 +308,7 @@ mod tests {
             now += step;
             let over = CallSample {
                 took: Duration::from_millis(4),
-                // Calls that were kept waiting by their callers come back whether or not there is a place.
+                // Calls that already wait for other systems return even if no permit is free.
                 working: 20,
                 was_short: true,
             };

@@ -1,13 +1,13 @@
-//! How many calls are worked on at one time: as many as keep the machine busy (`limit`).
+//! Admission control: the decision to run, queue or reject a call.
 //!
-//! More of them would not be done sooner, they would only wait: for a core, for the disk. Time in which a
-//! call waits for somebody else is not counted.
+//! The module `limit` computes the number of concurrent calls that keeps the machine busy. More calls would only wait
+//! for a core or the disk. Time in which a call waits for another system is not counted.
 //!
-//! A call that finds no place waits a little (`wait_queue`), so that a burst is no overload. When the cores are so
-//! busy that calls wait before they are seen (`scheduling_delay`), a share of them is refused as cheaply as can be. Either
-//! knows what the other saw (`overload_state`).
+//! A call without a permit waits a short time (`wait_queue`), so that a burst does not cause rejections. When the cores
+//! are so busy that calls wait before they are read (`scheduling_delay`), a share of them is rejected at minimal cost.
+//! Both mechanisms share their findings through `overload_state`.
 //!
-//! Reads have a lane of their own beside changes, so that neither starves the other.
+//! Reads and changes have separate lanes, so that neither starves the other.
 
 mod limit;
 mod overload_state;
@@ -30,25 +30,25 @@ pub(super) use permit::WorkPermit;
 use scheduling_delay::SchedulingDelay;
 use wait_queue::{Flow, JoinOutcome, WaitQueue};
 
-/// Where methods keep what they take, by a hash of their names.
+/// The number of slots for latency statistics of methods. A method's slot is a hash of its name.
 const SLOTS: usize = 64;
-/// How many calls of a method must have been seen before one is refused for a short deadline.
+/// The number of measured calls of a method before calls with a short deadline are rejected.
 const KNOWN: u64 = 64;
-/// From this percentage on calls may take as long as they do.
+/// At or above this value of `max_slowdown_percent`, adaptive limiting is off.
 const ANY: u32 = 10_000;
-/// The part of the limit from which on it is the calls that keep the cores busy.
+/// The divisor of the limit. With fewer calls in progress, the calls are not the cause of a scheduling delay.
 const MANY: usize = 4;
-/// What a call takes as long as nothing is known.
+/// The assumed latency of a call before the first measurement.
 const UNKNOWN: Duration = Duration::from_millis(2);
 
-/// What kind of work a call is.
+/// The class of a call. Each class has a separate concurrency limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
     Read,
     Change,
 }
 
-/// How fast calls are taken on.
+/// The admission state of the server, with one limit per lane.
 #[derive(Debug)]
 pub(super) struct AdmissionControl {
     reads: LaneState,
@@ -58,19 +58,19 @@ pub(super) struct AdmissionControl {
     methods: [MethodStats; SLOTS],
 }
 
-/// What is worked on in one lane.
+/// The admission state of one lane.
 #[derive(Debug)]
 struct LaneState {
-    /// How many calls.
+    /// The number of calls in progress.
     working: Arc<AtomicUsize>,
-    /// How many there may be.
+    /// The maximum number of calls in progress.
     limit: AtomicUsize,
-    /// Microseconds that one takes.
+    /// The measured latency of a call, in microseconds.
     takes: AtomicU64,
-    /// Whether one found no place since the last was done.
+    /// True if a call found no permit since the last finished call.
     was_short: AtomicBool,
     wait_queue: WaitQueue<ReservedPermit>,
-    /// Whether the limit follows what calls take.
+    /// True if the limit adapts to the latency of calls.
     is_kept: bool,
     mind: Mutex<ConcurrencyLimit>,
 }
@@ -95,7 +95,7 @@ impl LaneState {
         }
     }
 
-    /// One more, if there is a place.
+    /// Takes a permit, or fails if the lane is at its limit.
     fn take(&self) -> Result<(), AdmissionError> {
         let limit = self.limit.load(Relaxed);
         let more = |n| (n < limit).then_some(n + 1);
@@ -115,7 +115,7 @@ impl LaneState {
         }
     }
 
-    /// Learns what a call took that is over; how much longer one may take.
+    /// Records the latency of a finished call. Returns the tolerated additional latency.
     fn learn(&self, took: Duration, now: Instant) -> Option<Duration> {
         let done = CallSample {
             took,
@@ -138,7 +138,7 @@ impl LaneState {
     }
 }
 
-/// What a method takes.
+/// The latency statistics of a method.
 #[derive(Debug, Default)]
 struct MethodStats {
     micros: AtomicU64,
@@ -147,6 +147,7 @@ struct MethodStats {
 
 impl MethodStats {
     fn learn(&self, took: Duration) {
+        // An exponential moving average with a weight of 1/32 for the new value.
         let took = micros(took).max(1);
         let usual = match self.micros.load(Relaxed) {
             0 => took,
@@ -156,7 +157,7 @@ impl MethodStats {
         self.seen.fetch_add(1, Relaxed);
     }
 
-    /// What it takes at present, once that is known.
+    /// Returns the usual latency of the method, once [`KNOWN`] calls were measured.
     fn takes(&self) -> Option<Duration> {
         let known = self.seen.load(Relaxed) >= KNOWN;
         known.then(|| Duration::from_micros(self.micros.load(Relaxed)))
@@ -164,8 +165,10 @@ impl MethodStats {
 }
 
 impl AdmissionControl {
-    /// At most `most` at a time, and at most that percentage of those that keep the machine busy. `changes` is how
-    /// many changes are worked on.
+    /// Creates the admission state.
+    ///
+    /// Each lane runs at most `most` calls, and at most `max_slowdown_percent` of the calls that saturate the machine.
+    /// `changes` counts the changes in progress.
     pub(super) fn new(
         most: usize,
         max_slowdown_percent: u32,
@@ -181,12 +184,12 @@ impl AdmissionControl {
         })
     }
 
-    /// How many changes are worked on at one time at most.
+    /// Returns the current limit of concurrent changes.
     pub(super) fn limit(&self) -> usize {
         self.changes.limit.load(Relaxed)
     }
 
-    /// How many calls were turned away so far.
+    /// Returns the number of calls that were rejected since the start.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -198,8 +201,9 @@ impl AdmissionControl {
         }
     }
 
-    /// Whether this one is not taken on because those who come wait too long to be seen. It costs next to
-    /// nothing to say so. While few are worked on, it is not they who keep the cores busy.
+    /// Returns true if this call must be shed because of a high scheduling delay. The check is very cheap.
+    ///
+    /// Few calls in progress cannot be the cause of the delay, so nothing is shed then.
     pub(super) fn refuses(&self, lane: Lane) -> bool {
         let work = self.work(lane);
         let are_many = work.working.load(Relaxed) > work.limit.load(Relaxed) / MANY;
@@ -210,7 +214,7 @@ impl AdmissionControl {
         refuses
     }
 
-    /// A place, waiting a little for one.
+    /// Returns a permit, after a short wait if necessary.
     pub(super) async fn enter(
         self: &Arc<Self>,
         lane: Lane,
@@ -222,6 +226,8 @@ impl AdmissionControl {
             placed => return placed,
         }
         let work = self.work(lane);
+        // Taking a permit failed once, so the call joins the queue. `join` tries again under the lock, because a permit
+        // released before the queue was visible would otherwise be lost.
         let joined = (work.wait_queue).join(Instant::now(), work.flow(), || self.hold(lane));
         let held = match joined {
             JoinOutcome::Admitted(held) => Some(held),
@@ -229,7 +235,7 @@ impl AdmissionControl {
             JoinOutcome::Queued(mut place, wait) => {
                 match timeout(wait.min(patience), &mut place).await {
                     Ok(held) => held.ok(),
-                    // It may have come in the last moment.
+                    // The permit may have arrived at the same moment as the timeout.
                     Err(_elapsed) => {
                         let held = place.try_recv().ok();
                         if held.is_none() {
@@ -251,19 +257,19 @@ impl AdmissionControl {
         Ok(held.into_place(slot(method)))
     }
 
-    /// A place for whoever comes first.
+    /// Reserves a permit for the next waiting call.
     fn hold(self: &Arc<Self>, lane: Lane) -> Option<ReservedPermit> {
         self.work(lane).take().ok()?;
         Some(ReservedPermit::new(self, lane))
     }
 
-    /// One call less is worked on; the next may come.
+    /// Releases a permit and hands it to the next waiting call.
     fn leave(self: &Arc<Self>, lane: Lane) {
         self.work(lane).working.fetch_sub(1, SeqCst);
         self.call_up(lane);
     }
 
-    /// Gives free places to those who wait.
+    /// Hands free permits to waiting calls.
     fn call_up(self: &Arc<Self>, lane: Lane) {
         let work = self.work(lane);
         if work.wait_queue.is_waited_in() {
@@ -278,7 +284,7 @@ impl AdmissionControl {
         }
     }
 
-    /// A place, if there is one; and if `patience` is likely to last as long as the call takes.
+    /// Returns a permit if one is free and if `patience` is likely to cover the latency of the method.
     pub(super) fn place(
         self: &Arc<Self>,
         lane: Lane,
@@ -292,7 +298,7 @@ impl AdmissionControl {
         if is_busy && takes.is_some_and(|takes| patience < takes / 2) {
             return Err(AdmissionError::TooLate);
         }
-        // Nobody goes ahead of those who wait.
+        // Waiting calls come first.
         if work.wait_queue.is_waited_in() {
             return Err(AdmissionError::Saturated);
         }
@@ -300,11 +306,11 @@ impl AdmissionControl {
         Ok(WorkPermit::new(self, lane, slot))
     }
 
-    /// Learns what a call took that is over.
+    /// Records the latency of a finished call.
     fn learn(&self, lane: Lane, slot: usize, took: Duration, now: Instant) {
         self.methods[slot].learn(took);
         let longer = self.work(lane).learn(took, now);
-        // Changes are what is slow, and what there is most of.
+        // Changes determine the allowed delay, because they are the slowest and the most frequent calls.
         if lane == Lane::Change
             && let Some(longer) = longer
         {
@@ -326,12 +332,12 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Why there is no place.
+/// The reason for denying a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdmissionError {
-    /// As many calls are worked on as may be.
+    /// The lane is at its limit.
     Saturated,
-    /// The call would not be done in its time.
+    /// The call cannot finish before its deadline.
     TooLate,
 }
 
@@ -391,7 +397,7 @@ mod tests {
         let waiting = pace.enter(Lane::Change, "m", LONG);
         let mut waiting = std::pin::pin!(waiting);
         assert!(futures::poll!(&mut waiting).is_pending());
-        // Nobody goes ahead of it, and who waited and left has taken nothing along.
+        // No call overtakes the waiting one, and an abandoned wait does not leak its permit.
         drop(places.pop());
         assert!(pace.place(Lane::Change, "m", LONG).is_err());
         places.push(waiting.await.unwrap());
@@ -400,7 +406,7 @@ mod tests {
         drop(places.pop());
         drop(gone);
         places.push(pace.place(Lane::Change, "m", LONG).unwrap());
-        // Nobody leaves: it is refused, and soon.
+        // No permit is released, so the call is rejected soon.
         let refused = pace.enter(Lane::Change, "m", LONG).await;
         assert_eq!(refused.unwrap_err(), AdmissionError::Saturated);
         assert_eq!(pace.refused(), 1);

@@ -1,8 +1,8 @@
-//! Whether there was too much to do of late, in whichever way that was seen.
+//! The shared memory of recent overload, written by both overload detectors.
 //!
-//! Calls wait where nobody counts them (`lag`) or in the `line`, and refusing them in one place empties the
-//! other for a moment. What is known in one is known in both: otherwise each would take what the other left
-//! over for a burst, again and again.
+//! Calls wait either before they are read (`scheduling_delay`) or in the `wait_queue`. Rejecting calls at one place
+//! empties the other for a moment. The state is shared, because each detector would otherwise mistake the backlog
+//! left by the other for a burst, again and again.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::time::Instant;
 
 use super::micros;
 
-/// How long a call of a burst waits, and how long calls may wait until they are none.
+/// The maximum wait of a call in a burst. A longer backlog is not a burst but overload.
 pub(super) const BURST: Duration = Duration::from_millis(100);
-/// For how long after somebody was refused, because that was no burst, it still is none.
+/// The time after the last rejection during which a new backlog counts as overload.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Until when calls that wait are no burst.
+/// The end of the current overload.
 #[derive(Debug)]
 pub(super) struct OverloadState {
     began: Instant,
-    /// In microseconds since it began.
+    /// The end of the overload, in microseconds since `began`.
     not_until: AtomicU64,
 }
 
@@ -32,12 +32,12 @@ impl OverloadState {
         }
     }
 
-    /// Somebody is refused, and it is no burst.
+    /// Records a rejection because of overload.
     pub(super) fn disturb(&self, now: Instant) {
         self.not_until.store(self.at(now + CALM), Relaxed);
     }
 
-    /// Whether nobody was for a while.
+    /// Returns true if no rejection was recorded for [`CALM`].
     pub(super) fn is(&self, now: Instant) -> bool {
         self.at(now) >= self.not_until.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The place of one call among those that are worked on, given back when it is dropped.
+//! The permit of a running call. It is released on drop.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{AdmissionControl, Lane};
 
-/// A call that is worked on; it is not any more when this is dropped.
+/// The permit of a running call. Dropping it releases the permit.
 #[derive(Debug)]
 pub(in crate::grpc) struct WorkPermit {
     pace: Arc<AdmissionControl>,
@@ -19,7 +19,7 @@ pub(in crate::grpc) struct WorkPermit {
 
 #[derive(Debug)]
 struct WorkTime {
-    /// Since when it is worked on, or else since when it waits for somebody else.
+    /// `Ok` with the start of the current work, or `Err` with the start of the current pause.
     since: Result<Instant, Instant>,
     done: Duration,
     counts: bool,
@@ -39,7 +39,7 @@ impl WorkPermit {
         }
     }
 
-    /// Gives the place to other calls while this one waits. Returns false if it waits already.
+    /// Releases the permit to other calls while this call waits for another system. Returns false if already paused.
     pub(in crate::grpc) fn pause(&self) -> bool {
         let mut time = self.lock();
         let Ok(since) = time.since else {
@@ -53,18 +53,18 @@ impl WorkPermit {
         true
     }
 
-    /// Takes the place again after `pause`. The call was admitted before, so it does not wait for a place.
+    /// Takes the permit back after `pause`. An admitted call does not queue again, even above the limit.
     pub(in crate::grpc) fn resume(&self) {
         self.lock().since = Ok(Instant::now());
         self.pace.work(self.lane).working.fetch_add(1, SeqCst);
     }
 
-    /// The call was answered: what it took says how busy the server is.
+    /// Marks the call as successful, so that its latency counts for the limit.
     pub(in crate::grpc) fn succeeded(&self) {
         self.lock().counts = true;
     }
 
-    /// The call is over for the server, whoever still holds the place.
+    /// Releases the permit before the drop, when the call is over for the server.
     pub(in crate::grpc) fn finish(&self) {
         let mut time = self.lock();
         let Ok(since) = time.since else {
@@ -75,6 +75,7 @@ impl WorkPermit {
         let took = time.done + (now - since);
         let counts = time.counts;
         drop(time);
+        // The counter is decremented before the limit adapts and before the next waiting call is admitted.
         self.pace.work(self.lane).working.fetch_sub(1, SeqCst);
         if counts {
             self.pace.learn(self.lane, self.slot, took, now);
@@ -93,7 +94,7 @@ impl Drop for WorkPermit {
     }
 }
 
-/// A place that is given to a call which may have gone meanwhile; then it is given back.
+/// A permit on the way to a waiting call. If that call is gone, dropping this value releases the permit.
 #[derive(Debug)]
 pub(super) struct ReservedPermit(Option<(Arc<AdmissionControl>, Lane)>);
 

@@ -1,12 +1,13 @@
-//! How far behind the runtime is, and which share of the calls is refused for it.
+//! Load shedding by the scheduling delay of the runtime.
 //!
-//! When every core is busy, calls wait before anybody has seen them: in the sockets, which are read by tasks
-//! that wait for their turn like all others. No count of calls shows that, and only refusing some helps. To
-//! refuse all while they wait too long and none when they do not makes waves: a queue is let grow, and then the
-//! cores have too little to do. So a share of them is refused, and it follows how long they wait: more of them
-//! the longer that is too long, and the more the faster it gets longer.
+//! When every core is busy, requests wait in the sockets until a task reads them. No count of calls shows this delay,
+//! and only rejecting calls reduces it.
 //!
-//! As in the line of those who were seen, a moment of it is a burst, and is waited for, when it was calm before.
+//! Rejecting all calls above a threshold and none below would oscillate: the queue would grow, and afterwards the cores
+//! would be idle. The controller therefore rejects a share of the calls. The share follows the excess of the delay and
+//! the change of that excess (a proportional term and an integral term).
+//!
+//! As in the wait queue, a short delay after a calm time is a burst, and no call is rejected for a burst.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,34 +19,33 @@ use tokio::time::Instant;
 use super::micros;
 use super::overload_state::{BURST, OverloadState};
 
-/// How long a call may wait to be seen, at least and as long as nothing is known.
+/// The minimum of the allowed delay, and the allowed delay before the first measurement.
 const LEAST: Duration = Duration::from_millis(1);
 const UNKNOWN: Duration = Duration::from_millis(10);
-/// How often it is looked at, at most, and after what time nothing is known of it any more.
+/// The minimum interval between measurements, and the age at which a measurement becomes invalid.
 const EVERY: Duration = Duration::from_millis(1);
 const OLD: Duration = Duration::from_secs(1);
-/// All calls, and the most of them that are refused: of some it has to be seen that there is room again.
+/// The representation of a share of 100 %, and the maximum share. Some calls must pass to detect free capacity.
 const ALL: u32 = 1 << 16;
 const MOST: f64 = 0.98;
-/// How the share follows the part by which calls wait too long: by so much of it in a second, by so much of
-/// what it changed; and that part at most.
+/// The control gains: per second of excess delay and per change of the excess, and the maximum excess.
 const FOLLOWS: f64 = 10.0;
 const TURNS: f64 = 0.05;
 const FAR: f64 = 3.0;
-/// How much the share grows when the line refuses somebody, which costs more.
+/// The growth of the share for each rejection by the wait queue, because those rejections cost more.
 const PRESSED: f64 = 0.02;
 
-/// What is known of it.
+/// The measured delay and the share of rejected calls.
 #[derive(Debug)]
 pub(super) struct SchedulingDelay {
     began: Instant,
     is_measured: AtomicBool,
-    /// When it is looked at again, in microseconds since it began.
+    /// The time of the next measurement, in microseconds since `began`.
     next: AtomicU64,
-    /// How long a call may wait, in microseconds.
+    /// The allowed delay, in microseconds.
     may: AtomicU64,
-    /// How many of `ALL` calls are refused, and the sum of that over the calls that came: one is refused
-    /// whenever it passes `ALL`.
+    /// The rejected calls per `ALL` calls, and the running sum of that number over all calls. A call is rejected
+    /// whenever the sum passes a multiple of `ALL`, which spreads rejections evenly.
     share: AtomicU32,
     sum: AtomicU32,
     seen: Mutex<DelayState>,
@@ -55,9 +55,9 @@ pub(super) struct SchedulingDelay {
 #[derive(Debug, Default)]
 struct DelayState {
     share: f64,
-    /// When it was looked at, and by which part it was too long.
+    /// The time of the last measurement and its excess, as a fraction of the allowed delay.
     last: Option<(Instant, f64)>,
-    /// Since when it is too long.
+    /// The start of the current excess.
     since: Option<Instant>,
 }
 
@@ -75,24 +75,24 @@ impl SchedulingDelay {
         })
     }
 
-    /// Says how long a call may wait to be seen: as much as makes it slow, and that follows what calls take.
+    /// Sets the allowed delay. It follows the measured latency of calls.
     pub(super) fn allow(&self, may: Duration) {
         self.may.store(micros(may.max(LEAST)), Relaxed);
     }
 
-    /// Whether a call that comes now is to be refused; has it looked at, now and then, when there is a runtime.
+    /// Returns true if a new call must be rejected. Starts a measurement from time to time, inside a runtime only.
     pub(super) fn refuses(self: &Arc<Self>) -> bool {
         self.look();
         self.is_one()
     }
 
-    /// Whether the next call is one of the share.
+    /// Returns true if the next call belongs to the rejected share.
     fn is_one(&self) -> bool {
         let share = self.share.load(Relaxed);
         share > 0 && self.sum.fetch_add(share, Relaxed) % ALL + share >= ALL
     }
 
-    /// The line refused somebody.
+    /// Records a rejection by the wait queue, which raises the share.
     pub(super) fn press(&self, now: Instant) {
         if self.calm.is(now) {
             return;
@@ -105,6 +105,7 @@ impl SchedulingDelay {
     fn look(self: &Arc<Self>) {
         let now = Instant::now();
         let (at, next) = (micros(now - self.began), self.next.load(Relaxed));
+        // The swap ensures that at most one measurement runs.
         if at >= next
             && let Ok(runtime) = Handle::try_current()
             && !self.is_measured.swap(true, Relaxed)
@@ -115,7 +116,8 @@ impl SchedulingDelay {
             }
             let this = Arc::clone(self);
             runtime.spawn(async move {
-                // Once to the end of the queue, and once round it with the sockets looked at.
+                // The spawn waits once for the run queue. The yield waits once more, with the sockets polled in
+            // between. The measured time therefore covers two delays.
                 tokio::task::yield_now().await;
                 let done = Instant::now();
                 this.learn((done - now) / 2, done);
@@ -127,7 +129,7 @@ impl SchedulingDelay {
     fn learn(&self, lag: Duration, now: Instant) {
         let may = Duration::from_micros(self.may.load(Relaxed));
         let mut seen = self.seen();
-        // What this look itself took is no time in which nobody came.
+        // The duration of this measurement itself does not count as a time without calls.
         if seen.last.is_some_and(|(at, _)| now - at > OLD + lag * 2) {
             *seen = DelayState::default();
         }
@@ -146,7 +148,7 @@ impl SchedulingDelay {
             self.calm.disturb(now);
         }
         self.set(seen.share);
-        // While some are refused it is looked at all the time.
+        // While calls are rejected, measurements follow each other without a pause.
         let pause = if seen.share > 0.0 {
             Duration::ZERO
         } else {
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(see(100, 50), 0, "long after, it is a burst");
     }
 
-    /// Half a second in which calls wait for far longer than they may; when it is over.
+    /// Simulates half a second of an excessive delay. Returns the time of its end.
     fn overloaded(lag: &SchedulingDelay) -> Instant {
         lag.allow(Duration::from_millis(2));
         let mut now = lag.began;
@@ -220,8 +222,8 @@ mod tests {
         assert_eq!(lag.share.load(Relaxed), 0);
     }
 
-    /// A core that is asked for twice as much as it can do, for some seconds: which part of its time went into
-    /// calls that were done, and how long calls waited, sorted.
+    /// Simulates a core at twice its capacity for some seconds. Returns the share of time spent on completed calls, and
+    /// the sorted waiting times.
     fn overload() -> (f64, Vec<Duration>) {
         const DONE: Duration = Duration::from_micros(300);
         const REFUSED: Duration = Duration::from_micros(30);
@@ -253,7 +255,7 @@ mod tests {
     #[test]
     fn the_core_stays_busy_and_nobody_waits_for_long() {
         let (useful, waits) = overload();
-        // A tenth of its time went into each refusal that half of the calls got.
+        // Half of the calls are rejected, and a rejection costs a tenth of a call.
         assert!(useful > 0.85, "{useful}");
         let p99 = waits[waits.len() * 99 / 100];
         assert!(p99 < Duration::from_millis(4), "{p99:?}");
@@ -264,7 +266,7 @@ mod tests {
         let mut lag = lag();
         lag.share.store(ALL, Relaxed);
         assert!(lag.refuses());
-        // The look that this began.
+        // Waits for the measurement that `refuses` started.
         while lag.is_measured.load(Relaxed) {
             tokio::task::yield_now().await;
         }
@@ -291,7 +293,7 @@ mod tests {
         let mut refused = false;
         while began.elapsed() < Duration::from_secs(2) && !refused {
             refused = lag.refuses();
-            // Who does not let others go on makes them late.
+            // Blocking without a yield delays all other tasks.
             let turn = Instant::now();
             while turn.elapsed() < Duration::from_millis(10) {}
             tokio::task::yield_now().await;

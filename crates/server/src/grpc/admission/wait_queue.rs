@@ -1,8 +1,8 @@
-//! Calls that wait for a place: those of a burst may, a queue that stands may not.
+//! The queue of calls that wait for a permit.
 //!
-//! A burst is over soon, and whoever waited for it was served better than by a refusal. A queue that has not
-//! been empty for a while only makes every answer late: then just so many calls wait as fill the places that
-//! become free, and the others are refused at once. So is whoever would not get a place in time.
+//! In a burst, a short wait serves callers better than a rejection. A queue that did not become empty for a while is
+//! standing: it only delays every response. Then only as many calls wait as are needed to use released permits.
+//! Other calls are rejected immediately, as are calls that would not get a permit in time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,28 +14,28 @@ use tokio::time::Instant;
 
 use super::overload_state::{BURST, OverloadState};
 
-/// The most that a call waits in a queue that stands, and the part of what calls take that it waits.
+/// The maximum wait in a standing queue, and the divisor of the latency of a call for that wait.
 const STANDING: Duration = Duration::from_millis(20);
 const PART: u32 = 4;
 
-/// Those who wait, in the order in which they came.
+/// The waiting calls, in the order of arrival.
 #[derive(Debug)]
 pub(super) struct WaitQueue<T> {
-    /// How many there are; looked at without the lock, which nobody takes while nobody waits.
+    /// The number of waiting calls. It is read without the lock, because the queue usually is empty.
     waiting: AtomicUsize,
     inner: Mutex<Inner<T>>,
-    /// Otherwise it stands, whoever waits in it.
+    /// The shared overload state. Outside of calm times every queue counts as standing.
     calm: Arc<OverloadState>,
 }
 
 #[derive(Debug)]
 struct Inner<T> {
     calls: VecDeque<oneshot::Sender<T>>,
-    /// When nobody was waiting the last time.
+    /// The last time at which the queue was empty.
     was_empty: Option<Instant>,
 }
 
-/// How fast the line moves: what a call takes, and how many are worked on at one time.
+/// The speed of the queue: the latency of a call and the number of permits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flow {
     pub(super) takes: Duration,
@@ -43,7 +43,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// When whoever comes after so many others would find a place.
+    /// Returns the expected wait of a call behind `others` waiting calls.
     fn after(self, others: usize) -> Duration {
         let others = u32::try_from(others + 1).unwrap_or(u32::MAX);
         let places = u32::try_from(self.places.max(1)).unwrap_or(u32::MAX);
@@ -51,13 +51,13 @@ impl Flow {
     }
 }
 
-/// What became of somebody who came to the line.
+/// The result of joining the queue.
 pub(super) enum JoinOutcome<T> {
-    /// There was a place after all.
+    /// A permit was free after all.
     Admitted(T),
-    /// It comes here, if it comes in this time.
+    /// The receiver of the permit, and the maximum time to wait for it.
     Queued(oneshot::Receiver<T>, Duration),
-    /// It would not come in time.
+    /// The expected wait is too long.
     TooLong,
 }
 
@@ -73,7 +73,7 @@ impl<T> WaitQueue<T> {
         }
     }
 
-    /// Joins, unless `place` finds a place now that those who leave would see somebody waiting.
+    /// Joins the queue, unless `place` returns a permit. `place` runs after the call is visible as waiting.
     pub(super) fn join(
         &self,
         now: Instant,
@@ -82,8 +82,9 @@ impl<T> WaitQueue<T> {
     ) -> JoinOutcome<T> {
         let mut inner = self.lock();
         self.tidy(&mut inner, now);
+        // The counter grows before `place` runs: a call that releases a permit afterwards sees the waiting call.
         self.waiting.fetch_add(1, SeqCst);
-        // Nobody goes ahead of those who wait.
+        // Waiting calls come first.
         if inner.calls.is_empty()
             && let Some(place) = place()
         {
@@ -96,7 +97,7 @@ impl<T> WaitQueue<T> {
         } else {
             BURST
         };
-        // The first may wait whatever calls take: a place that becomes free is not to stay so.
+        // The first call may always wait, so that a released permit does not stay unused.
         if !inner.calls.is_empty() && flow.after(inner.calls.len()) > patience {
             self.waiting.fetch_sub(1, SeqCst);
             if stands {
@@ -109,7 +110,7 @@ impl<T> WaitQueue<T> {
         JoinOutcome::Queued(place, patience)
     }
 
-    /// Somebody waited in vain.
+    /// Records a call whose wait timed out.
     pub(super) fn gave_up(&self, now: Instant) {
         let mut inner = self.lock();
         if self.stands(&inner, now) {
@@ -118,13 +119,14 @@ impl<T> WaitQueue<T> {
         self.tidy(&mut inner, now);
     }
 
-    /// Whether somebody waits.
+    /// Returns true if calls are waiting.
     pub(super) fn is_waited_in(&self) -> bool {
         self.waiting.load(SeqCst) > 0
     }
 
-    /// Gives places to those who wait, as long as there are any; `unused` takes one back whose call has gone
-    /// in this very moment.
+    /// Hands permits from `place` to waiting calls until either runs out.
+    ///
+    /// `unused` takes back a permit whose call disappeared at the same moment.
     pub(super) fn give(&self, now: Instant, place: impl Fn() -> Option<T>, unused: impl Fn(T)) {
         if !self.is_waited_in() {
             return;
@@ -149,7 +151,7 @@ impl<T> WaitQueue<T> {
         inner.was_empty.is_some_and(long) || !self.calm.is(now)
     }
 
-    /// Forgets those at the front who have gone.
+    /// Removes abandoned calls at the front.
     fn tidy(&self, inner: &mut Inner<T>, now: Instant) {
         while inner.calls.front().is_some_and(oneshot::Sender::is_closed) {
             inner.calls.pop_front();
@@ -192,10 +194,10 @@ mod tests {
         drop(first);
         let late = line.join(now, FLOW, || None);
         assert_eq!(patience(&late), Some(FLOW.takes / PART));
-        // The next would wait for three milliseconds, which is more than a part of eight.
+        // The next call would wait 3 ms, which is more than a quarter of 8 ms.
         let later = line.join(now, FLOW, || None);
         assert!(matches!(later, JoinOutcome::TooLong));
-        // Nobody waits, but it was only now that somebody was refused.
+        // The queue is empty, but the last rejection is too recent for a burst.
         drop((second, late));
         let next = line.join(now, FLOW, || None);
         assert_eq!(patience(&next), Some(FLOW.takes / PART));
@@ -214,7 +216,7 @@ mod tests {
         let now = Instant::now();
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let joined = [(); 3].map(|()| line.join(now, FLOW, || None));
-        // Two places are given, to those who came first; the third finds none.
+        // Two permits go to the first two calls. The third call gets none.
         let places = std::cell::Cell::new(2);
         let place = || {
             let left = places.get();
@@ -239,7 +241,7 @@ mod tests {
             JoinOutcome::Admitted(()) | JoinOutcome::TooLong => None,
         })
         .collect();
-        // One place becomes free every millisecond.
+        // One permit is released every millisecond.
         assert_eq!(waiting.len(), 100);
     }
 }
