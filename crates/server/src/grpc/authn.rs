@@ -1,5 +1,5 @@
-//! Asks who calls, before the call is read, and whether they may do what they ask, before it is decoded.
-//! `services::entry` asks the latter again, of what was decoded.
+//! Authentication of calls before their body is read, and authorization before it is decoded. `services::entry` repeats
+//! the authorization for the decoded request.
 
 use std::sync::Arc;
 
@@ -9,23 +9,24 @@ use super::call_context::CallContext;
 use crate::access::{self, Access, Authentication, ResourceScope};
 use crate::errors::ServiceError;
 
-/// The gate that every call goes through; open to all where authentication is off.
+/// The authentication of all calls. Without an [`Access`], every call is accepted.
 #[derive(Debug, Clone, Default)]
 pub struct Authn(Option<Arc<Access>>);
 
 impl Authn {
-    /// A gate.
+    /// Creates the authentication. `None` turns it off.
     pub fn new(access: Option<Arc<Access>>) -> Self {
         Self(access)
     }
 
-    /// Whether callers have to say who they are.
+    /// Returns true if authentication is on.
     pub(super) fn is_closed(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Lets a call in whose caller shows a credential, and says who that is. The credential
-    /// goes no further: nothing behind the gate needs it, or could show it.
+    /// Authenticates a call, and removes the credential from its headers.
+    ///
+    /// The credential goes no further, so code behind this point can neither use nor leak it.
     pub(super) fn identify<B>(
         &self,
         request: &mut Request<B>,
@@ -43,8 +44,9 @@ impl Authn {
         })
     }
 
-    /// Whether the caller of a ticket may do anywhere what the call does. Where not, no more of it is read than says
-    /// what it is about.
+    /// Returns true if the caller has the required right in at least one project.
+    ///
+    /// Without it, only the beginning of the request is read, to find the project for the error.
     pub(super) fn may_be_right(&self, ticket: &CallContext) -> bool {
         self.0.is_none()
             || ticket.pass().is_some_and(|pass| {
@@ -53,7 +55,7 @@ impl Authn {
             })
     }
 
-    /// Refuses what the caller of a ticket may not do there.
+    /// Fails unless the caller of the call is authorized for the resource.
     pub(super) fn authorize(
         &self,
         ticket: &CallContext,
@@ -65,7 +67,7 @@ impl Authn {
         }
     }
 
-    /// Waits until the caller of a ticket may not call any more: for streams that go on for ever.
+    /// Waits until the credential of a call expires or is revoked, and returns the error. Used for endless streams.
     pub(super) async fn lapsed(self, ticket: CallContext) -> ServiceError {
         use crate::access::AuthError;
 

@@ -1,7 +1,7 @@
-//! Gives details to the statuses that tonic makes by itself.
+//! Error details for the statuses that tonic creates itself.
 //!
-//! Handlers answer with details always, so that a status without any comes from below them: there
-//! is no such method, or the body could not be read.
+//! Handlers always send details. A status without details therefore has one of two causes: the method does not exist,
+//! or the body could not be read.
 
 use http::{HeaderMap, Response};
 use tonic::body::Body;
@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 
 use crate::errors::ServiceError;
 
-/// The answer, explained where tonic did not.
+/// Returns the response, with details if tonic created its status.
 pub(super) fn explained(answer: Response<Body>, method: &str) -> Response<Body> {
     match explanation(answer.headers(), method) {
         Some(error) => Status::from(error).into_http(),
@@ -24,12 +24,13 @@ fn explanation(headers: &HeaderMap, method: &str) -> Option<ServiceError> {
     }
     let message = headers.get(Status::GRPC_MESSAGE);
     match (code, message) {
-        // With a message it is about a compression that we do not have, and a header says which.
+        // With a message, the status is about an unsupported compression, and a header already names the supported
+        // ones.
         (Code::Unimplemented, None) => Some(ServiceError::NotImplemented {
             method: method.to_owned(),
         }),
         (Code::Internal, message) => {
-            // It names types and fields of the contract, and nothing of the call's content.
+            // The message of tonic contains types and fields of the contract, but no content of the call.
             tracing::debug!(?message, "the request's body could not be read");
             Some(ServiceError::MalformedRequest)
         }

@@ -1,5 +1,7 @@
-//! What is bounded for all calls together: calls at one time, bytes of requests and of replies in memory. Many large
-//! calls must not add up to more than the machine has, and no party may take so much that others find nothing.
+//! Limits that all calls share: concurrent calls, and bytes of requests and of replies in memory.
+//!
+//! The sum of many large calls must not exceed the memory of the machine. Fair shares keep one tenant from using up a
+//! budget.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -9,31 +11,31 @@ use std::time::Duration;
 use crate::errors::ServiceError;
 use crate::net::ShareGroup;
 
-/// When memory may be free again: calls that bring much take longest to come.
+/// The retry delay of a rejected call. Large calls hold memory longest.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-/// One party may hold so many times what is free. It never has more than three quarters of all, and others always
-/// find a part of the rest.
+/// The maximum ratio between the use of one group and the free part of a budget. A group therefore gets at most three
+/// quarters of a budget, and other groups always find a part of the rest.
 const OF_THE_FREE: usize = 3;
-/// Parties are looked through for those that have gone when there are so many.
+/// The number of groups at which dropped groups are removed from the map.
 const MANY_PARTIES: usize = 4_096;
 
-/// What a budget is of.
+/// The kind of a budget. The variants are indexes into the counters of a `ShareGroup`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BudgetKind {
-    /// Calls that were not answered yet.
+    /// Calls in flight.
     Calls,
-    /// Bytes of requests.
+    /// Bytes of requests in memory.
     Requests,
-    /// Bytes of replies.
+    /// Bytes of replies in memory.
     Replies,
 }
 
-/// The parties that are there, by the tenants of their credentials.
+/// The groups of all tenants with calls in flight, by tenant.
 #[derive(Debug, Default)]
 pub(super) struct ShareGroups(Mutex<HashMap<String, Weak<ShareGroup>>>);
 
 impl ShareGroups {
-    /// The party of a tenant.
+    /// Returns the group of a tenant. Creates it if necessary.
     pub(super) fn of(&self, tenant: String) -> Arc<ShareGroup> {
         let mut parties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(party) = parties.get(&tenant).and_then(Weak::upgrade) {
@@ -48,7 +50,7 @@ impl ShareGroups {
     }
 }
 
-/// So much for all.
+/// A limit that all calls share.
 #[derive(Debug)]
 pub(super) struct SharedBudget {
     of: BudgetKind,
@@ -65,13 +67,13 @@ impl SharedBudget {
         })
     }
 
-    /// How much is used now.
+    /// Returns the amount in use.
     pub(super) fn used(&self) -> usize {
         self.used.load(Relaxed)
     }
 }
 
-/// One call's part, given back when it is dropped. Without a budget it only counts.
+/// The part of a budget that one call uses. It is released on drop. A share without a budget only counts.
 #[derive(Debug, Default)]
 pub(super) struct BudgetShare {
     of: Option<(Arc<SharedBudget>, Arc<ShareGroup>)>,
@@ -87,7 +89,7 @@ impl BudgetShare {
         }
     }
 
-    /// A part of that size.
+    /// Creates a share of the given size, or fails if the budget does not allow it.
     pub(super) fn take(
         budget: &Arc<SharedBudget>,
         party: &Arc<ShareGroup>,
@@ -98,19 +100,19 @@ impl BudgetShare {
         Ok(share)
     }
 
-    /// How much it has.
+    /// Returns the amount that this share uses.
     pub(super) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
-    /// Whether so much more would fit now.
+    /// Fails with [`ServiceError::Overloaded`] unless `more` fits into the budget and the group's fair share.
     pub(super) fn has_room(&self, more: usize) -> Result<(), ServiceError> {
         let Some((budget, party)) = &self.of else {
             return Ok(());
         };
         let used = budget.used();
         let fits = used.saturating_add(more) <= budget.max;
-        // Whoever has one call only gets what there is: a large call alone is no flood.
+        // A group with a single share may use all that is free: one large call is not a flood.
         let is_alone = party.shares[budget.of as usize].load(Relaxed) <= 1;
         let own = party.used[budget.of as usize].load(Relaxed);
         let free = budget.max.saturating_sub(used);
@@ -123,9 +125,10 @@ impl BudgetShare {
         })
     }
 
-    /// Takes so much more.
+    /// Adds `more` to this share, or fails without a change.
     pub(super) fn grow(&self, more: usize) -> Result<(), ServiceError> {
         self.has_room(more)?;
+        // The check and the additions are not one atomic step, so concurrent calls may exceed the limit slightly.
         if let Some((budget, party)) = &self.of {
             budget.used.fetch_add(more, Relaxed);
             party.used[budget.of as usize].fetch_add(more, Relaxed);

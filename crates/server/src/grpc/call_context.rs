@@ -1,7 +1,7 @@
-//! What a call carries from the edge to its handler, and keeps until its last byte is sent.
+//! The context of a call, shared by the edge and the handler until the last byte of the response is sent.
 //!
-//! The edge knows who calls and which method; only the handler knows which project it is about. The
-//! ticket is where the two meet. A change that outlives its caller keeps it too.
+//! The edge knows the principal and the method, and only the decoded request contains the project. The context connects
+//! both. A change that outlives its caller keeps the context too.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use super::budget::BudgetShare;
 use crate::access::Authentication;
 use crate::errors::ServiceError;
 
-/// One call's. Every request carries one among its extensions.
+/// The context of one call. Each request has one in its extensions.
 #[derive(Debug, Clone, Default)]
 pub struct CallContext(Arc<Inner>);
 
@@ -26,13 +26,13 @@ pub struct CallContext(Arc<Inner>);
 struct Inner {
     project: OnceLock<ProjectId>,
     pass: OnceLock<Authentication>,
-    /// The call's place among those of its project.
+    /// The permit of the project's quotas.
     held: OnceLock<Option<QuotaPermit>>,
-    /// Its part of the memory for requests, kept until the call is over.
+    /// The memory for the request, released at the end of the call.
     share: BudgetShare,
-    /// Its part of the memory for replies, beside the parts that are made.
+    /// The memory for reply data that the handler holds, in addition to encoded frames.
     reply: BudgetShare,
-    /// Its place among those that are worked on, once it has come.
+    /// The admission permit, once the call was admitted.
     place: OnceLock<WorkPermit>,
     watch: bool,
     deadline: Option<Deadline>,
@@ -45,7 +45,7 @@ tokio::task_local! {
 }
 
 impl CallContext {
-    /// The ticket of a call that was let in.
+    /// Creates the context of an accepted call.
     pub(super) fn new(
         span: CallSpan,
         (share, reply): (BudgetShare, BudgetShare),
@@ -62,35 +62,34 @@ impl CallContext {
         }))
     }
 
-    /// Says which session the call is about. It stays on the span: as a label of a metric it would be one for
-    /// each session.
+    /// Records the session of the call on its span. Metrics have no session label, which would be unbounded.
     pub fn about(&self, session: &SessionKey) {
         if let Some(span) = &self.0.span {
             span.about(session);
         }
     }
 
-    /// Says which project the call is about. A call is about one.
+    /// Records the project of the call. Later calls have no effect.
     pub fn enter(&self, project: ProjectId) {
         let _ = self.0.project.set(project);
     }
 
-    /// Which project the call is about, once its handler has said so.
+    /// Returns the project of the call, if recorded.
     pub fn project(&self) -> Option<&ProjectId> {
         self.0.project.get()
     }
 
-    /// Says who calls.
+    /// Records the authenticated principal. Later calls have no effect.
     pub fn identify(&self, pass: Authentication) {
         let _ = self.0.pass.set(pass);
     }
 
-    /// Who calls, where callers have to say so.
+    /// Returns the authentication. `None` if authentication is off or the method needs no credential.
     pub fn pass(&self) -> Option<&Authentication> {
         self.0.pass.get()
     }
 
-    /// What the call needs of its project's quotas.
+    /// Returns the demand on the project's quotas.
     pub fn need(&self) -> QuotaDemand {
         QuotaDemand {
             watch: self.0.watch,
@@ -98,46 +97,47 @@ impl CallContext {
         }
     }
 
-    /// Keeps a place in the project's quotas until the call is over.
+    /// Holds a quota permit until the end of the call.
     pub fn hold(&self, held: Option<QuotaPermit>) {
         let _ = self.0.held.set(held);
     }
 
-    /// Whether the caller's time is over.
+    /// Returns true if the deadline of the call has passed.
     pub fn is_late(&self) -> bool {
         self.0.is_late()
     }
 
-    /// Takes memory for the reply of the current call until the call is over: for what its handler holds of it while its
-    /// parts go one by one. Refused when callers that do not take their replies hold too much.
+    /// Reserves memory for reply data that the handler of the current call holds while its parts are sent one by one.
+    ///
+    /// The memory is released at the end of the call. Fails if slow readers use too much of the reply budget.
     pub fn hold_reply(bytes: usize) -> Result<(), ServiceError> {
         let hold = |ticket: &Self| ticket.0.reply.grow(bytes);
         CURRENT.try_with(hold).unwrap_or(Ok(()))
     }
 
-    /// Its part of the memory for requests.
+    /// Returns the memory share of the request.
     pub(super) fn share(&self) -> &BudgetShare {
         &self.0.share
     }
 
-    /// Gives it its place among the calls that are worked on.
+    /// Stores the admission permit.
     pub(super) fn set_place(&self, place: Option<WorkPermit>) {
         if let Some(place) = place {
             let _ = self.0.place.set(place);
         }
     }
 
-    /// The place among the calls that are worked on.
+    /// Returns the admission permit, if the call was admitted.
     pub(super) fn place(&self) -> Option<&WorkPermit> {
         self.0.place.get()
     }
 
-    /// The ticket of the call that the current task works on.
+    /// Returns the context of the call that the current task works on.
     pub(super) fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok()
     }
 
-    /// Runs a future as a part of this call.
+    /// Runs a future in the context of this call.
     pub(super) fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         let caller = Arc::clone(&self.0);
         call::scope(caller, CURRENT.scope(self, future))
@@ -192,7 +192,7 @@ mod tests {
         assert!(CurrentCall::begins(), "work without a caller");
         assert!(!expired(false).scope(async { CurrentCall::begins() }).await);
         assert!(expired(true).scope(async { CurrentCall::begins() }).await);
-        // A call without a place waits all the same.
+        // A call without a permit can pause as well.
         assert_eq!(expired(true).scope(CurrentCall::wait(ready(7))).await, 7);
     }
 }

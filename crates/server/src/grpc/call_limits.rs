@@ -1,5 +1,5 @@
-//! Which calls are taken. What does not fit is refused, at once or after it waited for a moment: a queue that
-//! stands would only make every answer late.
+//! The limits on concurrent calls. A call above a limit is rejected, immediately or after a short wait, because a
+//! standing queue would only delay every response.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -16,28 +16,28 @@ use crate::access::Authentication;
 use crate::errors::ServiceError;
 use crate::net::ShareGroup;
 
-/// When a refused caller may try again: most calls take far less.
+/// The retry delay of a rejected call. Most calls finish in far less time.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
-/// When the next replica may have started.
+/// The retry delay during a shutdown: the expected start time of the next replica.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// What a call is, as far as taking it goes.
+/// The class of a call for admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
-    /// Asks how we are: always answered, most of all under load.
+    /// A health check. It is always answered, above all under load.
     Probe,
-    /// A stream without an end: it does little, and must not take the place of a call.
+    /// An endless stream of a session. It does little work and must not use the permit of a call.
     Watch,
-    /// The same of those who may say nothing of themselves. It must not take the place of a session's watcher.
+    /// An endless stream that callers without a credential may open. It must not use the permit of a session's watcher.
     Status,
-    /// Reads a little, and is cheap.
+    /// A cheap read.
     Read,
-    /// Everything else.
+    /// Any other call.
     Call,
 }
 
 impl CallKind {
-    /// The kind of a method, by its path.
+    /// Returns the class of a method path.
     pub(super) fn of(path: &str) -> Self {
         match path {
             "/grpc.health.v1.Health/Check" => Self::Probe,
@@ -56,7 +56,7 @@ impl CallKind {
         }
     }
 
-    /// Where it is worked on; what does not work has no lane.
+    /// Returns the lane of the class. Classes without work have no lane.
     const fn lane(self) -> Option<Lane> {
         match self {
             Self::Probe | Self::Watch | Self::Status => None,
@@ -66,14 +66,14 @@ impl CallKind {
     }
 }
 
-/// Calls that are there, for each that has a place: the bodies of the others are still coming, or their replies are
-/// on their way.
+/// The number of calls in flight per call with a permit, and its minimum. Calls beyond the permits are receiving their
+/// request or sending their response.
 const PRESENT: usize = 4;
 const MIN_PRESENT: usize = 256;
-/// Probes at one time.
+/// The maximum number of concurrent health checks.
 const PROBES: usize = 1_024;
 
-/// How many calls are taken at one time.
+/// The limits on concurrent calls, and the calls in flight.
 #[derive(Debug, Clone)]
 pub struct CallLimits {
     max_calls: usize,
@@ -82,7 +82,7 @@ pub struct CallLimits {
     calls: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     status: Arc<Semaphore>,
-    /// Calls from their headers to the last byte of their replies.
+    /// Calls in flight, from their headers to the last byte of the response.
     present: Arc<SharedBudget>,
     probes: Arc<SharedBudget>,
     admission: Arc<AdmissionControl>,
@@ -92,20 +92,20 @@ pub struct CallLimits {
     draining: CancellationToken,
 }
 
-/// How many calls there are now.
+/// A number of calls, by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InFlight {
-    /// Calls.
+    /// Calls with an end.
     pub calls: usize,
-    /// Watches.
+    /// Endless streams.
     pub watches: usize,
 }
 
-/// A call's place; gives it back when dropped.
+/// The permit of a call. `None` for classes without a limit. It is released on drop.
 pub(super) type Permit = Option<OwnedSemaphorePermit>;
 
 impl CallLimits {
-    /// Takes calls until `draining`, and counts the changes that are worked on.
+    /// Creates the limits. New calls are rejected after `draining`. `changes` counts the changes in progress.
     pub fn new(
         config: &GrpcConfig,
         changes: Arc<AtomicUsize>,
@@ -133,7 +133,7 @@ impl CallLimits {
         }
     }
 
-    /// How many calls there are now, with those whose replies are on their way.
+    /// Returns the number of calls in flight, including those that are sending their response.
     pub fn in_flight(&self) -> InFlight {
         let watches = self.max_watches - self.watches.available_permits();
         let status = self.max_status - self.status.available_permits();
@@ -143,7 +143,7 @@ impl CallLimits {
         }
     }
 
-    /// How many there may be.
+    /// Returns the configured maximum of calls with a permit.
     pub fn most(&self) -> InFlight {
         InFlight {
             calls: self.max_calls,
@@ -151,32 +151,32 @@ impl CallLimits {
         }
     }
 
-    /// How many calls may be worked on at one time, as it is now.
+    /// Returns the current limit of concurrent changes.
     pub fn limit(&self) -> usize {
         self.admission.limit()
     }
 
-    /// How many calls were turned away because others would have become slower.
+    /// Returns the number of calls that load shedding rejected.
     pub fn shed(&self) -> u64 {
         self.admission.refused()
     }
 
-    /// Bytes of requests in memory.
+    /// Returns the bytes of requests in memory.
     pub fn request_bytes(&self) -> usize {
         self.requests.used()
     }
 
-    /// Whether calls are refused now before anything is known of them. Probes and watches never are.
+    /// Returns true if a call of this class is shed before it is examined. Health checks and streams are never shed.
     pub(super) fn refuses(&self, kind: CallKind) -> bool {
         kind.lane().is_some_and(|lane| self.admission.refuses(lane))
     }
 
-    /// What those are told.
+    /// Returns the error of a shed call.
     pub(super) fn refusal() -> ServiceError {
         AdmissionError::Saturated.into()
     }
 
-    /// The party of a call: its tenant where that is known, or else its connection.
+    /// Returns the fair-share group of a call: its tenant if authenticated, otherwise its connection.
     pub(super) fn party(
         &self,
         pass: Option<&Authentication>,
@@ -188,7 +188,7 @@ impl CallLimits {
         }
     }
 
-    /// Lets a call be there, which costs little. Refused where there are too many, of all or of its party.
+    /// Counts a call as in flight. Fails if all calls together, or those of its group, are too many.
     pub(super) fn enter(
         &self,
         kind: CallKind,
@@ -201,7 +201,7 @@ impl CallLimits {
         }
         match kind {
             CallKind::Probe => BudgetShare::take(&self.probes, party, 1),
-            // It has a place from its beginning.
+            // A status stream takes its permit at the beginning, in `admit`.
             CallKind::Status => Ok(BudgetShare::default()),
             CallKind::Watch | CallKind::Read | CallKind::Call => {
                 BudgetShare::take(&self.present, party, 1)
@@ -209,22 +209,22 @@ impl CallLimits {
         }
     }
 
-    /// The part of the memory for requests that a call of a party may have.
+    /// Returns an empty share of the request memory for a call of the group.
     pub(super) fn request_share(&self, party: &Arc<ShareGroup>) -> BudgetShare {
         BudgetShare::new(&self.requests, party)
     }
 
-    /// The memory for replies.
+    /// Returns the budget of reply memory.
     pub(super) fn replies(&self) -> &Arc<SharedBudget> {
         &self.replies
     }
 
-    /// Bytes of replies in memory that are on their way.
+    /// Returns the bytes of replies in memory that callers have not received yet.
     pub fn reply_bytes(&self) -> usize {
         self.replies.used()
     }
 
-    /// A place among the calls that are worked on; none for what does no work.
+    /// Returns the admission permit of a call, or `None` for a class without a lane.
     pub(super) async fn work(
         &self,
         kind: CallKind,
@@ -242,7 +242,8 @@ impl CallLimits {
         &self.draining
     }
 
-    /// The permit of a call whose request is there. A call that was let in before the drain began is finished.
+    /// Returns the permit of a completely received call. Draining does not affect it, because the call is already
+    /// accepted.
     pub(super) fn admit(&self, kind: CallKind) -> Result<Permit, ServiceError> {
         let places = match kind {
             CallKind::Probe => return Ok(None),
@@ -296,7 +297,7 @@ mod tests {
             refused(CallKind::Watch),
             ServiceError::Overloaded { .. }
         ));
-        // Those who only ask how the server is have a lane of their own.
+        // Status streams have a separate limit.
         let status = admission.admit(CallKind::Status).unwrap();
         assert!(admission.admit(CallKind::Status).is_err());
         drop((first, status));

@@ -1,8 +1,8 @@
-//! One HTTP/2 connection, from its preface to its end, and the calls on it.
+//! One HTTP/2 connection and the calls on it.
 //!
-//! `h2` is used without the layers that `tonic` puts over it: with those a reply that its caller does not take cannot
-//! be ended, neither to free what it holds nor to say why. Here the server sends no more than the caller's window
-//! takes, and the rest stays where it is counted.
+//! `h2` is used directly, without the layers of `tonic`. Those layers cannot end a reply that the caller does not read,
+//! so neither its memory could be released nor an error be sent. Here the server sends no more than the flow-control
+//! window of the caller allows. The rest stays in counted memory.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -28,20 +28,20 @@ use tower::Service;
 use super::response_body::ResponseBody;
 use crate::net::{Connection, Watched};
 
-/// How long a connection may take to say anything.
+/// The maximum time for the HTTP/2 handshake.
 const FIRST_WORD: Duration = Duration::from_secs(10);
-/// How long a connection that is asked to close for its silence may take to do so.
+/// The grace period of a connection that is closed because it never made an accepted call.
 const LAST_WORD: Duration = Duration::from_secs(1);
-/// Bytes of requests that may be under way in one connection, and in one call.
+/// The flow-control window for requests, per connection and per call, in bytes.
 const WINDOW: u32 = 1 << 20;
-/// Bytes of a reply that are handed over at one time: what the peer takes is looked at between two.
+/// The maximum size of one write of a reply, in bytes. The capacity of the peer is checked between writes.
 const CHUNK: usize = 64 * 1024;
-/// Bytes of headers.
+/// The maximum size of request headers, in bytes.
 const MAX_HEADERS: u32 = 32 * 1024;
-/// A reply must be taken at this rate at least, in bytes a second.
+/// The minimum rate at which a caller must read a reply, in bytes per second.
 const MIN_RATE: u64 = 64 * 1024;
 
-/// The times of a connection.
+/// The time limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     max_streams: u32,
@@ -49,7 +49,7 @@ pub(super) struct Times {
     grace: Duration,
     keepalive: Duration,
     keepalive_timeout: Duration,
-    /// How long it may be open without an accepted call.
+    /// The maximum idle time before the first accepted call.
     first_call: Duration,
     stall: Duration,
 }
@@ -68,13 +68,13 @@ impl Times {
         }
     }
 
-    /// How long a write may stand still.
+    /// Returns the maximum time of a write without progress.
     pub(super) fn stall(&self) -> Duration {
         self.stall
     }
 }
 
-/// Serves a connection until it is closed or its time is over.
+/// Serves a connection until it closes or reaches a time limit.
 pub(super) async fn serve<T, S>(
     io: Watched<T>,
     service: S,
@@ -101,6 +101,8 @@ where
     let mut pinger = Pinger::new(h2.ping_pong(), times);
     let began = Instant::now();
     let mut closing: Option<Instant> = None;
+    // Each turn computes the next time limit. Closing has two steps: a GOAWAY lets calls in flight finish, and a second
+    // limit ends the connection for peers that ignore the GOAWAY.
     loop {
         let now = Instant::now();
         let idle = connection.unproved_for(now);
@@ -139,7 +141,7 @@ where
             },
             () = asked_to_close => {
                 h2.graceful_shutdown();
-                // The drain has a deadline of its own.
+                // The drain has a deadline of its own, so the age limit here is only a safeguard.
                 closing = Some(now + times.age);
             }
             alive = pinger.next(|| heard.last()) => if !alive {
@@ -150,11 +152,11 @@ where
     }
 }
 
-/// Asks a silent peer whether it is still there.
+/// Sends HTTP/2 pings to a silent peer, to detect dead connections.
 struct Pinger {
     ping: Option<PingPong>,
     times: Times,
-    /// When the peer was asked.
+    /// The time of the unanswered ping.
     asked: Option<Instant>,
 }
 
@@ -167,7 +169,7 @@ impl Pinger {
         }
     }
 
-    /// Waits until there is something to do, and does it. False when the peer is gone.
+    /// Waits for the next keepalive step and performs it. Returns false if the peer is gone.
     async fn next(&mut self, heard: impl Fn() -> Instant) -> bool {
         let Some(ping) = &mut self.ping else {
             return std::future::pending().await;
@@ -207,6 +209,7 @@ async fn answer<S>(
     request.extensions_mut().insert(Arc::clone(&connection));
     let answered = service.call(request);
     let response = tokio::select! {
+        // `biased` checks the reset first, so that a cancelled call is dropped even if its response is ready.
         biased;
         _gone = poll_fn(|cx| respond.poll_reset(cx)) => return,
         response = answered => match response {
@@ -217,7 +220,7 @@ async fn answer<S>(
     let (head, body) = response.into_parts();
     let head = Response::from_parts(head, ());
     if body.is_end_stream() {
-        // The call is counted before its caller can read the end of the reply.
+        // The call record ends before the caller can see the end of the reply.
         drop(body);
         let _ = respond.send_response(head, true);
     } else if let Ok(mut stream) = respond.send_response(head, false) {
@@ -225,8 +228,9 @@ async fn answer<S>(
     }
 }
 
-/// Sends a body, as fast as its caller takes it. One that is taken too slowly ends with an error, which needs no
-/// window.
+/// Sends a body at the speed of the caller.
+///
+/// A caller that reads too slowly gets an error in trailers, which need no flow-control window.
 async fn send(mut body: ResponseBody, stream: &mut SendStream<Bytes>, stall: Duration) {
     loop {
         let frame = tokio::select! {
@@ -272,16 +276,18 @@ enum Pushed {
     Taken,
     /// The caller is gone.
     Gone,
-    /// The caller takes nothing, or too little.
+    /// The caller reads nothing, or too slowly.
     Stalled,
 }
 
-/// Hands over the bytes of a reply, never more than the caller's window takes.
+/// Sends the bytes of a reply, never more than the caller's window allows.
 async fn push(mut data: Bytes, stream: &mut SendStream<Bytes>, stall: Duration) -> Pushed {
     let mut until = None;
     while !data.is_empty() {
         stream.reserve_capacity(data.len().min(CHUNK));
         let mut capacity = stream.capacity();
+        // The deadline starts at the first missing capacity and covers the rest of the frame. A caller that reads a few
+        // bytes from time to time cannot extend it.
         if capacity == 0 {
             let begins = || Instant::now() + stall + slowest(data.len());
             let until = *until.get_or_insert_with(begins);
@@ -300,12 +306,12 @@ async fn push(mut data: Bytes, stream: &mut SendStream<Bytes>, stall: Duration) 
     Pushed::Taken
 }
 
-/// How long so many bytes may take.
+/// Returns the time for sending `bytes` at the minimum rate.
 fn slowest(bytes: usize) -> Duration {
     Duration::from_secs(bytes as u64 / MIN_RATE)
 }
 
-/// The body of a request.
+/// The body of a request. It returns flow-control capacity as soon as data arrives.
 struct RequestBody(RecvStream);
 
 impl http_body::Body for RequestBody {
@@ -318,7 +324,7 @@ impl http_body::Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         match ready!(self.0.poll_data(cx)) {
             Some(Ok(data)) => {
-                // What is in memory is counted elsewhere.
+                // The window is released immediately: memory is limited by budgets, not by the window.
                 let _ = self.0.flow_control().release_capacity(data.len());
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }

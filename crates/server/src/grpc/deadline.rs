@@ -1,14 +1,13 @@
-//! The timeout that a caller asks for.
+//! The `grpc-timeout` header of a call.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 
-/// The header in which a caller says how long it will wait.
+/// The header with the timeout of the caller.
 const HEADER: &str = "grpc-timeout";
 
-/// What the caller asks for: a number of at most eight digits and a unit. What is malformed counts
-/// as not said.
+/// Returns the timeout of the caller: at most eight digits and a unit. A malformed header is ignored.
 pub(super) fn asked_for(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -1,4 +1,4 @@
-//! The way of every call, from the connection to the handler and back.
+//! The path of every call from the connection to the handler and back.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -41,19 +41,21 @@ use crate::metrics::{Metrics, RpcMethod};
 use crate::net::{self, Connection};
 use crate::telemetry::CallTrace;
 
-/// How much is read of a call whose caller may do nothing of the kind: enough to say so about the right project.
+/// The number of bytes read from a request that its caller may not make in any project. They contain the project for
+/// the error.
 const ENOUGH: usize = 64 * 1024;
-/// How long a probe may take.
+/// The maximum duration of a health check.
 const PROBE: Duration = Duration::from_secs(10);
-/// A request may take so many times its largest size once it is decoded, and at least so much.
+/// The memory limit of a decoded request: this multiple of the maximum request size, and at least [`MIN_DECODED`].
 const DECODED: usize = 2;
 const MIN_DECODED: usize = 8 << 20;
 
-/// Whom a call is from, as far as shares go.
+/// The fair-share group of a call.
 type ShareGroupSource = Arc<net::ShareGroup>;
 
-/// What surrounds every call. It is one layer and not one for each step, so that the order of the
-/// steps can be read in one function, and a call is boxed once.
+/// The layer around every call.
+///
+/// A single layer instead of one per step keeps the order of the steps in one function, and boxes each call only once.
 #[derive(Debug, Clone)]
 pub struct Edge(Arc<EdgeState>);
 
@@ -72,7 +74,7 @@ struct EdgeState {
 }
 
 impl Edge {
-    /// What surrounds every call.
+    /// Creates the layer.
     pub fn new(
         config: &Config,
         admission: CallLimits,
@@ -107,7 +109,7 @@ impl<S> Layer<S> for Edge {
     }
 }
 
-/// A service with the edge around it.
+/// A service inside the layer.
 #[derive(Debug, Clone)]
 pub struct EdgeService<S> {
     inner: S,
@@ -130,11 +132,12 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path();
+        // Shed before the request is examined: under overload a rejection must cost next to nothing.
         if self.shared.admission.refuses(CallKind::of(path)) {
             let refusal = self.shared.shed.answer(path, &self.shared.metrics);
             return Box::pin(std::future::ready(Ok(refusal)));
         }
-        // The clone takes the next call; the one that said it was ready takes this.
+        // The clone serves the next call. The instance that reported readiness serves this one.
         let next = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, next);
         let shared = Arc::clone(&self.shared);
@@ -159,6 +162,7 @@ impl EdgeState {
             (refused, None)
         });
         record.note(response.headers());
+        // Endless streams have no deadline. The drain or the end of the credential ends them.
         let end = matches!(kind, CallKind::Watch | CallKind::Status).then(|| {
             let draining = self.admission.draining();
             let lapsed = self.authn.clone().lapsed(record.ticket.clone());
@@ -167,10 +171,10 @@ impl EdgeState {
         response.map(|body| ResponseBody::Live(Live::new(first, body, record, end)))
     }
 
-    /// The handler's answer, within the deadline and whatever the handler does, and its first part.
+    /// Returns the response of the handler with its first frame, within the deadline and even if the handler panics.
     ///
-    /// What costs least is asked first. A call keeps no place before all of its request is there, and none while its
-    /// reply is on its way: how fast either goes is its caller's choice.
+    /// Cheap checks come first. A call has no permit while its request is received or its response is sent, because the
+    /// caller determines the speed of both.
     async fn run<S>(
         &self,
         inner: S,
@@ -193,7 +197,7 @@ impl EdgeState {
         let connection = request.extensions_mut().remove::<Arc<Connection>>();
         let of = connection.as_deref().map(Connection::party);
         let party = self.admission.party(pass.as_ref(), of);
-        // A call that anybody may make proves nothing, unless anybody may make all of them.
+        // A call that needs no credential does not prove the connection, unless authentication is off.
         let is_open =
             !self.authn.is_closed() && !matches!(kind, CallKind::Probe | CallKind::Status);
         if (pass.is_some() || is_open)
@@ -202,6 +206,7 @@ impl EdgeState {
             connection.prove();
         }
         drop(connection);
+        // Counted from here on, so that slow uploads are limited before any of their bytes is stored.
         record.present = self.admission.enter(kind, &party)?;
         let is_watch = kind == CallKind::Watch;
         let share = self.admission.request_share(&party);
@@ -215,6 +220,7 @@ impl EdgeState {
             .received(request, kind, (deadline, &party), record)
             .await?;
         record.permit = self.admission.admit(kind)?;
+        // A watch is limited by its own permit, so its share of the calls in flight is released.
         if is_watch {
             record.present = BudgetShare::default();
         }
@@ -223,13 +229,14 @@ impl EdgeState {
         request.extensions_mut().insert(deadline);
         request.extensions_mut().insert(record.ticket.clone());
         let begun = self.handled(inner, request, (kind, deadline), record).await;
+        // The reply is complete or streaming from here on, and its memory is limited by the reply budget.
         if !matches!(kind, CallKind::Watch | CallKind::Status) {
             record.permit = None;
         }
         begun
     }
 
-    /// The request, all of which is there, and which its caller may make.
+    /// Receives the complete request and authorizes it.
     async fn received(
         &self,
         request: Request<Body>,
@@ -240,7 +247,7 @@ impl EdgeState {
         let (limit, seen) = (self.max_request_bytes, &record.request_bytes);
         let stall = Duration::from_millis(self.grpc.stall_timeout_ms);
         let Some(shape) = self.shapes.of(request.uri().path()) else {
-            // Whoever asks reflection, or watches, may be silent for as long as it likes.
+            // Reflection and health streams may be silent for any time.
             let stall = if kind == CallKind::Status {
                 Duration::MAX
             } else {
@@ -266,8 +273,7 @@ impl EdgeState {
         Ok(Request::from_parts(head, received.into_body()))
     }
 
-    /// Refuses what its caller may not do, what their project may not do now, and what would be too much once it is
-    /// decoded, in this order.
+    /// Authorizes a received request, takes its quota and estimates its decoded size, in this order.
     fn check(
         &self,
         shape: &RequestShape,
@@ -275,9 +281,10 @@ impl EdgeState {
         ticket: &CallContext,
     ) -> Result<(), ServiceError> {
         let place = ResourceScope::of(shape.name(message));
+        // Authorization comes first: a rejected call must not use the quota of the project.
         self.authn.authorize(ticket, place.as_ref())?;
         if let Some(place) = place {
-            // Its body took all of its time: nobody waits for the answer any more.
+            // The body used up the deadline, so nobody waits for the response.
             if ticket.is_late() {
                 return Err(ServiceError::DeadlineExceeded);
             }
@@ -313,7 +320,7 @@ impl EdgeState {
         let ticket = record.ticket.clone();
         let handled = ticket.scope(async move {
             let response = inner.call(request).await?;
-            // What a reply takes is known, and counted, when it is encoded. A stream without an end has no part yet.
+            // The size of a reply is known, and counted, after its encoding. An endless stream has no first frame yet.
             Ok::<_, Infallible>(if is_endless {
                 (response, None)
             } else {
@@ -322,6 +329,8 @@ impl EdgeState {
         });
         let handled = AssertUnwindSafe(record.trace.scope(deadline.scope(handled)));
         let answered = tokio::time::timeout_at(deadline.instant(), handled.catch_unwind()).await;
+        // The permit ends here, not at the last byte: the caller determines the speed of sending. Only
+        // successful calls adjust the limit.
         if let Some(place) = record.ticket.place() {
             if let Ok(Ok(Ok((response, _)))) = &answered
                 && code_of(response.headers()).is_none_or(|code| code == Code::Ok)
@@ -370,10 +379,10 @@ impl EdgeState {
     }
 }
 
-/// An answer, and its first part where that was made already.
+/// A response with its first frame, if the frame was already read.
 type StartedResponse = (Response<Body>, Option<Frame<Bytes>>);
 
-/// Makes the first part of an answer.
+/// Reads the first frame of a response.
 async fn begin(response: Response<Body>) -> StartedResponse {
     let (head, mut body) = response.into_parts();
     if body.is_end_stream() {

@@ -1,4 +1,4 @@
-//! Whether the server lives and whether it can serve: two questions, two names.
+//! Liveness and readiness of the server, under two service names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,15 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use super::{CONTEXT_SERVICE, SESSION_SERVICE};
 
-/// The name under which health says whether calls can be served. The empty name and those of the
-/// services say the same.
+/// The health service name of readiness. The empty name and the service names report the same status.
 pub const READINESS: &str = "palimpsest.readiness";
-/// The name under which health says whether the process should go on living. A server that drains,
-/// or whose store is down, lives: to restart it would help nobody. One whose store has ended for good does not.
+/// The health service name of liveness.
+///
+/// A draining server and a server whose store is unavailable are alive, because a restart would not help. A server
+/// whose store failed permanently is not alive.
 pub const LIVENESS: &str = "palimpsest.liveness";
 
-/// The state of the server, for the gRPC health service and the admin port.
+/// The health of the server, for the gRPC health service and the admin port.
 #[derive(Debug, Clone)]
 pub struct Health {
     reporter: HealthReporter,
@@ -26,7 +27,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// A server that lives and is not ready yet.
+    /// Creates the health of a server that is alive and not ready.
     pub async fn new() -> Self {
         let health = Self {
             reporter: HealthReporter::new(),
@@ -41,7 +42,7 @@ impl Health {
         health
     }
 
-    /// Says whether calls can be served. Who watches hears of it only when it changes.
+    /// Sets readiness. Watchers are notified only of changes.
     pub async fn set_ready(&self, ready: bool) {
         if self.ready.send_replace(ready) == ready {
             return;
@@ -54,7 +55,7 @@ impl Health {
         self.report(status).await;
     }
 
-    /// Notes that only a restart helps. There is no way back.
+    /// Ends liveness permanently: only a restart helps.
     pub async fn set_dead(&self) {
         self.alive.store(false, Ordering::Relaxed);
         let reporter = &self.reporter;
@@ -63,7 +64,7 @@ impl Health {
             .await;
     }
 
-    /// Whether the process should go on living.
+    /// Returns true unless the process needs a restart.
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Relaxed)
     }
@@ -74,7 +75,7 @@ impl Health {
         }
     }
 
-    /// Whether calls can be served.
+    /// Returns true if calls can be served.
     pub fn is_ready(&self) -> bool {
         *self.ready.borrow()
     }

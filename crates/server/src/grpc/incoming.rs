@@ -1,4 +1,4 @@
-//! Accepts connections, each of which goes its own way from there: a slow handshake keeps nobody else waiting.
+//! Accepts connections. Each connection runs in its own task, so that a slow handshake does not delay others.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,7 +15,7 @@ use super::response_body::ResponseBody;
 use super::tls::ServerTls;
 use crate::net::{Acceptor, Watched};
 
-/// Serves the connections that come, until `stop` and then until the last of them is closed.
+/// Accepts connections until `stop`, then waits until all of them are closed.
 pub(super) async fn serve<S>(
     door: Acceptor,
     tls: Option<ServerTls>,
@@ -42,7 +42,8 @@ pub(super) async fn serve<S>(
         let (tls, service, stop) = (tls.clone(), service.clone(), stop.clone());
         serving.spawn(async move {
             if let Err(error) = one(io, tls, service, times, stop).await {
-                // Scanners, broken networks and misconfigured callers make these; they are no fault of the server.
+                // Scanners, broken networks and misconfigured callers cause these errors. They are not faults of the
+                // server.
                 tracing::debug!(%error, "a connection broke");
             }
         });

@@ -1,7 +1,7 @@
-//! The gRPC server: which services there are, and what surrounds every call.
+//! The gRPC server: the services and the path of every call.
 //!
-//! `edge` is the way of a call, in order; the other files are its steps. The handlers plug in
-//! through [`Services`].
+//! `edge` contains the steps of a call in their order, and the other modules implement the steps. Handlers are passed
+//! in through [`Services`].
 
 mod admission;
 mod authn;
@@ -48,25 +48,27 @@ pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
 pub use tls::ServerTls;
 
-/// Replies may be larger than requests: a page of messages, each of which was a request.
+/// The minimum of the maximum reply size. A reply can be larger than a request, such as a page of messages.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
-/// The handlers.
+/// The handlers of all services.
 #[derive(Debug)]
 pub struct Services<C, S, A> {
-    /// Messages in, views out.
+    /// The handler of messages and views.
     pub context: C,
-    /// Sessions themselves.
+    /// The handler of sessions.
     pub sessions: S,
-    /// The store as it is.
+    /// The handler of raw store access.
     pub admin: A,
 }
 
 impl<C: ContextService, S: SessionService, A: AdminService> Services<C, S, A> {
-    /// The routes to the handlers. Compression is off: within a cluster it costs more than it
-    /// saves, and a compressed request would be larger than it says.
+    /// Returns the routes to the handlers.
+    ///
+    /// Compression is off. Within a cluster it costs more than it saves, and a compressed request would exceed its
+    /// announced size.
     pub fn into_routes(self, limits: &Limits) -> Routes {
-        // `size` refuses a call that is too large before this does, and in our own words.
+        // One byte above the limit of `size`, which rejects too large calls earlier and with error details.
         let max_request = limits.max_request_bytes.saturating_add(1);
         let max_reply = limits.max_request_bytes.max(MAX_REPLY_BYTES);
         Routes::new(
@@ -87,12 +89,12 @@ impl<C: ContextService, S: SessionService, A: AdminService> Services<C, S, A> {
     }
 }
 
-/// Adds health, and reflection in both versions.
+/// Adds the health service, and the reflection service in both versions.
 pub fn with_standard_services(
     routes: Routes,
     health: &Health,
 ) -> Result<Routes, tonic_reflection::server::Error> {
-    // Named one by one: the contract holds a service too that callers implement and we do not.
+    // Listed one by one, because the contract also contains `HookService`, which users implement.
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -114,8 +116,8 @@ const SESSION_SERVICE: &str = <SessionServiceServer<()> as NamedService>::NAME;
 const ADMIN_SERVICE: &str = <AdminServiceServer<()> as NamedService>::NAME;
 const HEALTH_SERVICE: &str = <HealthServer<HealthService> as NamedService>::NAME;
 
-/// Serves until `stop`, and then until the last connection is closed, which may be never: the
-/// caller has a deadline of its own.
+/// Serves until `stop`, then until the last connection is closed. That may take forever, so the caller must use a
+/// deadline.
 pub(crate) async fn serve(
     (listener, connections): (TcpListener, Connections),
     routes: Routes,

@@ -1,4 +1,4 @@
-//! Changes that go on when their caller is gone.
+//! Changes that continue after their caller disconnects.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -12,21 +12,22 @@ use tracing::Instrument as _;
 use super::call_context::CallContext;
 use crate::telemetry::TraceId;
 
-/// The changes in flight, and the background tasks that they begin.
+/// The changes in flight and the background tasks that they start.
 #[derive(Debug, Clone, Default)]
 pub struct Mutations {
     background: Background,
 }
 
 impl Mutations {
-    /// Runs a change to its end, even when the caller disconnects or its deadline passes: half of a
-    /// change would be worse than an answer that nobody reads. A panic in it goes on here.
+    /// Runs a change to completion, even if the caller disconnects or its deadline passes.
+    ///
+    /// A partial change would be worse than an unread response. A panic in the change is passed on to the caller.
     pub async fn uncancelled<T>(&self, change: impl Future<Output = T> + Send + 'static) -> T
     where
         T: Send + 'static,
     {
         let change = change.in_current_span();
-        // A call that goes on without its caller keeps what it holds.
+        // A change that outlives its caller keeps the call's permits and memory shares.
         let change = match CallContext::current() {
             Some(ticket) => ticket.scope(change).left_future(),
             None => change.right_future(),
@@ -42,7 +43,7 @@ impl Mutations {
             Ok(outcome) => outcome,
             Err(error) => match error.try_into_panic() {
                 Ok(payload) => panic::resume_unwind(payload),
-                // Only the end of the runtime aborts a task, and this one ends with it.
+                // Only the shutdown of the runtime aborts a task, and this task ends with it.
                 Err(_) => std::future::pending().await,
             },
         }

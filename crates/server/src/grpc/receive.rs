@@ -1,5 +1,5 @@
-//! Takes in a request as a whole, before anything is done for it: a body that comes slowly keeps nothing but its own
-//! bytes, and what is in it is known before it is decoded.
+//! Receives a complete request before any work is done for it. A slow upload holds nothing but its own bytes, and the
+//! contents can be checked before they are decoded.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,25 +13,25 @@ use super::budget::BudgetShare;
 use super::size::PREFIX_BYTES;
 use crate::errors::ServiceError;
 
-/// The rules of a body.
+/// The limits of a request body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BodyLimits {
-    /// Bytes of its message.
+    /// The maximum size of the message, in bytes.
     pub(super) limit: usize,
-    /// How long it may stand still.
+    /// The maximum time without new data.
     pub(super) stall: Duration,
-    /// When it must have come.
+    /// The deadline of the complete body.
     pub(super) until: Instant,
-    /// After so many bytes nothing more is read: enough to say what the call is about.
+    /// The number of bytes after which reading stops. Used for calls that are rejected anyway.
     pub(super) enough: Option<usize>,
 }
 
-/// The body of a call with one request, as it came: a prefix, and the message.
+/// The body of a call with a single request: the gRPC prefix and the message.
 #[derive(Debug)]
 pub(super) struct ReceivedBody(Bytes);
 
 impl ReceivedBody {
-    /// The message, unless it is compressed: then it is refused as it is.
+    /// Returns the message, or `None` for a compressed or incomplete one. The decoder rejects those.
     pub(super) fn message(&self) -> Option<&[u8]> {
         let (prefix, message) = self.0.split_at_checked(PREFIX_BYTES)?;
         (prefix[0] == 0).then_some(message)
@@ -42,7 +42,7 @@ impl ReceivedBody {
     }
 }
 
-/// Reads a body. Its bytes are counted in `share` before they are kept.
+/// Reads a body. Its bytes are counted in `share` before they are stored.
 pub(super) async fn receive(
     mut body: Body,
     rules: BodyLimits,
@@ -51,13 +51,14 @@ pub(super) async fn receive(
 ) -> Result<ReceivedBody, ServiceError> {
     let mut bytes = BytesMut::new();
     let mut announced = None;
+    // The size is announced in the prefix. A too large request is rejected there, before the rest arrives.
     loop {
         let until = rules.until.min(Instant::now() + rules.stall);
         let frame = timeout_at(until, body.frame()).await;
         let Some(frame) = frame.map_err(|_| ServiceError::DeadlineExceeded)? else {
             break;
         };
-        // It was reset, or its connection broke: nobody hears this.
+        // The stream was reset or the connection failed, so nobody receives this error.
         let frame = frame.map_err(|_| ServiceError::MalformedRequest)?;
         let Ok(data) = frame.into_data() else {
             continue;
@@ -98,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// A body of which a byte comes now and then.
+    /// A body that sends one byte per interval.
     struct Drip(Duration, Pin<Box<Sleep>>);
 
     impl http_body::Body for Drip {

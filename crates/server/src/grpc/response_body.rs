@@ -1,5 +1,5 @@
-//! The body of an answer: keeps the call's place until its last byte, ends watches when the server
-//! goes down, survives a panic of a stream, and logs how the call went.
+//! The body of a response. It holds the call's permits until the last byte and ends endless streams on shutdown. It
+//! also converts a panic of a stream to an error, and records the outcome of the call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -27,41 +27,41 @@ use crate::metrics::{CallEnded, Metrics, RpcMethod};
 use crate::net::ShareGroup;
 use crate::telemetry::TraceId;
 
-/// Parts of a stream that come one after the other before its end is looked at.
+/// The number of consecutive ready frames of an endless stream before its end condition is checked.
 const MAX_IN_A_ROW: u32 = 16;
 
-/// When a caller who did not take an answer may try again.
+/// The retry delay of a caller that did not read its response.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What is known of a call from its beginning to its end.
+/// The record of a call, from its start to its end. Dropping it logs and counts the call.
 pub(super) struct CallRecord {
     pub(super) method: String,
-    /// The same among the methods of the contract.
+    /// The method in the contract.
     pub(super) known: &'static RpcMethod,
-    /// Whether how long it takes is ours and not the caller's choice.
+    /// True if the duration depends on the server and not on the caller.
     pub(super) is_timed: bool,
     pub(super) span: CallSpan,
     pub(super) trace: TraceId,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
     pub(super) started: Duration,
-    /// How it went, once that is known.
+    /// The status code, once known.
     pub(super) code: Option<Code>,
-    /// Why it failed, as the caller is told.
+    /// The reason of a failure, as sent to the caller.
     pub(super) reason: Option<String>,
     pub(super) request_bytes: Arc<AtomicU64>,
     pub(super) response_bytes: u64,
     pub(super) permit: Permit,
-    /// The call is there until its last byte is sent.
+    /// The share of the calls in flight, held until the last byte is sent.
     pub(super) present: BudgetShare,
     pub(super) replies: ReplyBudget,
     pub(super) ticket: CallContext,
 }
 
-/// What a part of a reply takes beside its bytes, as long as its caller does not take it.
+/// The assumed overhead of a frame of a reply that waits for its caller, in bytes.
 const PART_BYTES: usize = 8 * 1024;
 
-/// The memory for replies, of which a call has a part as long as its bytes are not sent.
+/// The budget of reply memory. A call uses a share of it until its bytes are sent.
 #[derive(Debug, Default)]
 pub(super) struct ReplyBudget(Option<(Arc<SharedBudget>, Arc<ShareGroup>)>);
 
@@ -70,8 +70,8 @@ impl ReplyBudget {
         Self(Some((Arc::clone(budget), Arc::clone(party))))
     }
 
-    /// Counts a part of a reply until its last byte is sent or dropped, wherever it is then. What finds no room is
-    /// refused.
+    /// Counts a frame until its last byte is sent or dropped, wherever it is buffered. Fails if the budget is
+    /// exhausted.
     pub(super) fn count(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, ServiceError> {
         let data = match frame.into_data() {
             Ok(data) => data,
@@ -89,7 +89,7 @@ impl ReplyBudget {
     }
 }
 
-/// Bytes that are counted.
+/// Bytes with their share of the budget.
 struct CountedBytes {
     data: Bytes,
     _share: BudgetShare,
@@ -104,7 +104,7 @@ impl AsRef<[u8]> for CountedBytes {
 impl Drop for CallRecord {
     fn drop(&mut self) {
         let duration = self.clock.monotonic().saturating_sub(self.started);
-        // Without a code, the caller went away before it was told one.
+        // Without a code, the caller disconnected before the response had a status.
         let code = self.code.unwrap_or(Code::Cancelled);
         let _entered = self.span.span().enter();
         self.span.end(code, self.reason.as_deref());
@@ -129,7 +129,7 @@ impl Drop for CallRecord {
 }
 
 impl CallRecord {
-    /// Takes in what headers or trailers say of the outcome.
+    /// Records the status in headers or trailers.
     pub(super) fn note(&mut self, headers: &HeaderMap) {
         let Some(code) = code_of(headers) else {
             return;
@@ -138,42 +138,42 @@ impl CallRecord {
         if code != Code::Ok {
             let status = Status::from_header_map(headers);
             let info = status.and_then(|status| status.get_details_error_info());
-            // Reasons are names of an enum of the contract; whatever else it may be is none.
+            // Reasons are enum names of the contract, so they are safe as metric labels.
             self.reason = info.map(|info| info.reason);
         }
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all answers are live, and a box would be one more allocation for each"
 )]
 pub enum ResponseBody {
-    /// There is none: its headers are all.
+    /// A shed call without a body. The status is in the headers.
     Rejected,
-    /// What the handler says.
+    /// A response of a handler.
     Live(Live),
 }
 
-/// The body of an answer that a handler gives.
+/// The body of a handler's response.
 pub struct Live {
-    /// The first part, where it was made before.
+    /// The first frame, if already read.
     first: Option<Frame<Bytes>>,
     inner: Body,
     record: CallRecord,
-    /// When to end, for a stream that would go on for ever.
+    /// The end condition of an endless stream.
     end: Option<StreamEnd>,
-    /// Parts since there was none to say last.
+    /// The number of consecutive ready frames.
     in_a_row: u32,
     ended: bool,
 }
 
-/// When a stream that would go on for ever ends, and with what.
+/// The end of an endless stream, with the error to send.
 pub(super) struct StreamEnd(Pin<Box<dyn Future<Output = ServiceError> + Send>>);
 
 impl StreamEnd {
-    /// When the server goes down, or when its caller may not call any more.
+    /// Ends at the shutdown of the server, or when the caller's credential becomes invalid.
     pub(super) fn new(
         down: WaitForCancellationFutureOwned,
         lapsed: impl Future<Output = ServiceError> + Send + 'static,
@@ -205,7 +205,7 @@ impl Live {
         }
     }
 
-    /// Ends the stream here, with an error.
+    /// Ends the stream with an error.
     fn cut(&mut self, error: ServiceError) -> Frame<Bytes> {
         self.inner = Body::empty();
         self.first = None;
@@ -213,6 +213,7 @@ impl Live {
         self.ended = true;
         let status = Status::from(error);
         self.record.code = Some(status.code());
+        // The body and the first frame are dropped above, which releases their memory while the trailers are sent.
         let mut trailers = HeaderMap::new();
         if let Err(status) = status.add_header(&mut trailers) {
             tracing::error!(code = ?status.code(), "a status does not fit into headers");
@@ -259,7 +260,7 @@ impl Live {
         } else {
             0
         };
-        // What there is to say comes first, unless there is always something.
+        // Pending frames are sent before the end, unless the stream is never idle.
         if polled.is_pending() || self.in_a_row > MAX_IN_A_ROW {
             let end = self.end.as_mut().map(|end| end.0.poll_unpin(cx));
             if let Some(Poll::Ready(error)) = end {
@@ -280,7 +281,7 @@ impl Live {
 }
 
 impl ResponseBody {
-    /// Ends an answer that its caller does not take. Returns what is still to be sent.
+    /// Ends a response that its caller does not read. Returns the trailers to send.
     pub(super) fn stalled(&mut self) -> Option<HeaderMap> {
         let Self::Live(live) = self else {
             return None;
@@ -321,7 +322,7 @@ impl http_body::Body for ResponseBody {
     }
 }
 
-/// The status in headers or trailers.
+/// Returns the gRPC status code in headers or trailers.
 pub(super) fn code_of(headers: &HeaderMap) -> Option<Code> {
     let value = headers.get(Status::GRPC_STATUS)?;
     Some(Code::from_bytes(value.as_bytes()))

@@ -1,41 +1,41 @@
-//! The size of a request once it is decoded, estimated before it is: an entry of two bytes may become a struct of
-//! hundreds. One pass over the bytes, by the contract's descriptors.
+//! Estimates the decoded size of a request before it is decoded. Two bytes on the wire can become a struct of hundreds
+//! of bytes. The estimate takes one pass over the bytes and uses the contract's descriptors.
 
 use std::collections::HashMap;
 
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
-/// A `String`, `Bytes` or `Vec` without its content, and the entry of a map, as far as both are roughly known.
+/// The approximate size of an empty `String`, `Bytes` or `Vec`, and of a map entry, in bytes.
 const HEAP: usize = 32;
 const MAP_ENTRY: usize = 96;
-/// A scalar in its `Option`.
+/// The size of a scalar in an `Option`, in bytes.
 const SCALAR: usize = 16;
-/// A list may have twice the room that it needs.
+/// The growth factor of a `Vec`, whose capacity can be twice its length.
 const GROWTH: usize = 2;
-/// `prost` decodes no deeper.
+/// The maximum nesting depth that `prost` decodes.
 const MAX_DEPTH: usize = 100;
-/// The names of the fields that say which session or project a request is about.
+/// The names of the fields that contain the session or project of a request.
 const NAMING: [&str; 2] = ["session", "parent"];
 
-/// Requests of the contract's methods, by their paths.
+/// The request messages of all methods.
 #[derive(Debug)]
 pub(super) struct RequestShapes {
     methods: HashMap<String, RequestShape>,
     messages: Vec<MessageFields>,
 }
 
-/// The request of one method.
+/// The request message of one method.
 #[derive(Debug, Clone)]
 pub(super) struct RequestShape {
     message: usize,
-    /// The numbers of the fields that lead to its resource name.
+    /// The path of field numbers to the resource name. Empty if there is none.
     naming: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
 struct MessageFields {
-    /// Bytes of the struct.
+    /// The size of the struct, in bytes.
     size: usize,
     of: HashMap<u32, FieldInfo>,
 }
@@ -53,12 +53,12 @@ enum Is {
     Message(usize),
 }
 
-/// A request has more in it than the server would decode.
+/// The decoded request would exceed the memory limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestTooComplex;
 
 impl RequestShapes {
-    /// The shapes of all methods.
+    /// Builds the shapes of all methods from the contract's descriptors.
     pub(super) fn new() -> Self {
         let mut shapes = Self {
             methods: HashMap::new(),
@@ -81,7 +81,7 @@ impl RequestShapes {
         shapes
     }
 
-    /// The shape of a method's request.
+    /// Returns the shape of a method's request by its path.
     pub(super) fn of(&self, path: &str) -> Option<&RequestShape> {
         self.methods.get(path)
     }
@@ -91,6 +91,7 @@ impl RequestShapes {
             return *index;
         }
         let index = self.messages.len();
+        // Registered before its fields are visited, because messages can contain themselves.
         known.insert(message.full_name().to_owned(), index);
         self.messages.push(MessageFields::default());
         let field = |field: FieldDescriptor| {
@@ -110,8 +111,9 @@ impl RequestShapes {
         index
     }
 
-    /// The bytes that a message takes once it is decoded, roughly; more than `limit` are not counted. What is not well
-    /// formed ends the count: the decoder says so.
+    /// Estimates the size of a decoded message, in bytes. Fails as soon as the estimate exceeds `limit`.
+    ///
+    /// A malformed message ends the estimate without an error, because the decoder rejects it.
     pub(super) fn decoded(
         &self,
         shape: &RequestShape,
@@ -129,7 +131,7 @@ impl RequestShapes {
     }
 }
 
-/// A pass over a message.
+/// The state of one pass over a message.
 struct DecodeEstimator<'a> {
     shapes: &'a RequestShapes,
     bytes: usize,
@@ -171,7 +173,7 @@ impl DecodeEstimator<'_> {
                     let entry = if field.is_list { GROWTH * HEAP } else { 0 };
                     self.add(value.len() + entry)?;
                 }
-                // Packed: a number of one byte takes as much as any other.
+                // A packed list: each element has at least one byte on the wire.
                 (Is::Scalar, Some(value)) => self.add(value.len() * GROWTH * SCALAR / 2)?,
                 (Is::Scalar, None) if field.is_list => self.add(GROWTH * SCALAR)?,
                 _ => {}
@@ -181,7 +183,7 @@ impl DecodeEstimator<'_> {
     }
 }
 
-/// The fields of a message: their numbers, and what is in those that say their length.
+/// Iterates over the fields of a message: field number, and contents for length-delimited fields.
 struct WireFields<'a>(&'a [u8]);
 
 impl<'a> Iterator for WireFields<'a> {
@@ -201,7 +203,7 @@ impl<'a> Iterator for WireFields<'a> {
                 let len = usize::try_from(self.varint()?).ok()?;
                 Some(self.bytes(len)?)
             }
-            // A group begins or ends: the contract has none, and what is in it are fields that nobody knows.
+            // Start or end of a group. The contract has no groups, so fields inside are unknown fields.
             3 | 4 => None,
             _ => return None,
         };
@@ -230,11 +232,12 @@ impl<'a> WireFields<'a> {
 }
 
 impl RequestShape {
-    /// The resource name in a request, or in as much of it as is there.
+    /// Returns the resource name of a request, which may be truncated. Returns an empty string if the name is not
+    /// found.
     pub(super) fn name<'a>(&self, message: &'a [u8]) -> &'a str {
         let mut within = message;
         for number in &self.naming {
-            // The last one counts, as it does for the decoder.
+            // The last occurrence wins, as in the decoder.
             let found = WireFields(within)
                 .filter(|(found, _)| found == number)
                 .last();
@@ -257,7 +260,7 @@ fn naming(input: &MessageDescriptor) -> Vec<u32> {
         };
         match field.kind() {
             Kind::String => return vec![field.number()],
-            // An update holds the session that it is about; a creation has `parent` too.
+            // An update contains its session as a message. A creation does too, but has a `parent` as well.
             Kind::Message(inner) if input.get_field_by_name("parent").is_none() => {
                 let name = inner.get_field_by_name("name");
                 return name.map_or_else(Vec::new, |name| vec![field.number(), name.number()]);
@@ -268,7 +271,7 @@ fn naming(input: &MessageDescriptor) -> Vec<u32> {
     Vec::new()
 }
 
-/// Bytes of the struct of a message. Those that may hold themselves are boxed.
+/// Returns the size of a message's struct. Recursive messages are boxed and count as a pointer.
 fn size(message: &MessageDescriptor, within: &mut Vec<String>) -> usize {
     if within.iter().any(|name| name == message.full_name()) {
         return SCALAR;

@@ -1,5 +1,5 @@
-//! What is said to calls of which nothing is looked at. There are many of them when there are any, and what
-//! each takes is missing to the others: it is made once.
+//! The response to shed calls. It is built once, because calls are shed in large numbers and every bit of work would be
+//! taken from admitted calls.
 
 use http::{HeaderMap, Response};
 use tonic::{Code, Status};
@@ -9,7 +9,7 @@ use super::call_limits::CallLimits;
 use super::response_body::ResponseBody;
 use crate::metrics::{CallEnded, Metrics, RpcMethod};
 
-/// The refusal.
+/// The prepared response.
 #[derive(Debug)]
 pub(super) struct Shed {
     headers: HeaderMap,
@@ -30,7 +30,7 @@ impl Shed {
         }
     }
 
-    /// Refuses a call, by its path. It is counted, and has no span.
+    /// Returns the response for a call by its path. The call is counted in metrics and has no span.
     pub(super) fn answer(&self, path: &str, metrics: &Metrics) -> Response<ResponseBody> {
         metrics.call_ended(CallEnded {
             method: RpcMethod::of(path.trim_start_matches('/')),

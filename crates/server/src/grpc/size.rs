@@ -1,8 +1,8 @@
-//! Bounds the messages of calls that are streams in both directions, or none of ours: one that is too large is refused
-//! as soon as it says so, in its first five bytes. Other calls are taken in as a whole, by `receive`.
+//! The size limit of messages in bidirectional streams and in methods outside of the contract. A too large message is
+//! rejected as soon as its five-byte prefix arrives. Other calls are received by `receive`.
 //!
-//! tonic has such a limit too, but answers `OUT_OF_RANGE` without details. An error of the body, on
-//! the other hand, reaches the caller as the status that it is.
+//! tonic has such a limit too, but responds with `OUT_OF_RANGE` and without details. An error of the body reaches the
+//! caller unchanged.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use tokio::time::{Sleep, sleep};
 use super::budget::BudgetShare;
 use crate::errors::ServiceError;
 
-/// A flag and the length of the message that follows.
+/// The size of the gRPC prefix: a flag and the length of the message.
 pub(super) const PREFIX_BYTES: usize = 5;
 
-/// A request's body whose messages have a largest size.
+/// A request body with a maximum message size.
 pub(super) struct Limited {
     inner: Body,
     limit: usize,
     share: BudgetShare,
     stall: Duration,
-    /// When it has stood still for too long.
+    /// The end of the current time without data.
     stalls: Option<Pin<Box<Sleep>>>,
-    /// Of the next prefix, as much as is there.
+    /// The received part of the next prefix.
     prefix: [u8; PREFIX_BYTES],
     filled: usize,
-    /// Bytes of the current message that are still to come.
+    /// The remaining bytes of the current message.
     remaining: usize,
-    /// Bytes so far.
+    /// The bytes received so far.
     seen: Arc<AtomicU64>,
 }
 
@@ -62,7 +62,7 @@ impl Limited {
         }
     }
 
-    /// Looks at the prefixes in the next bytes of the body.
+    /// Checks the prefixes in the next bytes of the body.
     fn check(&mut self, mut data: &[u8]) -> Result<(), ServiceError> {
         while !data.is_empty() {
             let skipped = self.remaining.min(data.len());

@@ -1,5 +1,5 @@
-//! The span of a call: lines of the log show its few fields, and a collector gets it with what the conventions for
-//! rpcs ask for. Those are attributes and no fields, which every line would repeat.
+//! The span of a call. Log lines contain its few fields. A collector also receives the attributes of the OpenTelemetry
+//! conventions for rpcs, which would be repeated on every log line as fields.
 
 use opentelemetry::trace::{Status, TraceContextExt as _};
 use palimpsest_core::ids::SessionKey;
@@ -14,12 +14,12 @@ use crate::telemetry::{CallTrace, SPANS, not_sampled};
 #[derive(Debug, Clone)]
 pub(super) struct CallSpan {
     span: Span,
-    /// Whether a collector gets it.
+    /// True if the span is exported to a collector.
     is_exported: bool,
 }
 
 impl CallSpan {
-    /// Begins it, within the caller's trace.
+    /// Starts the span in the caller's trace.
     pub(super) fn begin(trace: &CallTrace, path: &str, method: &RpcMethod) -> Self {
         let span = tracing::info_span!(
             target: SPANS,
@@ -28,14 +28,14 @@ impl CallSpan {
             method = path,
             trace_id = %trace.id,
             span_id = field::Empty,
-            // The handler fills it in.
+            // Recorded later by the handler.
             session = field::Empty,
         );
         if let Some(parent) = &trace.parent {
-            // Where nobody exports there is no such span, and nothing to be done about it.
+            // Without an exporter the span has no OpenTelemetry context, and the error is expected.
             let _ = span.set_parent(parent.clone());
         }
-        // This begins it: with the trace's id, which has to be known here.
+        // Reading the context starts the OpenTelemetry span, which takes its trace id from the scope.
         let context = trace.id.within(|| span.context());
         let begun = context.span();
         let is_exported = begun.span_context().is_sampled();
@@ -53,7 +53,7 @@ impl CallSpan {
         Self { span, is_exported }
     }
 
-    /// The span to work in.
+    /// Returns the `tracing` span.
     pub(super) fn span(&self) -> &Span {
         &self.span
     }
@@ -62,7 +62,7 @@ impl CallSpan {
         self.span.record("session", field::display(session));
     }
 
-    /// Says how the call ended. Only faults of the service are errors of a server's span.
+    /// Records the outcome. Only faults of the service set the error status, as the conventions require for servers.
     pub(super) fn end(&self, code: Code, reason: Option<&str>) {
         if !self.is_exported {
             return;

@@ -1,5 +1,5 @@
-//! TLS: which certificate is shown, whose certificates are asked for, and both again when their files
-//! change. A connection keeps what it began with.
+//! TLS of the gRPC port: the server certificate and the authorities for client certificates. Both are reloaded when
+//! their files change. Open connections keep their certificate.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::{LoadError, Reloadable};
 
-/// The protocol that gRPC is spoken over.
+/// The ALPN name of HTTP/2, which gRPC requires.
 const HTTP2: &[u8] = b"h2";
 
-/// What handshakes are made with.
+/// The TLS configuration of handshakes.
 #[derive(Debug, Clone)]
 pub struct ServerTls {
     config: Arc<Reloadable<ServerConfig>>,
@@ -33,7 +33,7 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Reads the files. Nothing, when no certificate is configured.
+    /// Reads the files. Returns `None` if no certificate is configured.
     pub fn open(config: &TlsConfig) -> Result<Option<Self>, LoadError> {
         let (Some(cert), Some(key)) = (config.cert_file.clone(), config.key_file.clone()) else {
             return Ok(None);
@@ -50,29 +50,29 @@ impl ServerTls {
         }))
     }
 
-    /// Keeps what the files hold in force until `stop`.
+    /// Reloads changed files every `every`, until `stop`.
     pub fn watch(&self, every: Duration, stop: &CancellationToken) {
         tokio::spawn(Arc::clone(&self.config).watch(every, stop.clone()));
     }
 
-    /// Whether the files hold something that cannot be used.
+    /// Returns true if the current files are invalid and the previous certificate stays in use.
     pub fn is_stale(&self) -> bool {
         self.config.is_stale()
     }
 
-    /// The handshakes at one time.
+    /// Returns the maximum number of concurrent handshakes.
     pub(super) fn max_handshakes(&self) -> usize {
         self.max_handshakes
     }
 
-    /// Shakes hands.
+    /// Performs the handshake of a connection. Fails on a timeout and for clients without HTTP/2.
     pub(super) async fn handshake(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let acceptor = TlsAcceptor::from(self.config.current());
         let shaken = timeout(self.handshake_timeout, acceptor.accept(stream));
         let stream = shaken
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        // Whoever speaks something else would only be answered with frames that they cannot read.
+        // A client with another protocol could not read the HTTP/2 frames of an error.
         if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
             return Err(io::Error::other(
                 "the caller does not offer h2, which gRPC is spoken over",
@@ -82,10 +82,10 @@ impl ServerTls {
     }
 }
 
-/// The configuration of the contents of the certificate, the key, and the authorities of callers.
+/// Builds the configuration from the contents of certificate, key and optional client authorities, in this order.
 fn server_config(files: &[Vec<u8>]) -> Result<ServerConfig, String> {
     let chain = certificates(&files[0])?;
-    // What the parser says of a key is not repeated: it could quote it.
+    // The message of the parser is dropped, because it could quote the key.
     let key = PrivateKeyDer::from_pem_slice(&files[1])
         .map_err(|_| "the key file holds no private key as PEM".to_owned())?;
     let provider = Arc::new(aws_lc_rs::default_provider());

@@ -1,4 +1,4 @@
-//! One hook service: its connection, made once and only when it is needed, and what bounds its calls.
+//! One hook service: a lazy connection and the limits of its calls.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, ClientTlsConfig};
 use tonic::{Code, Request, Status};
 
-/// How long a connection may take.
+/// The connection timeout.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How often a silent connection is asked whether it lives, while a call waits on it.
+/// The interval of keepalive pings while a call is in flight.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// The most bytes of an answer: far above all that the contract lets a hook say.
+/// The maximum size of a response, far above the limits of the contract, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
-/// The most bytes of an error's text.
+/// The maximum size of a stored error text, in bytes.
 const MAX_DETAIL_BYTES: usize = 512;
 
-/// A hook service.
+/// The client of a hook service.
 pub struct HookEndpoint {
     url: String,
     token: Option<SecretSource>,
@@ -31,10 +31,10 @@ pub struct HookEndpoint {
     channel: OnceCell<Channel>,
 }
 
-/// A client that may be used for one call.
+/// A client with the permit for one call.
 #[derive(Debug)]
 pub struct ReadyClient<'a> {
-    /// The client.
+    /// The gRPC client.
     pub client: HookServiceClient<Channel>,
     _slot: SemaphorePermit<'a>,
 }
@@ -53,7 +53,7 @@ impl HookEndpoint {
         }
     }
 
-    /// Waits for its turn. An error tells whoever runs the server what to do.
+    /// Waits for a permit and connects if necessary. An error is text for the operator.
     pub async fn ready(&self) -> Result<ReadyClient<'_>, String> {
         let slot = self
             .slots
@@ -90,7 +90,7 @@ impl HookEndpoint {
         Ok(endpoint.connect_lazy())
     }
 
-    /// A request as it is shown: with the token, the trace that it belongs to, and its deadline.
+    /// Builds a request with token, trace context and deadline. The token is read again for each call.
     pub async fn request<T>(
         &self,
         message: T,
@@ -121,7 +121,7 @@ impl fmt::Debug for HookEndpoint {
     }
 }
 
-/// Why a call failed, in a text that is not too long.
+/// Returns the code and text of a failed call, shortened to the maximum size.
 pub fn failed(status: &Status) -> String {
     let text = match std::error::Error::source(status) {
         Some(source) if status.code() == Code::Unavailable => error_chain(source),
@@ -130,7 +130,7 @@ pub fn failed(status: &Status) -> String {
     cut(&format!("{:?}: {text}", status.code()))
 }
 
-/// A text that somebody else wrote, cut to what is kept of such texts.
+/// Shortens a text from a hook to the maximum size.
 pub fn cut(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_DETAIL_BYTES);
     text[..end].to_owned()

@@ -1,6 +1,4 @@
-//! The users' own hook services: which there are, and one call of one of them.
-//!
-//! Not here: when they are called, and what their answers mean (`services::hooks`).
+//! The clients of the users' hook services. `services::hooks` decides about calls and interprets the responses.
 
 mod endpoint;
 
@@ -13,7 +11,7 @@ use serde_json::Value;
 
 pub use self::endpoint::{HookEndpoint, cut, failed};
 
-/// The hook services that the configuration names.
+/// The configured hook services.
 #[derive(Debug, Default)]
 pub struct HookEndpoints {
     endpoints: BTreeMap<Box<str>, Arc<HookEndpoint>>,
@@ -21,7 +19,7 @@ pub struct HookEndpoints {
 }
 
 impl HookEndpoints {
-    /// Those of a configuration. No connection is made yet.
+    /// Creates the clients of the configured services. No connection is made yet.
     pub fn from_config(config: &HooksConfig) -> Self {
         let endpoint = |(name, config): (&palimpsest_settings::EndpointName, _)| {
             let endpoint = Arc::new(HookEndpoint::new(config));
@@ -34,8 +32,8 @@ impl HookEndpoints {
         }
     }
 
-    /// The one that a policy wants called, by its name; none when it wants none called. An error when it
-    /// names one that is not there.
+    /// Returns the endpoint of a policy, or `None` if no hooks are configured. Fails if the policy names an unknown
+    /// endpoint.
     pub fn of(&self, policy: &HookPolicy) -> Option<Result<&Arc<HookEndpoint>, String>> {
         let name = policy.endpoint.as_ref().or(self.default.as_ref())?;
         let missing = || {
@@ -47,7 +45,7 @@ impl HookEndpoints {
         Some(self.endpoints.get(name).ok_or_else(missing))
     }
 
-    /// What is wrong with settings that name an endpoint which is not there.
+    /// Returns an error text if the settings name an unknown endpoint.
     pub fn unknown(&self, settings: &Overlay) -> Option<String> {
         let Some(Value::String(name)) = settings.get(&["hooks", "endpoint"]) else {
             return None;

@@ -1,17 +1,17 @@
-//! The limit of file handles, and the part of it that connections may use.
+//! The limit of file handles and its division among connections.
 
-/// The part of the limit that connections leave to the store, to files and to clients of our own: one in so many.
+/// The divisor of the limit for the reserve: file handles for the store, for files and for outgoing connections.
 const RESERVED_PART: usize = 4;
 const MIN_RESERVE: usize = 32;
 const MAX_RESERVE: usize = 1_024;
-/// The connections of the admin port at most. Probes and scrapes need a few.
+/// The maximum number of admin connections. Probes and scrapes need only a few.
 const MAX_ADMIN: usize = 64;
-/// The part of all connections that the admin port may have: one in so many.
+/// The divisor of all connections for the share of the admin port.
 const ADMIN_PART: usize = 16;
 
-/// Raises the soft limit of file handles to the hard one. Returns the limit from then on, if the system has one.
+/// Raises the soft limit of file handles to the hard limit. Returns the resulting limit, if the system has one.
 ///
-/// The soft limit of most systems is 1,024, for the sake of programs that use `select`.
+/// Most systems default to a soft limit of 1,024, for programs that use `select`.
 pub fn raise_limit() -> Option<u64> {
     #[cfg(unix)]
     {
@@ -36,7 +36,7 @@ pub fn raise_limit() -> Option<u64> {
     None
 }
 
-/// The limit of file handles as it is.
+/// Returns the current soft limit of file handles.
 fn limit() -> Option<u64> {
     #[cfg(unix)]
     {
@@ -47,18 +47,19 @@ fn limit() -> Option<u64> {
     None
 }
 
-/// Connections that each port may have at one time.
+/// The maximum number of connections of each port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Of the gRPC port.
+    /// The maximum of the gRPC port.
     pub grpc: usize,
-    /// Of the admin port.
+    /// The maximum of the admin port.
     pub admin: usize,
 }
 
 impl ConnectionLimits {
-    /// The share of this process where `max_connections` are configured for gRPC. A lower limit of file handles
-    /// leaves fewer, and is logged.
+    /// Computes the limits of this process. `max_connections` is the configured maximum of the gRPC port.
+    ///
+    /// A lower limit of file handles reduces the number, which is logged.
     pub fn of_process(max_connections: usize) -> Self {
         let limit = limit();
         let share = Self::of(limit, max_connections);
@@ -82,7 +83,7 @@ impl ConnectionLimits {
         let limit = limit.unwrap_or(usize::MAX);
         let reserve = (limit / RESERVED_PART).clamp(MIN_RESERVE, MAX_RESERVE);
         let connections = limit.saturating_sub(reserve).max(2);
-        // A part of its own: a flood of one port must not keep out who probes the other.
+        // A separate part: a flood on the gRPC port must not lock out the probes of the admin port.
         let admin = (connections / ADMIN_PART).clamp(1, MAX_ADMIN);
         Self {
             grpc: max_connections.min(connections - admin),

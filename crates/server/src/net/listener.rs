@@ -1,4 +1,4 @@
-//! Accepts connections.
+//! Accepts connections of the server's ports.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,24 +12,23 @@ use tokio::time::sleep;
 use super::open::CLOSING;
 use super::{ConnectionSlot, Connections, Watched};
 
-/// How long to wait when no connection can be accepted, for example because there are no file
-/// descriptors left: trying again at once would keep a core busy.
+/// The pause after a failed accept, for example without free file handles. An immediate retry would keep a core busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a connection of the admin port may be silent, and a write to it stand still.
+/// The maximum silence of an admin connection, and the maximum time of a write without progress.
 const ADMIN_IDLE: Duration = Duration::from_secs(30);
 
-/// Where the connections of one port come in.
+/// Accepts the connections of one port.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: TcpListener,
     connections: Connections,
-    /// File handles, which a connection that was closed for another one still has for a moment.
+    /// The permits for file handles. A closed connection keeps its permit until its socket is closed.
     handles: Arc<Semaphore>,
     max_handshakes: Option<usize>,
 }
 
-/// A connection that was let in. The parts are dropped in this order: first its handle.
+/// An accepted connection. The field order matters: the socket is dropped before its permits.
 #[derive(Debug)]
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
@@ -38,7 +37,7 @@ pub(crate) struct AcceptedConnection {
 }
 
 impl Acceptor {
-    /// Lets in as many as `connections` may be; `max_handshakes` is said where they begin with one.
+    /// Creates the acceptor. `max_handshakes` is set for ports with TLS.
     pub(crate) fn new(
         listener: TcpListener,
         connections: Connections,
@@ -52,8 +51,8 @@ impl Acceptor {
         }
     }
 
-    /// The next connection that finds a place. One that finds none is closed rather than left to wait: its client
-    /// looks for another replica.
+    /// Returns the next connection with a slot. Without a free slot the connection is closed immediately, so that its
+    /// client tries another replica.
     pub(crate) async fn accept(&self) -> AcceptedConnection {
         loop {
             let handle = Arc::clone(&self.handles).acquire_owned().await;
@@ -76,9 +75,9 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         let error = match listener.accept().await {
             Ok((stream, _)) => match stream.set_nodelay(true) {
-                // Without it a reply of 64 KiB waits 40 ms for an acknowledgement.
+                // With Nagle's algorithm, a reply of 64 KiB would wait 40 ms for a delayed acknowledgement.
                 Ok(()) => return stream,
-                // It is gone already.
+                // The peer has already disconnected.
                 Err(_) => continue,
             },
             Err(error) => error,
@@ -96,7 +95,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// The door of the admin port, as `axum` knocks at it.
+/// The listener of the admin port, for `axum`.
 #[derive(Debug)]
 pub(crate) struct AdminListener(Acceptor);
 

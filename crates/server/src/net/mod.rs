@@ -1,5 +1,5 @@
-//! Connections of the server's ports: the process's file handles are shared out among them, one that keeps another
-//! from its place is closed, and none is kept for ever by a peer that does nothing.
+//! Connections of the server's ports. The file handles of the process are divided among them. Under pressure idle
+//! connections are closed, and inactive peers cannot keep a connection forever.
 
 mod handles;
 mod listener;

@@ -1,4 +1,4 @@
-//! The connections of one port that are open.
+//! The open connections of one port.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -10,17 +10,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::party::ShareGroup;
 
-/// A connection that has proved itself is closed for another one only when it was idle for this long.
+/// The minimum idle time before a proven connection may be closed for a new one.
 const IDLE: Duration = Duration::from_secs(5);
-/// Connections that were closed and still have their file handle, at most: the next is not accepted before one of
-/// them is gone.
+/// The maximum number of closed connections that still have a file handle. At the limit, accepting pauses.
 pub(super) const CLOSING: usize = 16;
 
-/// The open connections of one port, at most so many.
+/// The open connections of one port, with a maximum.
 ///
-/// When there is no place for one more, another is closed: first those that have not proved themselves by an accepted
-/// call, the oldest first, then the one that was idle longest. So peers that connect and do nothing only take each
-/// other's places.
+/// At the maximum, another connection is closed for a new one. Unproven connections (without any accepted call) are
+/// closed first, the oldest first. The proven connection with the longest idle time is next. Peers that connect and do
+/// nothing therefore only replace each other.
 #[derive(Debug, Clone)]
 pub(crate) struct Connections(Arc<Inner>);
 
@@ -28,7 +27,7 @@ pub(crate) struct Connections(Arc<Inner>);
 struct Inner {
     max: usize,
     open: Mutex<Open>,
-    /// Connections that were closed for others, and that were refused.
+    /// The number of connections that were closed for new ones, and the number of rejected ones.
     closed: AtomicU64,
     refused: AtomicU64,
 }
@@ -39,12 +38,12 @@ struct Open {
     connections: HashMap<u64, Arc<Connection>>,
 }
 
-/// One connection, as far as others need to know of it.
+/// The shared state of one connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: u64,
     began: Instant,
-    /// When a call of it was last over, in milliseconds since it began.
+    /// The end of the last call, in milliseconds since `began`.
     used: AtomicU64,
     calls: AtomicUsize,
     is_proved: AtomicBool,
@@ -54,33 +53,33 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Cancelled when the connection has to be closed at once.
+    /// Returns a token that is cancelled when the connection must close immediately.
     pub(crate) fn cut(&self) -> &CancellationToken {
         &self.cut
     }
 
-    /// The party that its calls count for as long as nothing better is known.
+    /// Returns the fair-share group of calls without an authenticated tenant.
     pub(crate) fn party(&self) -> &Arc<ShareGroup> {
         &self.party
     }
 
-    /// Notes that a call on it was accepted: its caller is somebody.
+    /// Marks the connection as proven: a call on it was accepted.
     pub(crate) fn prove(&self) {
         self.is_proved.store(true, Relaxed);
     }
 
-    /// Notes that the TLS handshake is done.
+    /// Marks the TLS handshake as finished.
     pub(crate) fn shook_hands(&self) {
         self.is_shaking_hands.store(false, Relaxed);
     }
 
-    /// Counts a call until the guard is dropped.
+    /// Counts a call in flight until the guard is dropped.
     pub(crate) fn call(self: &Arc<Self>) -> ActiveCall {
         self.calls.fetch_add(1, Relaxed);
         ActiveCall(Arc::clone(self))
     }
 
-    /// The time since its last call, while it has none and never had one that was accepted.
+    /// Returns the idle time of an unproven connection without a call in flight, otherwise `None`.
     pub(crate) fn unproved_for(&self, now: Instant) -> Option<Duration> {
         let waits = !self.is_proved.load(Relaxed) && self.calls.load(Relaxed) == 0;
         waits.then(|| self.idle_for(now))
@@ -91,7 +90,7 @@ impl Connection {
         now.saturating_duration_since(used)
     }
 
-    /// How soon it is closed for another one, lowest first; none for one that stays.
+    /// Returns the eviction rank, lowest first. `None` protects the connection.
     fn rank(&self, now: Instant) -> Option<(bool, u64)> {
         if self.cut.is_cancelled() {
             return None;
@@ -106,7 +105,7 @@ impl Connection {
     }
 }
 
-/// A call of a connection.
+/// The guard of a call in flight.
 #[derive(Debug)]
 pub(crate) struct ActiveCall(Arc<Connection>);
 
@@ -120,7 +119,7 @@ impl Drop for ActiveCall {
     }
 }
 
-/// A connection's place, given back when it is dropped.
+/// The slot of a connection. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     of: Arc<Inner>,
@@ -128,7 +127,7 @@ pub(crate) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// The connection.
+    /// Returns the connection of the slot.
     pub(crate) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
@@ -141,7 +140,7 @@ impl Drop for ConnectionSlot {
 }
 
 impl Connections {
-    /// None yet, and at most `max` at one time.
+    /// Creates an empty set for at most `max` connections.
     pub(crate) fn new(max: usize) -> Self {
         Self(Arc::new(Inner {
             max,
@@ -151,26 +150,28 @@ impl Connections {
         }))
     }
 
-    /// The most at one time.
+    /// Returns the maximum number of connections.
     pub(crate) fn max(&self) -> usize {
         self.0.max
     }
 
-    /// How many are open.
+    /// Returns the number of open connections.
     pub(crate) fn count(&self) -> usize {
         self.0.lock().connections.len()
     }
 
-    /// How many were closed to make a place for others, and how many found none.
+    /// Returns the number of connections that were closed for new ones, and the number of rejected ones.
     pub(crate) fn turned_away(&self) -> (u64, u64) {
         (self.0.closed.load(Relaxed), self.0.refused.load(Relaxed))
     }
 
-    /// A place for one more, for which another connection may be closed. Of those whose TLS handshake is not done there
-    /// are at most `max_handshakes`. None when every connection is in use.
+    /// Returns a slot for a new connection, for which another connection may be closed.
+    ///
+    /// At most `max_handshakes` connections may be in the TLS handshake. Returns `None` if all connections are in use.
     pub(crate) fn enter(&self, max_handshakes: Option<usize>) -> Option<ConnectionSlot> {
         let now = Instant::now();
         let mut open = self.0.lock();
+        // Handshakes have a separate limit. The oldest one is closed, so that silent peers cannot delay others.
         if let Some(max) = max_handshakes {
             let shaking =
                 |it: &&Arc<Connection>| it.is_shaking_hands.load(Relaxed) && !it.cut.is_cancelled();
@@ -216,7 +217,7 @@ impl Connections {
         })
     }
 
-    /// Closes a connection. Its place is free at once, its handle in a moment.
+    /// Closes a connection. Its slot is free immediately, and its file handle shortly afterwards.
     fn close(&self, connection: Option<Arc<Connection>>, open: &mut Open) {
         if let Some(connection) = connection {
             open.connections.remove(&connection.id);
@@ -256,7 +257,7 @@ mod tests {
         let other = enter().unwrap();
         assert!(proved.connection().cut().is_cancelled(), "it was idle");
         other.connection().prove();
-        // One is in a call, and two were idle for a moment only.
+        // One connection has a call in flight, and two were idle for less than the minimum.
         assert!(enter().is_none());
         assert_eq!(connections.turned_away(), (2, 1));
         drop((call, other));

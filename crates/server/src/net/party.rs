@@ -1,9 +1,9 @@
-//! The parties among whom the edge divides calls and memory.
+//! The groups of calls that share budgets fairly.
 
 use std::sync::atomic::AtomicUsize;
 
-/// The calls that share one part of each budget: those of one tenant, or of one connection without a credential. What
-/// the numbers count is up to the budgets.
+/// The calls that share one part of each budget: those of a tenant, or those of a connection without a credential. The
+/// indexes of the arrays are defined by the budgets.
 #[derive(Debug, Default)]
 pub(crate) struct ShareGroup {
     /// The amount in use of each budget.

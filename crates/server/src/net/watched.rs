@@ -1,4 +1,4 @@
-//! A connection that breaks when it has to: because another takes its place, or its peer takes nothing.
+//! A connection that fails when its slot is needed or when its peer makes no progress.
 
 use std::future::Future as _;
 use std::io;
@@ -15,37 +15,37 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::ConnectionSlot;
 
-/// Bytes that a peer may send after this side has closed, before it learns of that. The windows of its calls are smaller.
+/// The maximum number of bytes discarded after this side has closed. The flow-control windows of calls are smaller.
 const MAX_DISCARDED: usize = 4 << 20;
-/// The longest silence of a peer after this side has closed.
+/// The maximum silence of the peer after this side has closed.
 const LAST_SILENCE: Duration = Duration::from_secs(10);
 
-/// The longest wait for the first input of a connection that was cut before it: the runtime learns in less that input
-/// is there.
+/// The maximum wait for the first input of a connection that was already cut. The runtime needs less time to report
+/// available input.
 const FIRST_INPUT: Duration = Duration::from_millis(10);
 
-/// A connection with its place, which is given back with it.
+/// A connection with its slot, which is released on drop.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
     inner: T,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     stall: Duration,
-    /// The end of a write that stands still.
+    /// The end of the current write without progress.
     stalls: Option<Pin<Box<Sleep>>>,
-    /// The end of a silence, where there is one.
+    /// The maximum silence of the peer, and the end of the current silence.
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
     heard: LastActivity,
-    /// Something was read.
+    /// True after the first successful read.
     has_input: bool,
-    /// The end of the wait for the first input of a connection that was cut before it.
+    /// The end of the wait for the first input of a cut connection.
     first_input: Option<Pin<Box<Sleep>>>,
-    /// Bytes discarded since this side closed. None while it is open.
+    /// The number of bytes discarded since this side closed. `None` while it is open.
     discarded: Option<usize>,
     place: ConnectionSlot,
     handle: OwnedSemaphorePermit,
 }
 
-/// When something last came.
+/// The time of the last input from the peer.
 #[derive(Debug, Clone)]
 pub(crate) struct LastActivity {
     began: Instant,
@@ -59,14 +59,14 @@ impl LastActivity {
             .store(u64::try_from(at).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// When something last came.
+    /// Returns the time of the last input.
     pub(crate) fn last(&self) -> Instant {
         self.began + Duration::from_millis(self.at.load(Relaxed))
     }
 }
 
 impl<T> Watched<T> {
-    /// A connection that breaks when it is cut, or a write stands still for `stall`.
+    /// Creates a connection that fails when it is cut, or when a write makes no progress for `stall`.
     pub(crate) fn new(
         inner: T,
         stall: Duration,
@@ -91,24 +91,24 @@ impl<T> Watched<T> {
         }
     }
 
-    /// The same that breaks after a silence too.
+    /// Adds a limit on the silence of the peer.
     #[must_use]
     pub(crate) fn with_idle(mut self, idle: Duration) -> Self {
         self.idle = Some((idle, Box::pin(sleep(idle))));
         self
     }
 
-    /// Its place.
+    /// Returns the slot of the connection.
     pub(crate) fn place(&self) -> &ConnectionSlot {
         &self.place
     }
 
-    /// When something last came.
+    /// Returns a handle to the time of the last input.
     pub(crate) fn heard(&self) -> LastActivity {
         self.heard.clone()
     }
 
-    /// The same connection after a handshake on it.
+    /// Replaces the inner stream by the result of a handshake on it.
     pub(crate) async fn then<U, E>(
         self,
         handshake: impl AsyncFnOnce(T) -> Result<U, E>,
@@ -129,7 +129,7 @@ impl<T> Watched<T> {
         })
     }
 
-    /// Whether the connection has to break now.
+    /// Fails if the connection was cut or its peer was silent for too long.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.cut.as_mut().poll(cx).is_ready() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -146,7 +146,7 @@ impl<T> Watched<T> {
         Ok(())
     }
 
-    /// Watches over a write: one that stands still for too long is an error.
+    /// Tracks a write. A write without progress for `stall` is an error.
     fn written<R>(
         &mut self,
         polled: Poll<io::Result<R>>,
@@ -178,7 +178,7 @@ impl<T: AsyncRead + Unpin> Watched<T> {
             let mut buf = ReadBuf::new(&mut scratch);
             match Pin::new(&mut self.inner).poll_read(cx, &mut buf) {
                 Poll::Pending => break Poll::Pending,
-                // The peer is gone: nothing is left that a reset could drop.
+                // The peer is gone, so a reset can no longer drop anything.
                 Poll::Ready(Err(_)) => break Poll::Ready(Ok(())),
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => break Poll::Ready(Ok(())),
                 Poll::Ready(Ok(())) => self.heard.note(),
@@ -199,9 +199,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // The server nearly always waits for the next frame, so that the end is noticed here.
+        // The server nearly always has a pending read, so a cut is noticed here.
         if !self.has_input && self.cut.as_mut().poll(cx).is_ready() {
-            // A flood of connections can cut one before its first request was read. That request is answered.
+            // A flood of connections can cut one before its first request was read. That request is still answered.
             let wait = || Box::pin(sleep(FIRST_INPUT));
             let end = self.first_input.get_or_insert_with(wait);
             if end.as_mut().poll(cx).is_ready() {
@@ -248,6 +248,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // First the write side is closed, then input is discarded until the peer closes. See `poll_peer_closed`.
         if self.discarded.is_none() {
             let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
             let Poll::Ready(Ok(())) = polled else {
@@ -320,7 +321,7 @@ mod tests {
         io.write_all(b"alive").await.unwrap();
         let mut answer = [0; 5];
         client.read_exact(&mut answer).await.unwrap();
-        // Nothing is waited for any more.
+        // No more input is expected after the cut.
         let error = io.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
