@@ -1,36 +1,38 @@
-//! The check of the clock before sessions are deleted by their age: a clock that is wrong makes all of them old.
+//! The clock check before sessions are deleted by age. A clock that is far ahead would make every session look old.
 //!
-//! The log knows times as well: those of its events. What it held when the process began, plus the time that has
-//! passed since by the clock that only moves forward, is about the time that it is now. A clock that is far ahead of
-//! that is wrong, or nothing was written for so long that an operator has to say that it is right. What a clock in doubt
-//! has written is no reference for the next process: the doubt is kept beside the files until it is settled.
+//! The expected time is the newest event time in the log at process start, plus the elapsed monotonic time. A clock far
+//! ahead of the expected time has two explanations: it is wrong, or nothing was written for a long time. Only an
+//! operator can confirm the second one.
+//!
+//! Events that were written by a doubtful clock must not become the reference of the next process. The doubt is
+//! therefore stored beside the blobs until it is resolved.
 
 use std::time::Duration;
 
 use palimpsest_core::ids::Timestamp;
 
-/// The reference that the clock is compared with.
+/// The reference for the clock.
 #[derive(Debug, Clone)]
 pub struct ClockCheck {
-    /// The time of day and the steady time at which the process began.
+    /// The wall-clock time and the monotonic time at process start.
     started: (Timestamp, Duration),
-    /// A time of day that is known to be right, and the steady time at which it was.
+    /// A confirmed wall-clock time, and the monotonic time of its confirmation.
     known: Option<(Timestamp, Duration)>,
-    /// The time after which an earlier process doubted the clock that wrote events.
+    /// The time after which an earlier process doubted the clock. Events after it are no evidence.
     doubted: Option<Timestamp>,
 }
 
-/// A clock that is further ahead than can be explained.
+/// An implausible clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Jump {
-    /// The time that the clock shows.
+    /// The time of the clock.
     pub now: Timestamp,
-    /// The time that it was expected to show.
+    /// The expected time.
     pub expected: Timestamp,
 }
 
 impl ClockCheck {
-    /// A check by a process that begins now. Nothing is known of the log yet.
+    /// Creates a check at process start, without a reference.
     pub fn started(now: Timestamp, steady: Duration) -> Self {
         Self {
             started: (now, steady),
@@ -39,32 +41,36 @@ impl ClockCheck {
         }
     }
 
-    /// Takes over the doubt of an earlier process: events after that time prove nothing.
+    /// Sets the doubt of an earlier process. Events after that time are no evidence.
     pub fn doubt(&mut self, after: Option<Timestamp>) {
         self.doubted = after;
     }
 
-    /// True until [`Self::learn`] was called.
+    /// Returns true until the first call of [`Self::learn`].
     pub fn is_ignorant(&self) -> bool {
         self.known.is_none()
     }
 
-    /// True for the time of an event that was there when the process began. Later ones were written by the clock that
-    /// is to be checked.
+    /// Returns true if the event time existed before this process started and was not doubted.
+    ///
+    /// Later events were written with the clock that is being checked.
     pub fn is_evidence(&self, time: Timestamp) -> bool {
         time < self.started.0 && self.doubted.is_none_or(|after| time <= after)
     }
 
-    /// Takes the newest time that the log held when the process began. A log that held none proves nothing, and has
-    /// nothing old that could be deleted.
+    /// Sets the newest event time in the log at process start as the reference.
+    ///
+    /// An empty log proves nothing, but contains nothing old that could be deleted. Without an earlier doubt, the
+    /// clock is trusted then.
     pub fn learn(&mut self, newest: Option<Timestamp>) {
         let (now, steady) = self.started;
         let newest = newest.max(self.doubted);
         self.known = Some((newest.unwrap_or(now), steady));
     }
 
-    /// Compares the clock with the time that is expected. `max_ahead_ms` is how far it may be ahead, and up to
-    /// `trusted_until` an operator has said that it is right.
+    /// Compares the clock with the expected time.
+    ///
+    /// The clock may be ahead by up to `max_ahead_ms`. Up to `trusted_until`, an operator has confirmed it.
     pub fn judge(
         &mut self,
         (now, steady): (Timestamp, Duration),
@@ -78,7 +84,7 @@ impl ClockCheck {
         if ahead > max_ahead_ms && trusted_until.is_none_or(|until| now > until) {
             return Err(Jump { now, expected });
         }
-        // Time without a write is known from here on. A clock that was set back teaches nothing.
+        // An accepted time becomes the new reference. A clock that was set back must not lower it.
         self.known = Some((now.max(expected), steady));
         Ok(())
     }
@@ -90,7 +96,7 @@ mod tests {
 
     const HOUR: i64 = 3_600_000;
     const DAY: i64 = 24 * HOUR;
-    /// Some day, in milliseconds.
+    /// An arbitrary day, in milliseconds.
     const TODAY: i64 = 20_000 * DAY;
 
     fn time(millis: i64) -> Timestamp {
@@ -101,8 +107,8 @@ mod tests {
         Duration::from_millis(millis.unsigned_abs())
     }
 
-    /// A check that began `began` from today on a log whose newest event is of today, and looks `looks` later, with the
-    /// steady clock before the clock of the day.
+    /// Creates a check at `TODAY + began` on a log whose newest event is at `TODAY`, and judges the clock at each of
+    /// `looks`. A look is a pair of elapsed monotonic time and elapsed wall-clock time, in milliseconds.
     #[track_caller]
     fn check(began: i64, looks: &[(i64, i64)], expected: &[bool]) {
         let mut check = ClockCheck::started(time(TODAY + began), steady(0));
@@ -117,13 +123,13 @@ mod tests {
     #[test]
     fn a_clock_is_right_that_goes_on_from_the_log() {
         check(0, &[(0, 0), (HOUR, HOUR)], &[true, true]);
-        // Nobody wrote for a year, and the process was there all the time.
+        // No writes for a year, while the process was running.
         check(
             DAY,
             &[(400 * DAY, 400 * DAY), (401 * DAY, 401 * DAY)],
             &[true, true],
         );
-        // It was set to the right time, which is no more than a few days.
+        // The clock was corrected by a day.
         check(
             -DAY,
             &[(0, 0), (HOUR, DAY), (2 * HOUR, DAY + HOUR)],
@@ -138,9 +144,9 @@ mod tests {
             &[(0, 0), (HOUR, 400 * DAY), (2 * HOUR, 2 * HOUR)],
             &[true, false, true],
         );
-        // It was wrong when the process began, and the log says so.
+        // The clock was already wrong at process start, and the log shows it.
         check(400 * DAY, &[(0, 0), (HOUR, HOUR)], &[false, false]);
-        // A clock that was behind for a while does not make the right time look wrong.
+        // A clock that was behind for a while must not make the correct time look wrong.
         check(
             0,
             &[(HOUR, -400 * DAY), (2 * HOUR, 2 * HOUR)],
@@ -168,7 +174,7 @@ mod tests {
         check.learn(Some(time(TODAY - 30 * DAY)));
         let now = (time(TODAY + 400 * DAY), steady(0));
         assert!(check.judge(now, 14 * DAY, None).is_err());
-        // The time of the doubt itself was right, even where no event is left of it.
+        // The time of the doubt itself was correct, even if no event from that time exists anymore.
         let mut check = restarted(HOUR);
         check.learn(None);
         let now = (time(TODAY + HOUR), steady(0));
@@ -189,7 +195,7 @@ mod tests {
         assert_eq!(check.judge(now, 14 * DAY, before), Err(jump));
         let after = Some(time(TODAY + 401 * DAY));
         assert_eq!(check.judge(now, 14 * DAY, after), Ok(()));
-        // From then on it is known.
+        // The confirmation stays in effect.
         assert_eq!(check.judge(now, 14 * DAY, None), Ok(()));
     }
 }

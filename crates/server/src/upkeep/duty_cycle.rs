@@ -1,29 +1,29 @@
-//! How background work leaves room for calls: after each piece of work it rests for a multiple of the
-//! time that the piece took.
+//! Limits the share of time that background work uses. After each piece of work it rests for a multiple of the time
+//! that the piece took.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// The longest rest: a piece of work that waited for somebody else must not stop everything.
+/// The maximum rest. A piece that waited for another system must not stop the work for long.
 const MAX_REST: Duration = Duration::from_secs(5);
 
-/// The share of the time in which something is done.
+/// The share of time that is used for work.
 #[derive(Debug, Clone, Copy)]
 pub struct DutyCycle {
     percent: u32,
 }
 
 impl DutyCycle {
-    /// Work for so many percent of the time, from 1 to 100.
+    /// Creates a duty cycle. `percent` is clamped to the range 1 to 100.
     pub fn new(percent: u32) -> Self {
         Self {
             percent: percent.clamp(1, 100),
         }
     }
 
-    /// Does a piece of work, and rests.
+    /// Runs a piece of work, then rests.
     pub async fn work<T>(&self, piece: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let done = piece.await;

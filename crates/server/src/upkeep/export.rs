@@ -1,5 +1,5 @@
-//! The transcript of a session whose retention is over, written elsewhere before it is deleted, and
-//! read back: what was not kept is not deleted.
+//! Exports the transcript of an expired session before its deletion, and verifies the written file. Without a verified
+//! export the session is not deleted.
 
 use palimpsest_store::archive::Archive;
 use palimpsest_store::blobs::BlobError;
@@ -22,7 +22,7 @@ pub(super) enum ExportError {
     Incomplete { file: String, loss: BlobLoss },
 }
 
-/// Where the export of a session is. A session that was created again has another incarnation.
+/// Returns the path of a session's export. The incarnation distinguishes sessions that reuse a name.
 fn path(row: &Row) -> String {
     format!(
         "{}/{}/{}-{}.jsonl",

@@ -1,11 +1,11 @@
-//! Sessions of one project with their subagents: they are kept, and go, together.
+//! Groups the sessions of a project with their subagents. A group is kept or deleted as a whole.
 
 use std::collections::HashMap;
 
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_store::Position;
 
-/// A session as far as retention is concerned.
+/// The data of a session that retention needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) key: SessionKey,
@@ -16,14 +16,14 @@ pub(super) struct Row {
     pub(super) is_held: bool,
 }
 
-/// A session and its subagents, those deepest down first.
+/// A session with its subagents, the deepest first, so that children are deleted before their parents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Family {
     pub(super) members: Vec<Row>,
 }
 
 impl Family {
-    /// When something last happened in any of them.
+    /// Returns the time of the last event in any member.
     pub(super) fn modified(&self) -> Timestamp {
         let all = self.members.iter().map(|row| row.modified);
         all.max().unwrap_or_default()
@@ -38,8 +38,7 @@ impl Family {
     }
 }
 
-/// The families of a project, those first in which nothing has happened for the longest time. With
-/// `alone`, every session is its own.
+/// Returns the families of a project, the least recently modified first. With `alone`, every session is its own family.
 pub(super) fn families(rows: Vec<Row>, alone: bool) -> Vec<Family> {
     let mut families: Vec<Family> = if alone {
         let single = |row| Family { members: vec![row] };
@@ -73,14 +72,14 @@ fn grouped(rows: Vec<Row>) -> Vec<Family> {
     families.into_values().map(family).collect()
 }
 
-/// The main session above one, and how far above. A parent that does not exist is none.
+/// Returns the main session above a session, and the distance to it. A missing parent is ignored.
 fn root(
     key: &SessionKey,
     parents: &HashMap<SessionKey, Option<SessionKey>>,
 ) -> (SessionKey, usize) {
     let (mut at, mut depth) = (key, 0);
     while let Some(Some(parent)) = parents.get(at) {
-        // A circle has no end: whoever is reached after so many steps stands for it.
+        // A cycle of parents has no root. The depth limit ends the search at an arbitrary member.
         if !parents.contains_key(parent) || depth > parents.len() {
             break;
         }

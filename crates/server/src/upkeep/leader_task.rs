@@ -1,5 +1,5 @@
-//! What one of the processes on a store does for all of them: who does it is said in the store, for a time, and again
-//! while it is done.
+//! Background tasks that one process at a time runs for all processes on a store. The store contains a lease per task,
+//! which the leader renews while it works.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use tokio::time::timeout;
 
 use super::MaintenanceStats;
 
-/// What is done for all.
+/// A task that one process runs for the whole store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaderTask {
-    /// Sessions whose time is over are deleted.
+    /// Deletes expired sessions.
     Retention,
-    /// Files that no event names are removed.
+    /// Removes orphaned blobs.
     Sweep,
 }
 
 impl LeaderTask {
-    /// Both of them.
+    /// All tasks.
     pub const ALL: [Self; 2] = [Self::Retention, Self::Sweep];
 
-    /// Its name, in the store and in metrics.
+    /// Returns the name of the task in the store and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Retention => "retention",
@@ -31,8 +31,10 @@ impl LeaderTask {
     }
 }
 
-/// Does a pass if this process is the one that does: it is until the next one is due, and for as long as the pass
-/// takes. Where it ends before that, another one takes over; and where another one has taken over, the pass ends.
+/// Runs a pass if this process holds or gets the lease.
+///
+/// The lease lasts until the next pass is due and is renewed while the pass runs. If this process ends, another one
+/// takes over after the lease. The pass stops if another process has taken the lease.
 pub(super) async fn pass(
     sessions: &Sessions,
     stats: &MaintenanceStats,
@@ -43,6 +45,8 @@ pub(super) async fn pass(
         return;
     }
     stats.begun(duty);
+    // Renewed at half of its duration. A failed renewal (`None`) does not stop the pass, because the lease may still
+    // hold.
     while timeout(every / 2, &mut pass).await.is_err() {
         if claim(sessions, stats, (duty, every)).await == Some(false) {
             tracing::warn!(duty = duty.name(), "another process does this now");
@@ -51,7 +55,7 @@ pub(super) async fn pass(
     }
 }
 
-/// Whether a duty is this process's, if that can be said.
+/// Returns whether this process holds the lease. `None` if the store cannot be reached.
 async fn claim(
     sessions: &Sessions,
     stats: &MaintenanceStats,
@@ -81,7 +85,7 @@ mod tests {
 
     const EVERY: Duration = Duration::from_secs(10);
 
-    /// Shows the time that the test's runtime shows.
+    /// A clock with the time of the paused test runtime.
     #[derive(Debug)]
     struct OfRuntime(Instant);
 
@@ -116,7 +120,7 @@ mod tests {
             }
         }
 
-        /// A pass that takes so long. Whether it came to its end.
+        /// Runs a pass of the given duration. Returns true if it finished.
         async fn sweeps_for(&self, time: Duration) -> bool {
             let mut is_done = false;
             let work = async {
@@ -156,7 +160,7 @@ mod tests {
         assert!(is_done);
         assert_eq!(one.stats.passes(LeaderTask::Sweep), 1);
         assert_eq!(other.stats.passes(LeaderTask::Sweep), 0);
-        // It is over, and who began it has ended since.
+        // The lease has expired after the pass.
         sleep(EVERY).await;
         assert!(other.sweeps_for(Duration::ZERO).await);
         assert!(!one.sweeps_for(Duration::ZERO).await);
@@ -167,7 +171,7 @@ mod tests {
         let (log, one, _) = two();
         let taken = async {
             sleep(EVERY / 4).await;
-            // By another one's clock the time of the first is over.
+            // For the clock of the other process, the first lease has expired.
             let lease = Lease {
                 owner: "other".into(),
                 until: Timestamp::from_millis(20_000),

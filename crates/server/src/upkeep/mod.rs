@@ -1,9 +1,8 @@
-//! What is done in the background so that data ends when it should: deleted sessions are removed to
-//! their last byte, sessions past their retention are exported and deleted, and files that no event
-//! names are swept.
+//! Background maintenance of a store's data: complete removal of deleted sessions, retention with exports, and sweeps
+//! of orphaned blobs.
 //!
-//! Every step can be repeated and nothing is remembered between passes, so it does not matter where
-//! the last one was cut off. A pass rests in proportion to what it works, so calls do not feel it.
+//! Every step is idempotent and no state is kept between passes, so an interrupted pass needs no recovery. A pass rests
+//! in proportion to its work, to keep the latency of calls low.
 
 mod clock_check;
 mod duty_cycle;
@@ -41,10 +40,10 @@ pub use self::retention::{PlannedDeletion, Preview, RetentionError, preview};
 pub use self::selection::RetentionReason;
 pub use self::stats::MaintenanceStats;
 
-/// How long after a start the first passes begin: who starts a server wants to use it.
+/// The delay of the first passes after the start, so that the start itself is not slowed down.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// The background work on a store's data.
+/// The maintenance tasks of one process.
 #[derive(Debug)]
 pub struct Upkeep {
     service: Service,
@@ -55,12 +54,12 @@ pub struct Upkeep {
     exports: Option<Archive>,
     stats: MaintenanceStats,
     clock_check: tokio::sync::Mutex<ClockCheck>,
-    /// The sessions that the last pass of retention kept because a stored result of theirs is lost.
+    /// The sessions that the last retention pass kept because one of their stored results is lost.
     incomplete: std::sync::Mutex<HashSet<SessionKey>>,
 }
 
 impl Upkeep {
-    /// Upkeep as it is configured.
+    /// Creates the tasks. Fails if `retention.export_url` cannot be opened.
     pub fn new(
         service: Service,
         sessions: Arc<Sessions>,
@@ -84,7 +83,7 @@ impl Upkeep {
         })
     }
 
-    /// Works until `stop`. What is under way then is left to the next process.
+    /// Runs until `stop`. Unfinished work is continued by the next process.
     pub async fn run(self, stop: CancellationToken) {
         let all = async {
             tokio::join!(self.remove(), self.retain(), self.sweep());

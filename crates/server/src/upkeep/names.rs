@@ -1,4 +1,4 @@
-//! Which files the events of a session name: the one thing that says what a sweep must leave alone.
+//! The files that the events of a session reference. A sweep must not remove them.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,12 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_engine::sessions::{READ_BYTES, Sessions, SessionsError};
 
-/// The names of files, each with the SHA-256 of what it holds.
+/// Referenced files with the SHA-256 of their contents.
 pub type ReferencedFiles = HashMap<Box<str>, [u8; 32]>;
 
-/// Reads all of a session's log. None of it is kept in memory but the names, and the sessions that are
-/// loaded stay as they are.
+/// Reads the complete log of a session and returns its referenced files.
+///
+/// Only the names are kept in memory, and the session cache is not affected.
 pub async fn of(sessions: &Sessions, key: &SessionKey) -> Result<ReferencedFiles, SessionsError> {
     let (mut names, mut after) = (ReferencedFiles::new(), Revision::ZERO);
     loop {
@@ -25,7 +26,7 @@ pub async fn of(sessions: &Sessions, key: &SessionKey) -> Result<ReferencedFiles
     }
 }
 
-/// Adds what an event names.
+/// Adds the files that an event references.
 pub fn add(event: &Event, names: &mut ReferencedFiles) {
     let stored = match event {
         Event::ResultsPersisted(event) => event.results.as_slice(),

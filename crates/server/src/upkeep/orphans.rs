@@ -1,10 +1,16 @@
-//! Files that no event came to name: a process ended between the file and its event, or an event was refused after its
-//! file was written.
+//! Removes orphaned blobs: files whose event was never committed, because the process ended or the append was rejected
+//! after the file was written.
 //!
-//! A sweep goes by the log's own intents and looks at nothing else, so that an empty, older or foreign log removes nothing.
-//! An intent that is older than a command can take is doomed first: no append can settle it from then on. Then the log is
-//! read to see that it does not name the file, the file goes, and the intent last. Whatever interrupts that, the next pass
-//! goes on with the intent. A name is never used twice, so that a removal that is late removes nothing else.
+//! A sweep uses only the intents in the log, so an empty, older or foreign log removes nothing. Each intent that is
+//! older than any command can take is handled in this order:
+//!
+//! 1. The intent is doomed, so that no later append can settle it.
+//! 2. The log is read, to verify that no event references the file.
+//! 3. The file is removed.
+//! 4. The intent is removed.
+//!
+//! After an interruption, the next pass continues from the intent. File names are never reused, so a late removal
+//! cannot hit another file.
 
 use std::time::Duration;
 
@@ -15,10 +21,10 @@ use palimpsest_store::{FileIntent, MAX_LIST, StoreError, crash_point, error_chai
 
 use super::{DutyCycle, names};
 
-/// The least age of an intent that is swept, in milliseconds: a day, whatever is configured.
+/// The minimum age of a swept intent, in milliseconds: one day, even if the setting is lower.
 const MIN_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
-/// Why a pass ended.
+/// The reason for ending a sweep early.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The log cannot be read or written.
@@ -27,19 +33,19 @@ pub enum SweepError {
     /// A session cannot be read.
     #[error(transparent)]
     Sessions(#[from] SessionsError),
-    /// The files cannot be removed.
+    /// A file cannot be removed.
     #[error(transparent)]
     Blobs(#[from] BlobError),
 }
 
-/// Goes through all intents once. Those that are younger than `grace` stay, and those younger than a day in any case.
+/// Sweeps all intents once. Intents younger than `grace`, and in any case those younger than a day, are kept.
 pub async fn sweep(
     sessions: &Sessions,
     blobs: &Blobs,
     grace: Duration,
     pace: &DutyCycle,
 ) -> Result<RemovalCount, SweepError> {
-    // Nothing is doomed for files that are another store's, or that cannot be reached.
+    // Nothing is doomed if the blobs belong to another store or cannot be reached.
     blobs.verify().await?;
     let grace = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
     let age = grace.max(MIN_AGE_MILLIS);
@@ -62,7 +68,7 @@ pub async fn sweep(
                 .await
             {
                 Ok(removed) => all += removed,
-                // What cannot be read names nobody knows what: its files stay.
+                // The references of an unreadable session are unknown, so its files stay.
                 Err(SweepError::Sessions(error)) => {
                     let key = &of_session[0].key;
                     tracing::warn!(session = %key, error = %error_chain(&error), "did not sweep the files of a session that cannot be read");
@@ -91,7 +97,7 @@ async fn session(
         return Ok(removed);
     };
     crash_point("sweep.doomed");
-    // No append can name one of them any more, so what is read now holds for good.
+    // No append can reference the doomed files anymore, so the result of this read is final.
     let named = names::of(sessions, &first.key).await?;
     for FileIntent { key, file, .. } in doomed {
         if named.contains_key(file) {

@@ -1,5 +1,4 @@
-//! Deleted sessions, to their last byte: what a call did not wait for, and what a process left that
-//! ended.
+//! Removes the remaining data of deleted sessions, including deletions that an ended process left unfinished.
 
 use std::time::Duration;
 
@@ -9,11 +8,11 @@ use tokio::time::{sleep, timeout};
 
 use super::Upkeep;
 
-/// How often it is looked for tombstones when nobody says that there is one.
+/// The maximum interval between passes without a notification.
 const EVERY: Duration = Duration::from_mins(1);
-/// How long it waits when something stands in the way.
+/// The retry delay if some tombstones remain.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long it waits for one session before it looks at the next.
+/// The maximum wait for one session before the next one is tried.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Upkeep {
@@ -29,13 +28,13 @@ impl Upkeep {
             if left > 0 {
                 sleep(RETRY).await;
             } else {
-                // A deletion that comes meanwhile wakes it; the time is for what others deleted.
+                // A deletion in this process wakes the task. The timeout finds deletions by other processes.
                 let _ = timeout(EVERY, deletions.notified()).await;
             }
         }
     }
 
-    /// Goes through all tombstones once, and says how many stay.
+    /// Processes all tombstones once. Returns the number of remaining ones.
     async fn remove_all(&self) -> Result<usize, SessionsError> {
         let (mut left, mut after) = (0, None);
         let tempo = self.pace();

@@ -1,4 +1,4 @@
-//! Sessions past their retention: which they are, what keeps them, and how they go.
+//! Retention passes: selection of expired sessions, exceptions, export and deletion.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -16,31 +16,32 @@ use super::families::{Family, Row};
 use super::selection::{DeletionSelector, PassLimits, RetentionReason};
 use super::{ClockCheck, DutyCycle, Jump, Upkeep, export};
 
-/// Why a pass could not go on.
+/// The reason for a failed pass.
 #[derive(Debug, thiserror::Error)]
 pub enum RetentionError {
-    /// The sessions could not be read.
+    /// The sessions cannot be read.
     #[error(transparent)]
     Sessions(#[from] SessionsError),
-    /// Their files could not be listed.
+    /// The blobs of the sessions cannot be listed.
     #[error(transparent)]
     Blobs(#[from] BlobError),
 }
 
-/// A pass over all sessions.
+/// The state of one pass over all sessions.
 #[derive(Debug, Default)]
 struct RetentionPass {
-    /// The time; none while the clock is not trusted.
+    /// The current time, or `None` while the clock is not trusted.
     now: Option<Timestamp>,
-    /// Sessions that are kept because a stored result of theirs is lost.
+    /// The sessions that are kept because one of their stored results is lost.
     incomplete: HashSet<SessionKey>,
-    /// Sessions that a dry run would have deleted.
+    /// The number of sessions that a dry run would have deleted.
     would_delete: u64,
 }
 
 impl Upkeep {
-    /// Looks at every session once, project after project. What it holds in memory is one project's
-    /// rows, a few hundred bytes each.
+    /// Runs one pass over all sessions, project by project.
+    ///
+    /// Memory is bounded by the rows of a single project, a few hundred bytes each.
     pub(super) async fn retention_pass(&self) -> Result<(), RetentionError> {
         let mut pass = RetentionPass {
             now: self.trusted_time().await?,
@@ -69,13 +70,14 @@ impl Upkeep {
         Ok(())
     }
 
-    /// The time, unless the clock cannot be right: then nothing is deleted by its age.
+    /// Returns the current time, or `None` if the clock is implausible. Nothing is deleted by age then.
     async fn trusted_time(&self) -> Result<Option<Timestamp>, RetentionError> {
         let clock = self.sessions.clock();
         let limit = self.retention.max_clock_jump;
         if !self.retention.ages_any() || !limit.is_limited() {
             return Ok(Some(clock.now()));
         }
+        // The check learns from the log once per process, because later events were written with the checked clock.
         let mut check = self.clock_check.lock().await;
         let doubt = self.blobs.clock_doubt().await?;
         if check.is_ignorant() {
@@ -101,7 +103,7 @@ impl Upkeep {
                 if !was_paused {
                     tell(jump);
                 }
-                // What this clock writes must not prove it right after a restart.
+                // A restart must not accept events of this clock as evidence.
                 if doubt.is_none() {
                     self.blobs.doubt_clock(jump.expected).await?;
                 }
@@ -123,6 +125,7 @@ impl Upkeep {
             max_percent: self.retention.max_percent_per_pass,
         };
         let alone = self.retention.subagents_separately;
+        // Families come in the order of their age, so the selection can stop at the first one that is not due.
         let (mut selection, families) = DeletionSelector::begin(rows, alone, limits);
         for family in families {
             let Some(over) = selection.next(&family) else {
@@ -142,7 +145,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Exports and deletes a family, unless something keeps it. True when all of it is deleted.
+    /// Exports and deletes a family, unless an exception keeps it. Returns true if it was deleted.
     async fn retire(
         &self,
         family: Family,
@@ -158,6 +161,7 @@ impl Upkeep {
             pass.would_delete += family.members.len() as u64;
             return true;
         }
+        // All members are exported before any is deleted, so that a failed export keeps the family complete.
         for row in &family.members {
             if !self.export(row, pass).await {
                 self.stats.spare();
@@ -176,7 +180,7 @@ impl Upkeep {
                         "deleted a session whose retention is over"
                     );
                 }
-                // Somebody wrote to it, watches it or has put it on hold just now.
+                // The session was written to, watched or put on hold in the meantime.
                 Ok(false) => {
                     self.stats.spare();
                     return false;
@@ -191,7 +195,7 @@ impl Upkeep {
         true
     }
 
-    /// Exports a session, where exports are kept. False when that failed, or when the export would not be all of it.
+    /// Exports a session, if exports are configured. Returns false if the export failed or would be incomplete.
     async fn export(&self, row: &Row, pass: &mut RetentionPass) -> bool {
         let Some(place) = &self.exports else {
             return true;
@@ -208,7 +212,7 @@ impl Upkeep {
                     .incomplete
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner);
-                // It stays so until somebody acts, and is said once.
+                // The condition lasts until an operator acts, so it is logged once.
                 if !known.contains(&row.key) {
                     tracing::warn!(session = %row.key, error = %error_chain(&error), "a session whose retention is over is kept, because its export would not be all of it: restore the file from a backup, or delete the session");
                 }
@@ -223,7 +227,7 @@ impl Upkeep {
         }
     }
 
-    /// Deletes a session if it is as it was looked at. The rest of it goes in the background.
+    /// Deletes a session if it has not changed since its selection. Its remaining data is removed in the background.
     async fn delete(&self, row: &Row) -> Result<bool, SessionsError> {
         if self.sessions.is_in_use(&row.key) {
             return Ok(false);
@@ -235,11 +239,11 @@ impl Upkeep {
                 Err(Rejection::invalid("session", "is on hold"))
             }
         };
-        // By the whole position: another session of its name may have as many events.
+        // The complete position is compared: a new session of the same name may have the same revision.
         let deleted = self.sessions.delete(&row.key, Some(row.position), check);
         match deleted.await {
             Err(SessionsError::Rejected(_) | SessionsError::Moved(_)) => Ok(false),
-            // Somebody else has deleted it.
+            // Another process has deleted it.
             Ok(_) => Ok(true),
             Err(error) => Err(error),
         }
@@ -255,14 +259,14 @@ fn tell(jump: Jump) {
     );
 }
 
-/// The project after one, in the order of names, that has a session.
+/// Returns the next project in name order that has a session.
 async fn next_project(
     sessions: &Sessions,
     after: Option<&ProjectId>,
 ) -> Result<Option<ProjectId>, RetentionError> {
     let mut from: Option<SessionKey> = None;
     loop {
-        // From the first session of the last project on; most projects fit one page.
+        // Starts at the first session of the previous project, because most projects fit into one page.
         let rows = match (&from, after) {
             (None, Some(after)) => {
                 let last = sessions.list(Some(after), None, 1).await?;
@@ -283,7 +287,7 @@ async fn next_project(
     }
 }
 
-/// The newest time in the log that was there when the process began.
+/// Returns the newest event time that existed before this process started.
 async fn newest(
     sessions: &Sessions,
     check: &ClockCheck,
@@ -316,6 +320,7 @@ async fn rows(
         let is_last = page.len() < MAX_LIST;
         from = page.last().map(|(key, ..)| key.clone());
         for (key, head, about) in page {
+            // Stored results are counted only for a byte limit, because counting them lists the blobs of each session.
             let mut bytes = head.log_bytes + head.snapshot.map_or(0, |mark| mark.bytes);
             if keep.max_bytes > 0 {
                 bytes += tempo.work(blobs.stored_bytes(&key)).await?;
@@ -338,30 +343,30 @@ async fn rows(
 /// A session that retention would delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedDeletion {
-    /// The session.
+    /// The name of the session.
     pub session: SessionKey,
     /// The time of its last event.
     pub modified: Timestamp,
-    /// Its bytes, without its stored results unless a limit of bytes counts them.
+    /// The size in bytes. Stored results are included only if a byte limit is configured.
     pub bytes: u64,
-    /// The reason.
+    /// The reason for the deletion.
     pub over: RetentionReason,
 }
 
-/// A preview of retention.
+/// The result of a retention preview.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Preview {
-    /// All sessions that would go, however many passes that takes.
+    /// All sessions that would be deleted, over any number of passes.
     pub endings: Vec<PlannedDeletion>,
-    /// Sessions that were looked at.
+    /// The number of examined sessions.
     pub sessions: u64,
-    /// Sessions that a hold keeps.
+    /// The number of sessions that are kept by a hold.
     pub held: u64,
-    /// The reason that nothing would be deleted by its age.
+    /// The clock jump that would pause retention by age.
     pub jump: Option<Jump>,
 }
 
-/// Says what retention would delete, and deletes nothing.
+/// Returns the sessions that retention would delete, without deleting any.
 pub async fn preview(
     sessions: &Sessions,
     blobs: &Blobs,
@@ -378,6 +383,7 @@ pub async fn preview(
         let judged = check.judge((now, clock.monotonic()), limit, config.clock_trusted_until);
         preview.jump = judged.err();
     }
+    // The preview covers all passes, so the share per pass is 100 %.
     let mut after = None;
     while let Some(project) = next_project(sessions, after.as_ref()).await? {
         let limits = PassLimits {

@@ -1,24 +1,24 @@
-//! The order in which a project's sessions end, and where a pass stops: a decision upon rows alone.
+//! The order of deletions in a project and the end of a pass, decided from rows alone.
 
 use palimpsest_core::ids::Timestamp;
 use palimpsest_engine::maintenance::RetentionLimits;
 
 use super::families::{Family, Row, families};
 
-/// Sessions of one project that a pass may delete by age however small the project is.
+/// The minimum number of sessions that a pass may delete by age in a project of any size.
 const MIN_BY_AGE: u64 = 10;
 
-/// The reason that a family's retention is over.
+/// The reason for deleting a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetentionReason {
-    /// Nothing has happened in it for too long.
+    /// The maximum age since the last event is exceeded.
     Age,
-    /// Its project has too many sessions, or too many bytes.
+    /// The project exceeds its limit of sessions or bytes.
     Quota,
 }
 
 impl RetentionReason {
-    /// Its name in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Age => "age",
@@ -27,11 +27,11 @@ impl RetentionReason {
     }
 }
 
-/// One project's pass: what it has left, and how much of it may still go by age.
+/// The state of a pass over one project: the remaining usage and the remaining deletions by age.
 #[derive(Debug)]
 pub(super) struct DeletionSelector {
     keep: RetentionLimits,
-    /// A family that was last changed then or before is too old; none while the clock is not trusted.
+    /// The limit of the age: families last modified at or before it are due. `None` if the clock is not trusted.
     oldest: Option<Timestamp>,
     sessions: u64,
     bytes: u64,
@@ -43,15 +43,14 @@ pub(super) struct DeletionSelector {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PassLimits {
     pub(super) keep: RetentionLimits,
-    /// The time; none while the clock is not trusted, and nothing is deleted by its age then.
+    /// The current time. `None` while the clock is not trusted, and then nothing is deleted by age.
     pub(super) now: Option<Timestamp>,
-    /// The share of a project's sessions that one pass may delete by age.
+    /// The maximum share of a project's sessions that one pass deletes by age, in percent.
     pub(super) max_percent: u32,
 }
 
 impl DeletionSelector {
-    /// Begins a pass over the rows of a project: their families, those first in which nothing has happened for the
-    /// longest time.
+    /// Starts a pass over the rows of a project. Returns its families, the least recently modified first.
     pub(super) fn begin(rows: Vec<Row>, alone: bool, limits: PassLimits) -> (Self, Vec<Family>) {
         let max_age = limits.keep.max_age;
         let oldest = limits
@@ -73,11 +72,11 @@ impl DeletionSelector {
         (selection, families(rows, alone))
     }
 
-    /// The reason that the next family has to go. None ends the pass: those after it are younger still, or no more
-    /// may go by age in this one.
+    /// Returns the reason for deleting the next family. `None` ends the pass: later families are younger, or the share
+    /// by age is used up.
     pub(super) fn next(&mut self, family: &Family) -> Option<RetentionReason> {
         let is_over = |limit: u64, has: u64| limit > 0 && has > limit;
-        // No clock is asked for a quota, and no more goes than there is too much.
+        // Limits of usage need no clock and no share: only the excess is deleted.
         let by_quota = is_over(self.keep.max_sessions, self.sessions)
             || is_over(self.keep.max_bytes, self.bytes);
         let by_age = self
@@ -90,7 +89,7 @@ impl DeletionSelector {
         by_quota.then_some(RetentionReason::Quota)
     }
 
-    /// Notes that a family is gone.
+    /// Records a deleted family.
     pub(super) fn gone(&mut self, members: u64, bytes: u64, over: RetentionReason) {
         self.sessions = self.sessions.saturating_sub(members);
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -99,7 +98,7 @@ impl DeletionSelector {
         }
     }
 
-    /// True when the pass ended although more is too old.
+    /// Returns true if the pass ended before all due families were deleted.
     pub(super) const fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -113,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// How many of so many sessions go for their age and for the quota, and whether the pass was cut.
+    /// Checks the number of deletions by age and by quota among `sessions` sessions, and the end of the pass.
     #[track_caller]
     fn check(sessions: i64, keep: RetentionLimits, now: Option<i64>, expected: (u64, u64, bool)) {
         let row = |number: i64| Row {

@@ -1,4 +1,4 @@
-//! What upkeep has done since the process began, for metrics.
+//! Counters of the maintenance tasks since process start, for metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use palimpsest_store::blobs::RemovalCount;
 use super::LeaderTask;
 use super::export::ExportError;
 
-/// Counters that can be read at any time.
+/// Shared counters. Reading them is cheap.
 #[derive(Debug, Clone, Default)]
 pub struct MaintenanceStats(Arc<Counts>);
 
@@ -42,34 +42,34 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Sessions that were deleted because nothing had happened in them for too long.
+    /// Sessions deleted because of their age.
     aged_out;
-    /// Sessions that were deleted because their project had too many, or too many bytes.
+    /// Sessions deleted because their project exceeded a limit.
     over_quota;
-    /// Times that a session was kept although its time was over: on hold, in use, or not exported.
+    /// Expired sessions that were kept: on hold, in use or not exported.
     spared;
-    /// Transcripts that were exported before their deletion.
+    /// Transcripts exported before a deletion.
     exported;
-    /// Exports that failed, so that nothing was deleted.
+    /// Failed exports. The sessions were not deleted.
     export_failures;
-    /// Exports that would not have been all of a session, so that nothing was deleted.
+    /// Exports that would have been incomplete. The sessions were not deleted.
     incomplete_exports;
-    /// Sessions that the last pass kept because a stored result of theirs is lost.
+    /// Sessions that the last pass kept because one of their stored results is lost.
     incomplete;
     /// Sessions that the last dry run would have deleted.
     would_have_deleted;
-    /// Files that no event named.
+    /// Removed orphaned blobs.
     swept_files;
-    /// Their bytes.
+    /// Bytes of removed orphaned blobs.
     swept_bytes;
-    /// Passes that ended in an error, and deletions that did.
+    /// Failed passes and failed deletions.
     failures;
-    /// Deleted sessions of which something is left.
+    /// Deleted sessions with remaining data.
     removing;
 }
 
 impl MaintenanceStats {
-    /// Passes that this process began.
+    /// Returns the number of passes that this process started.
     pub fn passes(&self, duty: LeaderTask) -> u64 {
         self.0.passes[duty as usize].load(Ordering::Relaxed)
     }
@@ -91,12 +91,12 @@ impl MaintenanceStats {
         self.0.spared.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// True while retention by age waits because the clock cannot be right.
+    /// Returns true while retention by age is paused because of an implausible clock.
     pub fn is_paused(&self) -> bool {
         self.0.paused.load(Ordering::Relaxed)
     }
 
-    /// Notes whether retention by age waits, and returns whether it did before.
+    /// Sets the pause of retention by age. Returns the previous value.
     pub(super) fn pause(&self, paused: bool) -> bool {
         self.0.paused.swap(paused, Ordering::Relaxed)
     }
