@@ -1,4 +1,4 @@
-//! The one table from errors to gRPC statuses. `tests.rs` shows all of it.
+//! The table from errors to gRPC statuses. The snapshots in `tests.rs` contain every status.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,28 +18,28 @@ use tonic_types::{ErrorDetails, StatusExt as _, pb};
 use super::{RejectedTarget, ServiceError};
 use crate::telemetry::TraceId;
 
-/// The domain in every `ErrorInfo`.
+/// The domain of every `ErrorInfo`.
 pub(crate) const DOMAIN: &str = "palimpsest";
 
-/// The most bytes of a status message. Some clients hang on headers of 16 KiB.
+/// The maximum size of a status message, in bytes. Some clients hang on headers of 16 KiB.
 const MAX_MESSAGE_BYTES: usize = 1_023;
-/// The most bytes of any one text in the details.
+/// The maximum size of a text in the details, in bytes.
 const MAX_DETAIL_BYTES: usize = 512;
 
 const SESSION_TYPE: &str = "palimpsest.context.v1.Session";
 const MESSAGE_TYPE: &str = "palimpsest.context.v1.Message";
 const CALL_TYPE: &str = "palimpsest.context.v1.ToolCall";
 
-/// What the wire says of an error.
+/// The contents of a gRPC status.
 struct Refusal {
     code: Code,
     reason: &'static str,
     message: String,
     metadata: Vec<(&'static str, String)>,
     details: ErrorDetails,
-    /// Details of this package's own.
+    /// A detail message of this package.
     own: Option<Any>,
-    /// A header beside the status.
+    /// A metadata header in addition to the status.
     header: Option<(&'static str, &'static str)>,
 }
 
@@ -133,7 +133,7 @@ impl Refusal {
     }
 }
 
-/// A status with one more detail, of a type that the standard ones do not know.
+/// Adds a detail of a non-standard type to a status.
 fn with_detail(status: &Status, detail: Any) -> Status {
     let Ok(mut rich) = pb::Status::decode(status.details()) else {
         return status.clone();
@@ -143,7 +143,7 @@ fn with_detail(status: &Status, detail: Any) -> Status {
     Status::with_details(status.code(), status.message(), details.into())
 }
 
-/// A quota that is used up: whose, which setting, and what helps.
+/// Builds the error of an exhausted quota: its scope, its setting and a remedy.
 fn quota(exceeded: &QuotaExceeded) -> Refusal {
     let QuotaExceeded {
         project,
@@ -199,7 +199,7 @@ fn quota(exceeded: &QuotaExceeded) -> Refusal {
     }
 }
 
-/// At most `max` bytes of a text, cut between characters.
+/// Shortens a text to at most `max` bytes, at a character boundary.
 fn clipped(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
@@ -236,7 +236,7 @@ fn refusal(error: ServiceError) -> Refusal {
             let message = "the request is not a message of this method's request type: generate \
                            the client from the same .proto files as the server, whose reflection \
                            shows them";
-            // The empty path is the request as a whole.
+            // The empty path refers to the request as a whole.
             Refusal::new(Code::InvalidArgument, Reason::InvalidField, message).field("", what)
         }
         E::InvalidPayload {
@@ -707,6 +707,7 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .meta("method", &method),
         E::Internal { doing, source } => {
+            // The only place that logs the source. The trace id in the reply leads an operator to this log line.
             let trace_id = TraceId::current();
             tracing::error!(
                 trace_id = trace_id.as_ref().map(tracing::field::display),
@@ -727,18 +728,18 @@ fn refusal(error: ServiceError) -> Refusal {
     }
 }
 
-/// The most targets that a refusal names.
+/// The maximum number of rejected targets in the details.
 const MAX_TARGETS: usize = 100;
-/// How much of an id that is none is told back.
+/// The maximum number of characters of an invalid id in an error.
 const MAX_ID_CHARS: usize = 64;
 
-/// A visibility without its prefix.
+/// Returns the name of a visibility without its enum prefix.
 fn name_of(visibility: Visibility) -> &'static str {
     let name = visibility.as_str_name();
     name.strip_prefix("VISIBILITY_").unwrap_or(name)
 }
 
-/// A provider that failed may do better later; an answer that was not taken needs another question.
+/// Builds the error of a missing summary. An unavailable model allows a retry, a rejected summary does not.
 fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> Refusal {
     use CompactionFailureReason as Why;
     use ErrorReason as Reason;
@@ -755,7 +756,7 @@ fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> Refusa
         .precondition("summary".into(), "the model's summary must be taken")
 }
 
-/// Status and reason are those of the first target.
+/// Builds the error of rejected snip targets. Code and reason are those of the first target.
 fn not_snippable(targets: &[RejectedTarget]) -> Refusal {
     use ErrorReason as Reason;
     let first = targets.first();

@@ -76,7 +76,7 @@ fn exceeded(quota: Quota, retry_after: Option<Duration>) -> ServiceError {
     })
 }
 
-/// One of each, in the order of the enum.
+/// Returns one error of each kind, in the order of the enum.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn every_error() -> Vec<ServiceError> {
     use ServiceError as E;
@@ -432,7 +432,7 @@ fn every_status_is_small_and_has_one_error_info() {
 fn long_texts_are_cut_between_characters() {
     let status = Status::from(ServiceError::invalid("ä".repeat(5_000), "ö".repeat(5_000)));
     assert!(status.message().len() < 1_024);
-    // In headers it is a third longer, and far from the 16 KiB at which some clients hang.
+    // In headers the size grows by a third, still far below the 16 KiB at which some clients hang.
     assert!(status.details().len() < 4_096, "{}", status.details().len());
 }
 

@@ -1,4 +1,4 @@
-//! Calls: how long, how large, how they ended.
+//! Metrics of calls: duration, size and outcome.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -13,13 +13,13 @@ use tonic::Code;
 use super::make::{counter, histogram};
 use super::names;
 
-/// A method of the contract. Any other is `other`: callers must not make label values.
+/// A method of the contract. Unknown methods share the name `other`, so that callers cannot create label values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct RpcMethod {
-    /// The service's full name.
+    /// The full name of the service.
     pub(crate) full_service: Arc<str>,
     service: Arc<str>,
-    /// The method's name.
+    /// The name of the method.
     pub(crate) name: Arc<str>,
 }
 
@@ -49,31 +49,31 @@ static OTHER: LazyLock<RpcMethod> = LazyLock::new(|| RpcMethod {
 });
 
 impl RpcMethod {
-    /// The method of a path without its leading slash.
+    /// Returns the method of a path without its leading slash, or `other`.
     pub(crate) fn of(path: &str) -> &'static Self {
         METHODS.get(path).unwrap_or(&OTHER)
     }
 
-    /// Whether it is one of the contract.
+    /// Returns true if the method is part of the contract.
     pub(crate) fn is_known(&self) -> bool {
         !std::ptr::eq(self, &raw const *OTHER)
     }
 }
 
-/// How a call went.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(crate) struct CallEnded<'a> {
-    /// Which method.
+    /// The called method.
     pub(crate) method: &'a RpcMethod,
-    /// How it ended.
+    /// The status code.
     pub(crate) code: Code,
-    /// Why, when it failed: an `ErrorReason` by its name.
+    /// The reason of a failure, as the name of an `ErrorReason`.
     pub(crate) reason: Option<String>,
-    /// How long it took; none for a stream that ends when its caller likes.
+    /// The duration. `None` for streams whose duration depends on the caller.
     pub(crate) took: Option<Duration>,
-    /// Bytes in.
+    /// The size of the request, in bytes.
     pub(crate) request_bytes: u64,
-    /// Bytes out.
+    /// The size of the response, in bytes.
     pub(crate) response_bytes: u64,
 }
 
@@ -116,7 +116,7 @@ impl CallMetrics {
     }
 }
 
-/// A code as everybody writes it.
+/// Returns the standard name of a status code.
 pub(crate) const fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -1,4 +1,4 @@
-//! Metrics of what was committed: events, effects of levels, changes of the view, tokens.
+//! Metrics of committed events: counts, effects of levels, view changes and tokens.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
@@ -30,7 +30,7 @@ impl EventMetrics {
             compactions: counter(meter, &names::COMPACTIONS),
             compaction_duration: histogram(meter, &names::COMPACTION_DURATION),
         };
-        // From zero on, so that the first of them is seen as an increase.
+        // Series start at zero, so that Prometheus can compute the increase of the first event.
         for level in [
             "tool_results",
             "snip",

@@ -1,11 +1,11 @@
-//! Instruments as the table describes them.
+//! Creates instruments from the table in `names`.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
 use super::names::{Metric, MetricKind};
 
-/// A value with its labels, as a callback tells it.
+/// An observed value with its labels.
 pub(super) type Observation = (f64, Vec<KeyValue>);
 
 pub(super) fn histogram(meter: &Meter, metric: &Metric) -> Histogram<f64> {
@@ -29,7 +29,12 @@ pub(super) fn counter(meter: &Meter, metric: &Metric) -> Counter<u64> {
         .build()
 }
 
-/// What is counted elsewhere: it is asked for when somebody looks, and costs nothing in between.
+/// Creates an instrument for a value that another component counts. It is read at collection time and costs nothing in
+/// between.
+///
+/// # Panics
+///
+/// Panics for a histogram, which cannot be observed.
 pub(super) fn watch(
     meter: &Meter,
     metric: &Metric,
@@ -61,7 +66,7 @@ pub(super) fn watch(
     }
 }
 
-/// One value without labels.
+/// Creates an instrument for a single value without labels.
 pub(super) fn watch_one(
     meter: &Meter,
     metric: &Metric,
@@ -70,7 +75,7 @@ pub(super) fn watch_one(
     watch(meter, metric, move || vec![(look(), Vec::new())]);
 }
 
-/// A count as a measurement. Beyond 2^53 it is rounded, which nobody would see.
+/// Converts a count to a measurement. Values above 2^53 are rounded, which is negligible.
 #[expect(clippy::cast_precision_loss, reason = "said above")]
 pub(super) fn number(count: u64) -> f64 {
     count as f64

@@ -1,11 +1,11 @@
-//! What the server measures, told in two ways from one registry: Prometheus reads it, OTLP sends it.
+//! The metrics of the server, from one registry for both exports: Prometheus scrapes and OTLP.
 //!
-//! The registry is the OpenTelemetry SDK's, and `opentelemetry-prometheus` reads it for scrapes. The other way
-//! round, `prometheus-client` or `metrics` with a bridge to OTLP, would mean a second model of the data and a bridge
-//! that is nobody's; with the SDK, names, units, labels and buckets are the same on both sides by construction.
+//! The registry is that of the OpenTelemetry SDK, and `opentelemetry-prometheus` reads it for scrapes. The alternative,
+//! `prometheus-client` or `metrics` with a bridge to OTLP, would need a second data model and a custom bridge. With the
+//! SDK, names, units, labels and buckets are the same on both sides by construction.
 //!
-//! The rest of the server knows functions by their meaning, and none of that. What is counted elsewhere anyway is
-//! read when somebody looks (`watched`). Each metric is in the table of `names`, and only what is in it can be made.
+//! The rest of the server calls functions by meaning and does not depend on the SDK. Values that other components count
+//! are read at collection time (`watched`). Each metric is defined in the table of `names`.
 
 mod calls;
 mod happened;
@@ -37,7 +37,7 @@ use self::others::Others;
 pub(crate) use self::sampler::Sampler;
 use palimpsest_engine::tally::{self, EventTally};
 
-/// What the server measures.
+/// The metrics of the server. Clones share the same registry.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -72,12 +72,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Metrics that Prometheus can read, and `reader` too.
+    /// Creates metrics for Prometheus, and for `reader` if given.
     pub(crate) fn new(resource: Resource, reader: Option<impl MetricReader>) -> Self {
         let registry = Registry::new();
         let scrapes = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
-            // Prometheus knows its target itself, and there is one scope.
+            // Prometheus adds its own target labels, and the server has a single scope.
             .without_target_info()
             .scope_info_enabled(false)
             .build();
@@ -106,18 +106,18 @@ impl Metrics {
         }))
     }
 
-    /// All of them in Prometheus's text format.
+    /// Returns all metrics in the Prometheus text format.
     pub fn exposition(&self) -> String {
         let families = self.0.registry.gather();
-        // Only a name that is none fails, and a test reads all of them.
+        // Encoding fails only for an invalid metric name, and a test covers all names.
         TextEncoder::new()
             .encode_to_string(&families)
             .unwrap_or_default()
     }
 
-    /// Sends what was measured since the last time, and nothing more.
+    /// Exports the remaining measurements and stops. Waits at most `timeout`.
     pub(crate) fn shutdown(&self, timeout: Duration) {
-        // What could not be sent has been told by the exporter.
+        // The exporter has already logged a failure.
         let _ = self.0.provider.shutdown_with_timeout(timeout);
     }
 
@@ -125,17 +125,17 @@ impl Metrics {
         &self.0.meter
     }
 
-    /// Tells of the runtime that calls run on.
+    /// Registers the metrics of the tokio runtime.
     pub(crate) fn watch_runtime(&self, runtime: RuntimeMetrics) {
         process::watch_runtime(&self.0.meter, runtime);
     }
 
-    /// A call's last byte is sent, or its caller has gone.
+    /// Records a call whose last byte was sent or whose caller disconnected.
     pub(crate) fn call_ended(&self, call: CallEnded<'_>) {
         self.0.calls.ended(call);
     }
 
-    /// A model was asked, retries included.
+    /// Records a request to a model, including its retries.
     pub(crate) fn asked_model(
         &self,
         endpoint: &'static str,
@@ -146,7 +146,7 @@ impl Metrics {
         self.0.others.model(endpoint, purpose, outcome, took);
     }
 
-    /// A hook was called.
+    /// Records a call of a hook.
     pub(crate) fn called_hook(&self, hook: &'static str, outcome: &'static str, took: Duration) {
         self.0.others.hook(hook, outcome, took);
     }

@@ -1,34 +1,34 @@
-//! The table of metrics: each one's name, unit, labels and meaning. Instruments, `docs/metrics.md` and the test
-//! that reads dashboards all go by it.
+//! The table of metrics: name, unit, labels and meaning. Instruments, `docs/metrics.md` and the test of the dashboards
+//! use this table.
 
-/// What a metric is.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// A value that only grows.
     Counter,
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// How values are distributed, over buckets with these upper bounds.
+    /// A distribution over buckets with these upper bounds.
     Histogram(&'static [f64]),
 }
 
-/// A metric.
+/// The definition of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metric {
-    /// Its name in OpenTelemetry.
+    /// The name in OpenTelemetry.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of the instrument.
     pub kind: MetricKind,
-    /// Its unit, as UCUM writes it; empty for plain numbers.
+    /// The unit in UCUM notation. Empty for plain numbers.
     pub unit: &'static str,
-    /// Its labels. Each has few values: none is ever a session's, a caller's or a tool's name.
+    /// The label names. All labels have few values and never contain names of sessions, callers or tools.
     pub labels: &'static [&'static str],
-    /// What it means.
+    /// The meaning, as help text.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// Its name in Prometheus, which says the unit and whether it is a counter.
+    /// Returns the name in Prometheus, with suffixes for the unit and for counters.
     pub fn prometheus_name(&self) -> String {
         let unit = match self.unit {
             "s" => "_seconds",
@@ -43,19 +43,19 @@ impl Metric {
     }
 }
 
-/// From a call that is answered from memory to one that waits for a model.
+/// Bucket bounds for calls, in seconds: from cached reads to calls that wait for a model.
 const CALLS: &[f64] = &[
     0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
-/// From a fast SSD to a disk in trouble.
+/// Bucket bounds for disk syncs, in seconds: from a fast SSD to a failing disk.
 const DISK: &[f64] = &[
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 ];
-/// Of a model, or of a compaction that waits for one.
+/// Bucket bounds for models and for compactions that wait for one, in seconds.
 const MODELS: &[f64] = &[
     0.01, 0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0,
 ];
-/// How many changes share a sync.
+/// Bucket bounds for the number of changes per sync.
 const GROUPS: &[f64] = &[
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
 ];

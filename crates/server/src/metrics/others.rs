@@ -1,4 +1,4 @@
-//! Those who are asked outside: models and hooks.
+//! Metrics of external services: models and hooks.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! What the process and its runtime take, read when somebody looks.
+//! Metrics of the process and the tokio runtime, read at collection time.
 //!
-//! Read from `/proc` by hand: `prometheus`'s own collector for it feeds another registry, of which OTLP would know
-//! nothing, and four numbers need no crate. Where there is no `/proc` they are left out.
+//! The values come from `/proc` directly. The collector of the `prometheus` crate uses another registry, which OTLP
+//! could not export, and four numbers need no crate. Without `/proc` the metrics are omitted.
 
 use std::fs;
 
@@ -11,10 +11,10 @@ use tokio::runtime::RuntimeMetrics;
 use super::make::{Observation, number, size, watch, watch_one};
 use super::names;
 
-/// The kernel's clock ticks a second; fixed for programs, whatever the kernel's own rate is.
+/// The clock ticks per second in `/proc`. Linux always reports 100 to programs, independent of the kernel's own rate.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Tells of the process.
+/// Registers the metrics of the process.
 pub(super) fn watch_process(meter: &Meter) {
     let page = number(rustix::param::page_size() as u64);
     watch(meter, &names::PROCESS_CPU, || some(cpu_seconds()));
@@ -27,7 +27,7 @@ pub(super) fn watch_process(meter: &Meter) {
     watch(meter, &names::PROCESS_START, move || some(started));
 }
 
-/// Tells of the runtime that calls run on.
+/// Registers the metrics of the runtime that runs the calls.
 pub(super) fn watch_runtime(meter: &Meter, runtime: RuntimeMetrics) {
     let workers = runtime.num_workers();
     watch_one(meter, &names::RUNTIME_WORKERS, move || size(workers));
@@ -49,7 +49,7 @@ fn some(value: Option<f64>) -> Vec<Observation> {
     value.map(|value| (value, Vec::new())).into_iter().collect()
 }
 
-/// The fields after the name of the program, which may hold blanks itself.
+/// Returns the fields of `/proc/self/stat` after the program name, which itself may contain spaces.
 fn stat() -> Option<Vec<String>> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
     let (_, fields) = text.rsplit_once(')')?;
@@ -59,7 +59,7 @@ fn stat() -> Option<Vec<String>> {
 fn cpu_seconds() -> Option<f64> {
     let fields = stat()?;
     let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
-    // utime and stime are the fields 14 and 15; the first after the name is the third.
+    // `utime` and `stime` are fields 14 and 15, and the first field after the program name is field 3.
     Some((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
 }
 
@@ -76,7 +76,7 @@ fn resident_pages() -> Option<f64> {
 }
 
 fn open_files() -> Option<f64> {
-    // The folder itself is open while it is read.
+    // The directory of file handles is itself open during the count.
     Some(size(
         fs::read_dir("/proc/self/fd")
             .ok()?

@@ -1,4 +1,4 @@
-//! What cannot be read at a scrape, because it asks the disk or the store: looked up now and then beside the calls.
+//! Samples values that cannot be read during a scrape, because they need disk or store access.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Metrics;
 
-/// How often: the disk fills over minutes, and nobody scrapes more often.
+/// The sampling interval. Disks fill over minutes, and scrapes are not more frequent.
 const EVERY: Duration = Duration::from_secs(10);
-/// What is not known.
+/// The marker for a value without a sample.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The last values.
+/// The latest samples.
 #[derive(Debug)]
 pub(super) struct Samples {
     store: AtomicU64,
@@ -61,7 +61,7 @@ impl Samples {
     }
 }
 
-/// Looks until it is stopped.
+/// The background task that takes samples.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     stop: CancellationToken,
@@ -69,7 +69,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Looks at the store in `data_dir` and at the log's queue of summaries.
+    /// Starts sampling the store in `data_dir` and the log's work queue.
     pub(crate) fn start(
         metrics: &Metrics,
         log: Arc<dyn SessionLog>,
@@ -92,7 +92,7 @@ impl Sampler {
         Self { stop, task }
     }
 
-    /// Lets go of the log, before it is closed.
+    /// Stops the task and releases the log, before the log is closed.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         if self.task.await.is_err() {
@@ -108,7 +108,7 @@ async fn look(
     (data_dir, log_dir): (&Path, &Path),
 ) {
     let now = clock.now();
-    // A store that does not answer is told by its canary.
+    // A failing store is already reported by the canary.
     if let Ok(due) = log.due(now, 1).await {
         let lag = due.first().map_or(0, |oldest| now.millis_since(oldest.at));
         samples.summary_lag_ms.store(lag, Relaxed);
@@ -123,17 +123,17 @@ async fn look(
                 .store(disk.f_bavail.saturating_mul(disk.f_frsize), Relaxed);
         }
     });
-    // It cannot panic; when the runtime ends, nobody looks any more.
+    // The task cannot panic. It is only cancelled with the runtime.
     let _ = disk.await;
 }
 
-/// The bytes of the files in a folder. The store has two levels of them.
+/// Returns the size of the files in a folder. The depth is limited, because the store has only two levels.
 fn bytes_in(folder: &Path, depth: usize) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
         Ok(of) if of.is_dir() && depth < 4 => bytes_in(&entry.path(), depth + 1),
         Ok(of) if of.is_file() => of.len(),
-        // It went away meanwhile.
+        // The file was removed in the meantime.
         _ => 0,
     };
     entries.map(size).sum()

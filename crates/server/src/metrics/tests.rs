@@ -6,7 +6,7 @@ use expect_test::expect_file;
 use super::names::{ALL, MetricKind};
 use super::*;
 
-/// `docs/metrics.md`. `UPDATE_EXPECT=1` writes it.
+/// Returns the expected `docs/metrics.md`. Run the test with `UPDATE_EXPECT=1` to write it.
 fn document() -> String {
     let mut out = String::from(
         "# Metrics\n\nThis page is for operators who build dashboards and alerts. It lists every metric with its kind, \

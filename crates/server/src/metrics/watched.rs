@@ -1,8 +1,8 @@
-//! Numbers that are kept elsewhere anyway: they are read when somebody looks, so that nothing is counted twice and
-//! no call pays for it.
+//! Metrics of values that other components count. They are read at collection time, so nothing is counted twice and
+//! calls have no overhead.
 //!
-//! A part of the server that counts for itself adds a function here that takes its counters, with a line each in
-//! `names`; `app` or `serve` calls it once.
+//! To add a component, write a function here that takes its counters, add a line per metric to `names`, and call the
+//! function once in `app` or `serve`.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::telemetry::{ExportStats, panics};
 use crate::upkeep::{self, LeaderTask};
 
 impl Metrics {
-    /// Tells of the server as a whole.
+    /// Registers the metrics of the server as a whole.
     pub(crate) fn watch_server(
         &self,
         (health, clock): (&Health, &Arc<dyn Clock>),
@@ -79,7 +79,7 @@ impl Metrics {
         one(&names::REPLY_MEMORY, |now| size(now.reply_bytes()));
     }
 
-    /// Tells of the connections of the gRPC port.
+    /// Registers the connections of the gRPC port.
     pub(crate) fn watch_connections(&self, connections: &net::Connections) {
         let meter = self.meter();
         let one = |metric, read: fn(&net::Connections) -> f64| {
@@ -95,7 +95,7 @@ impl Metrics {
         });
     }
 
-    /// Tells of who may enter.
+    /// Registers rejected credentials and stale credential files.
     pub(crate) fn watch_entrance(&self, access: Option<&Arc<Access>>, tls: Option<&ServerTls>) {
         let meter = self.meter();
         let of = access.cloned();
@@ -109,7 +109,7 @@ impl Metrics {
         });
     }
 
-    /// Tells how data ends.
+    /// Registers the maintenance tasks.
     pub(crate) fn watch_upkeep(&self, upkeep: &upkeep::MaintenanceStats) {
         let meter = self.meter();
         let one = |metric, read: fn(&upkeep::MaintenanceStats) -> u64| {
@@ -181,7 +181,7 @@ impl Metrics {
         count(&names::MEMORY_EDITS, WorkerStats::edits);
     }
 
-    /// Tells of the store.
+    /// Registers the store engine.
     pub(crate) fn watch_store(&self, engine: &Engine) {
         match engine {
             Engine::Embedded(log) => self.watch_embedded(log),
@@ -211,7 +211,7 @@ impl Metrics {
         let count = |metric, read: fn(&palimpsest_store::sled::EngineStats) -> u64| {
             let of = Arc::downgrade(log);
             watch(meter, metric, move || {
-                // A store that is closed is not kept open by who watches it.
+                // A weak reference, so that metrics do not keep a closed store open.
                 let log = of.upgrade();
                 log.map(|log| (number(read(&log.stats())), Vec::new()))
                     .into_iter()
@@ -223,7 +223,7 @@ impl Metrics {
         count(&names::STORE_WRITTEN, |stats| stats.bytes);
     }
 
-    /// Tells of the sessions in memory.
+    /// Registers the session cache.
     pub(crate) fn watch_sessions(&self, sessions: &Arc<Sessions>) {
         let meter = self.meter();
         let of = Arc::downgrade(sessions);
@@ -255,7 +255,7 @@ impl Metrics {
         });
     }
 
-    /// Tells of the models' breakers.
+    /// Registers the circuit breakers of the models.
     pub(crate) fn watch_models(&self, models: &Arc<Models>) {
         let of = Arc::clone(models);
         watch(self.meter(), &names::BREAKER_OPEN, move || {
@@ -269,7 +269,7 @@ impl Metrics {
         });
     }
 
-    /// Tells what is looked up now and then.
+    /// Registers the values of the sampler.
     pub(super) fn watch_samples(&self, samples: &Arc<Samples>) {
         let one = |metric, read: fn(&Samples) -> Option<u64>| {
             let of = Arc::clone(samples);
@@ -292,7 +292,7 @@ impl Metrics {
         });
     }
 
-    /// Tells how many spans and metrics found their way.
+    /// Registers the exports of spans and metrics.
     pub(crate) fn watch_exports(&self, exported: &Arc<ExportStats>) {
         let meter = self.meter();
         let of = Arc::clone(exported);

@@ -1,5 +1,5 @@
-//! How exports go: counted, bounded in time, and told once when they begin to fail and once when they work again.
-//! A collector that is down would otherwise fill the log with itself.
+//! Tracks exports to the collector: counts and time limits. A failure is logged once at its begin and once at its end,
+//! because a collector that is down would otherwise fill the log.
 
 use std::fmt;
 use std::future::Future;
@@ -17,14 +17,14 @@ use opentelemetry_sdk::trace::{BatchSpanProcessor, Span, SpanData, SpanExporter,
 use tokio::runtime::Handle;
 use tokio_util::context::TokioContext;
 
-/// Spans that wait to be sent; more are dropped. A call makes about ten.
+/// The maximum number of queued spans. Further spans are dropped. A call creates about ten spans.
 pub(super) const QUEUE_SPANS: usize = 8_192;
 
-/// What became of what was to be exported.
+/// The outcome of exports.
 #[derive(Debug, Default)]
 pub(crate) struct ExportStats {
     spans_ended: AtomicU64,
-    /// Those that found room in the queue, and those that have left it.
+    /// Spans that were added to the queue, and spans that left it.
     spans_queued: AtomicU64,
     spans_sent: AtomicU64,
     spans_taken: AtomicU64,
@@ -50,7 +50,7 @@ impl ExportStats {
         self.spans_taken.load(Relaxed)
     }
 
-    /// Spans that are lost, by why: the queue was full, or their export failed.
+    /// Returns the number of lost spans by reason: the queue was full, or the export failed.
     pub(crate) fn spans_dropped(&self) -> [(&'static str, u64); 2] {
         [
             ("queue_full", self.dropped_full.load(Relaxed)),
@@ -58,8 +58,9 @@ impl ExportStats {
         ]
     }
 
-    /// Takes a place in the queue, if there is one. What the queue itself drops it does not tell, so nothing
-    /// comes to it for which it has no room.
+    /// Reserves a place in the queue. Returns false, and counts a lost span, if the queue is full.
+    ///
+    /// The queue of the SDK does not report the spans that it drops, so none may reach it while it is full.
     fn has_room(&self) -> bool {
         let waiting = self.spans_queued.fetch_add(1, Relaxed) - self.spans_sent.load(Relaxed);
         let has_room = waiting < QUEUE_SPANS as u64;
@@ -70,7 +71,7 @@ impl ExportStats {
         has_room
     }
 
-    /// Exports by signal and outcome.
+    /// Returns the number of exports by signal and outcome.
     pub(crate) fn outcomes(&self) -> [(&'static str, &'static str, u64); 4] {
         [
             ("traces", "ok", self.traces.ok.load(Relaxed)),
@@ -105,7 +106,7 @@ impl Signal {
     }
 }
 
-/// Why, without what a collector says: its words may hold whatever was sent, or a header.
+/// Returns the reason of a failure. The collector's own text is dropped, because it may quote sent data or a header.
 fn why(error: &OTelSdkError) -> &'static str {
     match error {
         OTelSdkError::Timeout(_) => "no answer within otlp.timeout_ms",
@@ -117,7 +118,7 @@ fn why(error: &OTelSdkError) -> &'static str {
     }
 }
 
-/// An exporter that is watched. Its work runs in a runtime of its own: its threads know none.
+/// An exporter with counts and a time limit. It runs in its own runtime, because the SDK's threads have none.
 pub(super) struct TrackedExporter<E> {
     inner: E,
     exported: Arc<ExportStats>,
@@ -203,7 +204,7 @@ impl<E: PushMetricExporter> PushMetricExporter for TrackedExporter<E> {
     }
 }
 
-/// Counts the spans that come to a queue, and those for which it has no room.
+/// Counts the spans that end, and those that do not fit into the queue.
 #[derive(Debug)]
 pub(super) struct CountingProcessor {
     pub(super) queue: BatchSpanProcessor,

@@ -1,5 +1,5 @@
-//! The fields of spans in lines of JSON. Every call has a span, and most say nothing in the log: so what they may have
-//! to say is written down at little cost, each field once and where it belongs.
+//! Span fields in JSON log lines. Every call has a span, and most spans are never logged. Fields are therefore encoded
+//! at low cost, each one once.
 
 use std::fmt;
 
@@ -10,8 +10,10 @@ use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormattedFields;
 use tracing_subscriber::fmt::format::{FormatFields, Writer};
 
-/// Writes fields as an object of JSON. The subscriber's own does so too, but reads and writes the whole object again
-/// for each field that comes later.
+/// Formats fields as a JSON object.
+///
+/// The formatter of `tracing-subscriber` parses and writes the whole object again for each field that is recorded
+/// later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JsonObject;
 
@@ -38,11 +40,11 @@ impl<'writer> FormatFields<'writer> for JsonObject {
     }
 }
 
-/// An object that is being written, but for its end.
+/// A JSON object without its closing brace.
 struct Object(Vec<u8>);
 
 impl Object {
-    /// One that goes on with what another has; with nothing, if that was none.
+    /// Continues an encoded object, or starts a new one if `object` is not an object.
     fn after(object: String) -> Self {
         let mut bytes = object.into_bytes();
         match bytes.pop() {
@@ -62,11 +64,11 @@ impl Object {
         if before > 1 {
             self.0.push(b',');
         }
-        // Names of fields are identifiers.
+        // Field names are identifiers and need no escaping.
         self.0.push(b'"');
         self.0.extend_from_slice(field.name().as_bytes());
         self.0.extend_from_slice(b"\":");
-        // What cannot be written leaves nothing behind.
+        // A value that cannot be encoded must not leave a partial field.
         if serde_json::to_writer(&mut self.0, &value).is_err() {
             self.0.truncate(before);
         }

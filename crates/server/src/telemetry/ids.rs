@@ -1,11 +1,11 @@
-//! The ids of traces: a call that nobody traces has one already, which the log and its errors name.
+//! Trace ids. A call has an id even without a trace of its caller, because its log lines and errors contain one.
 
 use opentelemetry::trace::{SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
 use super::trace;
 
-/// A new trace has the id of the call that begins it.
+/// An id generator whose new traces take the id of the current call.
 #[derive(Debug, Default)]
 pub(super) struct Ids(RandomIdGenerator);
 

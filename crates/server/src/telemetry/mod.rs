@@ -1,8 +1,8 @@
-//! What the server says about itself: logs on stderr, spans and metrics to a collector where one is configured, and
-//! never what a conversation says.
+//! Telemetry of the server: logs on stderr, and spans and metrics to an optional collector. Contents of conversations
+//! are never included.
 //!
-//! All spans that leave have the target `SPANS`: nothing of a library leaves by chance, least of all of the
-//! exporter's own transport. Without a collector nobody listens to that target, so a span is one comparison.
+//! All exported spans have the target `SPANS`, so no span of a library is exported by accident, above all none of the
+//! exporter's own transport. Without a collector this target has no subscriber, and a span costs one comparison.
 
 pub(crate) mod exported;
 mod fields;
@@ -39,33 +39,33 @@ use palimpsest_settings::{Config, LogFormat};
 use crate::metrics::Metrics;
 pub(crate) use palimpsest_engine::call::SPANS;
 
-/// Why logging could not be set up.
+/// The reason for a failed setup of telemetry.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is not one. The configuration checks this first.
+    /// The log filter is invalid. The settings are checked earlier, so this is unexpected.
     #[error("failed to read the log filter: {0}")]
     Filter(#[from] ParseError),
-    /// The process logs elsewhere already.
+    /// The process already has a logger.
     #[error("failed to set up logging: {0}")]
     Init(#[from] TryInitError),
-    /// No runtime for the exporter.
+    /// The runtime of the exporter cannot be started.
     #[error("failed to start the threads that export telemetry: {0}")]
     Runtime(#[source] io::Error),
-    /// The collector's address is none.
+    /// The address of the collector is invalid.
     #[error("failed to use otlp.endpoint: {0}")]
     Endpoint(String),
     /// The headers for the collector cannot be read.
     #[error("failed to read the headers for the collector: {0}")]
     Headers(&'static str),
-    /// A file for TLS to the collector is not what it must be.
+    /// A TLS file for the collector cannot be used.
     #[error("failed to use {0}: {1}")]
     Tls(&'static str, String),
-    /// The exporter refuses its settings.
+    /// The exporter rejects its settings.
     #[error("failed to set up the export to otlp.endpoint: {0}")]
     Exporter(#[from] ExporterBuildError),
 }
 
-/// What must be shut down last, so that nothing said on the way is lost.
+/// The telemetry of the process. Shut it down last, so that nothing is lost.
 #[must_use]
 pub struct Telemetry {
     metrics: Metrics,
@@ -73,12 +73,13 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// What the server measures.
+    /// Returns the metrics of the server.
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }
 
-    /// Sends what is still to be sent, for as long as `otlp.timeout_ms`. Logs are written at once.
+    /// Exports the remaining data, for at most `otlp.timeout_ms` per signal. Logs are written immediately and need no
+    /// flush.
     pub fn shutdown(self) {
         if let Some(otlp) = self.otlp {
             otlp.shutdown(&self.metrics);
@@ -86,10 +87,11 @@ impl Telemetry {
     }
 }
 
-/// Sets up logging for the process, the way to the collector, and the panic hook.
+/// Sets up logging, the export to the collector and the panic hook of the process.
 pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     let is_terminal = io::stderr().is_terminal();
     let filter = EnvFilter::try_new(directives(config.log.level.as_str()))?;
+    // The limiter lives as long as the process, because its report thread never ends.
     let flood: &'static LogRateLimit = Box::leak(Box::default());
     let lines = lines(config.log.format, is_terminal, io::stderr);
     let lines = RateLimitedLayer::new(lines, flood).with_filter(filter);
@@ -106,7 +108,7 @@ pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
         metrics.watch_exports(&otlp.exported);
         tracing_opentelemetry::layer()
             .with_tracer(otlp.tracer())
-            // Where the code stands and which thread ran it says nothing to who reads traces, and each costs.
+            // Source locations and threads are of no use in traces, and each attribute has a cost.
             .with_location(false)
             .with_threads(false)
             .with_target(false)
@@ -120,12 +122,15 @@ pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     Ok(Telemetry { metrics, otlp })
 }
 
-/// A bare `debug` or `trace` is the level of our own crates, and of libraries `info`: their lines would bury ours. A
-/// filter with a module in it is taken as it is, so `debug,sled=debug` shows a library. Of the spans the log shows those of calls, whatever its level is: a warning without its trace leads nowhere.
+/// Returns the filter directives for `log.level`.
+///
+/// A bare `debug` or `trace` applies to the crates of this repository, and libraries stay at `info`. A filter with a
+/// module is used unchanged, so `debug,sled=debug` includes a library. Call spans are always enabled, because a warning
+/// without its trace is of little use.
 fn directives(level: &str) -> String {
     let is_bare = |name: &str| level.trim().eq_ignore_ascii_case(name);
     if is_bare("debug") || is_bare("trace") {
-        // The target of our own lines begins with `palimpsest`, which is a prefix of each of our crates' names.
+        // The names of all crates of this repository begin with `palimpsest`, which is a prefix match here.
         format!("info,palimpsest={level},{SPANS}=info")
     } else {
         format!("{level},{SPANS}=info")
@@ -144,7 +149,7 @@ where
         LogFormat::Json => true,
     };
     if json {
-        // The spans above the current one are told once: it has their trace.
+        // Only the current span is logged, because it already contains the trace of its parents.
         base.json()
             .flatten_event(true)
             .with_span_list(false)
@@ -157,12 +162,12 @@ where
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// How often the code panicked, in this process.
+/// Returns the number of panics in this process.
 pub(crate) fn panics() -> u64 {
     PANICS.load(Relaxed)
 }
 
-/// One event for a panic. Its text is left out: it may quote whatever the code was working on.
+/// Logs a panic as one event. The panic message is omitted, because it may quote contents of a conversation.
 fn log_panic(info: &panic::PanicHookInfo<'_>) {
     PANICS.fetch_add(1, Relaxed);
     let location = info.location().map(ToString::to_string).unwrap_or_default();
@@ -184,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// A log that is kept.
+    /// A log writer that keeps its output in memory.
     #[derive(Clone, Default)]
     pub(super) struct Memory(Arc<Mutex<Vec<u8>>>);
 
@@ -228,7 +233,7 @@ mod tests {
             assert!(caught.is_err());
         });
         let text = written.text();
-        // The hook is the process's: another test's panic may have come between.
+        // The panic hook is global, so the output may include the panic of another test.
         let ours = text
             .lines()
             .find(|line| line.contains("telemetry/mod.rs"))

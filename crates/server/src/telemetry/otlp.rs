@@ -1,7 +1,7 @@
-//! Spans and metrics on their way to a collector, over OTLP.
+//! Export of spans and metrics to a collector, over OTLP.
 //!
-//! Nothing of it is on the way of a call: spans go into a bounded queue that drops what does not fit, metrics are read
-//! every now and then, and both are sent by threads and a runtime of their own.
+//! Calls never wait for the export. Spans go into a bounded queue that drops excess spans, and metrics are read
+//! periodically. Both are sent by separate threads and a separate runtime.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use super::exported::{CountingProcessor, ExportStats, QUEUE_SPANS, TrackedExport
 use super::ids::Ids;
 use super::tls::OtlpTls;
 
-/// Spans in one export.
+/// The maximum number of spans in one export.
 const BATCH_SPANS: usize = 512;
-/// How long spans wait for others.
+/// The maximum delay of a span before its export.
 const BATCH_EVERY: Duration = Duration::from_secs(1);
-/// How long the runtime may take to end, once nothing is to be sent any more.
+/// The maximum time for stopping the runtime after the last export.
 const RUNTIME_CLOSE: Duration = Duration::from_millis(200);
 
-/// The way to a collector.
+/// The export to a collector.
 pub(super) struct Otlp {
     tracers: SdkTracerProvider,
     pub(super) exported: Arc<ExportStats>,
@@ -46,7 +46,7 @@ pub(super) struct Otlp {
 }
 
 impl Otlp {
-    /// Sets the way up; nothing is sent yet, and no collector has to be there.
+    /// Starts the export. Nothing is sent yet, and the collector need not be reachable.
     pub(super) fn start(
         config: &OtlpConfig,
         endpoint: &str,
@@ -76,7 +76,7 @@ impl Otlp {
         let tracers = SdkTracerProvider::builder()
             .with_resource(resource(config))
             .with_id_generator(Ids::default())
-            // Who called decides for the whole trace; the ratio is for calls that nobody traces.
+            // The caller's decision applies to the whole trace. The ratio applies to calls without a trace.
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(
                 config.sample_ratio.get(),
             ))))
@@ -102,16 +102,16 @@ impl Otlp {
         self.tracers.tracer("palimpsest")
     }
 
-    /// Sends what is there, for as long as one export may take, and ends.
+    /// Exports the remaining data and stops. Each signal gets at most one export timeout.
     pub(super) fn shutdown(self, metrics: &crate::metrics::Metrics) {
-        // What could not be sent has been told by the exporters.
+        // The exporters have already logged a failure.
         let _ = self.tracers.shutdown_with_timeout(self.timeout);
         metrics.shutdown(self.timeout);
         self.runtime.shutdown_timeout(RUNTIME_CLOSE);
     }
 }
 
-/// What all spans and metrics say of where they are from.
+/// Returns the resource attributes of all spans and metrics.
 pub(super) fn resource(config: &OtlpConfig) -> Resource {
     let attributes = config.resource_attributes.pairs();
     let attributes =
@@ -128,6 +128,7 @@ fn exporters(
     endpoint: &str,
     timeout: Duration,
 ) -> Result<(SpanExporter, MetricExporter), TelemetryError> {
+    // Both signals share a channel or client. The endpoint of OTLP over HTTP needs a path per signal.
     let (headers, tls) = (headers(config)?, OtlpTls::read(config)?);
     match config.protocol {
         OtlpProtocol::Grpc => {
@@ -192,7 +193,7 @@ fn channel(endpoint: &str, tls: &OtlpTls, timeout: Duration) -> Result<Channel, 
     Ok(channel.connect_lazy())
 }
 
-/// The headers that show who sends: `name=value`, with commas or line ends between.
+/// Reads the headers for the collector: `name=value`, separated by commas or line ends.
 fn headers(config: &OtlpConfig) -> Result<HeaderMap, TelemetryError> {
     let from_env = config.headers_env.as_ref().map(|name| {
         std::env::var(name.as_str()).map_err(|_| {

@@ -1,6 +1,7 @@
-//! Bounds how often one line of code may warn: who makes a server warn can make it do so thousands of times a second.
+//! Limits the rate of warnings per call site. A caller that triggers a warning could otherwise do so thousands of times
+//! per second.
 //!
-//! By hand: limiting layers that exist keep a timer and a map by message, which is what a caller chooses.
+//! Existing rate-limiting layers use a timer and a map by message, and callers can influence messages.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,15 +13,15 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one place in the code within `TIME`.
+/// The maximum number of lines of one call site per `TIME`.
 const LINES: u32 = 20;
 const TIME: Duration = Duration::from_secs(10);
 
-/// Lets at most so many warnings and errors of one place in the code through.
+/// Limits warnings and errors per call site.
 #[derive(Debug, Default)]
 pub(super) struct LogRateLimit(Mutex<HashMap<Identifier, CallsiteState>>);
 
-/// What one place in the code has logged of late.
+/// The recent lines of one call site.
 #[derive(Debug)]
 struct CallsiteState {
     since: Instant,
@@ -29,7 +30,7 @@ struct CallsiteState {
     of: &'static Metadata<'static>,
 }
 
-/// Lines that were left out, and the place of the code that made them.
+/// The number of suppressed lines of one call site.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LeftOut {
     pub(super) file: &'static str,
@@ -43,7 +44,7 @@ impl LogRateLimit {
             return true;
         }
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // There are as many as there are lines of code that warn.
+        // The map is bounded by the number of call sites in the code.
         let place = places.entry(meta.callsite()).or_insert(CallsiteState {
             since: now,
             lines: 0,
@@ -62,7 +63,7 @@ impl LogRateLimit {
         true
     }
 
-    /// The lines that were left out since this was asked last.
+    /// Returns and resets the numbers of suppressed lines.
     pub(super) fn left_out(&self) -> Vec<LeftOut> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = places.values_mut().filter(|place| place.left_out > 0);
@@ -76,8 +77,10 @@ impl LogRateLimit {
     }
 }
 
-/// A layer that is told of no more warnings than a flood lets through. It is no filter of its own: one that decides by
-/// event, and not by place in the code, confuses those that decide by place.
+/// A layer that passes on only the events that the rate limit allows.
+///
+/// It is not a filter, because a filter that decides per event would conflict with filters that cache their decision
+/// per call site.
 pub(super) struct RateLimitedLayer<S> {
     inner: Box<dyn Layer<S> + Send + Sync>,
     flood: &'static LogRateLimit,
@@ -125,7 +128,7 @@ impl<S: Subscriber> Layer<S> for RateLimitedLayer<S> {
     }
 }
 
-/// Reports now and then what was left out, for as long as the process lives.
+/// Starts a thread that reports suppressed lines for the lifetime of the process.
 pub(super) fn report(flood: &'static LogRateLimit) {
     let reports = move || loop {
         std::thread::sleep(TIME);

@@ -1,5 +1,4 @@
-//! Of a call that is not sampled, a collector's layer is not even told of the spans within it: nobody would ever see
-//! them, and each costs.
+//! Skips all spans inside an unsampled call. They would never be exported, and each one has a cost.
 
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
@@ -10,10 +9,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::SPANS;
 
-/// Beside a span: a collector does not get it.
+/// A span extension: the span and its children are not exported.
 struct NotSampled;
 
-/// Says of a span that a collector does not get it, nor what is within it.
+/// Marks a span as not exported, including its children.
 pub(crate) fn not_sampled(span: &Span) {
     span.with_subscriber(|(id, dispatch)| {
         let spans = dispatch.downcast_ref::<Registry>();
@@ -23,7 +22,7 @@ pub(crate) fn not_sampled(span: &Span) {
     });
 }
 
-/// The spans that leave, but for those within one that does not.
+/// A filter for exported spans, without the children of unsampled spans.
 pub(super) struct Sampled;
 
 impl<S> Filter<S> for Sampled
@@ -64,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// What a collector would be told of.
+    /// A layer that records the names of the spans it receives.
     #[derive(Clone, Default)]
     struct Seen(Arc<Mutex<Vec<&'static str>>>);
 

@@ -1,4 +1,4 @@
-//! TLS on the way to a collector: whom to trust, and what to show. Both transports take the same files.
+//! TLS to the collector: trusted authorities and the client certificate. Both transports use the same files.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::TelemetryError;
 
-/// What the files hold. They are read once, at the start.
+/// The contents of the TLS files. They are read once at startup.
 pub(super) struct OtlpTls {
-    /// The authority, instead of those of the system.
+    /// The authority that replaces those of the system, as PEM.
     authority: Option<Vec<u8>>,
-    /// A certificate with its key.
+    /// The client certificate and its key, as PEM.
     shown: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -30,7 +30,7 @@ impl OtlpTls {
         })
     }
 
-    /// For OTLP over gRPC.
+    /// Returns the configuration for OTLP over gRPC.
     pub(super) fn of_channel(&self) -> ClientTlsConfig {
         let tls = match &self.authority {
             Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
@@ -42,14 +42,14 @@ impl OtlpTls {
         }
     }
 
-    /// For OTLP over HTTP.
+    /// Builds the client for OTLP over HTTP.
     pub(super) fn client(&self, timeout: Duration) -> Result<reqwest::Client, TelemetryError> {
         let wrong = |setting| {
             move |error: reqwest::Error| TelemetryError::Tls(setting, error_chain(&error))
         };
         let mut client = reqwest::Client::builder()
             .timeout(timeout)
-            // What is sent holds headers that are meant for this collector alone.
+            // Requests contain secret headers for this collector, which a redirect could leak.
             .redirect(reqwest::redirect::Policy::none());
         if let Some(pem) = &self.authority {
             let authorities = reqwest::Certificate::from_pem_bundle(pem);
@@ -64,7 +64,7 @@ impl OtlpTls {
     }
 }
 
-/// An error with what caused it: by itself it says only that something is wrong.
+/// Returns the cause of an error, because the error text itself is generic.
 fn error_chain(error: &reqwest::Error) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), ToString::to_string)

@@ -1,7 +1,7 @@
-//! The trace of a call: the caller's, by W3C trace context, or a new one. Requests that the server sends belong to the
+//! The trace of a call: the caller's trace from the W3C trace context, or a new one. Outgoing requests continue the
 //! same trace.
 //!
-//! Its id ties a refused call to the log whether or not spans are exported.
+//! The trace id connects an error with the log, even if spans are not exported.
 
 use std::fmt;
 use std::future::Future;
@@ -15,19 +15,19 @@ use palimpsest_engine::clock::IdSource;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// The header that carries the trace context.
+/// The header with the trace context.
 const HEADER: &str = "traceparent";
 
-/// The trace that a call is a part of.
+/// The trace of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct CallTrace {
     pub(crate) id: TraceId,
-    /// The caller's span, where it named one.
+    /// The caller's span, if the header names one.
     pub(crate) parent: Option<Context>,
 }
 
 impl CallTrace {
-    /// The trace that the caller names, or a new one.
+    /// Returns the trace in the headers, or a new trace.
     pub(crate) fn of(headers: &HeaderMap, ids: &IdSource) -> Self {
         let parent = headers
             .contains_key(HEADER)
@@ -51,7 +51,7 @@ fn extract(headers: &HeaderMap) -> Option<Context> {
     is_valid.then_some(context)
 }
 
-/// The headers that make who is asked a part of the trace of the current span; none when it is not exported.
+/// Returns the headers that continue the current trace in an outgoing request. Empty if the span has no trace context.
 pub(crate) fn outgoing() -> HeaderMap {
     let context = Span::current().context();
     let mut headers = HeaderMap::new();
@@ -77,7 +77,7 @@ struct Into<'a>(&'a mut HeaderMap);
 
 impl Injector for Into<'_> {
     fn set(&mut self, key: &str, value: String) {
-        // Without any state its header is left out.
+        // An empty `tracestate` is omitted.
         if value.is_empty() {
             return;
         }
@@ -97,29 +97,31 @@ tokio::task_local! {
 }
 
 impl TraceId {
-    /// A new one. Samplers look at the first bits of its second half, where a version 7 UUID has its variant and a
-    /// counter: its random end comes there instead.
+    /// Creates an id from a UUID of version 7.
+    ///
+    /// Samplers use the first bits of the second half. In such a UUID these are the variant and a counter, so the
+    /// second half is rotated to move random bits there.
     fn new(ids: &IdSource) -> Self {
         let (time, random) = ids.uuid().as_u64_pair();
         Self(u128::from(time) << 64 | u128::from(random.rotate_left(32)))
     }
 
-    /// The id as a number.
+    /// Returns the id as a number.
     pub(crate) fn get(self) -> u128 {
         self.0
     }
 
-    /// The trace of the call that the current task works on.
+    /// Returns the trace of the call that the current task works on.
     pub(crate) fn current() -> Option<Self> {
         CURRENT.try_with(|id| *id).ok()
     }
 
-    /// Runs a future as a part of this trace.
+    /// Runs a future in this trace.
     pub(crate) fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, future)
     }
 
-    /// Runs a function as a part of this trace.
+    /// Runs a function in this trace.
     pub(crate) fn within<T>(self, function: impl FnOnce() -> T) -> T {
         CURRENT.sync_scope(self, function)
     }
