@@ -1,5 +1,5 @@
-//! What the levels cost in a long session, counted in allocations instead of timed: a stage looks at what
-//! is new, and at nothing else.
+//! The cost of the levels in a long session, counted in allocations instead of timed. A level examines only new
+//! content.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,11 +28,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 
-/// Rounds of a short session, and of a long one.
+/// The number of rounds in a short and in a long session.
 const ROUNDS: [usize; 2] = [60, 3_000];
-/// Turns that are counted.
+/// The number of measured turns.
 const TURNS: usize = 40;
-/// Everything is on; nothing is ever due by itself, because that is another cost.
+/// Enables all levels with thresholds that are never reached, because the cost of an action is not measured here.
 const POLICY: &str = "
     preset = \"claude-code\"
     snip = { nudge = true, wrap_interjections = true }
@@ -73,7 +73,7 @@ impl Client {
             CancellationToken::new(),
         );
         Self {
-            // One thread: what it allocates is what is counted.
+            // A single thread, because the counter covers only the current thread.
             runtime: Builder::new_current_thread().enable_all().build().unwrap(),
             sessions,
             handlers: ContextHandlers(service),
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// A call and its result of so many bytes.
+    /// Appends a call with a result of the given size in bytes.
     fn append(&mut self, number: usize, bytes: usize) {
         let id = format!("more_{number:08}");
         let call = json!({"type": "tool_use", "id": id, "name": "Read", "input": {"path": format!("/src/{number:08}.rs")}});
@@ -101,7 +101,7 @@ impl Client {
         self.runtime.block_on(reply).unwrap();
     }
 
-    /// A call with its result, and every third time an answer and the next question.
+    /// Appends a call with its result, and in every third round an answer and the next question.
     fn round(&mut self) -> PrepareContextResponse {
         let number = self.rounds;
         self.rounds += 1;
@@ -145,7 +145,7 @@ fn message(json: &serde_json::Value) -> MessageInput {
     }
 }
 
-/// The median of what a turn allocates in a session of so many rounds: how often, and how many bytes.
+/// Returns the median number and the median bytes of the allocations of a turn.
 fn cost(rounds: usize) -> (u64, u64) {
     let mut client = Client::new();
     for _ in 0..rounds {
@@ -178,8 +178,9 @@ fn p22_a_turn_allocates_no_more_in_a_long_session_with_every_level_on() {
     );
 }
 
-/// What a session weighs and what it takes, after so many calls were appended with results of so many bytes.
-/// What does not grow with it is in both.
+/// Returns the estimated and the actual memory of a session after `count` calls with results of `bytes` bytes.
+///
+/// Both values include constant parts, which callers remove by comparing two sizes.
 fn weighed(count: usize, bytes: usize) -> (i64, i64) {
     let mut client = Client::new();
     for number in 0..count {
@@ -194,7 +195,7 @@ fn weighed(count: usize, bytes: usize) -> (i64, i64) {
     (i64::try_from(weighs).unwrap(), takes)
 }
 
-/// The cache counts what sessions weigh, and the machine what they take.
+/// The cache's estimate of a session must be within 20 % of its actual memory.
 #[test]
 fn a_session_weighs_what_it_takes() {
     for bytes in [20, 1_900] {

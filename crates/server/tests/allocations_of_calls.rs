@@ -1,5 +1,5 @@
-//! What each call of the hot path costs in a long session, counted in allocations instead of timed: no more than
-//! in a short one, because none of them looks at what messages have said before.
+//! The cost of frequent calls in a long session, counted in allocations instead of timed. It must equal the cost in a
+//! short session, because no call reads the earlier messages.
 
 #![expect(
     clippy::unwrap_used,
@@ -27,9 +27,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 
-/// Messages of a short session, and of a long one.
+/// The number of messages in a short and in a long session.
 const MESSAGES: [usize; 2] = [60, 6_000];
-/// Calls that are counted.
+/// The number of measured calls.
 const CALLS: usize = 21;
 const SESSION: &str = "projects/p/sessions/s";
 
@@ -41,7 +41,7 @@ struct Client {
 }
 
 impl Client {
-    /// A session that was said and served.
+    /// Creates a client with a session whose messages were served once.
     fn new(messages: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
         let blobs = Arc::new(Blobs::in_memory());
@@ -60,7 +60,7 @@ impl Client {
             CancellationToken::new(),
         );
         let mut client = Self {
-            // One thread: what it allocates is what is counted.
+            // A single thread, because the counter covers only the current thread.
             runtime: Builder::new_current_thread().enable_all().build().unwrap(),
             handlers: ContextHandlers(service),
             said: 0,
@@ -120,7 +120,7 @@ impl Client {
         self.runtime.block_on(read).unwrap();
     }
 
-    /// One message each, from the middle of the last ones.
+    /// Snips one message, starting 30 messages before the end.
     fn snip(&mut self) {
         let number = self.said - 30 + self.calls;
         self.calls += 1;
@@ -138,7 +138,7 @@ fn id(number: usize) -> String {
     format!("01920000-0000-7000-8000-{number:012x}")
 }
 
-/// All messages have the same size, so that what they cost can be compared.
+/// Returns a message. All messages have the same size, so that costs can be compared.
 fn message(number: usize) -> MessageInput {
     let role = ["user", "assistant"][number % 2];
     let json = format!(r#"{{"role":"{role}","content":"message {number:08} of many"}}"#);
@@ -152,7 +152,7 @@ fn message(number: usize) -> MessageInput {
     }
 }
 
-/// The median of what a call allocates: how often, and how many bytes.
+/// Returns the median number and the median bytes of the allocations of a call.
 fn cost(messages: usize, call: fn(&mut Client)) -> (u64, u64) {
     let mut client = Client::new(messages);
     let counted = (0..CALLS).map(|_| allocation_counter::measure(|| call(&mut client)));
@@ -165,7 +165,8 @@ fn cost(messages: usize, call: fn(&mut Client)) -> (u64, u64) {
     (median(|one| one.count_total), median(|one| one.bytes_total))
 }
 
-/// Checks what a call costs after many messages against after few; `a_message` bytes more for each are granted.
+/// Compares the cost of a call in both sessions. The long session may use `a_message` more bytes per additional
+/// message.
 #[track_caller]
 fn check(call: fn(&mut Client), a_message: usize) {
     let [short, long] = MESSAGES.map(|messages| cost(messages, call));
@@ -195,8 +196,8 @@ fn p22_reading_the_memory_allocates_no_more_in_a_long_session() {
     check(Client::memory, 0);
 }
 
-/// A change of the view writes the list of its pieces anew, a few times, and never what they say: it takes as many
-/// allocations in a long session, of lists that are longer.
+/// A view change rewrites the list of pieces a few times, but never their contents. The number of allocations is
+/// therefore the same in a long session, and only the lists are longer.
 #[test]
 fn a_snip_writes_lists_of_pieces_anew_and_nothing_more() {
     check(Client::snip, 256);

@@ -1,4 +1,4 @@
-//! With authentication on, a handler that is reached past the gate answers nobody.
+//! With authentication on, a handler without an authenticated caller returns an internal error.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -69,7 +69,7 @@ async fn a_handler_without_a_caller_answers_internal() {
             session: session(),
             ..GetSessionRequest::default()
         }));
-        // Also where the name is none.
+        // An invalid resource name gives the same error.
         internal!(sessions.list_sessions(ListSessionsRequest::default()));
     }
 }

@@ -1,5 +1,5 @@
-//! Steps that begin with the session as it was left: how seldom a worker asks a log that others write to where a session
-//! stands, and that it misses nothing of what they wrote.
+//! Cached reads of a worker on a shared log: the worker rarely reads the head of a session from the log, and still
+//! misses no write of another process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)))
 }
 
-/// The sessions of one of several processes.
+/// Returns the sessions of one of several processes.
 fn process(log: &Arc<Log>, clock: &Arc<ManualClock>) -> Sessions {
     let (log, clock) = (Arc::clone(log), Arc::clone(clock));
     let limits = Arc::new(Limits::default());
@@ -69,13 +69,13 @@ async fn a_pass_of_the_worker_asks_twice() {
     }
     stop.cancel();
     running.await.unwrap();
-    // Before its first step, and after its last one.
+    // One read before the first step of the pass, and one after its last step.
     assert_eq!(log.reads().calls - before.calls, 2);
     let version = sessions.read(&key, |session| session.memory().version.clone());
     let text = version.await.unwrap().unwrap().text.to_string();
     let file = blobs.summary(&key).await.unwrap().unwrap();
     let file = std::str::from_utf8(&file.text).unwrap();
-    // The file ends with the mark of its version, which is no part of the text in the log.
+    // The file ends with a marker of its version, which is not part of the text in the log.
     let body = format!("{}\n", text.strip_suffix('\n').unwrap_or(&text));
     let mark = file.strip_prefix(&body).unwrap();
     assert!(mark.starts_with("<!-- palimpsest: version "), "{mark}");
@@ -99,7 +99,7 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
     let as_left = messages(ReadMode::Cached).await.unwrap();
     assert_eq!(as_left, 1, "it is read as it was left");
 
-    // What is decided upon it is decided again upon what is there.
+    // The decision on the cached session conflicts, and is repeated on the current one.
     let decide = |transaction: &mut Transaction<'_>| {
         let before = transaction.revision_before();
         transaction.run(append(2))?;
@@ -118,7 +118,7 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
     let seen = other.read(&key, |session| session.transcript().next().get() as usize);
     assert_eq!(seen.await.unwrap(), 3);
 
-    // Nothing, and no, are said of what is there.
+    // A decision without events is also based on the current session.
     turn(&other, &key, 3).await;
     let nothing = one.write_from(
         ReadMode::Cached,
@@ -146,7 +146,7 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
     );
     decided.await.unwrap();
 
-    // A moment later it is looked at again.
+    // After a short time the cached head is compared with the log again.
     turn(&other, &key, 5).await;
     assert_eq!(messages(ReadMode::Cached).await.unwrap(), 5);
     clock.advance(Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! A log that counts what is read from it.
+//! A session log that counts reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,22 +10,22 @@ use palimpsest_store::{
     SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
 };
 
-/// What was read.
+/// The number of reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reads {
-    /// Calls that read anything, heads and snapshots included.
+    /// The number of read calls, including heads and snapshots.
     pub(crate) calls: u64,
     pub(crate) events: u64,
-    /// Rows of lists.
+    /// The number of rows of lists.
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
 }
 
-/// A log, and what was read from it.
+/// A log that counts the reads of the wrapped log.
 #[derive(Debug, Default)]
 pub(crate) struct CountingLog<L> {
     log: L,
-    /// Whether others may write to it too.
+    /// True if other processes may write to the log.
     is_shared: bool,
     calls: AtomicU64,
     events: AtomicU64,
@@ -36,23 +36,23 @@ pub(crate) struct CountingLog<L> {
 }
 
 impl<L> CountingLog<L> {
-    /// The same, to which others may write too.
+    /// Marks the log as shared with other processes.
     pub(crate) fn shared(mut self) -> Self {
         self.is_shared = true;
         self
     }
 
-    /// The log itself, to look at without being counted.
+    /// Returns the wrapped log, for reads that are not counted.
     pub(crate) fn itself(&self) -> &L {
         &self.log
     }
 
-    /// The most lists that were read at one time.
+    /// Returns the maximum number of concurrent list calls.
     pub(crate) fn most_at_once(&self) -> u64 {
         self.most_at_once.load(Ordering::SeqCst)
     }
 
-    /// What was read so far.
+    /// Returns the reads so far.
     pub(crate) fn reads(&self) -> Reads {
         Reads {
             calls: self.calls.load(Ordering::SeqCst),
@@ -157,7 +157,7 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
     ) -> Result<RowPage, StoreError> {
         let now = self.listing.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(now, Ordering::SeqCst);
-        // So that others come in meanwhile, if they may.
+        // Yields so that concurrent list calls overlap, if the caller permits them.
         tokio::task::yield_now().await;
         let listing = self.log.rows(project, after, limit).await;
         self.listing.fetch_sub(1, Ordering::SeqCst);

@@ -1,5 +1,4 @@
-//! What a turn costs in a long session: as much as in a short one, counted by what it reads and by
-//! what it answers.
+//! The cost of a turn in a long session equals the cost in a short one, counted in reads and reply bytes.
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ const BATCH: usize = 500;
 
 pub(crate) type Log = CountingLog<MemoryLog>;
 
-/// The handlers on a log, as a process has them that was just started.
+/// Returns the handlers of a newly started process on a log.
 pub(crate) fn handlers(log: &Arc<Log>) -> ContextHandlers {
     let log: Arc<dyn SessionLog> = log.clone();
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
@@ -50,7 +49,7 @@ pub(crate) fn handlers(log: &Arc<Log>) -> ContextHandlers {
     ))
 }
 
-/// All messages have the same size, so that replies can be compared.
+/// Returns a message. All messages have the same size, so that replies can be compared.
 pub(crate) fn message(number: usize) -> MessageInput {
     let role = if number.is_multiple_of(2) {
         "user"
@@ -67,7 +66,7 @@ pub(crate) fn message(number: usize) -> MessageInput {
     }
 }
 
-/// A client with its session, and how far they are.
+/// A client with the state of its session.
 struct Client {
     handlers: ContextHandlers,
     etag: bytes::Bytes,
@@ -99,15 +98,15 @@ impl Client {
     }
 }
 
-/// What some turns cost.
+/// The cost of some turns.
 #[derive(Debug, PartialEq, Eq)]
 struct Cost {
     reads: Reads,
-    /// Messages and bytes of each reply.
+    /// The number of messages and of bytes in each reply.
     rendered: Vec<(usize, u64)>,
 }
 
-/// What turns cost in a session of so many messages, after a first one that has them all.
+/// Returns the cost of turns in a session with the given number of messages.
 async fn cost(messages: usize) -> Cost {
     let log = Arc::new(Log::default());
     let mut client = Client::new(&log);
@@ -135,7 +134,7 @@ async fn cost(messages: usize) -> Cost {
     Cost { reads, rendered }
 }
 
-/// A log that counted nothing would pass every test here.
+/// Checks that the log counts reads. Every test would pass with a log that counts nothing.
 async fn counts_at_all(log: &Arc<Log>) {
     let before = log.reads();
     Client::new(log).prepare(0).await;

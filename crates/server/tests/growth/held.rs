@@ -1,4 +1,4 @@
-//! What is held in memory, and what is read again: a call that is refused costs neither.
+//! Memory use and repeated reads: a rejected call causes neither.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use palimpsest_engine::sessions::{DefaultPolicies, MissingSession, Sessions, Ses
 use crate::delta::Log;
 use crate::{message, turn};
 
-/// Sessions, and the bytes that they may take, of which each takes a large part.
+/// The number of sessions and of messages per session. Each session uses a large part of the cache.
 const SESSIONS: usize = 40;
 const MESSAGES: u128 = 30;
 const CACHE_BYTES: usize = 100_000;
@@ -76,7 +76,7 @@ async fn rejected_changes_hold_no_more_than_the_cache_may() {
     }
     let cached = sessions.cached();
     assert!(cached.evictions > 0, "{cached:?}");
-    // The last one is let go with the next.
+    // The last session is evicted only when the next one is loaded.
     assert!(cached.bytes < 2 * CACHE_BYTES, "{cached:?}");
 }
 

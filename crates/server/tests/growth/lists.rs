@@ -1,4 +1,4 @@
-//! Reads of lists, counted: pages of events and rows instead of one at a time, and one step of one list at a time.
+//! Counts the reads of list calls: pages instead of single items, and one step of one list at a time.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn sessions_of(handlers: &ContextHandlers) -> SessionHandlers {
     SessionHandlers(handlers.0.clone())
 }
 
-/// A session of so many events.
+/// Creates a session with the given number of events.
 async fn grown(handlers: &ContextHandlers, events: usize) {
     for number in 0..events {
         let request = AppendMessagesRequest {
@@ -40,7 +40,7 @@ async fn grown(handlers: &ContextHandlers, events: usize) {
     }
 }
 
-/// All pages of a list of events.
+/// Returns all pages of a list of events.
 async fn all(handlers: &SessionHandlers, list: &ListEventsRequest) -> Vec<SessionEvent> {
     let mut request = ListEventsRequest {
         session: "projects/p/sessions/s".into(),
@@ -94,7 +94,7 @@ async fn the_latest_first_are_the_same_events_the_other_way_round() {
     let log = Arc::new(Log::default());
     let context = handlers(&log);
     grown(&context, 150).await;
-    // Of so many bytes each that few of them fit one read.
+    // The messages are so large that only a few of them fit into one read.
     for number in 0..12 {
         let mut large = message(number);
         large.id = uuid::Uuid::from_u128(number as u128 + 1).to_string();
@@ -139,7 +139,7 @@ async fn the_latest_first_are_the_same_events_the_other_way_round() {
     }
 }
 
-/// Puts sessions into the log, with the rows that they have there.
+/// Writes sessions into the log, with the list rows from `row`.
 async fn rows(log: &Log, count: usize, row: impl Fn(usize) -> bytes::Bytes) {
     for number in 0..count {
         let name = format!("projects/p/sessions/s{number:05}");
@@ -184,7 +184,7 @@ async fn lists_make_one_step_at_a_time_however_many_there_are() {
     let page = list(&sessions, 50).await.unwrap();
     assert_eq!(page.sessions.len(), 50);
     let reads = log.reads();
-    // Each row once, a thousand at a time.
+    // Each row is read once, in pages of a thousand.
     assert_eq!(reads.rows - before.rows, ROWS as u64);
     assert_eq!(reads.calls - before.calls, 3);
     for page in join_all((0..20).map(|_| list(&sessions, 50))).await {
@@ -209,7 +209,7 @@ async fn a_row_that_cannot_be_read_hides_no_other_and_is_reported() {
     const ROWS: usize = 1_100;
     let log = Arc::new(Log::default());
     let row = |number: usize| match number {
-        // As a later version writes it, as nobody does, and nothing.
+        // A row of a later version, an invalid row, and an empty row.
         7 => bytes::Bytes::from_static(b"\xff\xff\xff"),
         8 => bytes::Bytes::from_static(b"junk"),
         1_050 => bytes::Bytes::new(),
@@ -223,7 +223,7 @@ async fn a_row_that_cannot_be_read_hides_no_other_and_is_reported() {
     let small = list(&sessions, 10).await.unwrap();
     assert_eq!((small.sessions.len(), small.unreadable_sessions), (10, 3));
 
-    // Another session of the project can be deleted.
+    // The unreadable rows do not prevent the deletion of another session in the project.
     grown(&context, 1).await;
     let request = DeleteSessionRequest {
         session: "projects/p/sessions/s".into(),

@@ -1,5 +1,5 @@
-//! What a long session costs, counted instead of timed: bytes written, how much of a log a load reads,
-//! and what a turn reads and renders.
+//! The cost of a long session, counted instead of timed: bytes written, the part of a log that a load reads, and the
+//! reads and output of a turn.
 
 #![expect(
     clippy::unwrap_used,
@@ -70,8 +70,8 @@ async fn turn(sessions: &Sessions, key: &SessionKey, n: u128) {
         .unwrap();
 }
 
-/// Snapshots included: each is taken when as much log has come as the last one had, so they cost no
-/// more than what they save.
+/// Includes snapshots. Each snapshot is taken when the log has grown by the size of the previous one, so snapshots
+/// cost no more than they save.
 #[tokio::test(flavor = "multi_thread")]
 async fn p23_bytes_written_are_proportional_to_what_is_new() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ async fn a_load_reads_the_snapshot_and_gives_the_same_session() {
         turn(&one, &key, n).await;
     }
     let expected = one.read_whole(&key, Clone::clone).await.unwrap();
-    // The snapshot is taken in the background; a load must do without it until it is there.
+    // The snapshot is taken in the background, and loads must work before it exists.
     let loaded = sessions(&log).read_whole(&key, Clone::clone).await.unwrap();
     assert_eq!(loaded, expected);
     let mut head = log.head(&key).await.unwrap().unwrap();
@@ -127,6 +127,6 @@ async fn a_load_reads_the_snapshot_and_gives_the_same_session() {
         .unwrap();
     let loaded = fresh.read_whole(&key, Clone::clone).await.unwrap();
     assert_eq!(loaded, expected);
-    // It began with the end of the session alone.
+    // The load started with only the end of the session.
     assert!(bytes_at_first * 2 < loaded.transcript().content_bytes());
 }

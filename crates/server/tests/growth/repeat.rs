@@ -1,5 +1,5 @@
-//! What a caller's repeat costs right after a restart: what the session itself is loaded from, and
-//! nothing for what the reply tells beside the view.
+//! The cost of a repeated call after a restart: it reads only the data of a normal load, and no data for the part of
+//! the reply outside of the view.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::delta::{Log, handlers};
 const NAME: &str = "projects/p/sessions/s";
 const TURNS: usize = 600;
 
-/// Messages of words that no compression makes short, so that snapshots are due.
+/// Returns a message of random words. It resists compression, so that snapshots become due.
 fn message(number: usize) -> MessageInput {
     let role = ["user", "assistant"][number % 2];
     let words: Vec<_> = (0..60)
@@ -71,7 +71,7 @@ async fn a_repeat_after_a_restart_reads_what_a_load_reads() {
     let mut etag = bytes::Bytes::new();
     for turn in 0..TURNS {
         let mut next = request(&etag);
-        // The model answers, and the user asks again.
+        // The model answers, and the user sends the next message.
         let from = (2 * turn).saturating_sub(1);
         next.messages = (from..=2 * turn).map(message).collect();
         etag = prepare(&before, next).await.etag;

@@ -1,4 +1,4 @@
-//! Handlers that do what a test asks for, by the session's name, and a store that can fail.
+//! Handlers whose behavior depends on the session name, and a store that can fail.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,18 +18,18 @@ use tokio::sync::Semaphore;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-/// What the tests and the handlers share.
+/// The state that tests and handlers share.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// A slow call has begun: one permit for each.
+    /// One permit for each slow call that has started.
     pub(crate) begun: Semaphore,
-    /// A slow call may end: one permit for each.
+    /// One permit for each slow call that may finish.
     pub(crate) released: Semaphore,
-    /// A change was finished.
+    /// True after a change has finished.
     pub(crate) changed: AtomicBool,
-    /// The store works.
+    /// True while the store works.
     pub(crate) healthy: AtomicBool,
-    /// The store was closed, and whether the change was finished by then.
+    /// Set when the store closes: true if the change had finished by then.
     pub(crate) closed: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl State {
         })
     }
 
-    /// Waits until a slow call has begun.
+    /// Waits until a slow call has started.
     pub(crate) async fn has_begun(&self) {
         self.begun.acquire().await.unwrap().forget();
     }
@@ -63,7 +63,7 @@ pub(crate) struct Double {
 
 type Endless<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Methods that no test needs, in the form that `async_trait` gives to the others.
+/// Defines methods that no test calls, in the form that `async_trait` generates.
 macro_rules! refused {
     ($($method:ident($request:ident) -> $response:ty;)*) => {$(
         fn $method<'life0, 'async_trait>(
@@ -110,7 +110,7 @@ impl ContextService for Double {
         &self,
         _: Request<v1::StreamContextRequest>,
     ) -> Result<Response<Self::StreamContextStream>, Status> {
-        // The pause lets the first message out: what is sent at once is sent together.
+        // The pause separates the messages, which would otherwise be sent together.
         let stream = tokio_stream::iter(0..2).then(|index| async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
             assert!(index < 1, "on purpose");

@@ -31,7 +31,7 @@ async fn becomes(stack: &Stack, name: &str, wanted: ServingStatus) {
     panic!("{name:?} never became {wanted:?}");
 }
 
-/// Asks the admin port, as plainly as possible: the status line and the body.
+/// Sends a plain HTTP request to the admin port. Returns the status line and the body.
 async fn get(stack: &Stack, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(stack.admin).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -90,7 +90,7 @@ async fn metrics_count_calls_in_flight() {
     slow.await.unwrap().unwrap();
 }
 
-/// The services that a version of reflection lists.
+/// Returns the services that a version of reflection lists.
 macro_rules! listed {
     ($stack:expr, $version:ident) => {{
         use tonic_reflection::pb::$version::server_reflection_client::ServerReflectionClient;

@@ -1,4 +1,4 @@
-//! What surrounds every call, over a real socket with handlers that misbehave on request.
+//! The layers around every call, over a real socket with handlers that misbehave on request.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -24,7 +24,7 @@ use tonic_types::StatusExt as _;
 
 use double::{Double, State};
 
-/// A server with the double behind it.
+/// A server with the test handlers.
 struct Stack {
     state: Arc<State>,
     address: SocketAddr,
@@ -109,7 +109,7 @@ async fn append(client: &mut ContextServiceClient<Channel>, session: &str) -> Ap
     client.append_messages(request).await
 }
 
-/// A call that goes on while the test does something else.
+/// Starts a call that runs while the test continues.
 fn append_aside(
     client: &ContextServiceClient<Channel>,
     session: &'static str,
@@ -184,7 +184,7 @@ async fn overload_is_refused_at_once_and_says_when_to_come_back() {
     check(&status, Code::ResourceExhausted, "OVERLOADED");
     let retry = status.get_details_retry_info().unwrap();
     assert!(retry.retry_delay.unwrap() > Duration::ZERO);
-    // Neither a probe nor a watch takes the place of a call, or waits for one.
+    // Health checks and streams neither use the permit of a call nor wait for one.
     health::check_named(&stack, "").await.unwrap();
     let mut sessions = stack.sessions().await;
     let watch = sessions.watch_session(v1::WatchSessionRequest::default());
@@ -244,7 +244,7 @@ async fn a_request_that_is_too_large_is_refused_in_our_words() {
     append(&mut client, "fine").await.unwrap();
 }
 
-/// Sends a health reply, whose first field is a number, to any method.
+/// Sends a health reply, whose first field is a number, to a method with another request type.
 async fn send_nonsense(stack: &Stack, path: &'static str) -> Status {
     let mut client = tonic::client::Grpc::new(stack.channel().await);
     client.ready().await.unwrap();

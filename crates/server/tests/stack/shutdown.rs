@@ -1,4 +1,4 @@
-//! Going down: what is in flight finishes, nothing new begins, the store closes last.
+//! Shutdown: calls in flight finish, new calls are rejected, and the store closes last.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,7 +20,7 @@ async fn a_call_in_flight_finishes_and_a_new_one_is_refused() {
     stack.state.has_begun().await;
     stack.stop.cancel();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    // The old connection is closing, which is for the client to report, and no new one is accepted.
+    // The client reports the closing connection in its own way, and new connections are not accepted.
     let refused = append(&mut client, "fine").await.unwrap_err();
     let codes = [Code::Unavailable, Code::Cancelled];
     assert!(codes.contains(&refused.code()), "{refused:?}");
