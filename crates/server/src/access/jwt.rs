@@ -123,8 +123,10 @@ impl Jwks {
     ) -> Result<Arc<Principal>, AuthError> {
         let digest = digest_of(token);
         let lock = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        // A signature check is expensive, so verified tokens are cached by their digest.
         let seen = lock().get(&digest);
         if let Some(caller) = seen {
+            // A cached token can expire between two calls, so only the expiry is checked again.
             return if caller.is_expired(now) {
                 Err(AuthError::Expired)
             } else {
@@ -162,6 +164,7 @@ impl Jwks {
             .get("sub")
             .and_then(Value::as_str)
             .unwrap_or_default();
+        // The subject is chosen by the issuer or the user, so it is sanitized for the log.
         let plain = |c: &char| !c.is_control();
         let subject: String = subject
             .chars()
@@ -187,6 +190,7 @@ impl Jwks {
     ) -> Result<(Value, &CancellationToken), AuthError> {
         // An unknown algorithm, including `none`, already fails here.
         let header = decode_header(token).map_err(|_| AuthError::MalformedToken)?;
+        // With HMAC, a public key could be misused as the shared secret of a forged token.
         if header.alg.family() == AlgorithmFamily::Hmac {
             return Err(AuthError::Algorithm);
         }
@@ -243,6 +247,7 @@ impl PublicKey {
     fn read(entry: Value, earlier: Option<&Self>) -> Option<Self> {
         let jwk = Jwk::deserialize(&entry).ok()?;
         let common = &jwk.common;
+        // Encryption keys never sign tokens.
         if common.public_key_use == Some(PublicKeyUse::Encryption) {
             return None;
         }
@@ -251,6 +256,7 @@ impl PublicKey {
             Some(named) => Some(Algorithm::try_from(named).ok()?),
         };
         let key = DecodingKey::from_jwk(&jwk).ok()?;
+        // A symmetric key in a JWKS would be a shared secret in a public file.
         let is_public = key.family() != AlgorithmFamily::Hmac;
         let (gone, guard) = if let Some(earlier) = earlier {
             (earlier.gone.clone(), Arc::clone(&earlier.guard))

@@ -127,6 +127,7 @@ pub fn id_of(key: &str) -> Option<KeyId> {
     if rest.len() != SECRET + CHECKSUM || !is_hex(rest) {
         return None;
     }
+    // The slice is safe: the checks above ensure ASCII digits at the end.
     let (body, given) = key.split_at(key.len() - CHECKSUM);
     if checksum(body) != given {
         return None;

@@ -32,6 +32,7 @@ impl KeyRing {
         let keys = KeyFile::read(text)?.checked()?;
         let held = |key: Key| {
             let earlier = before.and_then(|before| before.0.get(&key.id));
+            // An unchanged key keeps its guard. Dropping the guard would end all streams of the key at every reload.
             let same = earlier.filter(|held| held.is(&key));
             let held = match same {
                 Some(held) => ActiveKey {

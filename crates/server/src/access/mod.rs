@@ -111,6 +111,7 @@ impl Access {
             let read = |files: &[Vec<u8>], before: Option<&Jwks>| Jwks::read(&files[0], before);
             Reloadable::load("auth.jwt.jwks_file", vec![path], read)
         });
+        // Unusable files fail the start. After the start, the previous contents stay in force instead.
         let (keys, jwks) = (keys.transpose()?, jwks.transpose()?);
         tracing::info!(
             api_keys = keys.as_ref().map(|keys| keys.current().count()),
@@ -159,6 +160,7 @@ impl Access {
 
     fn caller(&self, credential: &str) -> Result<Arc<Principal>, AuthError> {
         let now = self.clock.now();
+        // A JWT never begins with this prefix, because its first part is Base64 of a JSON object.
         if credential.starts_with(key::PREFIX) {
             let keys = self.keys.as_ref().ok_or(AuthError::KeysOff)?;
             return keys.current().caller(credential, now);

@@ -64,6 +64,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
     ) -> Result<Arc<Self>, LoadError> {
         let wrong = |what| LoadError { setting, what };
         let contents = read(&files);
+        // Taken from the same read as the value, so that a change during startup is not missed.
         let seen = fingerprint(&contents);
         let contents = contents.map_err(wrong)?;
         let first = make(&contents, None).map_err(|what| wrong(named(&files, &what)))?;
@@ -140,6 +141,7 @@ fn read(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
 
 fn contents(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // One byte more than allowed, to detect a file that is too large.
     let mut file = File::open(path)?.take(MAX_FILE_BYTES + 1);
     file.read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {

@@ -64,6 +64,7 @@ pub fn needed(path: &str, public_reflection: bool) -> RequiredAccess {
     if public_reflection && REFLECTION.iter().any(|service| path.starts_with(service)) {
         return RequiredAccess::Nothing;
     }
+    // The default is to require a credential, so a forgotten table entry does not open a method.
     path.strip_prefix(PACKAGE)
         .and_then(|name| TABLE.iter().find(|(known, _)| *known == name))
         .map_or(RequiredAccess::Credential, |(_, right)| {

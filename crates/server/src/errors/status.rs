@@ -135,6 +135,7 @@ impl Refusal {
 
 /// Adds a detail of a non-standard type to a status.
 fn with_detail(status: &Status, detail: Any) -> Status {
+    // `tonic-types` builds only the standard details, so the encoded status is decoded to add another one.
     let Ok(mut rich) = pb::Status::decode(status.details()) else {
         return status.clone();
     };
@@ -152,10 +153,12 @@ fn quota(exceeded: &QuotaExceeded) -> Refusal {
         retry_after,
     } = exceeded;
     let name = quota.name();
+    // The setting differs by scope: limits of a project and of the whole server have separate names.
     let (whose, setting) = match project {
         Some(project) => (format!("projects/{project}"), format!("quotas.{name}")),
         None => ("all projects".to_owned(), format!("quotas.server.{name}")),
     };
+    // Rates recover by themselves, so the remedy is to wait. Other quotas need an action of the caller.
     let (reason, what, help) = match quota {
         Quota::Requests => (
             ErrorReason::RequestRateExceeded,
@@ -204,6 +207,7 @@ fn clipped(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
+    // The ellipsis counts towards the limit.
     let mut end = max - '…'.len_utf8();
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -745,6 +749,7 @@ fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> Refusa
     use ErrorReason as Reason;
 
     let message = format!("nothing was compacted: {detail}");
+    // UNAVAILABLE makes clients retry. A rejected summary would be rejected again without a change.
     if matches!(why, Why::ModelUnavailable | Why::Expired) {
         return Refusal::new(Code::Unavailable, Reason::ModelUnavailable, message)
             .meta("model", model);
@@ -759,6 +764,7 @@ fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> Refusa
 /// Builds the error of rejected snip targets. Code and reason are those of the first target.
 fn not_snippable(targets: &[RejectedTarget]) -> Refusal {
     use ErrorReason as Reason;
+    // A status has a single code, so the first target determines code and message. The details list all targets.
     let first = targets.first();
     let reason = first.map_or(Reason::TurnNotFound, |target| target.reason);
     let name = first.map(|target| target.name.as_str()).unwrap_or_default();

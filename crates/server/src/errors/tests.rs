@@ -13,6 +13,7 @@ fn shown(status: &Status) -> String {
         let line = match detail {
             ErrorDetail::ErrorInfo(info) => {
                 let mut metadata: Vec<_> = info.metadata.into_iter().collect();
+                // The order in a map is random, and snapshots need a stable one.
                 metadata.sort();
                 let pairs: Vec<_> = metadata.iter().map(|(k, v)| format!("{k}={v}")).collect();
                 format!(
@@ -258,6 +259,7 @@ fn every_error() -> Vec<ServiceError> {
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is one table")]
 fn the_whole_table() {
+    // One snapshot of all errors, so that a change of any text is visible in review.
     let table: Vec<_> = every_error()
         .into_iter()
         .map(|error| shown(&Status::from(error)))
@@ -465,6 +467,7 @@ fn rejections_of_the_domain_keep_their_meaning() {
         Rejection::CallNotFound(CallKey::new(1)),
         Rejection::AmbiguousCall(vec![CallKey::new(1)]),
     ];
+    // Compares reasons only. The snapshot above covers the texts.
     let reasons = all.map(|rejection| {
         let status = Status::from(ServiceError::from(rejection));
         status.get_details_error_info().unwrap().reason

@@ -233,6 +233,7 @@ async fn answer<S>(
 /// A caller that reads too slowly gets an error in trailers, which need no flow-control window.
 async fn send(mut body: ResponseBody, stream: &mut SendStream<Bytes>, stall: Duration) {
     loop {
+        // `biased` checks the reset first: a cancelled stream must not read further frames of the body.
         let frame = tokio::select! {
             biased;
             _gone = poll_fn(|cx| stream.poll_reset(cx)) => return,
@@ -249,6 +250,7 @@ async fn send(mut body: ResponseBody, stream: &mut SendStream<Bytes>, stall: Dur
         };
         let data = match frame.into_data() {
             Ok(data) => data,
+            // Trailers end the stream. The body is dropped first, so the call is counted before the caller sees the end.
             Err(frame) => {
                 drop(body);
                 if let Ok(trailers) = frame.into_trailers() {

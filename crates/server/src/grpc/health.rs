@@ -44,6 +44,7 @@ impl Health {
 
     /// Sets readiness. Watchers are notified only of changes.
     pub async fn set_ready(&self, ready: bool) {
+        // The canary reports each success. Watchers are notified only if the value changes.
         if self.ready.send_replace(ready) == ready {
             return;
         }

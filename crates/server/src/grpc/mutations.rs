@@ -32,6 +32,7 @@ impl Mutations {
             Some(ticket) => ticket.scope(change).left_future(),
             None => change.right_future(),
         };
+        // Task-local values do not cross a spawn, so they are set again in the new task.
         let task = match (TraceId::current(), Deadline::current()) {
             (Some(trace), Some(deadline)) => {
                 self.background.spawn(trace.scope(deadline.scope(change)))

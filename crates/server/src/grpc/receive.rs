@@ -53,6 +53,7 @@ pub(super) async fn receive(
     let mut announced = None;
     // The size is announced in the prefix. A too large request is rejected there, before the rest arrives.
     loop {
+        // The stall limit restarts with each frame. The absolute deadline stops uploads that send single bytes.
         let until = rules.until.min(Instant::now() + rules.stall);
         let frame = timeout_at(until, body.frame()).await;
         let Some(frame) = frame.map_err(|_| ServiceError::DeadlineExceeded)? else {
@@ -75,6 +76,7 @@ pub(super) async fn receive(
                 let limit = rules.limit;
                 return Err(ServiceError::RequestTooLarge { actual, limit });
             }
+            // Checked for the announced size, so that an upload that cannot fit is rejected before it is sent.
             share.has_room(actual.saturating_sub(bytes.len()))?;
             announced = Some(actual);
         }

@@ -109,6 +109,7 @@ impl http_body::Body for Limited {
                 return Poll::Ready(Some(Err(ServiceError::DeadlineExceeded.into())));
             }
         };
+        // Data arrived, so the stall timer starts again at the next pending read.
         self.stalls = None;
         let checked = frame.map(|frame| {
             let frame = frame?;

@@ -43,6 +43,7 @@ impl CallSpan {
             span.record("span_id", field::display(begun.span_context().span_id()));
         }
         if is_exported {
+            // Unknown paths share one name, so that callers cannot create span names.
             begun.update_name(if method.is_known() { path } else { "other" }.to_owned());
             span.set_attribute("rpc.system", "grpc");
             span.set_attribute("rpc.service", method.full_service.to_string());

@@ -60,6 +60,7 @@ impl HookEndpoint {
             .acquire()
             .await
             .map_err(|error| error.to_string())?;
+        // All calls share one HTTP/2 connection. It is created on first use, so an unused endpoint costs nothing.
         let channel = self.channel.get_or_try_init(|| async { self.connect() });
         let client = HookServiceClient::new(channel.await?.clone());
         Ok(ReadyClient {
@@ -83,10 +84,12 @@ impl HookEndpoint {
             .http2_keep_alive_interval(KEEPALIVE);
         let agent = concat!("palimpsest/", env!("CARGO_PKG_VERSION"));
         endpoint = endpoint.user_agent(agent).map_err(wrong)?;
+        // The URL scheme decides about TLS, and the authorities of the system are trusted.
         if self.url.starts_with("https:") {
             let tls = ClientTlsConfig::new().with_native_roots();
             endpoint = endpoint.tls_config(tls).map_err(wrong)?;
         }
+        // A lazy connection reconnects by itself, so a restart of the hook service needs no handling here.
         Ok(endpoint.connect_lazy())
     }
 
@@ -105,6 +108,7 @@ impl HookEndpoint {
             let bearer = format!("Bearer {}", token.expose_secret());
             let value = MetadataValue::<Ascii>::try_from(bearer);
             let mut value = value.map_err(|_| "the token is no header's value".to_owned())?;
+            // A sensitive value is left out of debug output.
             value.set_sensitive(true);
             metadata.insert("authorization", value);
         }
@@ -124,6 +128,7 @@ impl fmt::Debug for HookEndpoint {
 /// Returns the code and text of a failed call, shortened to the maximum size.
 pub fn failed(status: &Status) -> String {
     let text = match std::error::Error::source(status) {
+        // For connection failures the status text is generic, and only the source names the cause.
         Some(source) if status.code() == Code::Unavailable => error_chain(source),
         _ => status.message().to_owned(),
     };

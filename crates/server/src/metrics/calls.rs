@@ -98,6 +98,7 @@ impl CallMetrics {
     pub(super) fn ended(&self, call: CallEnded<'_>) {
         let text = |text: &Arc<str>| StringValue::from(Arc::clone(text));
         let method = KeyValue::new("method", text(&call.method.name));
+        // Only the duration has the label `code`: each label multiplies the number of series.
         if let Some(took) = call.took {
             let labels = [
                 KeyValue::new("service", text(&call.method.service)),

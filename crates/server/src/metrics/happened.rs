@@ -48,6 +48,7 @@ impl EventMetrics {
     }
 
     pub(super) fn count(&self, tally: &EventTally) {
+        // One append can commit several events, so one tally can contain several items of each kind.
         for item in tally.items() {
             match item {
                 TallyItem::Event(name) => self.events.add(1, &[KeyValue::new("event", *name)]),

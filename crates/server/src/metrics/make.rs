@@ -46,6 +46,7 @@ pub(super) fn watch(
         }
     };
     match metric.kind {
+        // The SDK keeps the callback registered after the instrument is dropped.
         MetricKind::Counter => drop(
             meter
                 .f64_observable_counter(metric.name)

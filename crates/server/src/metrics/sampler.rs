@@ -114,6 +114,7 @@ async fn look(
         samples.summary_lag_ms.store(lag, Relaxed);
     }
     let (of, data_dir, log_dir) = (Arc::clone(samples), data_dir.to_owned(), log_dir.to_owned());
+    // Listing folders can block for long, so it runs outside of the async threads.
     let disk = spawn_blocking(move || {
         of.store.store(bytes_in(&log_dir, 0), Relaxed);
         if let Ok(disk) = rustix::fs::statvfs(&data_dir) {

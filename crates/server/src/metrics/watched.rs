@@ -34,6 +34,7 @@ impl Metrics {
         summaries: &WorkerStats,
     ) {
         let meter = self.meter();
+        // Each callback outlives this function, so it captures its own clone of a counter handle.
         let labels = vec![KeyValue::new("version", env!("CARGO_PKG_VERSION"))];
         watch(meter, &names::BUILD, move || vec![(1.0, labels.clone())]);
         let clock = Arc::clone(clock);
@@ -116,6 +117,7 @@ impl Metrics {
             let of = upkeep.clone();
             watch_one(meter, metric, move || number(read(&of)));
         };
+        // Metrics with labels need one callback for all label values. The others share the helper above.
         one(&names::RETENTION_SKIPPED, upkeep::MaintenanceStats::spared);
         one(&names::RETENTION_PAUSED, |stats| stats.is_paused().into());
         one(

@@ -82,6 +82,7 @@ impl ConnectionLimits {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
         let limit = limit.unwrap_or(usize::MAX);
         let reserve = (limit / RESERVED_PART).clamp(MIN_RESERVE, MAX_RESERVE);
+        // At least one connection for each port.
         let connections = limit.saturating_sub(reserve).max(2);
         // A separate part: a flood on the gRPC port must not lock out the probes of the admin port.
         let admin = (connections / ADMIN_PART).clamp(1, MAX_ADMIN);

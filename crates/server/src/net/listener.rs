@@ -55,6 +55,7 @@ impl Acceptor {
     /// client tries another replica.
     pub(crate) async fn accept(&self) -> AcceptedConnection {
         loop {
+            // Waits for the sockets of closed connections, so that the process does not run out of file handles.
             let handle = Arc::clone(&self.handles).acquire_owned().await;
             let handle = handle.expect("it is never closed");
             let stream = accept(&self.listener).await;
@@ -88,6 +89,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
                 | io::ErrorKind::ConnectionRefused
                 | io::ErrorKind::ConnectionReset
         );
+        // These errors concern one connection. Other errors persist, so the loop pauses before it retries.
         if !of_one_connection {
             tracing::warn!(%error, "no connection can be accepted: trying again");
             sleep(ACCEPT_PAUSE).await;

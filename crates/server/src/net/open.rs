@@ -95,11 +95,13 @@ impl Connection {
         if self.cut.is_cancelled() {
             return None;
         }
+        // `false` sorts before `true`: unproven connections are closed first, in the order of their ids.
         if !self.is_proved.load(Relaxed) {
             return Some((false, self.id));
         }
         let idle = self.idle_for(now);
         let is_idle = self.calls.load(Relaxed) == 0 && idle >= IDLE;
+        // Subtracted below, because the longest idle connection must have the lowest rank.
         let rank = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
         is_idle.then_some((true, u64::MAX - rank))
     }

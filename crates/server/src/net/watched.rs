@@ -135,6 +135,7 @@ impl<T> Watched<T> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         if let Some((idle, end)) = &mut self.idle {
+            // The timer is not reset at each read. When it fires, it is moved to the end of the actual silence.
             while end.as_mut().poll(cx).is_ready() {
                 let until = self.heard.last() + *idle;
                 if until <= Instant::now() {
@@ -173,6 +174,7 @@ impl<T: AsyncRead + Unpin> Watched<T> {
     /// drops the part of the last replies that the peer has not received yet.
     fn poll_peer_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut discarded = self.discarded.unwrap_or_default();
+        // The input is discarded, so a small buffer on the stack is enough.
         let mut scratch = [0; 4096];
         let polled = loop {
             let mut buf = ReadBuf::new(&mut scratch);

@@ -93,6 +93,7 @@ impl Signal {
             }
             Err(error) => {
                 self.failed.fetch_add(1, Relaxed);
+                // The swap logs only the change of state, not each failure.
                 if !self.is_failing.swap(true, Relaxed) {
                     tracing::warn!(
                         signal = name,
@@ -149,6 +150,7 @@ impl<E> TrackedExporter<E> {
                 .await
                 .unwrap_or_else(late)
         };
+        // The SDK polls exporters on plain threads. Timers and transports need the context of the runtime.
         TokioContext::new(bounded, self.runtime.clone()).await
     }
 }
@@ -162,6 +164,7 @@ impl<E> fmt::Debug for TrackedExporter<E> {
 impl<E: SpanExporter> SpanExporter for TrackedExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        // The batch has left the queue, so its places are free even if the export fails.
         self.exported.spans_sent.fetch_add(spans, Relaxed);
         let result = self.within(self.inner.export(batch)).await;
         let became = match &result {
@@ -217,6 +220,7 @@ impl SpanProcessor for CountingProcessor {
     }
 
     fn on_end(&self, span: SpanData) {
+        // Unsampled spans are not exported, so they must not use a place in the queue.
         if !span.span_context.is_sampled() {
             return;
         }

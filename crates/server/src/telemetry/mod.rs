@@ -172,6 +172,7 @@ fn log_panic(info: &panic::PanicHookInfo<'_>) {
     PANICS.fetch_add(1, Relaxed);
     let location = info.location().map(ToString::to_string).unwrap_or_default();
     let thread = std::thread::current();
+    // Captured only if `RUST_BACKTRACE` or `RUST_LIB_BACKTRACE` is set.
     let backtrace = Backtrace::capture();
     let backtrace =
         (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());

@@ -59,6 +59,7 @@ impl Otlp {
             .map_err(TelemetryError::Runtime)?;
         let timeout = Duration::from_millis(config.timeout_ms);
         let exported = Arc::<ExportStats>::default();
+        // Building the exporters needs the context of the runtime.
         let entered = runtime.enter();
         let (spans, metrics) = exporters(config, endpoint, timeout)?;
         drop(entered);
@@ -222,6 +223,7 @@ fn parse_headers(text: &str) -> Option<HeaderMap> {
         let (name, value) = part.split_once('=')?;
         let name: HeaderName = name.trim().to_ascii_lowercase().parse().ok()?;
         let mut value: HeaderValue = value.trim().parse().ok()?;
+        // Sensitive values are left out of debug output.
         value.set_sensitive(true);
         Some((name, value))
     };

@@ -40,6 +40,7 @@ pub(super) struct LeftOut {
 
 impl LogRateLimit {
     fn takes(&self, meta: &'static Metadata<'static>, now: Instant) -> bool {
+        // Greater levels are more verbose. Only warnings and errors are limited.
         if *meta.level() > Level::WARN {
             return true;
         }

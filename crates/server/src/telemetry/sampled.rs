@@ -38,6 +38,7 @@ where
 
     fn callsite_enabled(&self, meta: &'static Metadata<'static>) -> Interest {
         if is_ours(meta) {
+            // `sometimes` makes `enabled` run for each span, because the decision depends on the parent span.
             Interest::sometimes()
         } else {
             Interest::never()

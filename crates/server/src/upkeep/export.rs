@@ -39,6 +39,7 @@ pub(super) async fn export(
     let mut lines = CompleteExport::begin(service, &row.key)
         .await
         .map_err(read)?;
+    // The export must match the state that was selected for deletion.
     if !lines.position().agrees(row.position) {
         return Err(ExportError::Changed);
     }
@@ -54,6 +55,7 @@ pub(super) async fn export(
         }
     }
     let sent = writer.finish().await?;
+    // The file is read back: a deletion after a damaged export would lose the transcript.
     if place.sum(&path).await? != sent {
         return Err(ExportError::Differs(path));
     }

@@ -19,6 +19,7 @@ impl Upkeep {
     pub(super) async fn remove(&self) {
         let deletions = self.sessions.deletions();
         loop {
+            // An error counts as one remaining tombstone, so that the pass is retried soon.
             let left = self.remove_all().await.unwrap_or_else(|error| {
                 self.stats.failed();
                 tracing::warn!(error = %error_chain(&error), "failed to remove deleted sessions; it is tried again");

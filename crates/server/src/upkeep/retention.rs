@@ -153,6 +153,7 @@ impl Upkeep {
         pass: &mut RetentionPass,
     ) -> bool {
         let is_in_use = |row: &Row| self.sessions.is_in_use(&row.key);
+        // A family is kept or deleted as a whole, so one exception protects all members.
         if family.is_held() || family.members.iter().any(is_in_use) {
             self.stats.spare();
             return false;

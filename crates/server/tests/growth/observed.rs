@@ -55,6 +55,7 @@ async fn an_observer_receives_committed_events_and_no_rejected_or_rehearsed_ones
             done.await
         }
     };
+    // A dry run and a rejected append must not reach the observer.
     append(None, true).await.unwrap();
     append(Some(Revision::new(1)), false).await.unwrap_err();
     append(None, false).await.unwrap();

@@ -24,7 +24,7 @@ use crate::delta::{Log, handlers};
 const NAME: &str = "projects/p/sessions/s";
 const TURNS: usize = 600;
 
-/// Returns a message of random words. It resists compression, so that snapshots become due.
+/// Returns a message of many different numbers. They compress poorly, so that snapshots become due.
 fn message(number: usize) -> MessageInput {
     let role = ["user", "assistant"][number % 2];
     let words: Vec<_> = (0..60)

@@ -29,7 +29,7 @@ pub(crate) struct State {
     pub(crate) changed: AtomicBool,
     /// True while the store works.
     pub(crate) healthy: AtomicBool,
-    /// Set when the store closes: true if the change had finished by then.
+    /// True after the store was closed.
     pub(crate) closed: AtomicBool,
 }
 

@@ -54,6 +54,7 @@ impl Stack {
         change(&mut config);
         let state = State::new();
         let server = Server::bind(config).await.unwrap();
+        // Port 0 was bound, so the assigned addresses are read before the server runs.
         let (address, admin) = (server.address().unwrap(), server.admin_address().unwrap());
         let stop = CancellationToken::new();
         let (token, shared) = (stop.clone(), Arc::clone(&state));

@@ -139,6 +139,7 @@ impl<T> WaitQueue<T> {
                 break;
             };
             self.waiting.fetch_sub(1, SeqCst);
+            // The call was dropped between the pop and the send.
             if let Err(place) = next.send(place) {
                 unused(place);
             }
