@@ -275,6 +275,7 @@ async fn entrance(
             ServerTls::open(&config.tls)?,
         ))
     };
+    // Reading files can block, so it runs outside of the async threads.
     let (access, tls) = spawn_blocking(open).await??;
     let (every, stop) = (&context.config.auth.reload_ms, &context.draining);
     let every = Duration::from_millis(*every);
@@ -290,6 +291,7 @@ async fn entrance(
 
 /// Logs warnings for accepted but risky settings.
 fn warn_of_what_is_open(config: &Config) {
+    // Only this host can connect to a loopback address.
     if config.listen.ip().is_loopback() {
         return;
     }
@@ -332,6 +334,7 @@ async fn watch_store(
         let Some(checked) = end.run_until_cancelled(checked).await else {
             return;
         };
+        // A canary without an answer counts as a failure: a hanging store cannot serve calls.
         let outcome = checked.unwrap_or_else(|elapsed| Err(elapsed.into()));
         match &outcome {
             Ok(()) if !health.is_ready() => tracing::info!("ready"),

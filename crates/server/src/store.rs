@@ -224,6 +224,7 @@ impl Secret for Password {
 /// Host and process id are for people. The random number makes the name unique, because containers may share both.
 pub fn process_name() -> String {
     static NAME: LazyLock<String> = LazyLock::new(|| {
+        // Computed once, because all parts of a process must use the same name.
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy().into_owned();
         format!("{host}/{}/{:016x}", std::process::id(), fastrand::u64(..))

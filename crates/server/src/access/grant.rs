@@ -108,7 +108,7 @@ pub struct Principal {
     pub grant: Grant,
     /// The expiry of the credential. `None` means never.
     pub expires: Option<Timestamp>,
-    /// Cancelled when it is revoked: a stream that goes on for ever ends then.
+    /// Cancelled when the credential is revoked, which ends the principal's endless streams.
     pub revoked: CancellationToken,
 }
 

@@ -162,6 +162,7 @@ fn without_values(message: &str) -> String {
     const FIELDS: [&str; 9] = [
         "keys", "id", "label", "hash", "projects", "rights", "created", "expires", "disabled",
     ];
+    // Further lines of the message may quote the file.
     let first = message.lines().next().unwrap_or_default();
     let parts = first.split(['"', '`']).enumerate();
     let shown = parts.map(|(n, part)| match n % 2 {

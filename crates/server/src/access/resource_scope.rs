@@ -50,6 +50,7 @@ pub fn authorize(pass: &Authentication, place: Option<&ResourceScope>) -> Result
     let (Some(right), Some(place)) = (pass.right, place) else {
         return Ok(());
     };
+    // Checked before the right: PERMISSION_DENIED would confirm that the project exists.
     if !pass.caller.grant.projects.contain(place.project()) {
         return Err(match place {
             ResourceScope::Session(session) => ServiceError::SessionNotFound {

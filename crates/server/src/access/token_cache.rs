@@ -38,6 +38,7 @@ impl<T: Clone> TokenCache<T> {
         if let Some(found) = self.newer.get(digest) {
             return Some(found.clone());
         }
+        // Moving a used entry to the newer half protects it from the next replacement.
         let found = self.older.remove(digest)?;
         self.put(*digest, found.clone());
         Some(found)

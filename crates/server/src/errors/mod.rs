@@ -494,6 +494,7 @@ pub struct RejectedTarget {
 
 impl From<SnipTarget> for RejectedTarget {
     fn from(target: SnipTarget) -> Self {
+        // A turn and a message have different reasons for the same rejection.
         let is_turn = target.field.starts_with("turn_ids");
         Self {
             visibility: match target.refused {

@@ -71,6 +71,7 @@ impl Authn {
     pub(super) async fn lapsed(self, ticket: CallContext) -> ServiceError {
         use crate::access::AuthError;
 
+        // Without authentication, nothing can expire.
         let (Some(access), Some(pass)) = (self.0, ticket.pass()) else {
             return std::future::pending().await;
         };

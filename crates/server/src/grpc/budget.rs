@@ -41,6 +41,7 @@ impl ShareGroups {
         if let Some(party) = parties.get(&tenant).and_then(Weak::upgrade) {
             return party;
         }
+        // A dropped group leaves a dead `Weak` in the map. Removing them here bounds the map.
         if parties.len() >= MANY_PARTIES {
             parties.retain(|_, party| party.strong_count() > 0);
         }

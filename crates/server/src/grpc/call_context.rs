@@ -152,6 +152,7 @@ impl Inner {
 
 impl Caller for Inner {
     fn begins(&self) -> bool {
+        // A late call starts no change. A change in several steps that has started is finished.
         if !self.began.load(Ordering::Relaxed) && self.is_late() {
             return false;
         }

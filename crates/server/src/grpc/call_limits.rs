@@ -59,6 +59,7 @@ impl CallKind {
     /// Returns the lane of the class. Classes without work have no lane.
     const fn lane(self) -> Option<Lane> {
         match self {
+            // These do little or no work, so admission control does not apply to them.
             Self::Probe | Self::Watch | Self::Status => None,
             Self::Read => Some(Lane::Read),
             Self::Call => Some(Lane::Change),
@@ -111,6 +112,7 @@ impl CallLimits {
         changes: Arc<AtomicUsize>,
         draining: CancellationToken,
     ) -> Self {
+        // Slow uploads and slow readers need no permit, so more calls may be in flight than may run.
         let present = (config.max_concurrent_requests * PRESENT).max(MIN_PRESENT);
         Self {
             max_calls: config.max_concurrent_requests,
@@ -194,6 +196,7 @@ impl CallLimits {
         kind: CallKind,
         party: &Arc<ShareGroup>,
     ) -> Result<BudgetShare, ServiceError> {
+        // Health checks are answered during a drain too, so that load balancers see the change of readiness.
         if kind != CallKind::Probe && self.draining.is_cancelled() {
             return Err(ServiceError::ShuttingDown {
                 retry_after: RESTART_AFTER,

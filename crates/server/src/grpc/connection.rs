@@ -175,8 +175,10 @@ impl Pinger {
             return std::future::pending().await;
         };
         let Some(asked) = self.asked else {
+            // Any input proves that the peer is alive, so a ping is due only after a silence.
             let due = heard() + self.times.keepalive;
             sleep_until(due).await;
+            // Input may have arrived during the sleep. The next turn then waits again.
             if heard() + self.times.keepalive <= Instant::now() {
                 if ping.send_ping(Ping::opaque()).is_err() {
                     return false;
@@ -204,6 +206,7 @@ async fn answer<S>(
 ) where
     S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
 {
+    // Counted until the end of the reply, so that the connection is not closed as idle.
     let _call = connection.call();
     let mut request = request.map(|body| Body::new(RequestBody(body)));
     request.extensions_mut().insert(Arc::clone(&connection));
@@ -250,7 +253,7 @@ async fn send(mut body: ResponseBody, stream: &mut SendStream<Bytes>, stall: Dur
         };
         let data = match frame.into_data() {
             Ok(data) => data,
-            // Trailers end the stream. The body is dropped first, so the call is counted before the caller sees the end.
+            // Trailers end the stream. The body is dropped first, so the call is counted before the caller reads them.
             Err(frame) => {
                 drop(body);
                 if let Ok(trailers) = frame.into_trailers() {

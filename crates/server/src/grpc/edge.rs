@@ -327,6 +327,7 @@ impl EdgeState {
                 begin(response).await
             })
         });
+        // A panic is caught here, so that the caller gets an INTERNAL status and not a reset stream.
         let handled = AssertUnwindSafe(record.trace.scope(deadline.scope(handled)));
         let answered = tokio::time::timeout_at(deadline.instant(), handled.catch_unwind()).await;
         // The permit ends here, not at the last byte: the caller determines the speed of sending. Only

@@ -71,6 +71,7 @@ where
     let connection = Arc::clone(io.place().connection());
     let shaken = io.then(async |stream| tls.handshake(stream).await);
     let io = tokio::select! {
+        // The handshake runs on the raw stream, so the cut that `Watched` normally checks is checked here.
         () = connection.cut().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
         io = shaken => io?,
     };

@@ -131,6 +131,7 @@ impl Drop for CallRecord {
 impl CallRecord {
     /// Records the status in headers or trailers.
     pub(super) fn note(&mut self, headers: &HeaderMap) {
+        // A normal response has its status in the trailers, so the headers may contain none.
         let Some(code) = code_of(headers) else {
             return;
         };
@@ -227,6 +228,7 @@ impl Live {
             return Poll::Ready(Some(Ok(first)));
         }
         let Self { inner, record, .. } = &mut *self;
+        // A stream runs outside of the handler, so span and trace id are set for each poll.
         let polled = record.trace.within(|| {
             let _entered = record.span.span().enter();
             catch_unwind(AssertUnwindSafe(|| Pin::new(inner).poll_frame(cx)))

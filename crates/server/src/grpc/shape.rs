@@ -153,12 +153,14 @@ impl DecodeEstimator<'_> {
         bytes: &[u8],
         depth: usize,
     ) -> Result<(), RequestTooComplex> {
+        // The decoder rejects deeper messages. The limit also bounds the recursion of this function.
         if depth > MAX_DEPTH {
             return Ok(());
         }
         let shapes = self.shapes;
         let fields = &shapes.messages[index];
         for (number, value) in WireFields(bytes) {
+            // The decoder skips unknown fields without allocating memory.
             let Some(field) = fields.of.get(&number) else {
                 continue;
             };
@@ -273,6 +275,7 @@ fn naming(input: &MessageDescriptor) -> Vec<u32> {
 
 /// Returns the size of a message's struct. Recursive messages are boxed and count as a pointer.
 fn size(message: &MessageDescriptor, within: &mut Vec<String>) -> usize {
+    // prost boxes recursive fields, so the recursion ends here.
     if within.iter().any(|name| name == message.full_name()) {
         return SCALAR;
     }
@@ -289,6 +292,7 @@ fn size(message: &MessageDescriptor, within: &mut Vec<String>) -> usize {
         oneof.is_none_or(|oneof| oneof.is_synthetic())
     });
     let mut total: usize = plain.map(|field| of(&field)).sum();
+    // A oneof becomes an enum, which is as large as its largest variant plus a tag.
     for oneof in message.oneofs().filter(|oneof| !oneof.is_synthetic()) {
         let largest = oneof.fields().map(|field| of(&field)).max();
         total += largest.unwrap_or(0) + SCALAR / 2;

@@ -65,6 +65,7 @@ impl Limited {
     /// Checks the prefixes in the next bytes of the body.
     fn check(&mut self, mut data: &[u8]) -> Result<(), ServiceError> {
         while !data.is_empty() {
+            // Only prefixes are examined. A prefix can be split over several frames, so it is collected in `prefix`.
             let skipped = self.remaining.min(data.len());
             data = &data[skipped..];
             self.remaining -= skipped;
@@ -82,6 +83,7 @@ impl Limited {
                     let limit = self.limit;
                     return Err(ServiceError::RequestTooLarge { actual, limit });
                 }
+                // Checked before the message arrives. Its bytes are counted when they arrive.
                 self.share.has_room(actual)?;
                 self.filled = 0;
                 self.remaining = actual;

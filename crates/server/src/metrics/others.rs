@@ -39,6 +39,7 @@ impl Others {
             KeyValue::new("outcome", outcome),
         ];
         self.model.record(took.as_secs_f64(), &labels);
+        // A failed request adds zeros, so that its series exist from the first request on.
         let usage = usage.unwrap_or_default();
         for (kind, tokens) in [
             ("input", usage.input),

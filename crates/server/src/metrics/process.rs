@@ -23,6 +23,7 @@ pub(super) fn watch_process(meter: &Meter) {
     });
     watch(meter, &names::PROCESS_FDS, || some(open_files()));
     watch(meter, &names::PROCESS_MAX_FDS, || some(max_files()));
+    // The start time is constant, so it is read once.
     let started = started();
     watch(meter, &names::PROCESS_START, move || some(started));
 }

@@ -229,6 +229,7 @@ impl Metrics {
     pub(crate) fn watch_sessions(&self, sessions: &Arc<Sessions>) {
         let meter = self.meter();
         let of = Arc::downgrade(sessions);
+        // A weak reference, so that metrics do not keep sessions and their log open.
         let look = move || of.upgrade().map(|sessions| sessions.cached());
         let one = |metric, read: fn(&palimpsest_engine::sessions::CacheStats) -> f64| {
             let look = look.clone();

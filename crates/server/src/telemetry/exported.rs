@@ -112,6 +112,7 @@ fn why(error: &OTelSdkError) -> &'static str {
     match error {
         OTelSdkError::Timeout(_) => "no answer within otlp.timeout_ms",
         OTelSdkError::AlreadyShutdown => "it is shut down",
+        // The SDK reports failures only as text. `Unauth` matches `Unauthenticated` and `Unauthorized`.
         OTelSdkError::InternalFailure(text) if text.contains("Unauth") => {
             "it refused the headers (otlp.headers_env, otlp.headers_file)"
         }

@@ -33,6 +33,7 @@ impl<'writer> FormatFields<'writer> for JsonObject {
         current: &'writer mut FormattedFields<Self>,
         fields: &Record<'_>,
     ) -> fmt::Result {
+        // Reopens the encoded object and appends, instead of parsing it.
         let mut object = Object::after(std::mem::take(&mut current.fields));
         fields.record(&mut object);
         current.fields = object.finish()?;

@@ -56,6 +56,7 @@ impl OtlpTls {
             client = client.tls_certs_only(authorities.map_err(wrong("otlp.ca_file"))?);
         }
         if let Some((cert, key)) = &self.shown {
+            // reqwest expects certificate and key in one PEM text.
             let both = [cert.as_slice(), b"\n", key].concat();
             let shown = reqwest::Identity::from_pem(&both);
             client = client.identity(shown.map_err(wrong("otlp.client_cert_file"))?);

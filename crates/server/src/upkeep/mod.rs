@@ -68,6 +68,7 @@ impl Upkeep {
         stats: MaintenanceStats,
     ) -> Result<Self, BlobError> {
         let clock = sessions.clock();
+        // Created at process start, because only events from before the start are evidence.
         let clock_check = ClockCheck::started(clock.now(), clock.monotonic());
         let exports = retention.export_url.as_deref().map(Archive::open);
         Ok(Self {

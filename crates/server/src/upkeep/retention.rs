@@ -49,6 +49,7 @@ impl Upkeep {
         };
         let mut after = None;
         while let Some(project) = next_project(&self.sessions, after.as_ref()).await? {
+            // Projects without limits are skipped before their rows are read.
             let keep = self.retention.of(&project);
             if keep.is_limited() {
                 self.project_pass(&project, keep, &mut pass).await?;

@@ -53,6 +53,7 @@ impl DeletionSelector {
     /// Starts a pass over the rows of a project. Returns its families, the least recently modified first.
     pub(super) fn begin(rows: Vec<Row>, alone: bool, limits: PassLimits) -> (Self, Vec<Family>) {
         let max_age = limits.keep.max_age;
+        // A missing time or an unlimited age turns deletion by age off.
         let oldest = limits
             .now
             .filter(|_| max_age.is_limited())

@@ -157,6 +157,7 @@ impl ConcurrencyLimit {
     fn close(&mut self, now: Instant, lasted: Duration) {
         let window = std::mem::take(&mut self.window);
         let took = (window.micros / window.samples).max(1);
+        // Per 1,000 seconds, so that integers keep enough precision at low rates.
         let done = window.samples.saturating_mul(1_000_000_000) / micros(lasted).max(1);
         self.takes = Some(Duration::from_micros(took));
         self.remember(now, done, took);
@@ -183,6 +184,7 @@ impl ConcurrencyLimit {
         let Some((done, took)) = self.remembered(now) else {
             return;
         };
+        // Throughput times latency: concurrency in thousandths of a call.
         let busy = done.saturating_mul(took) / 1_000_000;
         let wanted = usize::try_from(busy.saturating_mul(self.percent) / 100_000);
         let wanted = wanted.unwrap_or(self.most);

@@ -294,6 +294,7 @@ impl AdmissionControl {
         let work = self.work(lane);
         let slot = slot(method);
         let is_busy = work.working.load(Relaxed) > work.limit.load(Relaxed) / 2;
+        // A call with a too short deadline would only take time from others. An idle server runs it anyway.
         let takes = self.methods[slot].takes();
         if is_busy && takes.is_some_and(|takes| patience < takes / 2) {
             return Err(AdmissionError::TooLate);
@@ -320,6 +321,7 @@ impl AdmissionControl {
 }
 
 fn slot(method: &str) -> usize {
+    // FNV-1a. Methods in the same slot share their statistics.
     let hash = method
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

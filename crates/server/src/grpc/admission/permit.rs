@@ -67,6 +67,7 @@ impl WorkPermit {
     /// Releases the permit before the drop, when the call is over for the server.
     pub(in crate::grpc) fn finish(&self) {
         let mut time = self.lock();
+        // A paused call has already released its permit.
         let Ok(since) = time.since else {
             return;
         };

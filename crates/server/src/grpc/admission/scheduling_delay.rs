@@ -94,6 +94,7 @@ impl SchedulingDelay {
 
     /// Records a rejection by the wait queue, which raises the share.
     pub(super) fn press(&self, now: Instant) {
+        // A rejection in a calm time belongs to a burst, which is no reason to shed calls.
         if self.calm.is(now) {
             return;
         }
@@ -110,6 +111,7 @@ impl SchedulingDelay {
             && let Ok(runtime) = Handle::try_current()
             && !self.is_measured.swap(true, Relaxed)
         {
+            // Without calls for a while, the old share would reject the first new calls without reason.
             if at > next + micros(OLD) {
                 *self.seen() = DelayState::default();
                 self.set(0.0);
