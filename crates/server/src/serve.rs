@@ -141,7 +141,7 @@ impl Server {
         })
     }
 
-    /// Replaces the system clock, for tests.
+    /// Replaces the system clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.context.ids = Arc::new(IdSource::random(Arc::clone(&clock)));
