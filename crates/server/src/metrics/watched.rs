@@ -1,7 +1,7 @@
 //! Metrics of values that other components count. They are read at collection time, so nothing is counted twice and
 //! calls have no overhead.
 //!
-//! To add a component, write a function here that takes its counters, add a line per metric to `names`, and call the
+//! To add a component, write a function here that takes its counters, and add a line per metric to `names`. Call the
 //! function once in `app` or `serve`.
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Cached reads of a worker on a shared log: the worker rarely reads the head of a session from the log, and still
-//! misses no write of another process.
+//! Cached reads of a worker on a shared log.
+//!
+//! The worker rarely reads the head of a session from the log, and still misses no write of another process.
 
 use std::sync::Arc;
 use std::time::Duration;

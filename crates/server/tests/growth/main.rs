@@ -1,5 +1,6 @@
-//! The cost of a long session, counted instead of timed: bytes written, the part of a log that a load reads, and the
-//! reads and output of a turn.
+//! The cost of a long session, counted instead of timed.
+//!
+//! Counted are the bytes written, the part of a log that a load reads, and the reads and output of a turn.
 
 #![expect(
     clippy::unwrap_used,

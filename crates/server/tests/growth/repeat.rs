@@ -1,5 +1,6 @@
-//! The cost of a repeated call after a restart: it reads only the data of a normal load, and no data for the part of
-//! the reply outside of the view.
+//! The cost of a repeated call after a restart.
+//!
+//! The call reads only the data of a normal load, and no data for the part of the reply outside of the view.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -119,7 +119,7 @@ impl SchedulingDelay {
             let this = Arc::clone(self);
             runtime.spawn(async move {
                 // The spawn waits once for the run queue. The yield waits once more, with the sockets polled in
-            // between. The measured time therefore covers two delays.
+                // between. The measured time therefore covers two delays.
                 tokio::task::yield_now().await;
                 let done = Instant::now();
                 this.learn((done - now) / 2, done);
