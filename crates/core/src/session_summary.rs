@@ -30,7 +30,7 @@ pub fn summary_of(
         if clean != text {
             memory = Memory::parse(&clean);
         }
-    // Messages that session memory covers are described already.
+        // Messages that session memory covers are described already.
     }
     let transcript = session.transcript();
     let new = leaving.iter().filter(|at| Some(**at) > covers);

@@ -188,8 +188,8 @@ fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, Stri
     }
     if let Some(url) = first(fields, &["url", "uri"]) {
         return (Act::Fetch, url.into());
-    // To-do tools are recognized before the generic fields, because their inputs may contain a
-    // `query` or a path too.
+        // To-do tools are recognized before the generic fields, because their inputs may contain a
+        // `query` or a path too.
     }
     if has(&["todo"]) || matches!(name, "tasklist" | "taskget" | "taskupdate") {
         return (Act::Plan, String::new());

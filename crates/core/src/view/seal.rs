@@ -128,12 +128,14 @@ impl Sealed {
         }
         // The digest of the message covers its content, so the pieces need no content of their own.
         let mut link = Vec::with_capacity(pieces.len() * 32);
+        let mut text = String::new();
         for piece in pieces {
+            text.clear();
+            piece.form.write_digest_text(&mut text);
             link.extend_from_slice(transcript.digest(piece.message).as_bytes());
             link.extend_from_slice(&piece.message.get().to_le_bytes());
             link.extend_from_slice(&piece.block.to_le_bytes());
-            // The debug format of a form is part of persisted digests. A renamed form changes them.
-            link.extend_from_slice(format!("{:?}", piece.form).as_bytes());
+            link.extend_from_slice(text.as_bytes());
         }
         self.digest.chain(&link)
     }

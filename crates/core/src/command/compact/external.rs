@@ -65,7 +65,7 @@ impl ExternalSummary {
             summary: self.summary.id,
             request: None,
             attached: Vec::new(),
-        // The text of the summary is in `adopted`, so `summary` stays empty.
+            // The text of the summary is in `adopted`, so `summary` stays empty.
         };
         let what = CompactionSpec {
             key: session.compactions().next_key(),

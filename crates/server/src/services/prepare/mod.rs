@@ -59,39 +59,8 @@ pub(super) async fn prepare(
     deadline: Option<Deadline>,
 ) -> Result<PrepareContextResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let form = convert::form(request.form, "form")?;
     let (request_id, dry_run) = (request.request_id.clone(), request.dry_run);
-    let body = || convert::body_digest(&request);
-    let stamp =
-        convert::request_stamp(&request_id, RequestMethod::Prepare, body, service.limits())?;
-    let (expected, mode) = (request.expected_revision, request.compaction_mode());
-    let converting = tracing::debug_span!(target: SPANS, "convert");
-    let read = || AppendInput::read(service, request.messages, expected, stamp);
-    let incoming = converting.in_scope(read)?;
-    // An invalid target is rejected before anything is committed.
-    convert::target(request.target.clone(), &LastServed::default())?;
-    let asked = request.cache_breakpoints.as_ref();
-    let breakpoints = convert::asked_breakpoints(asked, request.prompt_prefix.as_ref())?;
-    let overrides = request.compaction_overrides.as_ref();
-    let overrides = Overrides::read(service, "compaction_overrides", overrides)?;
-    let call = PrepareCall {
-        incoming,
-        overrides,
-        target: request.target,
-        // An invalid etag counts as unknown, so the reply contains the whole view.
-        known: etag::read(&request.known_etag),
-        form,
-        prefix: convert::prompt_prefix(request.prompt_prefix)?,
-        interrupt_open_calls: request.interrupt_open_calls,
-        cache_edits: request.cache_edits_supported,
-        mode,
-        breakpoints,
-        overflow: request.prompt_too_long.as_ref().map(|told| Overflow {
-            gap_tokens: gap_tokens(told),
-        }),
-        dry_run,
-        max_reply_bytes: service.limits().max_reply_bytes,
-    };
+    let call = read_call(service, request)?;
     let missing = service.create_if_missing(&key.project);
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction);
     let finish = |session: &Session, done: &PrepareOutcome| {
@@ -165,6 +134,49 @@ pub(super) async fn prepare(
         begin_in_background(service, &key, (follows.stages, follows.ahead));
     }
     Ok(response)
+}
+
+/// Reads a request. A rejected request has changed nothing.
+fn read_call(
+    service: &Service,
+    request: PrepareContextRequest,
+) -> Result<PrepareCall, ServiceError> {
+    let form = convert::form(request.form, "form")?;
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(
+        &request.request_id,
+        RequestMethod::Prepare,
+        body,
+        service.limits(),
+    )?;
+    let (expected, mode) = (request.expected_revision, request.compaction_mode());
+    let converting = tracing::debug_span!(target: SPANS, "convert");
+    let read = || AppendInput::read(service, request.messages, expected, stamp);
+    let incoming = converting.in_scope(read)?;
+    // An invalid target is rejected before anything is committed.
+    convert::target(request.target.clone(), &LastServed::default())?;
+    let asked = request.cache_breakpoints.as_ref();
+    let breakpoints = convert::asked_breakpoints(asked, request.prompt_prefix.as_ref())?;
+    let overrides = request.compaction_overrides.as_ref();
+    let overrides = Overrides::read(service, "compaction_overrides", overrides)?;
+    Ok(PrepareCall {
+        incoming,
+        overrides,
+        target: request.target,
+        // An invalid etag counts as unknown, so the reply contains the whole view.
+        known: etag::read(&request.known_etag),
+        form,
+        prefix: convert::prompt_prefix(request.prompt_prefix)?,
+        interrupt_open_calls: request.interrupt_open_calls,
+        cache_edits: request.cache_edits_supported,
+        mode,
+        breakpoints,
+        overflow: request.prompt_too_long.as_ref().map(|told| Overflow {
+            gap_tokens: gap_tokens(told),
+        }),
+        dry_run: request.dry_run,
+        max_reply_bytes: service.limits().max_reply_bytes,
+    })
 }
 
 /// Returns the level report for a compaction that continues while the caller gets the current view.
