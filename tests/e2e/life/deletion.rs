@@ -71,7 +71,14 @@ async fn a_deletion_that_was_cut_off_is_finished() {
         let server = Server::start_with(folder.path(), &settings, &[("CRASH_AT", &at)]);
         let mut client = server.sessions().await;
         let cut = client.delete_session(delete(&name("gone"))).await;
-        assert!(cut.is_err(), "{point}: {cut:?}");
+        // A background task may reach the last point. The call can then reply first, and its reply is true.
+        match cut {
+            Err(_) => {}
+            Ok(reply) => {
+                assert_eq!(point, "delete.forgotten");
+                assert!(reply.into_inner().complete);
+            }
+        }
         server.wait();
 
         let server = Server::start(folder.path(), SETTINGS);
