@@ -205,8 +205,9 @@ impl<'a> Iterator for WireFields<'a> {
                 let len = usize::try_from(self.varint()?).ok()?;
                 Some(self.bytes(len)?)
             }
-            // Start or end of a group. The contract has no groups, so fields inside are unknown fields.
-            3 | 4 => None,
+            // The contract has no groups. The decoder skips a group with its fields, which must not be read as fields
+            // of this message: one of them could name another project, whose quota would pay for the call.
+            3 => self.skip_group().map(|()| None)?,
             _ => return None,
         };
         Some((number, value))
@@ -214,6 +215,26 @@ impl<'a> Iterator for WireFields<'a> {
 }
 
 impl<'a> WireFields<'a> {
+    /// Skips the rest of a group and the groups inside it.
+    fn skip_group(&mut self) -> Option<()> {
+        let mut open = 1_usize;
+        while open > 0 {
+            match self.varint()? & 7 {
+                0 => self.varint().map(drop)?,
+                1 => self.bytes(8).map(drop)?,
+                2 => {
+                    let len = usize::try_from(self.varint()?).ok()?;
+                    self.bytes(len)?;
+                }
+                3 => open += 1,
+                4 => open -= 1,
+                5 => self.bytes(4).map(drop)?,
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for (at, byte) in self.0.iter().take(10).enumerate() {
@@ -237,22 +258,24 @@ impl RequestShape {
     /// Returns the resource name of a request, which may be truncated. Returns an empty string if the name is not
     /// found.
     pub(super) fn name<'a>(&self, message: &'a [u8]) -> &'a str {
-        let mut within = message;
-        for number in &self.naming {
-            // The last occurrence wins, as in the decoder.
-            let found = WireFields(within)
-                .filter(|(found, _)| found == number)
-                .last();
-            let Some((_, Some(value))) = found else {
-                return "";
-            };
-            within = value;
-        }
-        if self.naming.is_empty() {
+        let Some((last, outer)) = self.naming.split_last() else {
             return "";
+        };
+        let mut messages = vec![message];
+        for number in outer {
+            messages = messages.iter().flat_map(|at| values(at, *number)).collect();
         }
-        str::from_utf8(within).unwrap_or("")
+        // As in the decoder, the last occurrence wins, and repeated occurrences of the outer message are merged.
+        let names = messages.iter().flat_map(|at| values(at, *last));
+        let name = names.last().map(str::from_utf8);
+        name.and_then(Result::ok).unwrap_or("")
     }
+}
+
+/// Returns the contents of a field's occurrences.
+fn values(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
+    let fields = WireFields(message).filter(move |(found, _)| *found == number);
+    fields.filter_map(|(_, value)| value)
 }
 
 fn naming(input: &MessageDescriptor) -> Vec<u32> {
@@ -350,6 +373,51 @@ mod tests {
             update.unwrap().name(&request.encode_to_vec()),
             "projects/p/sessions/s"
         );
+    }
+
+    #[test]
+    fn a_group_names_no_other_project() {
+        let shapes = RequestShapes::new();
+        let shape = shapes.of(APPEND).unwrap();
+        let named = |name: &str| {
+            let request = AppendMessagesRequest {
+                session: name.into(),
+                ..Default::default()
+            };
+            request.encode_to_vec()
+        };
+        let (start, end) = ([0x9b, 0x3f], [0x9c, 0x3f]);
+        let mut bytes = named("projects/mine/sessions/s");
+        bytes.extend(start);
+        bytes.extend(start);
+        bytes.extend(named("projects/other/sessions/s"));
+        bytes.extend(end);
+        bytes.extend(named("projects/other/sessions/s"));
+        bytes.extend(end);
+        // The decoder agrees.
+        let decoded = AppendMessagesRequest::decode(&*bytes).unwrap();
+        assert_eq!(decoded.session, "projects/mine/sessions/s");
+        assert_eq!(shape.name(&bytes), decoded.session);
+    }
+
+    #[test]
+    fn a_name_is_found_in_a_message_that_is_sent_in_two_parts() {
+        let shapes = RequestShapes::new();
+        let update = shapes.of("/palimpsest.context.v1.SessionService/UpdateSession");
+        let part = |session: Session| UpdateSessionRequest {
+            session: Some(session),
+            ..Default::default()
+        };
+        let name = "projects/p/sessions/s";
+        let mut bytes = part(Session {
+            name: name.into(),
+            ..Default::default()
+        })
+        .encode_to_vec();
+        bytes.extend(part(Session::default()).encode_to_vec());
+        let decoded = UpdateSessionRequest::decode(&*bytes).unwrap();
+        assert_eq!(decoded.session.unwrap().name, name);
+        assert_eq!(update.unwrap().name(&bytes), name);
     }
 
     #[test]
