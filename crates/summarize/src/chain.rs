@@ -50,9 +50,9 @@ impl Chain {
         }
     }
 
-    /// Returns true if the circuit breakers of all models are open. Used for telemetry.
+    /// Returns true if there are models and the circuit breakers of all are open. Used for telemetry.
     pub fn rests(&self) -> bool {
-        self.links.iter().all(|link| link.breaker.is_open())
+        !self.links.is_empty() && self.links.iter().all(|link| link.breaker.is_open())
     }
 }
 

@@ -90,9 +90,15 @@ fn words(message: &str, request: &Request) -> Option<String> {
     let message = redact(&message).text.into_owned();
     let message = &message[..message.floor_char_boundary(MAX_WORDS_BYTES)];
     let sent = || request.turns.iter().map(|turn| turn.text.as_str());
-    let echoes = (0..message.len())
+    // Each run begins and ends between characters, so that repeated text of several bytes per character is found too.
+    let last = message.len().saturating_sub(ECHO_BYTES);
+    let echoes = (0..=last)
         .step_by(ECHO_BYTES / 2)
-        .filter_map(|at| message.get(at..at + ECHO_BYTES))
+        .map(|at| {
+            let start = message.floor_char_boundary(at);
+            &message[start..message.ceil_char_boundary(start + ECHO_BYTES)]
+        })
+        .filter(|run| run.len() >= ECHO_BYTES)
         .any(|run| sent().any(|text| text.contains(run)));
     (!echoes && !message.trim().is_empty()).then(|| message.trim().to_owned())
 }
@@ -177,6 +183,24 @@ mod tests {
             AttemptError::Retryable { error, .. } => (error, true),
         };
         assert_eq!((error.name(), asks_again), (name, again), "{status} {body}");
+    }
+
+    #[test]
+    fn a_message_that_repeats_the_request_is_left_out_in_any_script() {
+        let said = |turn: &str, message: &str| {
+            let mut request = request();
+            request.turns = vec![ChatMessage::user(turn)];
+            let body = serde_json::json!({"error": {"message": message}}).to_string();
+            Fault::of(&answer(400, &body), &request).said
+        };
+        for turn in [
+            "the launch code is 0451 and the dog is called Rex",
+            "発射コードは零四五一で、犬の名前はレックスです",
+            "пусковой код 0451, а собаку зовут Рекс",
+        ] {
+            assert_eq!(said(turn, &format!("invalid text: {turn}")), None);
+            assert_eq!(said(turn, "invalid").as_deref(), Some("invalid"));
+        }
     }
 
     #[test]
