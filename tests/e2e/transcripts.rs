@@ -10,7 +10,7 @@ use palimpsest_proto::context::v1::{
     RewindSessionRequest, Role, SearchHit, SearchMessagesRequest, SessionEvent, TextPattern,
     TranscriptMessage, Visibility, WatchSessionRequest,
 };
-use palimpsest_tests::say::{append, assistant, prepare, user, uuid, with_id};
+use palimpsest_tests::say::{append, assistant, assistant_call, prepare, user, uuid, with_id};
 use palimpsest_tests::server::{Server, Sessions};
 use palimpsest_tests::{name, refused};
 use tonic::{Code, Status};
@@ -360,6 +360,44 @@ async fn events_are_listed_and_watched_alike() {
         .await
         .unwrap();
     refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn a_watch_that_is_resumed_after_any_element_misses_no_event() {
+    let shared = SERVER.get();
+    let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
+    let session = name("resumed");
+    // The call without a result makes one revision with two events.
+    let messages = vec![user("go"), assistant_call("lost"), user("and now?")];
+    let request = prepare(&session, messages);
+    context.prepare_context(request).await.unwrap();
+    let mut watched = async |after: u64| {
+        let request = WatchSessionRequest {
+            session: session.clone(),
+            after_revision: Some(after),
+            ..Default::default()
+        };
+        let mut watch = client.watch_session(request).await.unwrap().into_inner();
+        let mut seen = Vec::new();
+        loop {
+            let element = watch.message().await.unwrap().unwrap();
+            seen.extend(element.event.map(|event| (event, element.revision)));
+            if element.caught_up {
+                return seen;
+            }
+        }
+    };
+    let all = watched(0).await;
+    let revisions = || all.iter().map(|(event, _)| event.revision);
+    assert!(
+        revisions()
+            .zip(revisions().skip(1))
+            .any(|(one, next)| one == next)
+    );
+    for (read, (_, revision)) in all.iter().enumerate() {
+        let rest = watched(*revision).await;
+        assert!(rest.ends_with(&all[read + 1..]), "{read}: {rest:?}");
+    }
 }
 
 #[tokio::test]

@@ -309,10 +309,13 @@ pub(super) async fn watch(
                     break;
                 };
                 for (revision, events) in events {
-                    for event in events {
+                    let count = events.len();
+                    for (nth, event) in events.into_iter().enumerate() {
+                        // A revision counts as read with its last event, so that a client that resumes misses none.
+                        let open = u64::from(nth + 1 < count);
                         yield WatchSessionResponse {
                             event: Some(event),
-                            revision: revision.get(),
+                            revision: revision.get() - open,
                             caught_up: false,
                         };
                     }
