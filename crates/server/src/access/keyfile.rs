@@ -7,7 +7,7 @@ use palimpsest_core::ids::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::grant::{Grant, Projects, Right};
-use super::key::{KeyHash, KeyId};
+use super::key::{KeyHash, KeyId, PREFIX};
 
 /// The comment at the beginning of the file.
 const HEAD: &str = "# API keys, written by `palimpsest keys`: hashes, from which no key can be had.\n\
@@ -116,8 +116,8 @@ impl KeyEntry {
             hash: KeyHash::parse(&self.hash)
                 .ok_or("hash must be \"sha256:\" and 64 small hexadecimal digits")?,
             grant: Grant {
-                projects: Projects::read(names).map_err(|what| format!("projects: {what}"))?,
-                rights: rights(&self.rights)?,
+                projects: Projects::read(names).map_err(|what| without_key("projects", &what))?,
+                rights: rights(&self.rights).map_err(|what| without_key("rights", &what))?,
             },
             expires: self
                 .expires
@@ -155,6 +155,14 @@ pub fn is_label(text: &str) -> bool {
 fn moment(text: &str) -> Option<Timestamp> {
     let at: Instant = text.parse().ok()?;
     Some(Timestamp::from_millis(at.as_millisecond()))
+}
+
+/// Names the field of a mistake. Removes the mistake itself if it quotes a key, which may be pasted in any field.
+fn without_key(field: &str, what: &str) -> String {
+    if what.contains(PREFIX) {
+        return format!("{field}: a value is a key; a key belongs in no field of this file");
+    }
+    format!("{field}: {what}")
 }
 
 /// Removes quoted values from a message of the TOML parser. Names of fields stay.
@@ -220,7 +228,15 @@ mod tests {
         );
         check(
             |key| key.rights = vec![],
-            "key 1: must have a right at least: read, write, compact, admin",
+            "key 1: rights: must have a right at least: read, write, compact, admin",
+        );
+        check(
+            |key| key.rights = vec![secret.into()],
+            "key 1: rights: a value is a key; a key belongs in no field of this file",
+        );
+        check(
+            |key| key.projects = vec![format!("{secret}!")],
+            "key 1: projects: a value is a key; a key belongs in no field of this file",
         );
         check(
             |key| key.projects = vec![],
