@@ -62,6 +62,7 @@ impl Bench {
             store: StoreId::from_bytes([1; 16]),
             adopts: true,
             takes_over_from: None,
+            restored_from: None,
         }));
         let limits = Arc::new(Limits::default());
         let policies = DefaultPolicies::default();

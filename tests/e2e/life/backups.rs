@@ -367,3 +367,57 @@ async fn a_damaged_result_is_reported_and_fails_no_backup_of_the_others() {
     let says = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(says.contains(&file) && says.contains("damaged"), "{says}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_and_results_of_two_stores_are_not_mixed() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let place = root.path().join("backups");
+    let (ours, theirs) = (root.path().join("ours"), root.path().join("theirs"));
+    let (first, second) = (
+        Server::start(&ours, SETTINGS),
+        Server::start(&theirs, SETTINGS),
+    );
+    fill(&first, &name("a"), 2).await;
+    fill(&second, &name("a"), 2).await;
+    let of_first = backup(&first, &place, &[]);
+    let address = format!("http://{}", second.address());
+    let to = place.to_str().unwrap();
+    let refused = fails(&["backup", "--server", &address, "--to", to]);
+    assert!(refused.contains("is of the store"), "{refused}");
+    // A store that replaces the other one begins with a backup of its own.
+    let of_second = backup(&second, &place, &["--full"]);
+    assert_eq!(of_second["base"], serde_json::Value::Null);
+    let next = backup(&second, &place, &[]);
+    assert_eq!(next["base"], of_second["id"]);
+
+    // The results of one store are not handed to a log that is restored from the other's backup.
+    let results = files(&theirs, "a");
+    drop(second);
+    std::fs::remove_dir_all(theirs.join("log")).unwrap();
+    let over = |id: &serde_json::Value| {
+        let id = id.as_str().unwrap().to_owned();
+        let theirs = theirs.to_str().unwrap().to_owned();
+        let from = to.to_owned();
+        move |run: fn(&[&str]) -> String| {
+            run(&[
+                "restore",
+                "--from",
+                &from,
+                "--data-dir",
+                &theirs,
+                "--keep-blobs",
+                "--backup",
+                &id,
+            ])
+        }
+    };
+    let refused = over(&of_first["id"])(fails);
+    assert!(refused.contains("belong to the store"), "{refused}");
+    assert_eq!(files(&theirs, "a"), results);
+    over(&next["id"])(succeeds);
+    let restored = Server::start(&theirs, SETTINGS);
+    view(&restored, &name("a")).await;
+}

@@ -100,6 +100,16 @@ async fn list(
         }
         _ => String::new(),
     };
+    // The marker of the results has it. Later pages need not read it again.
+    let restored_from = match after {
+        Some(_) => None,
+        None => service
+            .blobs
+            .restored_from()
+            .await
+            .map_err(unreadable_marker)?,
+    };
+    let restored_from = restored_from.map(|id| id.to_string()).unwrap_or_default();
     let stored = |(key, head): (SessionKey, SessionHead)| StoredSession {
         session: key.to_string(),
         incarnation: head.incarnation,
@@ -109,6 +119,8 @@ async fn list(
     Ok(ListStoredSessionsResponse {
         sessions: rows.into_iter().map(stored).collect(),
         next_page_token,
+        store_id: log.store_id().await?.to_string(),
+        restored_from,
     })
 }
 
@@ -287,6 +299,11 @@ async fn read_file(
         }
     };
     Ok(Box::pin(stream))
+}
+
+fn unreadable_marker(error: BlobError) -> ServiceError {
+    tracing::warn!(error = %error_chain(&error), "failed to read the marker of the stored results");
+    ServiceError::StoreUnavailable { retry_after: SOON }
 }
 
 fn blobs(error: BlobError) -> Status {

@@ -76,6 +76,7 @@ impl Fake {
                 store: StoreId::from_bytes([1; 16]),
                 adopts: true,
                 takes_over_from: None,
+                restored_from: None,
             })),
             sessions: Mutex::default(),
             began: Instant::now(),
