@@ -167,3 +167,36 @@ fn a_summary_that_is_made_again_counts_as_another() {
     let agreement = compare(&Writer::write(&ops), Provider::Anthropic, tight);
     assert_eq!(agreement.made_again, 1, "{agreement:?}");
 }
+
+/// A rewind removes a placeholder, and the next one has another text at the same message.
+#[test]
+fn the_text_of_a_new_placeholder_was_not_sent_before() {
+    let run = |chars| Op::Run {
+        chars,
+        fails: false,
+    };
+    let fail = |chars| Op::Run { chars, fails: true };
+    let mut ops = vec![Op::Say, fail(0), Op::Say, Op::Say, run(506), fail(2_139)];
+    ops.extend([run(2_116), run(2_160), run(0), Op::Answer, run(0), run(0)]);
+    ops.extend([fail(1_800), run(2_136), run(0), run(0), run(0), fail(1_824)]);
+    ops.extend([
+        run(2_136),
+        fail(336),
+        run(0),
+        run(1_632),
+        run(2_112),
+        run(2_136),
+    ]);
+    ops.extend([
+        fail(2_136),
+        run(3_696),
+        run(0),
+        run(2_208),
+        run(2_160),
+        run(0),
+    ]);
+    ops.extend([run(2_424), fail(0), run(0), fail(0), Op::Say, Op::Say]);
+    ops.extend([Op::Rewind { back: 1 }, Op::Say, run(816)]);
+    let folding = policies().swap_remove(5);
+    compare(&Writer::write(&ops), Provider::Anthropic, folding);
+}
