@@ -1,4 +1,4 @@
-//! The numbers of the section on one machine in docs/capacity.md, measured on the machine that this runs on:
+//! Measures the figures for one machine in docs/capacity.md. They depend on the machine:
 //!
 //! ```text
 //! cargo build --release
