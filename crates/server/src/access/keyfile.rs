@@ -73,6 +73,7 @@ impl KeyFile {
     pub fn read(text: &str) -> Result<Self, String> {
         let file: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| {
+                // Only the line number is shown, because the parser's snippet would quote the file.
                 let before = &text.as_bytes()[..span.start.min(text.len())];
                 before.split(|byte| *byte == b'\n').count()
             });
@@ -92,6 +93,7 @@ impl KeyFile {
             .zip(&self.keys)
             .map(|(n, entry)| {
                 let key = entry.checked().map_err(|what| format!("key {n}: {what}"))?;
+                // Keys are looked up by their id, so a duplicate would hide another key.
                 if !seen.insert(key.id.clone()) {
                     return Err(format!("key {n}: its id is that of an earlier one"));
                 }

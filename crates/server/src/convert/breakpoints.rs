@@ -46,6 +46,7 @@ pub fn asked_breakpoints(
         return Ok(None);
     };
     let most = match options.max_breakpoints as usize {
+        // 0 means that the caller set no maximum.
         0 => MAX_BREAKPOINTS,
         most if most <= MAX_BREAKPOINTS => most,
         _ => {

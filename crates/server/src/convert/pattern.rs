@@ -80,6 +80,7 @@ pub fn text_pattern(
         .size_limit(MAX_PROGRAM_BYTES)
         .dfa_size_limit(MAX_CACHE_BYTES)
         .build()
+        // Errors of `regex` contain no offset, so `char_offset` parses the expression again.
         .map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => {
                 FieldError::invalid(field, "is too large once it is compiled").into()

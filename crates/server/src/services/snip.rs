@@ -21,6 +21,7 @@ pub(super) async fn snip(
     request: SnipRequest,
 ) -> Result<SnipResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
+    // An invalid target is rejected before anything is committed.
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);

@@ -218,6 +218,7 @@ pub(super) async fn end(
         compaction_id: job.key.to_string(),
         attributes,
     };
+    // The messages of a hook have the same limits as those of a caller.
     let limits = service.limits().narrowed_by(&policy.limits);
     let read = |answer| {
         let mut next_id = service.next_id();

@@ -344,10 +344,12 @@ async fn with_memory<T>(
     if !wanted.takes_memory() {
         return Ok(None);
     }
+    // A dry run reports the current state and waits for nothing.
     if !wanted.dry_run {
         wait_for_memory::wait_for_memory(service, key).await?;
     }
     let made = compaction_messages(service, key).await?;
+    // A caller that selected session memory overrides the policy, and gets no other strategy.
     let only = wanted.strategy.is_some();
     let decide = |transaction: &mut Transaction<'_>| {
         let first = transaction

@@ -48,6 +48,7 @@ impl DelegationToken {
             wish,
             digest: [0; 16],
         };
+        // The digest is still zero here, so it covers all other bytes.
         let said = token.write();
         // The digest binds the token to the session and to the start of the compaction.
         let about = format!("{session} {}", running.at.as_millis());

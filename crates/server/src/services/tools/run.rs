@@ -430,6 +430,7 @@ impl ToolContext<'_> {
                 "[cut: {shown} of {all} hits; a narrower pattern shows the rest]"
             );
         }
+        // After a cut, a search from `next` on would skip the hits that are not shown.
         if let Some(next) = next.filter(|_| cut.is_none()) {
             let _ = writeln!(
                 out,
