@@ -211,6 +211,7 @@ mod tests {
             let error = KeyFile::read(&file.text().unwrap()).unwrap_err();
             assert_eq!(error, expected);
         }
+        // A key may have been pasted in place of a hash or an id, so the error must not repeat the value.
         let secret = "plk_0000";
         check(
             |key| key.hash = secret.into(),

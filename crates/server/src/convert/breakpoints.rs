@@ -223,6 +223,7 @@ mod tests {
                 block_index: Some(2),
             };
             assert_eq!(placed[1].place, Some(Place::Position(position)));
+            // All breakpoints of a request have the same marker.
             assert_eq!(placed[0].marker, placed[1].marker);
             match placed[0].marker.clone() {
                 Some(Marker::MergeJson(json)) => {

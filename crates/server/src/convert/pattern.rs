@@ -157,6 +157,7 @@ mod tests {
     #[test]
     fn what_cannot_be_searched_for_is_refused() {
         let error = |pattern| compiled(pattern, false).unwrap_err();
+        // The offset counts characters: `ä` and `ö` have two bytes each.
         assert_eq!(
             error(Pattern::Regex("äö(".into())),
             PatternError::Syntax {

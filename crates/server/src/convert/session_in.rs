@@ -213,6 +213,7 @@ mod tests {
             refused(request(&["title", "epoch"])),
             "update_mask.paths[1] does not name a field that can be changed"
         );
+        // Each path is read-only, unknown or malformed.
         for path in [
             "name",
             "*",

@@ -168,6 +168,7 @@ mod tests {
             ..running.clone()
         };
         assert!(!token.names(&session, &again) && !token.names(&session, &later));
+        // A changed byte and a shorter token must both be rejected, at every position.
         for at in 0..written.len() {
             let mut bent = written.clone();
             bent[at] ^= 0x41;
