@@ -236,6 +236,7 @@ impl SessionLogView<'_> {
                 self.restored(snapshot, head.revision).await?
             }
         };
+        // The first use of a vocabulary takes long, so it is prepared before a command counts tokens.
         prepare(session.counter()).await;
         Ok(LoadedSession {
             session,

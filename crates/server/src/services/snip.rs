@@ -204,6 +204,7 @@ async fn foreign(
     relatives.extend(service.sessions.read(key, parent).await?);
     for relative in relatives {
         for target in &mut targets {
+            // A relative that cannot be read counts as one without the turn.
             let has = |session: &Session| session.turns().find(&target.name).is_some();
             if target.reason == ErrorReason::TurnNotFound
                 && service.sessions.read(&relative, has).await.unwrap_or(false)

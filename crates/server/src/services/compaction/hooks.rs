@@ -87,6 +87,7 @@ async fn start(
                 SummarySource::Prepared(made.clone())
             };
             Command::StartCompaction(StartCompaction {
+                // Without this flag, a compaction with an existing summary would end in the same commit.
                 awaits_hooks: true,
                 expected_revision: expected,
                 request: wanted.request.clone(),

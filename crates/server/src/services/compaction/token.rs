@@ -93,6 +93,7 @@ impl DelegationToken {
         let (attempt, rest) = rest.split_first_chunk::<4>()?;
         let (window, rest) = rest.split_first_chunk::<8>()?;
         let (output, rest) = rest.split_first_chunk::<4>()?;
+        // A token of another version is treated as unknown.
         let [VERSION, form, provider] = *head else {
             return None;
         };

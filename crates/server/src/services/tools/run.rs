@@ -198,6 +198,7 @@ impl ToolContext<'_> {
             Ok(outcome) => outcome,
             Err(error) => forgiven(error)?,
         };
+        // The limit applies to error texts too.
         cap(
             &mut outcome.text,
             self.policy.model_tools.max_answer_bytes as usize,
