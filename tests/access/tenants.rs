@@ -1,5 +1,5 @@
-//! Tests of tenant isolation and rights for every rpc: a session of another tenant looks like a missing session, and an
-//! own session requires the right.
+//! Tests of tenant isolation and rights for every rpc. A session of another tenant looks like a missing session. An own
+//! session requires the right.
 
 use palimpsest_proto::context::v1::call_tool_request::Call;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;

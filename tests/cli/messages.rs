@@ -1,4 +1,4 @@
-//! Tests of error messages: each one states what failed, why, and what to do.
+//! Tests of error messages: each one states the failure, its reason, and the remedy.
 
 use std::fs;
 use std::path::{Path, PathBuf};

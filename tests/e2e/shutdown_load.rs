@@ -138,7 +138,7 @@ async fn sigterm_under_load_fails_no_call_that_was_let_in() {
         "{acknowledged} appends, {after} of them answered after SIGTERM; down in {took:?}, up again in {start:?}"
     );
     for sent in &all {
-        // A call that was not accepted has an error that says so, whether it started before or after the signal.
+        // The error of a call that was not accepted states this, whether the call started before or after the signal.
         let reason = sent
             .refused
             .get_details_error_info()

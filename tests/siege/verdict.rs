@@ -121,8 +121,8 @@ fn wrong_during(windows: &[Figures], limits: Limits) -> Vec<String> {
     wrong
 }
 
-/// Judges each kind of call by its longest latency, because a rare kind, such as a new connection, hardly affects the
-/// 99th percentile of all calls.
+/// Judges each kind of call by its longest latency. A rare kind, such as a new connection, hardly affects the 99th
+/// percentile of all calls.
 fn wrong_at_longest(kind: &str, figures: &Figures, limits: Limits) -> Option<String> {
     let longest = figures.max;
     (longest > limits.during * LONGEST).then(|| format!("{kind}: one waited {longest:.1?}"))

@@ -1,5 +1,5 @@
-//! Measures the speed of the service as ratios to limits of the same run: an empty service on the wire, the engine and
-//! the disk, or a copy of the same view.
+//! Measures the speed of the service as ratios to limits of the same run. The limits are an empty service on the wire,
+//! the engine, the disk, or a copy of the same view.
 //!
 //! `make bench` runs this program. `tests/bench/README.md` explains the table. A slow run does not fail.
 

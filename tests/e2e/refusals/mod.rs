@@ -137,8 +137,8 @@ async fn take(client: &mut Context, array: &mut Array, session: &str) {
     array.take(&client.prepare_context(request).await.unwrap().into_inner());
 }
 
-/// A session with an object for every rejection: a snipped turn, a rewound turn, the current turn, an id of two calls,
-/// and an open call.
+/// A session with an object for every rejection. It has a snipped turn, a rewound turn, a current turn, an id of two
+/// calls, and an open call.
 struct Place {
     array: Array,
     snipped: String,

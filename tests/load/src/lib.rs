@@ -1,5 +1,5 @@
-//! Shared code of the load test and the benches: the calls of agents and their requests, the sessions for them, servers
-//! and their resource usage, and the formatting of figures.
+//! Shared code of the load test and the benches: calls of agents with their requests and sessions, servers with their
+//! resource usage, and the formatting of figures.
 //!
 //! The measurements are elsewhere: in `main.rs` with ghz, and in `tests/bench` with an empty service.
 

@@ -1,8 +1,8 @@
 //! Palimpsest in this process: a warm session of the core, driven like the server drives it before a model call.
 //!
-//! The measured time includes recording the new messages, deciding and applying all levels of the work's policy,
-//! storing results, and rendering the delta into the caller's array as JSON. It excludes parsing the conversation's
-//! JSON, as for all participants. There is no log and no disk; `wire` measures those.
+//! The measured time includes recording the new messages, all levels of the work's policy, and storing results. It also
+//! includes rendering the delta into the caller's array as JSON. It excludes parsing the conversation's JSON, as for
+//! all participants. There is no log and no disk; `wire` measures those.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ pub(crate) struct Live {
     way: Way,
 }
 
-/// How Palimpsest plays.
+/// The variants in which Palimpsest plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {
     /// The caller has the previous view, and a fixed text replaces the summary, as for other participants

@@ -1,5 +1,5 @@
-//! Synthetic conversations from a seed, equal in each run: an agent that reads, searches, edits and runs commands, with
-//! results of all sizes, and a user who asks from time to time.
+//! Synthetic conversations from a seed, equal in each run. An agent reads, searches, edits and runs commands, with
+//! results of all sizes. A user asks from time to time.
 
 use std::fmt::Write as _;
 

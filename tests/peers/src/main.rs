@@ -46,7 +46,7 @@ enum Command {
     },
     /// Plays conversations in this process, by requests from standard input
     Core {
-        /// How Palimpsest plays
+        /// The variant in which Palimpsest plays
         #[arg(long, value_enum, default_value = "delta")]
         way: core_session::Way,
     },

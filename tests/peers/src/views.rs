@@ -1,5 +1,5 @@
-//! The file format of views: the provider's name, then for each model call the number of kept messages of the previous
-//! array, and the messages after them.
+//! The file format of views. The first line is the provider's name. Each further line is a model call: the number of
+//! kept messages of the previous array, and the messages after them.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};

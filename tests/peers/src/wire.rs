@@ -1,9 +1,9 @@
 //! Palimpsest over gRPC: a server with its store on disk, one `PrepareContext` per model call, and the caller's array
 //! maintained from the replies.
 //!
-//! The measured time is the time that a caller waits: writing the request, the local network, the gRPC layers, parsing
-//! JSON, the levels, the commit to disk and the reply. It is not comparable with the time of the works alone, and is in
-//! a separate table.
+//! The measured time is the time that a caller waits. It includes the request, the local network, the gRPC layers, JSON
+//! parsing, the levels, the commit to disk and the reply. It is not comparable with the time of the works alone, and is
+//! in a separate table.
 
 use std::path::Path;
 
