@@ -36,7 +36,7 @@ fn payload(provider: Provider, data: &[u8]) {
         messages: messages.into_iter().map(Arc::new).collect(),
         ..Append::default()
     };
-    // Oversized or contradictory messages are rejected.
+    // A payload that is too large, or that contains duplicates, is rejected.
     if world.try_run(Command::Append(append)).is_err() {
         return;
     }
