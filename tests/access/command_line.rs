@@ -1,4 +1,4 @@
-//! The commands, against a server that asks who they are.
+//! Tests of the commands against a server that requires authentication.
 
 use std::process::Output;
 
@@ -44,7 +44,7 @@ fn commands_show_a_key_over_tls_and_say_what_is_missing() {
     let with_file = [&sessions[..], &["--api-key-file", file]].concat();
     assert!(palimpsest(&with_file).status.success());
 
-    // A key without the right: the reason is told, and not only that there is no backup.
+    // The key lacks the right. The error must contain the server's reason, not only the failure of the backup.
     let place = world.at("backups");
     let place = place.to_str().unwrap();
     let backup = ["backup", "--to", place, "--server", &https, "--tls-ca", ca];

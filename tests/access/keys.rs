@@ -1,4 +1,4 @@
-//! API keys: taken, ended, rotated and revoked while the server runs.
+//! Tests of API keys: use, expiry, rotation and revocation while the server runs.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_key_is_made_rotated_and_revoked_while_the_server_runs() {
         list(&channel, &first, "p").await.is_ok()
     })
     .await;
-    // Both are taken until the overlap is over.
+    // Both keys are valid until the overlap ends.
     let second = world.keys(&["rotate", id_of(&first), "--overlap", "3s"]);
     soon("a rotated key", async || {
         list(&channel, &second, "p").await.is_ok()
@@ -44,7 +44,7 @@ async fn a_key_is_made_rotated_and_revoked_while_the_server_runs() {
     .await;
     unauthenticated(list(&channel, &first, "p").await, "expired");
 
-    // A stream that goes on ends when its key is revoked.
+    // An open stream ends when its key is revoked.
     let mut client = ContextServiceClient::new(channel.clone());
     let request = append("projects/p/sessions/s", vec![user("x")]);
     client

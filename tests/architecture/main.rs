@@ -1,5 +1,5 @@
-//! The dependencies of the workspace: the order of the crates, the purity of the domain, one version of the wire,
-//! and licences that allow shipping.
+//! Tests of the workspace's dependencies: crate order, purity of the domain, single versions of the transport crates,
+//! and licences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ const WIRE: [&str; 6] = [
 /// target is 25 %, once compaction and upkeep are in the engine.
 const MAX_SHARE: u64 = 30;
 
-/// Two versions of these would not talk to each other.
+/// Crates that may occur in one version only, because types of two versions are not compatible.
 const ONE_VERSION: [&str; 8] = [
     "h2",
     "http",
@@ -164,7 +164,7 @@ fn packages(metadata: &Value) -> &[Value] {
     metadata["packages"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The dependencies of a package, without those of its tests and its build.
+/// Returns all transitive dependencies of a package, without dev and build dependencies.
 fn dependencies<'a>(metadata: &'a Value, name: &str) -> BTreeSet<&'a str> {
     let package = packages(metadata)
         .iter()
@@ -183,7 +183,7 @@ fn is_rust(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "rs")
 }
 
-/// The lines of Rust in a folder.
+/// Returns the number of lines of Rust in a folder.
 fn lines(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).expect("the folder is readable");
     let paths = entries.map(|entry| entry.expect("the entry is readable").path());
@@ -274,7 +274,7 @@ fn nobody_has_two_versions_of_the_wire() {
 fn every_licence_allows_shipping() {
     let metadata = metadata();
     let allowed = |licence: &str| LICENCES.contains(&licence.trim());
-    // `A OR B` needs one of them, `A AND B` all; the old slash means OR.
+    // `A OR B` requires one of the licences, `A AND B` both. The old form `A/B` means OR.
     let fits = |expression: &str| {
         let expression = expression.replace(['(', ')'], "").replace('/', " OR ");
         expression

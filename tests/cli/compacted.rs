@@ -1,5 +1,5 @@
-//! A transcript whose agent had compacted, removed and folded messages: its view comes in as that agent
-//! had it left.
+//! Tests the import of a transcript whose agent had compacted, removed and collapsed messages. The imported view must
+//! equal that agent's last view.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ fn id(number: u32) -> String {
     format!("00000000-0000-4000-8000-{number:012}")
 }
 
-/// Lines of a transcript, one after another.
+/// The lines of a transcript.
 #[derive(Default)]
 struct Lines(String);
 
@@ -136,7 +136,7 @@ fn what_its_agent_had_replaced_leaves_the_view() {
     };
     let expected = expected.map(|(role, text)| (role.to_owned(), text.to_owned()));
     assert_eq!(view(), expected);
-    // Nothing of it is gone from the transcript, and a second import changes nothing.
+    // The transcript is complete, and a second import changes nothing.
     let exported = run(&["export", "session"]);
     assert!(exported.contains("its long answer") && exported.contains("the first question"));
     let again = import();
@@ -154,7 +154,7 @@ fn what_its_agent_had_replaced_leaves_the_view() {
     );
 }
 
-/// Imports a file into a server of its own.
+/// Imports a file into a new server and returns the report.
 fn imported(content: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);

@@ -1,4 +1,4 @@
-//! The commands that people type, run as they are typed, and the README's among them.
+//! Tests of the commands as users type them, including those of the README.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(
@@ -29,7 +29,7 @@ use palimpsest_tests::{Server, palimpsest};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What a command prints when it succeeds.
+/// Returns the output of a command that must succeed.
 #[track_caller]
 fn said(args: &[&str]) -> String {
     let output = palimpsest(args);
@@ -38,8 +38,8 @@ fn said(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Two sessions in Claude Code's format: fragments, a result between them, an abandoned branch, a
-/// line that is not JSON.
+/// Writes two sessions in Claude Code's format: fragments, a result between them, an abandoned branch, and a line that
+/// is not JSON.
 fn transcripts(folder: &Path) -> Vec<PathBuf> {
     let id = |n: u32| format!("00000000-0000-4000-8000-{n:012}");
     let line = |n: u32, parent: u32, kind: &str, message: &str| {
@@ -132,7 +132,7 @@ fn a_transcript_is_brought_in_looked_at_and_taken_out_again() {
     assert_eq!(report[0]["sessions"][0]["messages"], 5);
     assert_eq!(report[0]["defects"][0], "line 4: is not JSON (column 2)");
     assert_eq!(report[1]["sessions"][0]["rewinds"], 1);
-    // A second time nothing is new.
+    // A second import adds nothing.
     let again = setting.import();
     assert_eq!(again[0]["sessions"][0]["messages"], 0);
     assert_eq!(again[0]["sessions"][0]["duplicates"], 5);
@@ -172,7 +172,7 @@ fn a_transcript_is_brought_in_looked_at_and_taken_out_again() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    // One line says what it is, and one that nothing is missing.
+    // The export consists of a header, the messages, and a last line that confirms completeness.
     assert_eq!(lines.len(), 5);
     assert_eq!(lines[2]["visibility"], "REWOUND");
     let array: Vec<Value> =
@@ -198,7 +198,7 @@ fn what_is_exported_for_claude_code_is_imported_again() {
         fs::write(&path, &exported).unwrap();
         setting.run(&["import", "--format", "claude-code", path.to_str().unwrap()]);
         assert_eq!(export(&copy), exported);
-        // Each session has names of its own for its turns.
+        // Turn ids differ between sessions.
         let view = |session: &str| untagged(&setting.run(&["view", session]));
         assert_eq!(view(&copy), view(session));
     }

@@ -1,4 +1,4 @@
-//! Messages for people who got something wrong: what failed, why, and what to do.
+//! Tests of error messages: each one states the failure, its reason, and the remedy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use palimpsest_tests::command::palimpsest_with;
 use palimpsest_tests::{Server, binary, palimpsest};
 
-/// The error of a command that must fail.
+/// Returns the error of a command that must fail.
 #[track_caller]
 fn error(args: &[&str]) -> String {
     let output = palimpsest(args);
@@ -164,7 +164,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let program = binary().display();
     for command in ["completions bash", "config"] {
         let piped = format!("set -o pipefail; '{program}' {command} | head -1");
-        // A variable of this environment may be one that the program refuses.
+        // Starts with an empty environment, because the program may reject a variable of this one.
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut shell = Command::new("bash");
         shell.args(["-c", &piped]).env_clear().env("PATH", path);
@@ -185,7 +185,7 @@ fn a_file_of_another_format_is_refused_with_what_it_holds() {
     let program: PathBuf = binary().to_owned();
     let program = program.to_str().unwrap();
     for command in ["import", "verify", "replay"] {
-        // No server is needed to see that a file is no text.
+        // The client detects a binary file without a server.
         says(
             &all_of(&[command, "--format", "claude-code", program]),
             &["binary", "an ELF program"],
@@ -212,7 +212,7 @@ fn a_file_of_another_format_is_refused_with_what_it_holds() {
         &all_of(&args),
         &["Seen: 1 lines", "try --format claude-code"],
     );
-    // The shape is right, and nothing in it is a message.
+    // The file has the correct format but contains no messages.
     let empty = write(
         folder.path(),
         "b.json",
@@ -233,7 +233,7 @@ fn a_file_of_another_format_is_refused_with_what_it_holds() {
     );
 }
 
-/// Everything that a command prints that must fail.
+/// Returns the complete output of a command that must fail.
 #[track_caller]
 fn all_of(args: &[&str]) -> String {
     let output = palimpsest(args);

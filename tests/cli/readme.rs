@@ -1,10 +1,10 @@
-//! The README says nothing that the binary does not do.
+//! Tests that the binary accepts the commands of the README.
 
 use std::path::Path;
 
 use super::palimpsest;
 
-/// Every `cargo run --release -- …` of the README, as arguments of the binary.
+/// Returns the arguments of every `cargo run --release -- …` in the README.
 fn commands() -> Vec<Vec<String>> {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
@@ -23,7 +23,8 @@ fn every_command_of_the_readme_is_one_that_the_binary_takes() {
     let commands = commands();
     assert!(commands.len() >= 7, "{commands:?}");
     for command in commands {
-        // With `--help` at its end a command line is checked up to there and then explained.
+        // With `--help` as last argument, the binary parses the other arguments and then prints help instead of
+        // running.
         let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
         args.push("--help");
         let output = palimpsest(&args);

@@ -1,4 +1,4 @@
-//! The chart and every example of it: what helm, Kubernetes and the server say.
+//! Tests of the chart and all its examples with helm, the schemas of Kubernetes and the server.
 
 use std::path::Path;
 use std::process::Command;
@@ -33,7 +33,7 @@ fn the_schemas_find_what_is_wrong() {
     assert_eq!((valid, wrong.len()), (0, 1), "{wrong:?}");
 }
 
-/// Asks the server whether it would start with the settings of a pod.
+/// Asserts that the server accepts the settings of a pod.
 fn accepted(objects: &Objects, name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("palimpsest.toml");
@@ -45,7 +45,7 @@ fn accepted(objects: &Objects, name: &str) {
             let text = |key: &str| variable[key].as_str().unwrap().to_owned();
             (text("name"), text("value"))
         });
-        // The Job has all its settings in variables.
+        // The Job has no configuration file. All its settings are variables.
         let is_server = container["args"][0] == "serve";
         let mut command = Command::new(binary());
         command.args(["config", "--check"]);
@@ -105,7 +105,7 @@ fn refused(set: &[&str], why: &str) {
 fn what_cannot_work_is_refused_before_it_reaches_a_cluster() {
     refused(&[], "No authentication is configured");
     let open = "allowAnonymous=true";
-    // Helm's two ways to say it, in two releases.
+    // The wording of this error differs between releases of helm.
     let unknown = refusal(&[open, "replica=1"]);
     assert!(unknown.contains("replica"), "{unknown}");
     let second = refusal(&[open, "replicas=2"]);

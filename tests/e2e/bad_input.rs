@@ -1,4 +1,4 @@
-//! What no caller should send: refused in the right words, and nothing else is touched by it.
+//! Tests of invalid requests: each one is rejected with the right error, and no state changes.
 
 use palimpsest_proto::context::v1::{Format, GetSessionRequest, MessageInput, Target};
 use palimpsest_tests::say::{append, assistant_call, payload, prepare, result, typed, user};
@@ -235,7 +235,7 @@ async fn hostile_tool_ids_stay_data() {
     assert_eq!(after.into_inner().messages_json, other.messages_json);
 }
 
-/// Any field number 1, as a number, a text or half a text, sent to a method.
+/// Sends a message with field number 1 to a method. The field can be a number, a text or an incomplete text.
 async fn send<T: Message + Default + Send + Sync + 'static>(message: T, path: &str) -> Status {
     let shared = SERVER.get();
     let mut client = tonic::client::Grpc::new(shared.0.channel().await);

@@ -1,4 +1,4 @@
-//! Open calls, thinking, usage and budget, and dry runs.
+//! Tests of open calls, thinking, usage, budgets and dry runs.
 
 use palimpsest_proto::context::v1::{
     BudgetState, GetSessionRequest, MessageInput, NotSendableReason, PrepareContextRequest,
@@ -74,7 +74,7 @@ async fn open_calls_are_told_and_closed_only_when_asked() {
         (&last["tool_use_id"], &last["is_error"]),
         (&json!("b"), &json!(true))
     );
-    // The real result comes late: it is text at the end, once, and what was served stays.
+    // The late result is shown once, as text at the end. The served part does not change.
     let mut request = prepare(&session, vec![assistant("well"), result("b", "LATE")]);
     request.known_etag = array.etag.clone();
     let reply = ask(request).await;
@@ -137,7 +137,7 @@ async fn p16_thinking_is_verbatim_for_its_model_and_absent_for_another() {
             "{other:?}: {all}"
         );
     }
-    // And back, byte for byte.
+    // The original target gives the original bytes again.
     let mut request = prepare(&name("p16"), Vec::new());
     request.target = Some(own);
     assert_eq!(ask(request).await.messages_json, reply.messages_json);

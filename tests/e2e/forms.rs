@@ -1,4 +1,4 @@
-//! The forms in which messages come in, and the bytes in which they come out.
+//! Tests of the input forms of messages and the bytes of the output.
 
 use palimpsest_proto::context::v1::{
     Format, MessageInput, PrepareContextResponse, Provider, Role, Target,

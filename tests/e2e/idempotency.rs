@@ -1,4 +1,4 @@
-//! Calls that are made twice, and calls that come too late.
+//! Tests of repeated calls and of calls that arrive late.
 
 use palimpsest_proto::context::v1::{AppendOutcome, CreateSessionRequest, GetSessionRequest};
 use palimpsest_tests::say::{append, prepare, user, uuid, with_id};

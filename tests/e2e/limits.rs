@@ -1,4 +1,4 @@
-//! Every limit: what is refused, why, and which field is named.
+//! Tests of every limit: the rejection, its reason, and the named field.
 
 use std::collections::HashMap;
 
@@ -230,7 +230,7 @@ async fn a_refused_call_changes_nothing() {
 async fn the_limits_as_they_are_by_default() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
-    // 33 MiB in messages each of which is small enough, then one message of 100 MB.
+    // 33 MiB in messages below the message limit, then one message of 100 MB.
     let part = user(&"x".repeat(3 << 20));
     let many = append(&name("large"), vec![part; 11]);
     let status = client.append_messages(many).await.unwrap_err();
@@ -300,7 +300,7 @@ async fn a_session_may_have_narrower_limits_of_its_own() {
         let status = client.append_messages(request).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{field}: {status}");
         assert!(status.message().contains(field), "{field}: {status}");
-        // Where the policy says nothing, the server's limits are the only ones.
+        // Without a limit in the policy, only the server's limits apply.
         let request = append(&name("not-narrow"), messages);
         client.append_messages(request).await.unwrap();
     }

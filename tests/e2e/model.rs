@@ -1,4 +1,4 @@
-//! Level 5 by a model: what it is asked, what of its answer is taken, and what stands in for it.
+//! Tests of level 5 with a model: its input, the accepted parts of its output, and the fallback.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ use crate::SERVER;
 
 const KEY: &str = "key-of-the-tests";
 
-/// A server, the provider that it asks, and a client.
+/// A server, its provider, and a client.
 struct World {
     provider: FakeProvider,
     client: Context,
     server: Server,
-    // Ends with the test.
+    // Deleted at the end of the test.
     _folder: TempDir,
 }
 
 impl World {
-    /// With some settings beside the usual ones.
+    /// Starts a world with additional settings.
     async fn new(settings: &[&str]) -> Self {
         let provider = FakeProvider::start().await.unwrap();
         let url = format!("summarizer.base_url={}", provider.url());
@@ -61,7 +61,7 @@ impl World {
         array
     }
 
-    /// A compaction of a session, by a model of this name.
+    /// Compacts a session with the model of this name.
     async fn compact(
         &mut self,
         session: &str,
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// A conversation that is worth a summary.
+/// Returns a conversation that is large enough for a summary.
 fn work() -> Vec<MessageInput> {
     let lines = |what: &str| format!("{what} of the harbour lights\n").repeat(60);
     vec![
@@ -106,7 +106,7 @@ fn work() -> Vec<MessageInput> {
     ]
 }
 
-/// A whole summary, with a line that nobody else would write.
+/// Returns a complete summary with a line that only this model writes.
 fn summary(line: &str) -> Behaviour {
     let titles = ["Primary request and intent", "Current work", "Next step"];
     let sections: Vec<String> = titles
@@ -153,7 +153,7 @@ async fn a_model_writes_the_summary_and_it_is_in_the_view() {
         "{usage:?}"
     );
     assert!(compaction.summary.contains("The keeper wants two blinks"));
-    // The scratchpad is not kept; the user's own words are, whatever the model says.
+    // The scratchpad is removed. The user's own words are kept, whatever the model writes.
     assert!(!compaction.summary.contains("<analysis>"));
     assert!(
         compaction
@@ -162,7 +162,7 @@ async fn a_model_writes_the_summary_and_it_is_in_the_view() {
     );
     let shown = text(&world.view("s", vec![user("go on")]).await);
     assert!(shown.contains("The keeper wants two blinks"), "{shown}");
-    // What was said has left; what was read comes back as a file.
+    // The conversation has left the view. The read content is attached as a file.
     assert!(!shown.contains("a long account of"), "{shown}");
     assert!(shown.contains("[Attached again: the file c1"), "{shown}");
 
@@ -317,7 +317,7 @@ async fn whoever_asks_for_a_model_learns_why_there_is_no_summary() {
     let metadata = refused(&refusal, Code::Unavailable, "MODEL_UNAVAILABLE");
     assert_eq!(metadata["model"], model);
     assert_eq!(world.view("s", vec![]).await.messages, before.messages);
-    // A failure holds nothing up.
+    // A failure does not prevent the next compaction.
     let compaction = world
         .compact("s", CompactionStrategy::Model, "")
         .await
@@ -424,7 +424,7 @@ async fn a_server_that_speaks_chat_completions_writes_it_too() {
     let mut world = World::new(&[
         "summarizer.provider=openai",
         "summarizer.model=gpt-fake",
-        // Asked for more than it can write, it would refuse.
+        // The provider rejects a request for more output than the model supports.
         "summarizer.max_output_tokens=16384",
         &url,
     ])
@@ -478,7 +478,7 @@ async fn without_a_model_nobody_can_ask_for_one() {
     );
 }
 
-/// Whoever has three seconds gets a summary in that time, though not the model's.
+/// A caller with a deadline of three seconds gets a summary within that time, although not from the model.
 #[tokio::test]
 async fn a_slow_model_has_as_much_time_as_the_caller() {
     let mut world = World::new(&[]).await;
@@ -519,7 +519,7 @@ async fn only_models_that_the_server_allows_can_be_chosen() {
     let refusal = world.compact("a", by_model, "claude-huge").await;
     is_not_allowed(&refusal.unwrap_err(), "overrides.model");
     assert!(world.bodies().is_empty(), "nobody was asked");
-    // What begins as one may, is one, or is the server's own may be chosen.
+    // Models with an allowed prefix, an allowed name, or the server's own model are accepted.
     for model in ["claude-small-4", "gpt-tiny", "claude-fake"] {
         let asked = world.compact("a", by_model, model).await;
         let reason = |status: &Status| status.get_details_error_info().unwrap().reason;
@@ -530,7 +530,7 @@ async fn only_models_that_the_server_allows_can_be_chosen() {
             "{model}: {asked:?}"
         );
     }
-    // Nor can a session be given another.
+    // The session's policy cannot name another model either.
     let policy = |model: &str| Policy {
         summary: Some(SummaryPolicy {
             fallback_model: Some(model.to_owned()),

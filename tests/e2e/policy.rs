@@ -1,4 +1,4 @@
-//! Policies: presets and overrides, changes of them, and what a server and its projects set.
+//! Tests of policies: presets, overrides, changes, and settings of the server and of projects.
 
 use std::fs;
 
@@ -72,7 +72,7 @@ fn nudge(nudge: bool) -> Policy {
     }
 }
 
-/// The changes of a session's policy, with revision and epoch.
+/// Returns the policy changes of a session, with revision and epoch.
 async fn changes(client: &mut Sessions, id: &str, descending: bool) -> Vec<(u64, PolicyChanged)> {
     let request = ListEventsRequest {
         session: name(id),
@@ -179,7 +179,7 @@ async fn an_update_changes_the_policy_and_the_epoch() {
     assert_eq!(policy.snip.unwrap().nudge, Some(true));
     assert_eq!(update(&mut client, &request).await.unwrap(), changed);
 
-    // A field of the mask that is not set is cleared; what is set beside the mask is not looked at.
+    // A field that the mask names and the request does not set is cleared. Fields outside the mask are ignored.
     let masked = change(
         "policy-change",
         Some(nudge(true)),
@@ -195,7 +195,7 @@ async fn an_update_changes_the_policy_and_the_epoch() {
         bare.policy.clone().unwrap().snip.unwrap().nudge,
         Some(false)
     );
-    // What changes nothing is no event.
+    // An update without an effect records no event.
     let same = update(&mut client, &masked).await.unwrap();
     assert_eq!(same, bare);
 
@@ -305,7 +305,7 @@ async fn a_server_and_its_projects_set_what_sessions_start_with() {
     let data = folder.path().join("data");
     let server = Server::start_with(&data, &["--config", file], &vars);
     let (mut context, mut client) = (server.context().await, server.sessions().await);
-    // No call creates these sessions: a first append does, and a first preparation.
+    // These sessions are created implicitly: by a first append, and by a first prepare.
     let of_p = append(&name("s"), vec![user("a")]);
     let budget = context.append_messages(of_p).await.unwrap().into_inner();
     let budget = budget.budget.unwrap();
@@ -336,7 +336,7 @@ async fn a_server_and_its_projects_set_what_sessions_start_with() {
     assert_eq!(snip(own.policy.unwrap()), (false, 7, 9));
     server.stop();
 
-    // Another configuration alters no session that there is.
+    // Another configuration does not change existing sessions.
     let server = Server::start(&data, &[]);
     let mut client = server.sessions().await;
     let q = get(&mut client, "projects/q/sessions/s").await;

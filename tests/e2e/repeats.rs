@@ -1,4 +1,4 @@
-//! A compaction that is asked for again, or that nobody waits for.
+//! Tests of repeated compactions, and of compactions without a waiting caller.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use palimpsest_tests::{Server, name, refused, refused_field};
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
-/// A server, the provider that it asks, and a client.
+/// A server, its provider, and a client.
 pub(crate) struct World {
     pub(crate) provider: FakeProvider,
     pub(crate) client: Context,
@@ -27,7 +27,7 @@ impl World {
         Self::with_file(settings, "").await
     }
 
-    /// With a configuration file beside the settings.
+    /// Starts a world with a configuration file and settings.
     pub(crate) async fn with_file(settings: &[&str], file: &str) -> Self {
         let provider = FakeProvider::start().await.unwrap();
         let url = format!("summarizer.base_url={}", provider.url());
@@ -39,7 +39,8 @@ impl World {
             "policy.autocompact.min_input_tokens=100",
             &url,
         ];
-        // What is set twice holds as it was set last; without a provider nothing may be said of it.
+        // The last value of a repeated setting applies. Without a provider, no other setting of the summarizer is
+        // allowed.
         let none = settings.contains(&"summarizer.provider=none");
         let all = usual.iter().chain(settings);
         let all = all.filter(|setting| !none || !setting.starts_with("summarizer."));
@@ -59,7 +60,7 @@ impl World {
         }
     }
 
-    /// With a session that is worth a summary.
+    /// Starts a world with a session that is large enough for a summary.
     async fn at_work() -> Self {
         let mut world = Self::new(&[]).await;
         let request = prepare(&name("s"), work());
@@ -98,7 +99,7 @@ fn start(folder: &TempDir, args: &[String]) -> Server {
     Server::start_with(folder.path(), &args, &[("TEST_KEY", "key-of-the-tests")])
 }
 
-/// A compaction by a model whose name ends so.
+/// Returns a compaction request with a model whose name has this suffix.
 pub(crate) fn request(id: &str, model: &str) -> CompactRequest {
     CompactRequest {
         session: name("s"),
@@ -223,7 +224,7 @@ async fn p14_p15_nobody_waits_for_a_compaction_in_the_background() {
     let started = world.compact(beside.clone()).await.unwrap();
     assert_eq!(started.state(), CompactionState::Running);
     assert_eq!(world.state().await, SessionState::Compacting);
-    // Messages come in meanwhile, and each of them once.
+    // Messages are appended meanwhile, each exactly once.
     for n in 0..20 {
         let said = vec![user(&format!("meanwhile {n}"))];
         world

@@ -1,4 +1,4 @@
-//! Rewinding: later messages leave the view and nothing else.
+//! Tests of rewinds: later messages leave the view, and nothing else changes.
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
@@ -20,7 +20,7 @@ fn to(session: &str, number: u64) -> RewindSessionRequest {
     }
 }
 
-/// Five messages with the ids 1 to 5.
+/// Appends five messages with ids 1 to 5.
 async fn five(client: &mut Context, session: &str) -> Array {
     let say = |number| {
         let text = format!("m{number}");
@@ -52,7 +52,7 @@ async fn the_delta_after_a_rewind_is_right_and_originals_stay() {
     assert_eq!(rewound.to_message_id, uuid(3));
     assert_eq!(rewound.message_ids, [uuid(4), uuid(5)]);
     assert_eq!(reply.epoch, 1);
-    // Regenerate: the answer comes anew, three times.
+    // The response is regenerated three times.
     for round in 0..3 {
         let mut request = prepare(&name("rewind"), Vec::new());
         request.known_etag = array.etag.clone();

@@ -1,4 +1,4 @@
-//! Secrets leave before anything is quoted in a summary, and a session cannot keep them there.
+//! Tests that secrets are removed before a summary quotes them, and that a session cannot change this.
 
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionStrategy, CreateSessionRequest, Policy, Session, SummaryPolicy,
@@ -92,7 +92,7 @@ async fn a_session_cannot_switch_off_what_the_server_requires() {
     refused(&status, Code::InvalidArgument, "INVALID_FIELD");
     assert!(status.message().contains("redact_secrets"), "{status}");
     drop(server);
-    // Where the configuration leaves it to sessions, they may.
+    // A session can change it if the configuration allows this.
     let left = ["--set", "policy.summary.redact_secrets=false"];
     let server = Server::start(&folder.path().join("other"), &left);
     server

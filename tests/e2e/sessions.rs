@@ -1,4 +1,4 @@
-//! Sessions themselves: made, read, changed, listed, deleted.
+//! Tests of sessions: creation, reads, updates, lists and deletion.
 
 use std::collections::HashSet;
 
@@ -172,7 +172,7 @@ async fn a_deleted_session_is_gone_and_its_name_is_free() {
     assert_eq!(again.counts.unwrap().messages, 1);
 }
 
-/// A response of the provider, or a fragment of one.
+/// Returns a response of the provider, or a fragment of one.
 fn response(id: &str, block: &Value, output: u64) -> MessageInput {
     anthropic(&json!({
         "id": id, "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": [block],

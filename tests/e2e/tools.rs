@@ -1,4 +1,4 @@
-//! Originals of tool results in parts, and the service's own tools as a model calls them.
+//! Tests of partial reads of tool results, and of the service's own model tools.
 
 use futures::StreamExt as _;
 use palimpsest_proto::context::v1::call_tool_request::Call;
@@ -47,7 +47,7 @@ fn data(chunks: &[ReadToolResultResponse]) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// A session with one large result, whose lines are numbered.
+/// Creates a session with one large result of numbered lines.
 async fn with_result(client: &mut Context, session: &str) -> (String, Array) {
     let lines: Vec<String> = (1..=20_000).map(|n| format!("line {n}")).collect();
     let text = lines.join("\n") + "\n";
@@ -147,7 +147,7 @@ async fn results_that_are_not_there_or_not_clear_are_refused() {
     with_result(&mut client, "refuse").await;
     let status = read(&mut client, of("refuse", "nope")).await.unwrap_err();
     refused(&status, Code::NotFound, "RESULT_NOT_FOUND");
-    // Another project's reference is nobody's.
+    // A reference of another project is not found.
     let mut foreign = of("refuse", "big");
     foreign.result = Some(Whose::Reference(
         "palimpsest://other/refuse/tool-results/c0-00.txt".into(),
@@ -289,7 +289,7 @@ async fn a_model_reads_searches_and_snips_by_itself() {
             .unwrap()
             .starts_with("Removed 1 turns with 4 messages")
     );
-    // What was snipped is still found.
+    // Snipped content can still be read.
     let lines = call(
         &mut client,
         "model",

@@ -1,4 +1,4 @@
-//! Transcripts and events: listed, searched, watched.
+//! Tests of transcripts and events: lists, searches and watches.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use crate::SERVER;
 
-/// Thirty messages, of which the last ten are rewound.
+/// Appends thirty messages and rewinds the last ten.
 pub(crate) async fn thirty(server: &Server, session: &str) {
     let mut client = server.context().await;
     for number in 0..30 {
@@ -298,7 +298,7 @@ async fn events_are_listed_and_watched_alike() {
             .all(|event| event.revision == last)
     );
 
-    // A watcher from a revision sees the same, then what happens, then the end.
+    // A watch from a revision sends the same events, then new ones, then the end.
     let mut request = WatchSessionRequest {
         session: session.clone(),
         after_revision: Some(0),
@@ -320,7 +320,7 @@ async fn events_are_listed_and_watched_alike() {
     assert_eq!(seen, listed);
     request.after_revision = None;
     let mut live = client.watch_session(request).await.unwrap().into_inner();
-    // It is on its way once it has said that it is.
+    // The first message confirms that the watch is active.
     let first = live.message().await.unwrap().unwrap();
     assert_eq!(first.event, None);
     let append = append(&session, vec![user("live")]);

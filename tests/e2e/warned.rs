@@ -1,4 +1,4 @@
-//! Warnings about the window, and what a prepare does with its own wishes for a compaction.
+//! Tests of warnings about the window, and of compaction options of a prepare call.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use tonic::Code;
 use crate::SERVER;
 use crate::repeats::World;
 
-/// Only a hang takes as long.
+/// Generous, because this limit must only detect hangs.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 fn request(messages: Vec<MessageInput>) -> PrepareContextRequest {
@@ -86,7 +86,7 @@ async fn what_cannot_be_made_smaller_is_warned_of() {
 
 #[tokio::test]
 async fn failed_compactions_are_warned_of_and_so_is_the_pause_after_them() {
-    // A hook that nobody answers, and without whose word nothing is compacted.
+    // No process listens for this hook, and its policy forbids a compaction without its answer.
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -161,7 +161,7 @@ async fn a_prepare_compacts_at_the_proactive_share() {
         "policy.autocompact.proactive_percent=30",
     ])
     .await;
-    // 15,000 of 50,000: under the usual threshold of 17,000.
+    // 15,000 of 50,000 tokens, below the default threshold of 17,000.
     world.work(4).await;
     let reply = world.served(request(vec![user("go on")])).await;
     let budget = reply.budget.as_ref().unwrap();
@@ -194,7 +194,7 @@ async fn a_parent_that_is_not_there_is_refused_with_its_path() {
     let status = client.append_messages(broken).await.unwrap_err();
     let about = refused(&status, Code::NotFound, "MESSAGE_NOT_FOUND");
     assert_eq!(about["field"], "messages[1].metadata.parent_id");
-    // One of the same call will do, and one that is there.
+    // A parent in the same call or an existing parent is valid.
     let whole = append(&session, vec![first, follows(2, 1)]);
     client.append_messages(whole).await.unwrap();
     let later = append(&session, vec![follows(3, 2)]);

@@ -1,4 +1,4 @@
-//! An agent whose every call may reach another server, and who remembers what was acknowledged.
+//! An agent whose calls can reach any server, and which records acknowledged calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +20,21 @@ use tonic::{Code, Request, Status};
 
 use crate::house::House;
 
-/// How long a caller waits for a call.
+/// The deadline of a call.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a summary may take to be there when all is quiet.
+/// Time limit for session memory after the load has stopped.
 const SUMMARY: Duration = Duration::from_mins(1);
 
-/// What was told of the calls that failed.
+/// Totals of an agent's calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
-    /// Turns that were acknowledged.
+    /// Acknowledged turns.
     pub(crate) acknowledged: u64,
-    /// Calls that were refused or failed.
+    /// Rejected or failed calls.
     pub(crate) failed: u64,
-    /// Compactions that took effect.
+    /// Finished compactions.
     pub(crate) compacted: u64,
-    /// Rewinds that were acknowledged.
+    /// Acknowledged rewinds.
     pub(crate) rewound: u64,
 }
 
@@ -47,7 +47,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What one agent knows of its session.
+/// An agent and the expected state of its session.
 #[derive(Debug)]
 pub(crate) struct Agent {
     house: Arc<House>,
@@ -57,10 +57,10 @@ pub(crate) struct Agent {
     pub(crate) counts: Counts,
 }
 
-/// What the tool said in a turn: short or long, and never the same.
+/// Returns the tool's output in a turn. Short or long, and different for each turn.
 fn said(turn: u64) -> String {
     let lines = match turn % 5 {
-        // Too much for a view: it is kept beside it.
+        // Exceeds the limit of a view and is stored.
         0 => 2_500,
         1 | 2 => 40,
         _ => 3,
@@ -92,7 +92,7 @@ impl Agent {
         (chance::next(&mut self.random) >> 8) % most
     }
 
-    /// Takes a turn, and does more than that every now and then.
+    /// Takes a turn, and makes further calls at regular intervals.
     pub(crate) async fn act(&mut self) {
         self.turn().await;
         match self.below(24) {
@@ -102,8 +102,8 @@ impl Agent {
         }
     }
 
-    /// Takes one turn, the one that failed before or the next one: half of them in one call, the others in two that
-    /// may reach different servers.
+    /// Takes one turn: the previous turn if it failed, otherwise the next one. Half of the turns are one call. The
+    /// others are two calls that can reach different servers.
     async fn turn(&mut self) {
         let turn = self.turns.begin();
         let says = [
@@ -155,8 +155,8 @@ impl Agent {
         }
     }
 
-    /// Takes back nothing: to the last message that is there. What it tests is that a view changes on one server
-    /// and is asked for at another.
+    /// Rewinds to the last message, which removes nothing. Tests a view that changes on one server and is requested
+    /// from another.
     async fn rewind(&mut self) {
         let last = self
             .turns
@@ -180,13 +180,13 @@ impl Agent {
         }
     }
 
-    /// A call may fail, though only as a failure that a caller can act on.
+    /// Counts a failed call. Panics unless the error is one that a caller can retry.
     fn bear(&mut self, status: &Status) {
         self.counts.failed += 1;
         assert!(is_passing(status), "{}: {status:?}", self.turns.session());
     }
 
-    /// Checks what every server has against what was acknowledged, and that they all say the same.
+    /// Compares the state on every server with the acknowledged turns, and asserts that all servers agree.
     pub(crate) async fn check(&mut self) {
         if !self.turns.has_begun() {
             return;
@@ -195,7 +195,7 @@ impl Agent {
             let mut sessions = self.house.sessions(server);
             self.turns.check(&mut sessions, None).await;
         }
-        // The first serves what is there, the others show the same.
+        // The first server serves the pending messages. The others must return an equal view.
         let mut views = Vec::new();
         for server in 0..self.house.servers() {
             let mut client = self.house.context(server);
@@ -237,7 +237,7 @@ impl Agent {
         }
     }
 
-    /// Waits for the summary, and says how it is on every server.
+    /// Waits for session memory and returns its state on every server.
     pub(crate) async fn summary(&self) -> Vec<SessionMemory> {
         let mut found = Vec::new();
         for server in 0..self.house.servers() {
@@ -265,7 +265,7 @@ impl Agent {
         found
     }
 
-    /// A result, all of it.
+    /// Reads a complete result.
     async fn read(&self, server: usize, turn: u64) -> String {
         let request = ReadToolResultRequest {
             session: self.turns.session().to_owned(),
@@ -281,7 +281,7 @@ impl Agent {
     }
 }
 
-/// The request of a caller that does not wait for ever.
+/// Returns a request with a deadline.
 fn limited<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(PATIENCE);

@@ -1,10 +1,10 @@
-//! What a turn costs servers and their database, and what it costs more where each call reaches any server: the figures
-//! that docs/capacity.md is made of, on the machine that this runs on.
+//! Measures the cost of a turn for servers and their database, and the additional cost if calls reach any server.
+//! docs/capacity.md contains these figures. They depend on the machine.
 //!
 //! ```text
 //! cargo build --release
 //! PALIMPSEST_TEST_BINARY=$PWD/target/release/palimpsest \
-//!     cargo test -p palimpsest-tests --test scale cost -- --ignored --nocapture --test-threads 1
+//!   cargo test -p palimpsest-tests --test scale cost -- --ignored --nocapture --test-threads 1
 //! ```
 
 use std::fmt;
@@ -21,12 +21,12 @@ use crate::house::{House, at};
 
 const RUN: Duration = Duration::from_secs(20);
 const AGENTS: usize = 32;
-/// What a tool returns in a turn: it hardly compresses.
+/// Bytes of a tool result in a turn. The content hardly compresses.
 const BYTES: usize = 4_000;
-/// After so many turns a session is over, and another one begins.
+/// Turns per session. Then another session begins.
 const TURNS: usize = 100;
 
-/// What was taken so far, by all of them.
+/// The resources that all processes have used so far.
 struct Taken {
     servers: f64,
     workers: f64,
@@ -60,7 +60,7 @@ fn processors(pids: &[u32]) -> f64 {
     pids.iter().map(|pid| processor(&pid.to_string())).sum()
 }
 
-/// Processor time of a process, and of all that it has waited for.
+/// Returns the processor time of a process and of its reaped children.
 fn processor(pid: &str) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
@@ -69,7 +69,7 @@ fn processor(pid: &str) -> f64 {
     ticks / 100.0
 }
 
-/// Of all processes of PostgreSQL on this machine.
+/// Returns the processor time of all PostgreSQL processes on this machine.
 fn database() -> f64 {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let its = all.filter(|entry| {
@@ -80,7 +80,7 @@ fn database() -> f64 {
         .sum()
 }
 
-/// The memory of all processes of a house, in megabytes.
+/// Returns the memory of all processes of a house, in megabytes.
 fn memory(house: &House) -> f64 {
     let of = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -91,7 +91,7 @@ fn memory(house: &House) -> f64 {
     house.pids().iter().map(of).sum()
 }
 
-/// What agents were given, for each turn.
+/// The cost per turn.
 struct Cost {
     each_second: f64,
     median: Duration,
@@ -128,18 +128,18 @@ impl fmt::Display for Cost {
     }
 }
 
-/// What agents do.
+/// The work of the agents.
 #[derive(Clone, Copy)]
 struct Work {
-    /// Each goes round so many sessions.
+    /// Sessions that each agent uses in rotation.
     sessions: usize,
-    /// How long each of its turns takes at least.
+    /// Minimum duration of each turn.
     pace: Duration,
-    /// Whether all calls of a session reach one server, or each any.
+    /// True if all calls of a session reach one server. False if each call reaches any server.
     is_routed: bool,
 }
 
-/// Agents at work.
+/// Runs the agents and returns the cost.
 async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
     let sessions = work.sessions;
     let before = Taken::now(cluster, house);
@@ -212,8 +212,8 @@ async fn cost_of_a_turn() {
     house.stop();
 }
 
-/// The same turns where the machine is half idle, as it should be, and where it is full: with room in memory for all
-/// sessions of one server, and then for a part of them.
+/// Measures the same turns on a half-idle machine, which is the recommended load, and on a saturated one. In the
+/// saturated runs, the cache first holds all sessions of one server, and then a part of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement of three minutes"]
 async fn cost_of_calls_at_random() {
@@ -227,7 +227,7 @@ async fn cost_of_calls_at_random() {
             let settings = [
                 format!("sessions.cache_bytes={bytes}"),
                 format!("store.postgres.schema=s{number}_{is_routed}"),
-                // Where all of them are busy all the time, what is measured is how long that takes.
+                // Disables adaptive limiting, because saturated servers would otherwise reject calls.
                 "grpc.max_slowdown_percent=10000".to_owned(),
             ];
             let settings: Vec<_> = settings.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! Several servers and workers on one PostgreSQL and one place for blobs.
+//! Several servers and workers on one PostgreSQL database and one blob store.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use palimpsest_tests::{Context, Server, Sessions, palimpsest_with};
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
-/// How long a client waits for a connection, where a server is being started anew.
+/// Time limit of a client for a connection while a server restarts.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// One process, or the place where it will be again.
+/// A process, or its configuration while it is stopped.
 #[derive(Debug)]
 struct Replica {
     address: String,
@@ -34,20 +34,20 @@ impl Replica {
     }
 }
 
-/// All of them.
+/// All processes.
 #[derive(Debug)]
 pub(crate) struct House {
     servers: Vec<Arc<Replica>>,
     workers: Vec<Arc<Replica>>,
     channels: Vec<Channel>,
-    /// The settings that all share, for one more.
+    /// The settings that all processes share, also for later ones.
     shared: Vec<String>,
-    /// Where blobs are, if it is not a folder.
+    /// The bucket of the blobs. `None` if the blobs are in a folder.
     bucket: Option<Bucket>,
     folder: TempDir,
 }
 
-/// Variables of a bucket, as a command takes them.
+/// Borrows the variables of a bucket, for a command.
 pub(crate) fn borrowed<'a>(variables: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
     let variables = variables.iter();
     variables
@@ -55,7 +55,7 @@ pub(crate) fn borrowed<'a>(variables: &'a [(&'static str, String)]) -> Vec<(&'a 
         .collect()
 }
 
-/// Where the database is, for settings.
+/// Returns the database URL for settings.
 pub(crate) fn at(clusters: &[&Cluster]) -> String {
     let hosts = clusters
         .iter()
@@ -65,7 +65,7 @@ pub(crate) fn at(clusters: &[&Cluster]) -> String {
 }
 
 impl House {
-    /// So many servers and workers on a database. Without workers, each server does all there is to do.
+    /// Starts servers and workers on a database. Without workers, each server also runs a worker.
     pub(crate) fn start(
         database: &str,
         bucket: Option<Bucket>,
@@ -127,35 +127,35 @@ impl House {
         Arc::new(replica)
     }
 
-    /// How many servers there are.
+    /// Returns the number of servers.
     pub(crate) fn servers(&self) -> usize {
         self.servers.len()
     }
 
-    /// The numbers of the processes that run.
+    /// Returns the process ids of the running processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let all = self.servers.iter().chain(&self.workers);
         all.filter_map(|one| Some(one.running.lock().unwrap().as_ref()?.pid()))
             .collect()
     }
 
-    /// How many processes there are.
+    /// Returns the number of processes.
     pub(crate) fn processes(&self) -> usize {
         self.servers.len() + self.workers.len()
     }
 
-    /// A client of one server.
+    /// Returns a client of one server.
     pub(crate) fn context(&self, server: usize) -> Context {
         ContextServiceClient::new(self.channels[server].clone())
             .max_decoding_message_size(usize::MAX)
     }
 
-    /// The connection to one server.
+    /// Returns the connection to one server.
     pub(crate) fn channel(&self, server: usize) -> Channel {
         self.channels[server].clone()
     }
 
-    /// A client of one server.
+    /// Returns a client of one server.
     pub(crate) fn sessions(&self, server: usize) -> Sessions {
         SessionServiceClient::new(self.channels[server].clone())
             .max_decoding_message_size(usize::MAX)
@@ -166,7 +166,7 @@ impl House {
         all.nth(number).unwrap()
     }
 
-    /// The number of a metric of a process; all of its rows together.
+    /// Returns the value of a metric of a process, summed over all its labels.
     pub(crate) fn metric(&self, number: usize, name: &str) -> f64 {
         let running = self.process(number).running.lock().unwrap();
         let text = running.as_ref().unwrap().scrape();
@@ -175,19 +175,19 @@ impl House {
             .sum()
     }
 
-    /// Ends a process as a power failure would.
+    /// Kills a process with SIGKILL.
     pub(crate) fn kill(&self, number: usize) {
         let running = self.process(number).running.lock().unwrap().take();
         running.unwrap().kill();
     }
 
-    /// Starts it again.
+    /// Starts a stopped process again.
     pub(crate) fn start_again(&self, number: usize) {
         let process = self.process(number);
         *process.running.lock().unwrap() = Some(process.start());
     }
 
-    /// Runs a command on the same database and the same place for blobs.
+    /// Runs a command on the same database and blob store.
     pub(crate) fn run(&self, command: &str, extra: &[&str]) -> Output {
         let mut arguments = vec![command];
         let shared = self.shared.iter().map(String::as_str);
@@ -200,12 +200,12 @@ impl House {
         palimpsest_with(&arguments, &variables)
     }
 
-    /// The bucket in which blobs are.
+    /// Returns the bucket of the blobs.
     pub(crate) fn bucket(&self) -> &Bucket {
         self.bucket.as_ref().unwrap()
     }
 
-    /// Whether any result is in the bucket.
+    /// Returns true if the bucket contains stored results.
     pub(crate) fn has_results(&self) -> bool {
         let sessions = self
             .bucket
@@ -218,14 +218,14 @@ impl House {
         results.any(|folder| folder.is_dir())
     }
 
-    /// What all of them logged.
+    /// Returns the log lines of all processes.
     pub(crate) fn log(&self) -> Vec<String> {
         let all = self.servers.iter().chain(&self.workers);
         let logs = all.filter_map(|one| Some(one.running.lock().unwrap().as_ref()?.log()));
         logs.flatten().collect()
     }
 
-    /// Ends all of them in order.
+    /// Stops all processes in an orderly way.
     pub(crate) fn stop(&self) {
         for one in self.servers.iter().chain(&self.workers) {
             if let Some(server) = one.running.lock().unwrap().take() {

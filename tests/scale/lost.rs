@@ -1,4 +1,4 @@
-//! Reads of several steps while a standby takes over that was behind: no answer is put together from two histories.
+//! Tests of reads in several steps during a failover to a lagging standby. No reply may combine two histories.
 
 use futures::StreamExt as _;
 use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
@@ -13,11 +13,11 @@ use tonic::Code;
 
 use crate::house::{House, at};
 
-/// Messages that the standby does not get: more than what a stream sends ahead.
+/// Number of messages that the standby does not receive. Larger than the part that a stream sends ahead.
 const LOST: u64 = 90;
 const BYTES: usize = 400_000;
 
-/// A text that cannot be stored in less.
+/// Returns a text that does not compress.
 fn noise(random: &mut u64) -> String {
     let words = std::iter::repeat_with(|| format!("{:016x}", next(random)));
     words.take(BYTES / 16).collect()
@@ -48,7 +48,7 @@ async fn a_read_across_a_failover_that_loses_events_ends_and_mixes_nothing() {
             .unwrap();
     }
 
-    // Each has begun, and has more to come than was sent ahead.
+    // Each stream has started, and more remains than was sent ahead.
     let mut sessions = house.sessions(0);
     let mut admin = AdminServiceClient::new(house.channel(0)).max_decoding_message_size(usize::MAX);
     let request = ReadStoredSessionRequest {
@@ -88,7 +88,7 @@ async fn a_read_across_a_failover_that_loses_events_ends_and_mixes_nothing() {
     primary.stop("immediate");
     standby.start_again();
     standby.promote();
-    // The other history is as long by now, so that every revision is there.
+    // The new history must reach the same length, so that every requested revision exists.
     for number in 0..LOST + 10 {
         client
             .append_messages(says("this is there instead", 500 + number))

@@ -1,6 +1,6 @@
-//! Several servers and workers on one PostgreSQL: that they are as one, whatever happens to them.
+//! Tests of several servers and workers on one PostgreSQL database: they behave like one server, also under failures.
 //!
-//! `make scale` runs `whatever_happens` against a release for `SCALE_MINUTES`; with every test it runs for seconds.
+//! `make scale` runs `whatever_happens` on a release build for `SCALE_MINUTES`. The normal test run lasts seconds.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(clippy::disallowed_methods, reason = "a run takes real time")]
@@ -27,12 +27,12 @@ use crate::agent::{Agent, Counts};
 use crate::house::{House, at};
 use crate::mishaps::Mishaps;
 
-/// How long it runs, unless `SCALE_MINUTES` says otherwise.
+/// Default duration. `SCALE_MINUTES` overrides it.
 const SHORT: Duration = Duration::from_secs(20);
 const SERVERS: usize = 3;
 const WORKERS: usize = 2;
 const AGENTS: u64 = 24;
-/// Looks at what is there, with nothing going on.
+/// Number of checks, made while no load runs.
 const CHECKS: u32 = 3;
 
 fn duration() -> Duration {
@@ -41,7 +41,7 @@ fn duration() -> Duration {
     minutes.map_or(SHORT, |minutes: u64| Duration::from_secs(minutes * 60))
 }
 
-/// Sessions that have a summary soon, and are compacted now and then.
+/// Settings with early session memory and frequent compactions.
 const SETTINGS: [&str; 6] = [
     "policy.autocompact.min_input_tokens=1000",
     "policy.session_memory.start_tokens=4000",
@@ -105,7 +105,7 @@ async fn whatever_happens() {
     house.stop();
 }
 
-/// Lets the agents work for as long as `happen` says, which is told how long that is and lets things go wrong.
+/// Runs the agents. Calls `happen` with the elapsed time to cause failures, until it returns false.
 async fn run(agents: Vec<Agent>, mut happen: impl FnMut(Duration) -> bool) -> Vec<Agent> {
     let stop = Arc::new(AtomicBool::new(false));
     let working: Vec<_> = agents

@@ -1,5 +1,5 @@
-//! What goes wrong, and when: processes end as by a power failure every few seconds, the database is restarted twice
-//! and fails over once, and somebody goes on changing how durable its commits are by default.
+//! The schedule of failures. Processes are killed every few seconds, and the database restarts twice and fails over
+//! once. The default of `synchronous_commit` changes continuously.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use palimpsest_tests::chance;
 
 use crate::house::House;
 
-/// How long a process stays away.
+/// Time until a killed process is started again.
 const AWAY: Duration = Duration::from_millis(700);
-/// The time between changes of the default of `synchronous_commit`, and its values by turns.
+/// Interval between changes of the default of `synchronous_commit`, and its values in rotation.
 const SETTING: Duration = Duration::from_millis(1_500);
 const DEFAULTS: [&str; 4] = ["off", "local", "on", "remote_apply"];
 
-/// What happened so far, and what is still to happen.
+/// The failures so far and those to come.
 #[derive(Debug)]
 pub(crate) struct Mishaps {
     random: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Mishaps {
 }
 
 impl Mishaps {
-    /// What goes wrong in so long a time of work.
+    /// Creates a schedule for a duration of load.
     pub(crate) fn new(seed: u64, length: Duration) -> Self {
         Self {
             random: seed,
@@ -42,12 +42,12 @@ impl Mishaps {
         }
     }
 
-    /// Whether all that should go wrong did.
+    /// Returns true if all planned failures occurred.
     pub(crate) fn happened(&self) -> bool {
         self.kills > 2 && self.restarts == 2 && self.failovers == 1 && self.settings > 4
     }
 
-    /// Does what is due after so long a time of work.
+    /// Causes the failures that are due at this time.
     pub(crate) fn happen(
         &mut self,
         now: Duration,
@@ -70,7 +70,7 @@ impl Mishaps {
             let pause = 2_000 + chance::next(&mut self.random) % 2_000;
             self.next_kill = now + Duration::from_millis(pause);
         }
-        // Once as for an upgrade, once as a crash.
+        // The first restart is an orderly one, the second a crash.
         if self.restarts < 2 && now > self.length * (self.restarts + 1) / 5 {
             primary.stop(["fast", "immediate"][self.restarts as usize]);
             primary.start_again();
@@ -94,7 +94,7 @@ impl Mishaps {
         }
     }
 
-    /// Starts what is still away.
+    /// Starts all processes that are still stopped.
     pub(crate) fn mend(&mut self, house: &House) {
         if let Some((number, _)) = self.away.take() {
             house.start_again(number);

@@ -1,4 +1,4 @@
-//! `palimpsest migrate`: sessions into a database and back, cut off and gone on with.
+//! Tests of `palimpsest migrate`: sessions move to a database and back, and an interrupted run is continued.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::replicas::database;
 
 const SESSIONS: u64 = 12;
 
-/// What a caller would see of a session: its view, and its transcript.
+/// The view and the transcript of a session, as a caller sees them.
 type Seen = (Vec<bytes::Bytes>, Vec<String>);
 
 async fn seen(server: &Server, session: &str) -> Seen {
@@ -38,7 +38,7 @@ async fn all(server: &Server) -> Vec<Seen> {
     all
 }
 
-/// Sessions with results that are kept in files, of different lengths.
+/// Creates sessions of different lengths with stored results.
 async fn fill(server: &Server) {
     let mut client = server.context().await;
     for number in 0..SESSIONS {
@@ -60,7 +60,7 @@ async fn fill(server: &Server) {
     }
 }
 
-/// Runs the command, and says what it printed.
+/// Runs the command and returns its output.
 fn migrate(arguments: &[&str], bucket: &Bucket, more: &[(&str, &str)]) -> Result<String, String> {
     let variables = bucket.variables();
     let mut variables = borrowed(&variables);
@@ -105,7 +105,7 @@ async fn sessions_move_into_a_database_and_back() {
     assert!(said.contains("in use by another process"), "{said}");
     server.stop();
 
-    // Cut off twice, then gone on with.
+    // The run is interrupted twice and then continued.
     for point in ["migrate.files:4", "migrate.session:3"] {
         let crash = [("CRASH_AT", point)];
         migrate(&there, &bucket, &crash).unwrap_err();
@@ -124,7 +124,7 @@ async fn sessions_move_into_a_database_and_back() {
         said.contains("12 sessions") && said.contains("0 things are damaged"),
         "{said}"
     );
-    // One goes on in its new home: the old one is only its beginning now, and nothing to move.
+    // A session that grew in the new store is not moved again, because the old store contains only its prefix.
     let grown = name("moved-3");
     let more = append(&grown, vec![with_id(&uuid(900), user("and on it goes"))]);
     server.context().await.append_messages(more).await.unwrap();
@@ -229,7 +229,7 @@ async fn a_session_that_was_deleted_since_it_moved_is_not_brought_back() {
     server.stop();
     let server = Server::start_with(&new, &settings, &variables);
     assert_eq!(names(&server).await, left);
-    // What went on in one store is not deleted for what became of it in the other.
+    // A deletion in one store must not delete a session that grew in the other store.
     let said = append(
         &name("moved-3"),
         vec![with_id(&uuid(901), user("it goes on"))],

@@ -1,4 +1,4 @@
-//! Two servers on one database answer as one: whichever is asked, and whatever the other has in memory.
+//! Tests of two servers on one database. They return equal replies, whatever each has in memory.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tonic::Code;
 
 use crate::house::{House, at};
 
-/// One database for all tests here, each with a schema of its own.
+/// Returns the database that all tests of this file share. Each test uses its own schema.
 pub(crate) fn database() -> Arc<Cluster> {
     static RUNNING: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,7 +37,7 @@ fn pair(cluster: &Cluster, schema: &str, extra: &[&str]) -> House {
     House::start(&at(&[cluster]), None, (2, 0), &settings)
 }
 
-/// All that a server shows of a session.
+/// Returns the complete view of a session on one server.
 async fn whole(house: &House, server: usize, session: &str) -> PrepareContextResponse {
     let mut client = house.context(server);
     let request = prepare(session, Vec::new());
@@ -68,7 +68,7 @@ async fn each_turn_may_reach_another_server() {
     let cluster = database();
     let house = pair(&cluster, "turns", &[]);
     let session = name("turns");
-    // One array kept from both servers' deltas, and each server's own.
+    // One array is built from the deltas of both servers, and compared with each server's complete view.
     let mut array = Array::default();
     for number in 0..40 {
         let server = usize::try_from(number % 2).unwrap();
@@ -80,8 +80,8 @@ async fn each_turn_may_reach_another_server() {
             .await
             .unwrap();
         let reply = reply.into_inner();
-        // What the other server served is known here: only what is new comes, and the last message before it, which
-        // what is new goes on with.
+        // This server accepts the etag of a view that the other one served. The delta contains the new messages and the
+        // message before them, to which new content was added.
         let known = array.messages.len().saturating_sub(1);
         assert_eq!(reply.keep_messages as usize, known, "{number}");
         array.take(&reply);
@@ -97,7 +97,7 @@ async fn each_turn_may_reach_another_server() {
                 ..SnipRequest::default()
             };
             house.context(server).snip(request).await.unwrap();
-            // Its view changed there; here the array is made anew.
+            // The view changed on one server. The other one returns a delta with the changed content.
             let mut request = prepare(&session, Vec::new());
             request.known_etag = array.etag.clone();
             let reply = house.context(1 - server).prepare_context(request).await;
@@ -114,7 +114,7 @@ async fn each_turn_may_reach_another_server() {
     house.stop();
 }
 
-/// The names of the turns of the array's first user messages.
+/// Returns the turn ids in the first user messages of the array.
 fn turn_ids(array: &Array, many: usize) -> Vec<String> {
     let texts = array
         .messages
@@ -160,7 +160,7 @@ async fn two_servers_append_to_one_session_at_once() {
                         let request = append(&session, vec![message.clone()]);
                         match client.append_messages(request).await {
                             Ok(_) => break,
-                            // So many at once that one came too late too often.
+                            // With many concurrent appends, one can lose too many races.
                             Err(status) => {
                                 assert_eq!(status.code(), Code::Unavailable, "{status:?}");
                             }
@@ -218,7 +218,7 @@ async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
             }
         });
         told.await.expect("it is told in time");
-        // Without a hint a watch looks once a second, and each append here follows right after such a look.
+        // Without a hint, a watch reads once a second, and each append follows directly after such a read.
         quick += u32::from(began.elapsed() < Duration::from_millis(800));
     }
     assert!(quick >= 5, "hints came {quick} times of 10");
@@ -264,7 +264,7 @@ async fn a_session_that_was_deleted_elsewhere_is_gone_and_a_new_one_is_another()
         assert!(round == 0 || !shown.contains("round 0"), "{shown}");
         let server = usize::try_from(round % 2).unwrap();
         delete(&house, server, &session).await;
-        // Whoever prepares creates; the other one has not kept what was there.
+        // A call to prepare creates a new session. The other server must not use its copy of the deleted one.
         let asked = whole(&house, 1 - server, &session).await;
         assert_eq!(asked.view_messages, 0);
         delete(&house, server, &session).await;
@@ -297,7 +297,7 @@ async fn a_summary_that_was_asked_for_at_one_server_is_brought_to_the_other() {
         .unwrap()
         .into_inner();
     let token = asked.delegated_request.expect("the caller is asked");
-    // Meanwhile the session goes on at both.
+    // The session continues on both servers meanwhile.
     for number in 20..24 {
         let server = usize::try_from(number % 2).unwrap();
         let request = prepare(&session, turn(number, 5));
@@ -337,7 +337,7 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
         let mut client = house.context(server);
         client.prepare_context(request).await.unwrap();
     }
-    // Both have all of it in memory, and the standby has it too.
+    // Both servers have the whole session in memory, and the standby has received all of it.
     for server in 0..2 {
         whole(&house, server, &session).await;
     }
@@ -353,7 +353,7 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
     standby.start_again();
     standby.promote();
 
-    // The same revision, by another append.
+    // The same revision, produced by a different append.
     let request = prepare(&session, vec![says("this is there instead", 901)]);
     let there = house.context(1).prepare_context(request).await.unwrap();
     assert_eq!(lost.get_ref().revision, there.get_ref().revision);
@@ -370,7 +370,7 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
         (&shown[0].etag, &shown[0].messages_json),
         (&shown[1].etag, &shown[1].messages_json)
     );
-    // Whoever has an array with what was lost gets another one, and it goes on from there.
+    // An array with lost content is replaced by the current one, and later deltas apply to it.
     let mut request = prepare(&session, vec![says("and it goes on", 902)]);
     request.known_etag = array.etag.clone();
     let reply = house.context(0).prepare_context(request).await.unwrap();
@@ -427,7 +427,7 @@ async fn a_worker_goes_on_with_the_sessions_that_it_had() {
         "worker.poll_ms=2000",
     ];
     let house = House::start(&at(&[&cluster]), None, (1, 2), &settings);
-    // A round brings every summary up to date, and says who did.
+    // A round makes every session memory due and returns the worker that updated each.
     let round = async |number: u64| {
         for session in 0..SESSIONS {
             let message = with_id(&uuid(number), user(&noise(number, 10_000)));
@@ -448,7 +448,7 @@ async fn a_worker_goes_on_with_the_sessions_that_it_had() {
         stayed += had.iter().zip(&has).filter(|(had, has)| had == has).count();
         had = has;
     }
-    // One that comes too late, on a machine that is busy, is helped by the other.
+    // On a busy machine, the other worker can claim a session that is late.
     assert!(stayed >= 30, "{stayed} of 36");
     let updates = |worker| house.metric(worker, "palimpsest_session_memory_updates_total");
     house.kill(if updates(1) > updates(2) { 1 } else { 2 });
@@ -461,7 +461,7 @@ async fn a_worker_goes_on_with_the_sessions_that_it_had() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_is_deleted_while_the_rest_of_it_is_read_is_gone() {
     let cluster = database();
-    // A worker that appends would wait for the table too, and others for it.
+    // Without session memory, because an append of the worker would also wait for the table and block others.
     let quiet = ["policy.session_memory.enabled=false"];
     let house = pair(&cluster, "parts", &quiet);
     let session = name("parts");
@@ -471,10 +471,10 @@ async fn a_session_that_is_deleted_while_the_rest_of_it_is_read_is_gone() {
         house.context(0).append_messages(request).await.unwrap();
     }
     cluster.until("SELECT count(*) = 1 FROM parts.snapshots");
-    // The other one reads no more than its end, until somebody asks for all of it.
+    // This server loads only the end of the session until a call needs all of it.
     let request = append(&session, vec![with_id(&uuid(100), user("go on"))]);
     house.context(1).append_messages(request).await.unwrap();
-    // The first one knows of it, and has nothing to read when it deletes.
+    // The first server knows the session and reads nothing for the deletion.
     list(house.sessions(0), &session).await;
     let holder = cluster.holding("LOCK TABLE parts.frames IN ACCESS EXCLUSIVE MODE");
     let asked = tokio::spawn({
@@ -518,7 +518,7 @@ async fn a_log_that_was_cut_off_is_told_and_holds_nobody_up() {
         let status = asked.expect("an answer").unwrap_err();
         assert_eq!(status.code(), Code::Internal, "{status:?}");
     }
-    // Others are there as before.
+    // Other sessions are not affected.
     let request = prepare(&name("beside"), turn(0, 5));
     house.context(1).prepare_context(request).await.unwrap();
     house.stop();

@@ -1,4 +1,4 @@
-//! Unreadable rows and late deletions on a shared database.
+//! Tests of unreadable rows and late deletions on a shared database.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn a_row_that_cannot_be_read_breaks_no_list_and_no_deletion() {
         assert!(said.contains(damaged), "{said}");
     }
     assert!(!said.contains("p/sessions/d"), "{said}");
-    // The next append writes its row anew.
+    // The next append writes a new row.
     say(&house, "a").await;
     assert_eq!(listed(&house).await, (vec![name("a"), name("d")], 1));
     house.stop();
@@ -64,7 +64,7 @@ async fn a_deletion_whose_caller_has_given_up_before_its_turn_is_not_made() {
     let cluster = Cluster::start();
     let house = House::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
     say(&house, "held").await;
-    // An append that waits for its row has the session until then.
+    // An append that waits for the row lock holds the session until then.
     let holder =
         cluster.holding("SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE");
     let mut client = house.context(0);
@@ -85,7 +85,7 @@ async fn a_deletion_whose_caller_has_given_up_before_its_turn_is_not_made() {
     );
     holder.commit();
     waits.await.unwrap().unwrap();
-    // What the deletion would have done is done when nothing is under way any more.
+    // The deletion's work is complete when no change is in flight.
     while house.metric(0, "palimpsest_mutations_in_flight") > 0.0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -1,4 +1,4 @@
-//! `palimpsest verify-store` on a database that is in use: what is deleted under it is no fault.
+//! Tests of `palimpsest verify-store` on a database in use. A concurrent deletion is not reported as a fault.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::house::{House, at};
 use crate::replicas::{database, delete, turn};
 
 const SCHEMA: &str = "store.postgres.schema=verified";
-/// Lines of a result that is kept in the bucket.
+/// Number of lines of a stored result.
 const LINES: usize = 5_000;
 
-/// It has read a log and asks for something else.
+/// True when the command has read a log and then waits for something other than the database.
 const HAS_READ: &str = "SELECT count(*) = 1 FROM pg_stat_activity
     WHERE application_name = 'verify' AND state = 'idle' AND query LIKE '%.frames%'
         AND state_change < now() - interval '300 milliseconds'";
@@ -29,7 +29,7 @@ fn verify(house: &Arc<House>, cluster: &Cluster) -> JoinHandle<Output> {
     })
 }
 
-/// Deletes a session and goes on when that is decided, though what it left cannot be removed yet.
+/// Deletes a session and returns once the tombstone is written. The removal of its data continues in the background.
 fn deletes(house: &Arc<House>, cluster: &Cluster, session: &str) -> JoinHandle<()> {
     let deleted = tokio::spawn({
         let (house, session) = (Arc::clone(house), name(session));
@@ -62,7 +62,7 @@ async fn a_session_that_is_deleted_while_it_is_looked_at_is_no_fault() {
     assert!(house.has_results());
     found(&verify(&house, &cluster).await.unwrap(), "3 sessions with");
 
-    // Its log was read, and its results are gone when they are looked for.
+    // The log was read. The results are deleted before they are checked.
     house.bucket().pause();
     let verified = verify(&house, &cluster);
     cluster.until(HAS_READ);
@@ -73,7 +73,7 @@ async fn a_session_that_is_deleted_while_it_is_looked_at_is_no_fault() {
     found(&verified.await.unwrap(), "2 sessions with");
     deleted.await.unwrap();
 
-    // It was listed, and its log is gone when it is read.
+    // The session was listed. Its log is deleted before it is read.
     let holder = cluster.holding("LOCK TABLE verified.frames IN ACCESS EXCLUSIVE MODE");
     let verified = verify(&house, &cluster);
     cluster.until_it_waits_for("verify", "verified.frames");
@@ -82,7 +82,7 @@ async fn a_session_that_is_deleted_while_it_is_looked_at_is_no_fault() {
     found(&verified.await.unwrap(), "1 sessions with");
     deleted.await.unwrap();
 
-    // What is missing of one that is there is a fault.
+    // A missing result of an existing session is a fault.
     let results = house.bucket().folder().join("blobs/p/c/tool-results");
     std::fs::remove_dir_all(results).unwrap();
     let verified = verify(&house, &cluster).await.unwrap();

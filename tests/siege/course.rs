@@ -1,4 +1,4 @@
-//! The course of a siege: before, during and after, and then the check of everything that was acknowledged.
+//! The phases of a siege: before, during and after the attacks, and the check of all acknowledged data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,9 +21,9 @@ use crate::latency::Latencies;
 use crate::sample::{Most, watch};
 use crate::target::House;
 
-/// Memory of the chart's limit.
+/// The memory limit of the chart.
 const MEMORY: u64 = 2 << 30;
-/// The time after which an attack that makes no call is broken, and how often it is looked at.
+/// Time after which an attack without calls counts as broken, and the interval of this check.
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     pub(crate) limits: &'static str,
     pub(crate) before: Duration,
     pub(crate) during: Duration,
-    /// Time without attacks after which everything has to be normal again.
+    /// Time without attacks after which all figures must be normal again.
     pub(crate) calm: Duration,
     pub(crate) after: Duration,
 }
@@ -50,15 +50,15 @@ pub(crate) struct Outcome {
     pub(crate) before: Range<Instant>,
     pub(crate) during: Range<Instant>,
     pub(crate) after: Range<Instant>,
-    /// Refusals of the honest tenant's attempts while attacks ran and after.
+    /// Rejected attempts of the honest tenant during and after the attacks, by outcome.
     pub(crate) refusals: BTreeMap<String, u64>,
     pub(crate) most: Most,
-    /// Sessions of the project whose quota was raced for; none when the server did not answer.
+    /// Number of sessions in the project of the quota race. `None` if the server did not answer.
     pub(crate) race: Option<usize>,
     pub(crate) panics: usize,
 }
 
-/// The honest tenant at work on a server that is watched.
+/// The honest tenant, and the server that it uses.
 struct Scene {
     house: House,
     server: Arc<Server>,
@@ -107,7 +107,7 @@ impl Scene {
         }
     }
 
-    /// Waits, or less where the server ends.
+    /// Waits, or returns earlier if the server ends.
     async fn pass(&self, time: Duration) {
         self.ended.run_until_cancelled(sleep(time)).await;
     }
@@ -146,7 +146,7 @@ impl Scene {
     }
 }
 
-/// All attacks together, or one of them.
+/// Runs all attacks at once, or only the selected ones.
 pub(crate) async fn siege(plan: &Plan) -> Outcome {
     check_handles();
     let meant: Vec<&Attack> = ATTACKS
@@ -183,7 +183,8 @@ pub(crate) async fn siege(plan: &Plan) -> Outcome {
     scene.close(attacks, [before, during, after]).await
 }
 
-/// One attack after another on the same server, each until it has reached the server, and for a time at least.
+/// Runs the attacks one after another on the same server. Each attack runs until it has reached the server, and at
+/// least for `each`.
 pub(crate) async fn one_by_one(scale: Scale, each: Duration) -> Outcome {
     let scene = Scene::open(scale, SOFT_HANDLES, &ATTACKS.iter().collect::<Vec<_>>()).await;
     scene.pass(each).await;
@@ -210,8 +211,7 @@ pub(crate) async fn one_by_one(scale: Scale, each: Duration) -> Outcome {
     scene.close(attacks, [before, during, after]).await
 }
 
-/// Checks that everything that was acknowledged is there: on the server as it is, where it still serves, and after it
-/// was killed and started again.
+/// Asserts that all acknowledged data exists: on the running server if it still serves, and after a kill and a restart.
 pub(crate) async fn verify(outcome: Outcome) {
     let Outcome {
         house,

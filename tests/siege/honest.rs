@@ -1,4 +1,4 @@
-//! The honest tenant: agents that work at a steady rate, and the record of everything that was acknowledged to them.
+//! The honest tenant: agents that work at a steady rate, and the record of all acknowledged turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,26 +20,26 @@ use tonic::{Code, Request, Response, Status};
 use crate::latency::Latencies;
 use crate::wire::outcome_of;
 
-/// Agents, and the time between the turns of one.
+/// Number of agents, and the time between the turns of one.
 const AGENTS: usize = 4;
 const EVERY: Duration = Duration::from_millis(250);
-/// Turns of a session.
+/// Turns per session.
 const TURNS: usize = 60;
-/// Messages of a turn.
+/// Messages per turn.
 const PARTS: u64 = 2;
-/// The deadline of one attempt, the pause before the next, and the time after which an agent gives a call up.
+/// The deadline of one attempt, the pause before the next, and the time after which an agent gives up a call.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The agents at work.
+/// The running agents.
 pub(crate) struct Honest {
     agents: JoinSet<Vec<Turns>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Honest {
-    /// Lets the agents work on the server at this endpoint.
+    /// Starts the agents on the server at this endpoint.
     pub(crate) fn start(endpoint: &Endpoint, key: &str, latencies: &Arc<Latencies>) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let mut agents = JoinSet::new();
@@ -58,7 +58,7 @@ impl Honest {
         Self { agents, stop }
     }
 
-    /// Lets each agent finish its call; returns what it was promised.
+    /// Stops each agent after its current call. Returns the acknowledged turns.
     pub(crate) async fn stop(self) -> Vec<Turns> {
         self.stop.store(true, Relaxed);
         self.agents.join_all().await.into_iter().flatten().collect()
@@ -95,7 +95,7 @@ impl Agent {
         all
     }
 
-    /// One turn: what is new is appended, the view is asked for, and now and then the transcript is read and searched.
+    /// Takes one turn: appends new messages, requests the view, and at intervals reads and searches the transcript.
     async fn turn(&mut self, turns: &mut Turns) {
         let number = turns.begin();
         let session = turns.session().to_owned();
@@ -155,8 +155,8 @@ impl Agent {
         }
     }
 
-    /// Calls until the call is served, as agents do. The latency counts from the first attempt to the reply, so that
-    /// refusals are as bad as slowness. False when the agent gave up.
+    /// Repeats a call until it is served, as agents do. The latency is measured from the first attempt to the reply, so
+    /// that a rejection counts as latency. Returns false if the agent gave up.
     async fn until_done<M: Clone, R, F>(
         &self,
         what: &str,
@@ -184,7 +184,7 @@ impl Agent {
                 "{what}: an honest call was rejected for good: {status:?}"
             );
             self.latencies.refused(&outcome_of(&status));
-            // The last calls of the siege do not get a minute: the test would wait for them.
+            // The last calls get a shorter time limit, because the test waits for them.
             let patience = if self.stop.load(Relaxed) {
                 ATTEMPT
             } else {
@@ -199,7 +199,7 @@ impl Agent {
     }
 }
 
-/// Opens a connection and a watch each second, and asks the admin port as Kubernetes does, until it is dropped.
+/// Opens a connection and a watch each second, and probes the admin port as Kubernetes does, until it is dropped.
 pub(crate) async fn newcomers(
     endpoint: Endpoint,
     admin: String,
@@ -253,7 +253,7 @@ async fn watch(channel: Channel, key: &str, latencies: &Latencies) {
         let tried = tokio::time::timeout(ATTEMPT, first).await;
         match tried.unwrap_or_else(|_elapsed| Err(Status::deadline_exceeded("no answer"))) {
             Ok(_) => return latencies.served("watch", began),
-            // The agent has not begun yet.
+            // The agent has not created its session yet.
             Err(status) if status.code() == Code::NotFound => return,
             Err(status) => latencies.refused(&outcome_of(&status)),
         }

@@ -7,7 +7,7 @@ use crate::course::Outcome;
 use crate::latency::Figures;
 use crate::verdict::limits;
 
-/// Prints the attacks, the honest tenant's figures, the server's, and the verdict where there is one.
+/// Prints the attacks, the figures of the honest tenant and of the server, and the verdict if there is one.
 pub(crate) fn print(outcome: &Outcome, wrong: Option<&[String]>) {
     eprintln!(
         "\n{:<20} {:>11} {:>9} {:>6}  outcomes",

@@ -1,4 +1,4 @@
-//! The judgement of a siege.
+//! The verdict of a siege.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use crate::course::Outcome;
 use crate::latency::Figures;
 use crate::target::RACE_SESSIONS;
 
-/// Latencies that are never too long, whatever they were before.
+/// Latencies up to this value are always accepted.
 const ALWAYS_FINE: Duration = Duration::from_secs(1);
 const ALWAYS_NORMAL: Duration = Duration::from_millis(250);
-/// The latency before the attacks above which a run says nothing.
+/// Maximum latency before the attacks. Above it, the run is not meaningful.
 const TOO_SLOW: Duration = Duration::from_millis(500);
-/// Times the latency before, which allows for a machine that is slow by itself.
+/// Factor of the latency before the attacks, which allows for a slow machine.
 const DURING: u32 = 20;
 const AFTER: u32 = 5;
-/// Times the limit of p99 that no single call of any kind exceeds.
+/// Factor of the limit for the 99th percentile. No single call of any kind may exceed the product.
 const LONGEST: u32 = 5;
-/// Share of the calls of a window before that a window has to have: fewer are a tenant that waits.
+/// Divisor of the calls per window before the attacks. A window with fewer calls means that the tenant was stalled.
 const STALLED: usize = 10;
-/// Lines of level WARN in a second. The log lets 20 lines of one place in the code through in ten seconds, and several
-/// places may begin in the same second.
+/// Maximum number of WARN lines per second. The log allows 20 lines of one place in the code per ten seconds, and
+/// several places can start in the same second.
 const WARNINGS: u64 = 100;
 
-/// The limits of a run, which follow from the latency before.
+/// The limits of a run, derived from the latency before the attacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) during: Duration,
     pub(crate) after: Duration,
-    /// Calls of a window.
+    /// Minimum number of calls per window.
     pub(crate) calls: usize,
 }
 
 impl Limits {
-    /// Those of a tenant with these figures in the time before, which had so many windows.
+    /// Derives the limits from the figures before the attacks, which comprise `windows` windows.
     pub(crate) fn of(before: &Figures, windows: usize) -> Self {
         Self {
             during: ALWAYS_FINE.max(before.p99 * DURING),
@@ -42,13 +42,13 @@ impl Limits {
     }
 }
 
-/// The limits of a siege.
+/// Returns the limits of a siege.
 pub(crate) fn limits(outcome: &Outcome) -> Limits {
     let windows = outcome.latencies.windows(&outcome.before).len();
     Limits::of(&outcome.latencies.figures(&outcome.before), windows)
 }
 
-/// All that is wrong; empty when the server survived.
+/// Returns all violations. Empty if the server passed.
 pub(crate) fn wrong(outcome: &Outcome) -> Vec<String> {
     let limits = limits(outcome);
     let windows = outcome.latencies.windows(&outcome.during);
@@ -84,7 +84,7 @@ pub(crate) fn wrong(outcome: &Outcome) -> Vec<String> {
     wrong
 }
 
-/// A machine that is busy with something else makes limits that nothing would exceed.
+/// Rejects a run on a busy machine, whose limits would be too high to detect anything.
 fn wrong_before(before: &Figures) -> Vec<String> {
     if before.p99 <= TOO_SLOW {
         return Vec::new();
@@ -121,7 +121,8 @@ fn wrong_during(windows: &[Figures], limits: Limits) -> Vec<String> {
     wrong
 }
 
-/// A kind of call that is rare, such as a new connection, hardly moves the p99 of all calls.
+/// Judges each kind of call by its longest latency. A rare kind, such as a new connection, hardly affects the 99th
+/// percentile of all calls.
 fn wrong_at_longest(kind: &str, figures: &Figures, limits: Limits) -> Option<String> {
     let longest = figures.max;
     (longest > limits.during * LONGEST).then(|| format!("{kind}: one waited {longest:.1?}"))

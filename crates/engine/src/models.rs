@@ -83,6 +83,7 @@ impl Models {
 
     /// Returns true if sessions and calls may choose the model.
     pub fn allow(&self, model: &str) -> bool {
+        // The configured models are always allowed, whatever the list contains.
         let mut own = std::iter::once(&self.main).chain(&self.fallback);
         own.any(|one| *one.name == *model) || self.allowed.have(model)
     }

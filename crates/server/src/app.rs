@@ -38,6 +38,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     let limits = Arc::new(context.config.limits.clone());
     let settings = &context.config.policy;
     let policies = DefaultPolicies::new(&settings.server, &settings.projects)?;
+    // Done before the server accepts calls, so that no call waits for a token counter.
     policies.prepare().await;
     let sessions = Sessions::new(
         Arc::clone(&log),
@@ -70,6 +71,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     let sampler = Sampler::start(metrics, Arc::clone(&log), clock, folders);
     let config = &context.config.worker;
     let role = context.config.role;
+    // A process runs the worker and the maintenance tasks only if its role includes them.
     let worker = (config.enabled && role.works()).then(|| {
         let (clock, ids) = (&context.clock, &context.ids);
         let worker = sessions::worker(&sessions, &blobs, clock, ids, config, models.clone());

@@ -117,8 +117,8 @@ pub struct Server {
 impl Server {
     /// Binds the ports of the server.
     ///
-    /// Binding is the first step, because a conflict must neither cost the time of opening the store nor touch
-    /// the store of the server that owns the port.
+    /// Binding is the first step. A conflict must not cost the time of opening the store. It must also not touch the
+    /// store of the server that owns the port.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
         let listener = bind("listen", config.listen).await?;
         let admin = bind("admin.listen", config.admin.listen).await?;

@@ -87,6 +87,7 @@ pub struct ReadOnlyLog {
 /// The log must exist and is not modified. An embedded store is copied into `scratch` first, because opening a store
 /// writes files and recovers from crashes.
 pub async fn open_existing(config: &Config, scratch: &Path) -> Result<ReadOnlyLog, BoxError> {
+    // PostgreSQL supports concurrent readers, so no copy is needed. The tables are not migrated.
     if config.store.postgres.url.is_some() {
         let options = PostgresOptions {
             auto_migrate: false,

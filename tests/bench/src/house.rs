@@ -1,4 +1,4 @@
-//! The handlers in this process, on a log that is given: what a call takes without the wire.
+//! The handlers in this process on a given log. Measures calls without a network.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,21 +24,21 @@ use palimpsest_worker::{WorkerConfig, sessions};
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 
-/// More than any session here has, so that nothing is due by itself.
+/// Larger than any view of the bench, so that no level acts by itself.
 const WINDOW_TOKENS: u32 = 100_000_000;
-/// A view that is long.
+/// Tokens of a long view.
 pub const TOKENS: u32 = 200_000;
-/// It is reached long before.
+/// Upper limit of the loop. A view of [`TOKENS`] needs fewer turns.
 const MAX_TURNS: usize = 1_000;
-/// What a person asks, and what a tool returns, in the turns of a long view.
+/// Bytes of a user input and of a tool result in the turns of a long view.
 const QUESTION_BYTES: usize = 200;
 const RESULT_BYTES: usize = 7_000;
-/// How many bytes a message says.
+/// Bytes of text in a message.
 pub const MESSAGE_BYTES: usize = 1_000;
 
-/// A process that was just started, as far as sessions know.
+/// Handlers of a process that has just started: no session is loaded.
 pub struct House {
-    /// The sessions.
+    /// The sessions in memory.
     pub sessions: Arc<Sessions>,
     handlers: ContextHandlers,
     clock: Arc<dyn Clock>,
@@ -48,15 +48,15 @@ pub struct House {
 }
 
 impl House {
-    /// How often a house in which nothing goes on holds its sessions.
+    /// Number of references to the sessions in an idle house.
     pub const HOLDS: usize = 2;
 
-    /// One that lets no session go.
+    /// Creates a house whose cache evicts no session.
     pub fn new(log: Arc<dyn SessionLog>) -> Result<Self> {
         Self::with_cache(log, 1 << 30)
     }
 
-    /// One with room for so many bytes of sessions.
+    /// Creates a house with a cache of `cache_bytes`.
     pub fn with_cache(log: Arc<dyn SessionLog>, cache_bytes: usize) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let blobs = Arc::new(Blobs::in_memory());
@@ -87,7 +87,7 @@ impl House {
         })
     }
 
-    /// Starts a worker, which writes summaries by itself, without a model.
+    /// Starts a worker, which updates session memory without a model.
     pub fn start_worker(&self) {
         let worker = sessions::worker(
             &self.sessions,
@@ -100,12 +100,12 @@ impl House {
         tokio::spawn(worker.run(self.end.clone()));
     }
 
-    /// The log beneath.
+    /// Returns the log.
     pub fn log(&self) -> &Arc<dyn SessionLog> {
         self.sessions.log()
     }
 
-    /// Messages in, and out what the caller does not know; with how long it took.
+    /// Calls `PrepareContext` with new messages. Returns the reply and the duration.
     pub async fn prepare(
         &self,
         session: &str,
@@ -128,7 +128,7 @@ impl House {
         Ok((reply?.into_inner(), took))
     }
 
-    /// A compaction, with how long it took.
+    /// Runs a compaction. Returns the reply and the duration.
     pub async fn compact(&self, request: CompactRequest) -> Result<(CompactResponse, Duration)> {
         let began = Instant::now();
         let reply = self.handlers.compact(Request::new(request)).await;
@@ -136,7 +136,7 @@ impl House {
         Ok((reply?.into_inner(), took))
     }
 
-    /// Says so many messages, a few hundred at one time; the view's last reply.
+    /// Appends `messages` messages in calls of up to 500. Returns the last reply.
     pub async fn grow(&self, session: &str, messages: usize) -> Result<PrepareContextResponse> {
         let session = name(session);
         let mut last = PrepareContextResponse::default();
@@ -148,7 +148,7 @@ impl House {
         Ok(last)
     }
 
-    /// Says messages until the view has [`TOKENS`]; its last reply.
+    /// Appends turns until the view has [`TOKENS`] tokens. Returns the last reply.
     pub async fn grow_to_tokens(&self, session: &str) -> Result<PrepareContextResponse> {
         let mut last = PrepareContextResponse::default();
         for turn in 0..MAX_TURNS {
@@ -167,7 +167,7 @@ impl House {
         bail!("the view does not grow to {TOKENS} tokens")
     }
 
-    /// Until no summary of a session is due or being written.
+    /// Waits until no update of session memory is due or running.
     pub async fn settled(&self, session: &str) -> Result<()> {
         let key = SessionKey::parse(&name(session))?;
         let until = async {
@@ -194,7 +194,7 @@ impl Drop for House {
     }
 }
 
-/// A message of a thousand bytes, the user's and the model's in turn.
+/// Returns a message of [`MESSAGE_BYTES`] bytes. User and model alternate.
 pub fn message(number: usize) -> MessageInput {
     let said = text(number as u64, MESSAGE_BYTES);
     if number.is_multiple_of(2) {
@@ -204,7 +204,7 @@ pub fn message(number: usize) -> MessageInput {
     }
 }
 
-/// A person asks, a tool is called and returns, and the model answers.
+/// Returns one user turn: a user input, a tool call, its result and the response.
 fn turn_of_agent(number: usize) -> Vec<MessageInput> {
     let asked = user(&text(number as u64, QUESTION_BYTES));
     let [called, returned] = round(number, RESULT_BYTES);
@@ -212,18 +212,18 @@ fn turn_of_agent(number: usize) -> Vec<MessageInput> {
     vec![asked, anthropic(&called), anthropic(&returned), answered]
 }
 
-/// The name of a session.
+/// Returns the resource name of a session.
 pub fn name(session: &str) -> String {
     format!("projects/bench/sessions/{session}")
 }
 
-/// The middle of some times.
+/// Returns the median.
 pub fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// A time in microseconds.
+/// Converts a duration to microseconds.
 pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }

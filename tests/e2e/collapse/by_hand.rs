@@ -1,4 +1,4 @@
-//! `Compact` with the level COLLAPSE.
+//! Tests of `Compact` with the level COLLAPSE.
 
 use palimpsest_proto::context::v1::{EventKind, LevelAction, SkipReason, Trigger};
 use palimpsest_tests::refused;
@@ -13,7 +13,7 @@ async fn a_target_folds_as_much_as_it_takes_and_the_safest_first() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "hand-target").await;
     let staged = agent.staged().await;
-    // What the model said proves that the view was sent. The next pass finds the same spans.
+    // A response proves that the view was sent. The next pass finds the same spans.
     let work = turn(3, 1, false).split_off(1);
     assert_eq!(agent.prepare_and_stage(work).await, staged);
     let before = agent.prepare(vec![]).await;
@@ -44,7 +44,7 @@ async fn a_target_folds_as_much_as_it_takes_and_the_safest_first() {
     assert_eq!(reply.recovery.unwrap().total_items, 1);
     assert_eq!(agent.collapsed().await, ids(1, 1..9));
 
-    // A target of nothing folds all that can be.
+    // A target of zero tokens collapses all spans that can be collapsed.
     let mut all = agent.fold();
     all.target_tokens = Some(0);
     assert_eq!(agent.folded(all.clone()).await.len(), 1);
@@ -59,7 +59,7 @@ async fn without_a_target_it_folds_down_to_what_the_policy_says() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "hand-default").await;
     agent.staged().await;
-    // The view is under the share already.
+    // The view is below the threshold already.
     let under = agent.client.compact(agent.fold()).await.unwrap_err();
     refused(&under, Code::FailedPrecondition, "NOTHING_TO_COMPACT");
     let work: Vec<_> = turn(3, 3, false).split_off(1);
@@ -113,7 +113,7 @@ async fn a_retry_folds_once_and_another_body_is_a_conflict() {
         (&again.level_reports, again.revision),
         (&first.level_reports, first.revision)
     );
-    // And after more has come.
+    // The answer stays the same after more messages were appended.
     agent.prepare(vec![user("and more")]).await;
     let later = agent.client.compact(request.clone()).await.unwrap();
     assert_eq!(later.into_inner().level_reports, first.level_reports);

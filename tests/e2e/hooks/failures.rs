@@ -1,4 +1,4 @@
-//! Hooks that do not answer, answer too much, or are not there.
+//! Tests of hooks that do not answer, answer too much, or do not exist.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use super::{Answers, Hook, World, outcomes, work};
 
-/// Short enough for a test, and much less than the delay.
+/// Timeouts that are short enough for a test and much shorter than the delay.
 const QUICK: [&str; 3] = [
     "policy.hooks.pre_compact.timeout=0.3s",
     "policy.hooks.post_compact.timeout=0.3s",
@@ -31,7 +31,7 @@ fn slow() -> Answers {
     }
 }
 
-/// What ill answers a hook may give, and what is said of each.
+/// Returns invalid answers of a hook, with the expected error text of each.
 fn ill() -> Vec<(Answers, &'static str)> {
     let pre = |instructions: String, must_keep: Vec<String>| Answers {
         pre: PreCompactResponse {
@@ -217,7 +217,7 @@ async fn a_caller_with_little_time_is_not_kept_waiting_by_a_hook() {
         ..CompactRequest::default()
     });
     request.set_timeout(Duration::from_secs(4));
-    // Half of what is left stays for what follows each of them.
+    // Each hook uses at most half of the remaining time, so that time is left for the next.
     let reply = world.client.compact(request).await.unwrap().into_inner();
     let outcomes = outcomes(&reply.compaction.unwrap());
     assert_eq!(outcomes.len(), 3);

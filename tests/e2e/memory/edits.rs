@@ -1,4 +1,4 @@
-//! People edit `summary.md`; nothing of theirs is lost.
+//! Tests that edits of `summary.md` by a person are kept.
 
 use palimpsest_proto::context::v1::{MemorySource, MemoryState};
 
@@ -21,7 +21,7 @@ async fn an_edit_by_hand_is_taken_in_and_survives_updates() {
         )
         .replace("mend module 1", "mend module 1 (urgent!)");
     std::fs::write(&path, &edited).unwrap();
-    // It is taken in with the next update.
+    // The edit is recorded with the next update.
     let mut version = first.version;
     for number in 2..4 {
         say(&mut client, &session, turn(number, 3, 6_500)).await;

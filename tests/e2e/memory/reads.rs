@@ -1,4 +1,4 @@
-//! `GetSessionMemory`: what it tells, what it leaves out, and how it waits.
+//! Tests of `GetSessionMemory`: its fields, its options and its waiting.
 
 #![expect(clippy::disallowed_methods, reason = "a worker takes real time")]
 

@@ -1,4 +1,4 @@
-//! When a summary comes, what it covers, and for whom there is none.
+//! Tests of the updates of session memory: their time, their coverage, and sessions without any.
 
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, EventKind, ListEventsRequest, MemorySource, MemoryState,
@@ -30,7 +30,7 @@ async fn a_session_gets_its_template_and_its_first_version_without_anybody_askin
     assert_eq!(ready.sections.len(), 10);
     let text = file_when(&file(folder.path(), &session), |text| text == ready.text).await;
     assert!(text.starts_with("# Session Title\n_"), "{text}");
-    // What a watcher is told of it.
+    // The events that a watch sends.
     let list = ListEventsRequest {
         session: session.clone(),
         kinds: vec![
@@ -71,7 +71,7 @@ async fn an_update_comes_after_5000_tokens_and_three_calls_or_a_turn_without() {
     let session = named("update");
     say(&mut client, &session, turn(1, 3, 12_000)).await;
     let first = memory_when(&mut client, &session, |it| it.state() == MemoryState::Ready).await;
-    // Enough tokens, and two calls in a turn that goes on.
+    // Enough tokens, but only two calls in an unfinished turn.
     let mut next = turn(2, 2, 6_500);
     next.pop();
     say(&mut client, &session, next).await;
@@ -89,7 +89,7 @@ async fn an_update_comes_after_5000_tokens_and_three_calls_or_a_turn_without() {
     .await;
     let second = memory_when(&mut client, &session, |it| it.version > first.version).await;
     assert!(section(&second, "Files and Functions").contains("x.rs"));
-    // A turn without calls is one, too; too few tokens are none.
+    // A turn without calls can make an update due, but only with enough tokens.
     say(
         &mut client,
         &session,

@@ -1,4 +1,4 @@
-//! Servers under load: where they are, how they are set, and what they take of the machine.
+//! Servers under load: their settings, their data and their resource usage.
 
 use std::fs;
 use std::path::Path;
@@ -8,32 +8,32 @@ use anyhow::{Context as _, Result};
 use palimpsest_tests::Server;
 use tempfile::TempDir;
 
-/// What a closed loop is run against. Its callers come again at once, also when they are refused: against a
-/// server that sheds load it would measure refusals.
+/// The setting that disables adaptive limiting for closed loops. Rejected callers retry at once, so a closed loop would
+/// otherwise measure rejections.
 pub const PATIENT: &str = "grpc.max_slowdown_percent=10000";
 
-/// A server on a folder of its own.
+/// A server with its own data folder.
 pub struct Site {
-    /// `default`, `patient` or `without-worker`.
+    /// The name: `default`, `patient` or `without-worker`.
     pub name: &'static str,
     /// The process.
     pub server: Server,
-    // Goes away after the server.
+    // Declared after the server, so that the folder is deleted after the process ends.
     folder: TempDir,
 }
 
 impl Site {
-    /// A server as it comes.
+    /// Starts a server with default settings.
     pub fn default_settings(folder: &Path) -> Result<Self> {
         Self::start("default", folder, &[])
     }
 
-    /// A server that lets calls take long before it refuses any.
+    /// Starts a server without adaptive limiting.
     pub fn patient(folder: &Path) -> Result<Self> {
         Self::start("patient", folder, &["--set", PATIENT])
     }
 
-    /// The same without a worker, which writes to sessions that it was not asked to write to.
+    /// Starts a server without adaptive limiting and without a worker, which would commit to sessions by itself.
     pub fn without_worker(folder: &Path) -> Result<Self> {
         Self::start(
             "without-worker",
@@ -42,7 +42,7 @@ impl Site {
         )
     }
 
-    /// Ends the server in order; what is left is its data.
+    /// Stops the server in an orderly way and returns its data folder.
     pub fn stop(self) -> TempDir {
         self.server.stop();
         self.folder
@@ -58,10 +58,10 @@ impl Site {
     }
 }
 
-/// The processor time that a process has taken so far.
+/// Returns the processor time of a process so far.
 pub fn cpu(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The second field is the name, which may hold anything; utime and stime are the 14th and 15th.
+    // The second field is the process name, which may contain any character. Fields 14 and 15 are utime and stime.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 = fields
         .split_whitespace()
@@ -72,7 +72,7 @@ pub fn cpu(pid: u32) -> Duration {
     Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
-/// The memory that a process has, and how much of it is no mapped file.
+/// Returns the resident memory of a process, and the part that is not mapped files, in bytes.
 pub fn memory(server: &Server) -> (u64, u64) {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap_or_default();
     let bytes = |name: &str| {

@@ -1,42 +1,42 @@
-//! What is called: each method of the hot path, at the sizes that agents have.
+//! The measured calls: each method of the hot path, at typical sizes.
 
-/// What a call does.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A round of messages comes, as JSON.
+    /// Appends a round as JSON.
     AppendJson,
-    /// The same, typed.
+    /// Appends a round as typed messages.
     AppendTyped,
-    /// All of a view goes.
+    /// Returns a complete view.
     PrepareFull,
-    /// What is new of a view goes.
+    /// Returns a delta.
     PrepareDelta,
-    /// The result of a tool is handed in before its message.
+    /// Submits a tool result before its message is appended.
     Persist,
-    /// A message leaves a view.
+    /// Snips a message.
     Snip,
-    /// The summary of a session is read.
+    /// Reads session memory.
     Memory,
-    /// A session is compacted from its summary.
+    /// Compacts a session from its session memory.
     Compact,
-    /// A stored result is read.
+    /// Reads a stored result.
     ReadResult,
-    /// A page of the transcript is read.
+    /// Reads a page of the transcript.
     ListMessages,
 }
 
 /// A method at a size.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
-    /// Its name, for `--only` and in files.
+    /// The name, for `--only` and in files.
     pub name: &'static str,
-    /// Its method, and how that is called.
+    /// The method, and the variant of its call.
     pub rpc: &'static str,
-    /// What the size is the size of.
+    /// The object that the size describes.
     pub of: &'static str,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: usize,
-    /// What it does.
+    /// The kind of the call.
     pub kind: Kind,
 }
 
@@ -58,7 +58,7 @@ const fn work(
     }
 }
 
-/// All of them, in the order in which they are run.
+/// All works, in the order of their runs.
 #[rustfmt::skip]
 pub const WORKS: [Work; 20] = [
     work("append-json-1k", "AppendMessages, JSON", "result", KB, Kind::AppendJson),
@@ -84,7 +84,7 @@ pub const WORKS: [Work; 20] = [
 ];
 
 impl Work {
-    /// Its configuration in `tests/load/ghz`.
+    /// Returns the name of the configuration in `tests/load/ghz`.
     pub fn config(&self) -> &'static str {
         match self.kind {
             Kind::AppendJson | Kind::AppendTyped => "append_messages",
@@ -98,25 +98,25 @@ impl Work {
         }
     }
 
-    /// Whether a request means the same when it comes again. What was stored, snipped or compacted already is
-    /// less work, so that each of those requests is sent once.
+    /// Returns true if a repeated request does the same work. A repeat of a persist, snip or compaction does less, so
+    /// each of those requests is sent once.
     pub fn repeats(&self) -> bool {
         !matches!(self.kind, Kind::Persist | Kind::Snip | Kind::Compact)
     }
 
-    /// The most calls of a run. Where each request is sent once, their sessions have to be made, or their bodies
-    /// held in memory.
+    /// Returns the maximum number of calls of a run. Requests that are sent once need prepared sessions or memory for
+    /// their bodies.
     pub fn most(&self) -> usize {
         match self.kind {
             _ if self.repeats() => usize::MAX,
             Kind::Compact => 64,
             Kind::Snip => 16_384,
-            // ghz holds all of them.
+            // ghz holds all requests in memory.
             _ => (200_000_000 / self.bytes).min(50_000),
         }
     }
 
-    /// Sizes as tables have them.
+    /// Formats the size for tables.
     pub fn size(&self) -> String {
         format!("{} KB {}", self.bytes / KB, self.of)
     }

@@ -1,4 +1,4 @@
-//! What the fake provider refuses, with the status and the words of the real ones.
+//! Tests of the fake provider's validation: the status and the wording equal those of the real providers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -30,7 +30,7 @@ async fn post_as(version: &str, provider: &FakeProvider, path: &str, body: &Valu
     )
 }
 
-/// Lays changes over a good request: a null takes a field away.
+/// Merges changes into a valid request. A null value removes a field.
 fn over(mut body: Value, changes: &Value) -> Value {
     for (name, value) in changes.as_object().unwrap() {
         if value.is_null() {
@@ -421,7 +421,7 @@ async fn tools_are_called_where_they_are_offered() {
 async fn images_have_limits() {
     use base64::Engine as _;
     let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
-    // The header of a PNG says how large it is.
+    // The header of a PNG contains its dimensions.
     let png = |width: u32| {
         let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
         bytes.extend(width.to_be_bytes());

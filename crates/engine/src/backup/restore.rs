@@ -370,8 +370,8 @@ async fn session(
     Ok(done)
 }
 
-/// Appends all records of a part of a log and returns the new position. With the last record of the last part, which
-/// has an `end`, the session becomes due for the worker and the bytes of its results are counted.
+/// Appends all records of a part of a log and returns the new position. The last part has an `end`. With its last
+/// record, the session becomes due for the worker, and the bytes of its results are counted.
 async fn append(
     records: &mut Records<'_>,
     (key, row, end): (&SessionKey, &[u8], Option<u64>),

@@ -108,6 +108,7 @@ impl SessionHandle {
     }
 
     pub(super) fn announce(&self, revision: Revision) {
+        // A repeated announcement of the same revision must not wake watchers.
         self.changed.send_if_modified(|change| {
             let later = SessionChange {
                 revision,

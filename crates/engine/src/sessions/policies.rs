@@ -86,6 +86,7 @@ impl DefaultPolicies {
         project: &ProjectId,
         overrides: &Overlay,
     ) -> Result<Arc<Policy>, OverlayError> {
+        // Most sessions have no overrides, so they share one resolved policy.
         if overrides.is_empty() {
             return Ok(Arc::clone(self.of(project)));
         }

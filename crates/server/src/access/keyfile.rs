@@ -73,6 +73,7 @@ impl KeyFile {
     pub fn read(text: &str) -> Result<Self, String> {
         let file: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| {
+                // Only the line number is shown, because the parser's snippet would quote the file.
                 let before = &text.as_bytes()[..span.start.min(text.len())];
                 before.split(|byte| *byte == b'\n').count()
             });
@@ -92,6 +93,7 @@ impl KeyFile {
             .zip(&self.keys)
             .map(|(n, entry)| {
                 let key = entry.checked().map_err(|what| format!("key {n}: {what}"))?;
+                // Keys are looked up by their id, so a duplicate would hide another key.
                 if !seen.insert(key.id.clone()) {
                     return Err(format!("key {n}: its id is that of an earlier one"));
                 }
@@ -217,6 +219,7 @@ mod tests {
             let error = KeyFile::read(&file.text().unwrap()).unwrap_err();
             assert_eq!(error, expected);
         }
+        // A key may have been pasted in place of a hash or an id, so the error must not repeat the value.
         let secret = "plk_0000";
         check(
             |key| key.hash = secret.into(),

@@ -779,6 +779,7 @@ fn not_snippable(targets: &[RejectedTarget]) -> Refusal {
             "it belongs to the session's parent or to a subagent",
         ),
         Reason::TurnAlreadySnipped => (Code::FailedPrecondition, "it was snipped before"),
+        // A snipped message has a general reason, so only its visibility identifies the case.
         _ if first.and_then(|target| target.visibility) == snipped => {
             (Code::FailedPrecondition, "it was snipped before")
         }
@@ -801,6 +802,7 @@ fn not_snippable(targets: &[RejectedTarget]) -> Refusal {
         reason,
         format!("nothing was snipped: {name} cannot be, because {why}{others}"),
     );
+    // The name of a block consists of the message id, `#` and the index.
     let refusal = match name.split_once('#') {
         _ if is_turn => refusal.meta("turn_id", name),
         None => refusal.meta("message_id", name),

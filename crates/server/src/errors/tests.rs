@@ -83,6 +83,7 @@ fn every_error() -> Vec<ServiceError> {
     use ServiceError as E;
     let [stored, given] = [b"a", b"b"].map(|text| Digest::of_bytes(text));
     let retry_after = Duration::from_millis(1_500);
+    // A new variant must be added here, because the snapshot below is built from this list.
     vec![
         E::invalid("messages[3].metadata.parent_id", "must be a UUID"),
         E::MalformedRequest,

@@ -362,6 +362,7 @@ impl EdgeState {
         CallRecord {
             method: path,
             known: method,
+            // The duration of a stream depends on its caller and is not measured.
             is_timed: matches!(kind, CallKind::Read | CallKind::Call),
             ticket: CallContext::default(),
             span,

@@ -66,6 +66,7 @@ impl RequestShapes {
         };
         let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET);
         let pool = pool.expect("the contract's descriptors are in the binary");
+        // Message types occur in several methods, so each of their shapes is built once.
         let mut known = HashMap::new();
         for service in pool.services() {
             for method in service.methods() {

@@ -100,6 +100,7 @@ impl Metrics {
     pub(crate) fn watch_entrance(&self, access: Option<&Arc<Access>>, tls: Option<&ServerTls>) {
         let meter = self.meter();
         let of = access.cloned();
+        // Without authentication, no credential is ever rejected.
         watch_one(meter, &names::AUTH_FAILURES, move || {
             number(of.as_ref().map_or(0, |access| access.refused()))
         });

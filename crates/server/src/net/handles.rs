@@ -26,6 +26,7 @@ pub fn raise_limit() -> Option<u64> {
         };
         match setrlimit(Resource::Nofile, raised) {
             Ok(()) => limit.maximum,
+            // The server also works with the lower limit, so the start continues.
             Err(error) => {
                 tracing::warn!(%error, "failed to raise the limit of file handles");
                 limit.current

@@ -186,6 +186,7 @@ impl Connections {
                 self.close(oldest.cloned(), &mut open);
             }
         }
+        // At the limit, the connection with the lowest rank is closed for the new one.
         if open.connections.len() >= self.0.max {
             let ranked = open
                 .connections
@@ -208,6 +209,7 @@ impl Connections {
             used: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
             is_proved: AtomicBool::new(false),
+            // A listener without TLS has no handshake limit, and its connections have no handshake.
             is_shaking_hands: AtomicBool::new(max_handshakes.is_some()),
             cut: CancellationToken::new(),
             party: Arc::default(),

@@ -81,6 +81,7 @@ async fn list(
     };
     let most = u32::try_from(MAX_LIST).unwrap_or(u32::MAX);
     let size = convert::page_size(request.page_size, most, MAX_LIST)?;
+    // The digest binds a page token to the list that issued it.
     let digest = Digest::of_bytes(request.parent.as_bytes());
     let after = match convert::page_token(&request.page_token, digest)? {
         Some(PageCursor::Named(_, name)) => {

@@ -49,6 +49,7 @@ pub(super) async fn list(
     let from = convert::page_token(&request.page_token, digest)?;
     let from = place(service, &key, from.as_ref()).await?;
     let kinds = convert::event_kinds(&request.kinds)?;
+    // The position identifies the history from which the whole page must come.
     let look = |_: &Session, position| position;
     let position = service.sessions.read_positioned(&key, look).await?;
     let head = position.revision;

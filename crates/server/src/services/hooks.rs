@@ -96,6 +96,7 @@ pub(super) async fn ask<Q: HookRequest, T>(
     read: impl FnOnce(Q::Answer) -> Result<HookDecision<T>, String> + Send,
 ) -> Option<(HookCall, Option<T>)> {
     let rule = rule(policy, Q::HOOK);
+    // A disabled hook is not called, even if its endpoint is unknown.
     let endpoint = service.hooks.of(policy).filter(|_| rule.enabled)?;
     let began = service.sessions.clock().now();
     let name = name(Q::HOOK);

@@ -49,6 +49,7 @@ pub(super) async fn drop_oldest(
         let drop = SummarySource::DropOldest { tokens, made };
         let start = StartCompaction::new(Trigger::PromptTooLong, drop);
         let outcome = transaction.run(Command::StartCompaction(start))?;
+        // The last event of the transaction is the finished compaction.
         Ok(match (outcome, transaction.events().last()) {
             (CommandOutcome::Done(Some(revision)), Some(RecordedEvent { event, .. })) => {
                 DropOutcome::By(revision, Box::new(event.clone()))

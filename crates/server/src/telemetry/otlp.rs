@@ -157,6 +157,7 @@ fn exporters(
                 )
             };
             let headers: HashMap<String, String> = headers.iter().map(text).collect();
+            // A trailing slash would give an empty segment in the paths below.
             let endpoint = endpoint.trim_end_matches('/');
             let client = tls.client(timeout)?;
             let spans = SpanExporter::builder()

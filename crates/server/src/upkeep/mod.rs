@@ -87,6 +87,7 @@ impl Upkeep {
     /// Runs until `stop`. Unfinished work is continued by the next process.
     pub async fn run(self, stop: CancellationToken) {
         let all = async {
+            // The tasks run concurrently, so that a slow export does not delay the removal of deleted sessions.
             tokio::join!(self.remove(), self.retain(), self.sweep());
         };
         stop.run_until_cancelled(Box::pin(all)).await;

@@ -383,6 +383,7 @@ pub async fn preview(
         check.learn(newest(sessions, &check, tempo).await?);
         let limit = config.max_clock_jump.as_millis();
         let judged = check.judge((now, clock.monotonic()), limit, config.clock_trusted_until);
+        // The preview reports a clock jump and continues, where retention would pause.
         preview.jump = judged.err();
     }
     // The preview covers all passes, so the share per pass is 100 %.
@@ -406,6 +407,7 @@ pub async fn preview(
                 preview.held += members;
                 continue;
             }
+            // The family counts as deleted, so that later decisions equal those of a real pass.
             selection.gone(members, family.bytes(), over);
             preview
                 .endings

@@ -138,6 +138,7 @@ mod tests {
                 Some(RetentionReason::Quota) => by_quota += 1,
                 None => break,
             }
+            // Only deletions by age use up the share of the pass, so the reason must match the decision above.
             let over = if by_quota > 0 {
                 RetentionReason::Quota
             } else {

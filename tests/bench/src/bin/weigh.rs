@@ -1,7 +1,7 @@
-//! What sessions take in memory, counted: the bytes that are given back when they are let go.
+//! Counts the memory of sessions: the bytes that are freed when the sessions are evicted.
 //!
-//! A program of its own, because whoever counts allocations makes them slower. It opens the store in a folder and
-//! prints a line of JSON.
+//! A separate program, because counting slows down allocations. It opens the store in a folder and prints one line of
+//! JSON.
 
 #![expect(
     clippy::print_stdout,
@@ -19,9 +19,9 @@ use palimpsest_store::SessionLog;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use serde_json::json;
 
-/// How many sessions come and go.
+/// Number of sessions that are loaded and evicted.
 const IDLE: usize = 200;
-/// How long something in the background may hold a house.
+/// Time limit for background tasks that still use the handlers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let (Some(folder), Some(session)) = (arguments.next(), arguments.next()) else {
         bail!("usage: palimpsest-weigh FOLDER SESSION, where the folder holds a log");
     };
-    // What is let go on this thread is counted, and this one does everything but decode.
+    // The counter measures one thread only. This runtime runs everything except decoding on this thread.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -38,14 +38,14 @@ fn main() -> Result<()> {
         let log: Arc<dyn SessionLog> = Arc::new(log);
         let nothing = let_go(House::new(Arc::clone(&log))?).await?;
 
-        // Who has sent all of a view holds all of its contents, and never has more.
+        // A session whose whole view was sent has all contents loaded, which is its maximum size.
         let house = House::new(Arc::clone(&log))?;
         let (reply, _) = house.prepare(&name(&session), vec![], b"unknown").await?;
         let (view_bytes, messages) = (reply.view_bytes, reply.view_messages);
         drop(reply);
         let loaded = let_go(house).await? - nothing;
 
-        // A house with no room: each session leaves when the next one comes.
+        // The cache has no capacity, so each session is evicted when the next one is loaded.
         let key = |number: usize| SessionKey::parse(&name(&format!("idle-{number}")));
         let maker = House::new(Arc::clone(&log))?;
         for number in 0..IDLE {
@@ -74,11 +74,12 @@ fn main() -> Result<()> {
     })
 }
 
-/// How many bytes are given back with a house in which nothing goes on any more.
+/// Returns the bytes that are freed when an idle house is dropped.
 async fn let_go(house: House) -> Result<i64> {
     let sessions = Arc::downgrade(&house.sessions);
     let quiet = async {
-        // The handlers and the house itself hold them, and whoever else does is about to end.
+        // Waits until only the handlers and the house hold the sessions. Other holders are background tasks that are
+        // about to end.
         while Weak::strong_count(&sessions) > House::HOLDS {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -1,5 +1,5 @@
-//! A compaction from the summary that was kept while the session grew: no model is asked. Once with the log in memory,
-//! and beside it with the commit on the disk.
+//! Measures a compaction from session memory, without a model. Runs with the log in memory, and for comparison with the
+//! log on disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use palimpsest_bench::house::{House, name};
 
 const LIMIT_MS: f64 = 5.0;
 
-/// A session for each round, grown, noted and compacted.
+/// Creates, grows and compacts a session for each round, after its session memory is up to date.
 pub(super) async fn from_memory(extent: &Extent, folder: &Path) -> Result<Row> {
     let durable = SledLog::open(&SledOptions::new(folder.join("compactions")))?;
     let in_memory = House::new(Arc::new(MemoryLog::new()))?;
@@ -40,7 +40,7 @@ pub(super) async fn from_memory(extent: &Extent, folder: &Path) -> Result<Row> {
     )))
 }
 
-/// How many milliseconds it took, and how many tokens the view had.
+/// Returns the duration in milliseconds and the tokens of the view.
 async fn compaction(house: &House, number: usize) -> Result<(f64, u64)> {
     let session = format!("long-{number}");
     house.grow_to_tokens(&session).await?;

@@ -1,5 +1,5 @@
-//! What is new of a view: how long that takes in a long session, and whether it takes longer than in a short one.
-//! The log is in memory, so that what is measured is all but the commit.
+//! Measures the delta of a view in a long session, and compares it with a short session. The log is in memory, so that
+//! the commit is not measured.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::row::{MICROS, Row, Spread, Target};
 use palimpsest_bench::house::{House, TOKENS, median, message, micros, name};
 
 const LIMIT_US: f64 = 200.0;
-/// A short session, and how much longer a long one may take.
+/// Messages of a short session, and the maximum ratio of the duration in a long session.
 const SHORT: usize = 10;
 const SLOWER: f64 = 1.5;
-/// Short sessions stay short: the calls of a round go to so many, and each round has new ones.
+/// Calls are distributed over this many sessions, and each round uses new ones. Short sessions therefore stay short.
 const SHORT_SESSIONS: usize = 100;
-/// How often a view is copied.
+/// Number of copies of a view.
 const COPIES: usize = 51;
 
-/// A session, and what its agent knows.
+/// A session and the state of its agent.
 struct Known {
     session: String,
     etag: Bytes,
@@ -40,7 +40,7 @@ impl Known {
         })
     }
 
-    /// A turn: two messages come, and they alone go.
+    /// Runs a turn that appends two messages. The delta contains only these two.
     async fn turn(&mut self, house: &House) -> Result<Duration> {
         let said = vec![message(self.said), message(self.said + 1)];
         self.said += 2;
@@ -52,7 +52,7 @@ impl Known {
     }
 }
 
-/// The median of some turns that go round some sessions, in microseconds.
+/// Returns the median duration of `calls` turns, distributed over all sessions, in microseconds.
 async fn turns(house: &House, sessions: &mut [Known], calls: usize) -> Result<f64> {
     let mut times = Vec::with_capacity(calls);
     for call in 0..calls {
@@ -62,11 +62,11 @@ async fn turns(house: &House, sessions: &mut [Known], calls: usize) -> Result<f6
     Ok(micros(median(times)))
 }
 
-/// A delta of a long view, beside a copy of that view.
+/// Measures a delta of a long view. The limit is a copy of that view.
 pub(super) async fn of_long_view(extent: &Extent) -> Result<Row> {
     let house = House::new(Arc::new(MemoryLog::new()))?;
     house.grow_to_tokens("tokens").await?;
-    // Whoever knows none of it is told how large all of it is.
+    // An unknown etag returns the complete view, whose size is the limit.
     let (view, _) = house.prepare(&name("tokens"), vec![], b"unknown").await?;
     let messages = usize::try_from(view.view_messages)?;
     let mut session = [Known {
@@ -92,7 +92,7 @@ pub(super) async fn of_long_view(extent: &Extent) -> Result<Row> {
     )))
 }
 
-/// A delta after many messages, against one after few.
+/// Measures a delta after many messages. The limit is a delta after few.
 pub(super) async fn after_many_messages(extent: &Extent) -> Result<Row> {
     let house = House::new(Arc::new(MemoryLog::new()))?;
     let mut long = [Known::grown(&house, "long", extent.long).await?];
@@ -113,7 +113,7 @@ pub(super) async fn after_many_messages(extent: &Extent) -> Result<Row> {
     Ok(Row::new(what, &rounds, limit, Target::AtMost(SLOWER)))
 }
 
-/// What a copy of so many bytes takes, in microseconds.
+/// Returns the duration of a copy of `bytes` bytes, in microseconds.
 fn copy(bytes: usize) -> f64 {
     let from = vec![7_u8; bytes];
     let mut to = vec![0_u8; bytes];

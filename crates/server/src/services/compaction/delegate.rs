@@ -162,8 +162,10 @@ fn write(
         turns: turns(left, gone > 0),
         instruction: question.instruction.clone(),
         max_output_tokens: output,
+        // The request is only converted to a body, which contains no deadline.
         deadline: Instant::now(),
     };
+    // Secrets are redacted before the request leaves the service.
     let request = if redacts {
         redacted_request(&request)
     } else {

@@ -52,6 +52,7 @@ pub(super) async fn ask(
     };
     let model = wanted.model.as_deref().or(policy.model.as_deref());
     let attempts = models.attempts(model, policy.fallback_model.as_deref());
+    // Failed attempts used tokens too, so the usage accumulates over all attempts.
     let mut usage = NO_USAGE;
     let mut outcome = Err((
         CompactionFailureReason::ModelUnavailable,

@@ -91,6 +91,7 @@ pub(super) async fn prepare(
     if let Some((asked, done)) = follows.compacts {
         match call.mode {
             CompactionMode::Never => {
+                // The report states that the caller, and not the policy, disabled the compaction.
                 let mut stage = convert::skipped(v1::Level::Compaction, SkipReason::Disabled);
                 stage.set_skip_reason(v1::SkipReason::DisabledByCaller);
                 response.level_reports.push(stage);
@@ -122,11 +123,13 @@ pub(super) async fn prepare(
                         (before, response, _) =
                             again.map_err(|error| error.with_request_id(&request_id))?;
                     }
+                    // The deadline was too short, so the compaction continues in the background.
                     None => response.level_reports.push(started()),
                 }
             }
         }
     }
+    // A repeat returns the recorded result of its append.
     if let Some(revision) = before {
         response.append = Some(call.incoming.earlier(service, &key, revision).await?);
     }
@@ -228,6 +231,7 @@ impl PrepareCall {
     }
 
     fn decide(&self, transaction: &mut Transaction<'_>) -> Result<PrepareOutcome, Rejection> {
+        // Measured before the append: this is the size of the view that the provider may have rejected.
         let before_tokens = transaction
             .session()
             .map_or(0, |session| session.tokens().tokens);

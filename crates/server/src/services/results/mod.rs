@@ -271,6 +271,7 @@ async fn in_message(
         let result = result_in(&message, block)?;
         Some((file_content(result).into_owned(), is_json(result)))
     };
+    // A large result is converted on a blocking thread.
     let outcome = spawn_blocking(make).await;
     outcome
         .map_err(|error| ServiceError::internal("read a tool result", error))?
@@ -406,6 +407,7 @@ fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<L
         reference: stored
             .map(|stored| convert::reference_to(session, &stored.file))
             .unwrap_or_default(),
+        // The size of a result within its message is estimated, because the message is not read here.
         bytes: stored.map_or(
             u64::from(entry.size.result_tokens) * BYTES_PER_TOKEN,
             |stored| stored.bytes,

@@ -230,6 +230,7 @@ impl ToolContext<'_> {
             Ok(outcome) => outcome,
             Err(error) => forgiven(error)?,
         };
+        // The limit applies to error texts too.
         cap(
             &mut outcome.text,
             self.policy.model_tools.max_answer_bytes as usize,
@@ -467,6 +468,7 @@ impl ToolContext<'_> {
                 "[cut: {shown} of {all} hits; a narrower pattern shows the rest]"
             );
         }
+        // After a cut, a search from `next` on would skip the hits that are not shown.
         if let Some(next) = next.filter(|_| cut.is_none()) {
             let _ = writeln!(
                 out,

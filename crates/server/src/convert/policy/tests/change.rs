@@ -52,6 +52,7 @@ fn a_field_of_the_mask_that_is_not_set_is_inherited() {
         "snip": { "nudge_after_messages": 7 },
         "tool_results": { "rules": { "Bash": { "fixed_chars": 2 } } },
     });
+    // Fields that the mask names and the update leaves unset take the inherited values.
     let after = changed(
         json!({ "snip": { "nudge": true }, "autocompact": { "enabled": false } }),
         Some(&[
