@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decision, DecisionContext,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decided, DecisionContext,
     FailMemory, FileMemory, Rejection, RestoreContext, Rewind, ServeView, Snip, StageSpans,
     StartMemory, Update, UpdateMemory, create, decide,
 };
@@ -329,7 +329,7 @@ impl SessionHarness {
     /// Panics if the command is rejected or answered as a repeat.
     pub fn run(&mut self, command: Command) {
         match self.try_run(command) {
-            Ok(Decision::Answered(_)) => panic!("no request was stamped"),
+            Ok(Decided::Answered(_)) => panic!("no request was stamped"),
             Ok(_) => {}
             Err(rejection) => panic!("{rejection:?}"),
         }
@@ -340,7 +340,7 @@ impl SessionHarness {
     /// # Errors
     ///
     /// Returns the rejection of the command.
-    pub fn try_run(&mut self, command: Command) -> Result<Decision, Rejection> {
+    pub fn try_run(&mut self, command: Command) -> Result<Decided, Rejection> {
         let limits = Limits::default();
         self.now += 1;
         let now = Timestamp::from_millis(self.now);
@@ -357,8 +357,8 @@ impl SessionHarness {
             decided = decide(&self.session, command, context);
         }
         let decided = decided?;
-        if let Decision::Events(events) = &decided {
-            for event in events {
+        if let Decided::Now(decision) = &decided {
+            for event in &decision.events {
                 let event = event.clone();
                 let recorded = RecordedEvent { at: now, event };
                 self.session.apply(&recorded).unwrap();

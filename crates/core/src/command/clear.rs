@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Decision, DecisionContext, SkipReason, answered, check_revision};
+use super::decision::{Decided, DecisionContext, SkipReason, answered, check_revision};
 use super::persist::shrunk;
 use super::reject::Rejection;
 use crate::event::{
@@ -58,14 +58,14 @@ impl Clear {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         let policy = &session.policy().microcompact;
         if !policy.enabled {
-            return Ok(Decision::Skipped(SkipReason::Disabled));
+            return Ok(Decided::Skipped(SkipReason::Disabled));
         }
         let (plan, asked) = match self.clearing {
             Clearing::Manual { target_tokens } => {
@@ -81,7 +81,7 @@ impl Clear {
                     && policy.cached.enabled
                     && let Some(event) = cached(session, context, last)
                 {
-                    return Ok(Decision::Events(vec![Event::CacheEditsIssued(event)]));
+                    return Ok(Decided::events(vec![Event::CacheEditsIssued(event)]));
                 }
                 if let Err(first) = outcome {
                     outcome = under_pressure(session).or_else(|second| {
@@ -98,10 +98,10 @@ impl Clear {
             }
         };
         match plan {
-            Err(skip) => Ok(Decision::Skipped(skip)),
+            Err(skip) => Ok(Decided::Skipped(skip)),
             Ok(plan) => {
                 let event = plan.event(session, asked, self.request, context)?;
-                Ok(Decision::Events(vec![Event::ResultsCleared(event)]))
+                Ok(Decided::events(vec![Event::ResultsCleared(event)]))
             }
         }
     }

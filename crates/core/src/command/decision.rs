@@ -30,15 +30,29 @@ impl DecisionContext<'_> {
     }
 }
 
-/// The result of a decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+/// The changes that a command makes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decision {
     /// The events to apply. Empty if nothing changes.
-    Events(Vec<Event>),
+    pub events: Vec<Event>,
+}
+
+/// The result of deciding a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decided {
+    /// The command is carried out now.
+    Now(Decision),
     /// The request was answered before, at this revision.
     Answered(Revision),
     /// A level has nothing to do, for this reason.
     Skipped(SkipReason),
+}
+
+impl Decided {
+    /// Returns a decision that makes these events.
+    pub const fn events(events: Vec<Event>) -> Self {
+        Self::Now(Decision { events })
+    }
 }
 
 /// The reason why a level has nothing to do.

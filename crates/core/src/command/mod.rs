@@ -30,7 +30,7 @@ pub use compact::{
 };
 pub use create::{Create, create};
 pub use decide_persist::{CallRef, Offering, PersistOutcome, told};
-pub use decision::{Decision, DecisionContext, SkipReason};
+pub use decision::{Decided, Decision, DecisionContext, SkipReason};
 pub use reject::{Conflict, Rejection, SnipRejection, SnipTarget};
 pub use restore::RestoreContext;
 pub use rewind::Rewind;
@@ -99,7 +99,7 @@ pub fn decide(
     session: &Session,
     command: Command,
     context: DecisionContext<'_>,
-) -> Result<Decision, Rejection> {
+) -> Result<Decided, Rejection> {
     let over = match &command {
         // This command handles a compaction after its deadline itself.
         Command::AdvanceCompaction(_) => None,
@@ -108,11 +108,11 @@ pub fn decide(
     let mut decided = decide_alone(session, command, context)?;
     // A command without events leaves the expired compaction in place, so that a call without effect writes
     // nothing.
-    if let (Decision::Events(events), Some(over)) = (&mut decided, over)
-        && !events.is_empty()
-        && !events.contains(&over)
+    if let (Decided::Now(decision), Some(over)) = (&mut decided, over)
+        && !decision.events.is_empty()
+        && !decision.events.contains(&over)
     {
-        events.insert(0, over);
+        decision.events.insert(0, over);
     }
     Ok(decided)
 }
@@ -121,12 +121,12 @@ fn decide_alone(
     session: &Session,
     command: Command,
     context: DecisionContext<'_>,
-) -> Result<Decision, Rejection> {
+) -> Result<Decided, Rejection> {
     match command {
         Command::Append(append) => append.decide(session, context),
         Command::PersistAppendedResults { from } => {
             let events = persist::at_intake(session, from, context)?;
-            Ok(Decision::Events(events))
+            Ok(Decided::events(events))
         }
         Command::ServeView(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session, context),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use palimpsest_core::command::{
-    Command, Create, Decision, DecisionContext, Rejection, ServeView, SkipReason, create, decide,
+    Command, Create, Decided, Decision, DecisionContext, Rejection, ServeView, SkipReason, create,
+    decide,
 };
 use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
@@ -227,9 +228,9 @@ impl<'a> Transaction<'a> {
             return Ok(CommandOutcome::Done(None));
         };
         match decide(&loaded.session, command, context)? {
-            Decision::Answered(revision) => Ok(CommandOutcome::Answered(revision)),
-            Decision::Skipped(skip) => Ok(CommandOutcome::Skipped(skip)),
-            Decision::Events(events) => {
+            Decided::Answered(revision) => Ok(CommandOutcome::Answered(revision)),
+            Decided::Skipped(skip) => Ok(CommandOutcome::Skipped(skip)),
+            Decided::Now(Decision { events }) => {
                 let made = !events.is_empty();
                 let is_allowed = match self.allowed {
                     AllowedEvents::All => true,

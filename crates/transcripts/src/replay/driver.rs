@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decision, DecisionContext,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decided, DecisionContext,
     Rejection, RestoreContext, Rewind, ServeView, StageSpans, create, decide,
 };
 use palimpsest_core::event::{ClearMode, Event, RecordedEvent};
@@ -339,8 +339,8 @@ impl Driver {
             decided = decide(&self.session, command, context);
         }
         let events = match decided {
-            Ok(Decision::Events(events)) => events,
-            Ok(Decision::Answered(_) | Decision::Skipped(_)) => Vec::new(),
+            Ok(Decided::Now(decision)) => decision.events,
+            Ok(Decided::Answered(_) | Decided::Skipped(_)) => Vec::new(),
             Err(rejection) => {
                 self.tally.defects.push(ImportDefect {
                     line: self.line,
