@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Decided, DecisionContext, SkipReason, answered, check_revision};
+use super::decision::{Decided, Decision, DecisionContext, SkipReason, answered, check_revision};
 use super::persist::shrunk;
 use super::reject::Rejection;
+use crate::effect::{Effect, StoreFile};
 use crate::event::{
     CacheEditsIssued, ClearMode, Event, PinPlace, RequestStamp, ResultsCleared, StoredResult,
     Trigger,
@@ -100,30 +101,33 @@ impl Clear {
         match plan {
             Err(skip) => Ok(Decided::Skipped(skip)),
             Ok(plan) => {
-                let event = plan.event(session, asked, self.request, context)?;
-                Ok(Decided::events(vec![Event::ResultsCleared(event)]))
+                let decision = plan.decision(session, asked, self.request, context)?;
+                Ok(Decided::Now(decision))
             }
         }
     }
 }
 
 impl ClearPlan {
-    fn event(
+    fn decision(
         self,
         session: &Session,
         asked: Trigger,
         request: Option<RequestStamp>,
         context: DecisionContext<'_>,
-    ) -> Result<ResultsCleared, Rejection> {
+    ) -> Result<Decision, Rejection> {
         let policy = session.policy();
         // Without a usable file store, the results are cleared without a copy. The log still has the originals.
         let mut saved: Vec<StoredResult> = Vec::new();
+        let mut effects = Vec::new();
         if self.save && context.can_store {
             let tool = read_tool(policy);
             let names = context.names(session);
             for call in &self.calls {
                 let result = session.result(*call)?;
-                saved.push(save(names, policy, *call, result, &tool));
+                let stored = save(names, policy, *call, result, &tool);
+                effects.push(Effect::StoreFile(StoreFile::of_call(session, &stored)?));
+                saved.push(stored);
             }
         }
         let stored = |call| {
@@ -145,7 +149,7 @@ impl ClearPlan {
         let marker = estimate_text(CLEARED);
         let after = |call| stored(call).map_or(marker, |stored| stored.text_tokens);
         let sizes = shrunk(session, self.calls.iter().map(|call| (*call, after(*call))));
-        Ok(ResultsCleared {
+        let event = ResultsCleared {
             mode: self.mode,
             trigger: asked,
             hidden_paths: hidden_paths(session, &self.calls)?,
@@ -156,6 +160,10 @@ impl ClearPlan {
             request,
             calls: self.calls,
             saved,
+        };
+        Ok(Decision {
+            events: vec![Event::ResultsCleared(event)],
+            effects,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The input and the result of a decision, and the checks that most commands share.
 
 use super::reject::{Conflict, Rejection};
+use crate::effect::{Effect, StoreFile};
 use crate::event::{Event, RequestStamp};
 use crate::ids::{Revision, Timestamp};
 use crate::levels::results::FileNamer;
@@ -35,6 +36,17 @@ impl DecisionContext<'_> {
 pub struct Decision {
     /// The events to apply. Empty if nothing changes.
     pub events: Vec<Event>,
+    /// The work outside the session that the events call for, in the order of the events.
+    pub effects: Vec<Effect>,
+}
+
+impl Decision {
+    /// Iterates over the files that must be stored before the commit.
+    pub fn files(&self) -> impl Iterator<Item = &StoreFile> {
+        self.effects.iter().map(|effect| match effect {
+            Effect::StoreFile(file) => file,
+        })
+    }
 }
 
 /// The result of deciding a command.
@@ -49,9 +61,12 @@ pub enum Decided {
 }
 
 impl Decided {
-    /// Returns a decision that makes these events.
+    /// Returns a decision that makes these events and has no effects.
     pub const fn events(events: Vec<Event>) -> Self {
-        Self::Now(Decision { events })
+        Self::Now(Decision {
+            events,
+            effects: Vec::new(),
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Commands: the requests that change a session, one file per command.
 //!
-//! `decide` reads a session and returns events. It changes nothing. The caller applies the events, may decide further
-//! commands on the result, and commits all events as one append.
+//! `decide` reads a session and returns events and effects. It changes nothing. The caller applies the events, may
+//! decide further commands on the result, commits all events as one append, and performs the effects.
 
 mod append;
 mod clear;
@@ -125,8 +125,8 @@ fn decide_alone(
     match command {
         Command::Append(append) => append.decide(session, context),
         Command::PersistAppendedResults { from } => {
-            let events = persist::at_intake(session, from, context)?;
-            Ok(Decided::events(events))
+            let decision = persist::at_intake(session, from, context)?;
+            Ok(Decided::Now(decision))
         }
         Command::ServeView(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session, context),

@@ -225,7 +225,8 @@ impl HandleState {
         (wake, clock): (&Notify, &dyn Clock),
     ) -> Result<&LoadedSession, StoreError> {
         let now = transaction.now();
-        let (blob_bytes, settles) = (transaction.blob_bytes(), transaction.files());
+        let blob_bytes = transaction.files().map(|file| file.bytes).sum();
+        let settles = transaction.files().map(|file| file.file.clone()).collect();
         let (loaded, before, append) = transaction.into_parts();
         // `self.loaded` stays empty until the append succeeds, so every early return drops the session.
         let Some(mut loaded) = loaded else {

@@ -447,9 +447,10 @@ impl Sessions {
                 state.put_back(transaction);
                 return Err(refused);
             }
-            let bytes = transaction.blob_bytes();
-            if !transaction.blobs().is_empty() {
-                let stored = storing.store(self, key, transaction.blobs(), now);
+            let files: Vec<_> = transaction.files().collect();
+            let bytes = files.iter().map(|file| file.bytes).sum();
+            if !files.is_empty() {
+                let stored = storing.store(self, key, &files, now);
                 // A result that cannot be stored is no error: the next attempt leaves it in the view.
                 if let Err(error) = Box::pin(stored).await {
                     let error = error_chain(&error);

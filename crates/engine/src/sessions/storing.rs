@@ -5,13 +5,14 @@
 
 use std::collections::HashSet;
 
+use bytes::Bytes;
+use palimpsest_core::effect::StoreFile;
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_store::blobs::BlobError;
 use palimpsest_store::{StoreError, crash_point};
 use tracing::Instrument as _;
 
 use super::Sessions;
-use super::transaction::NewBlob;
 use crate::call::SPANS;
 
 /// An error while a result is stored.
@@ -56,13 +57,13 @@ impl Uploads {
         &mut self,
         sessions: &Sessions,
         key: &SessionKey,
-        results: &[NewBlob],
+        results: &[&StoreFile],
         now: Timestamp,
     ) -> Result<(), UploadError> {
         let Some(blobs) = &sessions.blobs else {
             return Ok(());
         };
-        let is_new = |result: &&NewBlob| !self.stored.contains(&result.file);
+        let is_new = |result: &&&StoreFile| !self.stored.contains(&result.file);
         let new: Vec<_> = results.iter().filter(is_new).collect();
         if new.is_empty() {
             return Ok(());
@@ -76,9 +77,8 @@ impl Uploads {
         crash_point("session.intended");
         // The intents are durable from here on, so a crash during the uploads leaves files that a sweep finds.
         for result in new {
-            blobs
-                .put_file(key, &result.file, result.bytes.clone())
-                .await?;
+            let bytes = Bytes::from(result.content().into_owned());
+            blobs.put_file(key, &result.file, bytes).await?;
             self.stored.insert(result.file.clone());
         }
         Ok(())
