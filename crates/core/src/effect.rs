@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::event::{StoredResult, UnboundResult};
+use crate::ids::Timestamp;
 use crate::levels::results::file_content;
 use crate::message::{Block, Message, ToolResult};
 use crate::session::{Call, ContentNotLoaded, Session};
@@ -16,6 +17,11 @@ pub enum Effect {
     /// Before the commit: stores a file that an event of the decision names. If the file cannot be stored, the command
     /// is decided again with `can_store: false`.
     StoreFile(StoreFile),
+    /// With the commit: enqueues the session for a worker, which processes session memory at this time or later.
+    MemoryDue(Timestamp),
+    /// After the commit: wakes the worker of this process, because session memory is due now. A lost wake-up only costs
+    /// time, because workers poll the queue.
+    WakeWorker,
 }
 
 /// A result to store in a file.

@@ -43,8 +43,9 @@ pub struct Decision {
 impl Decision {
     /// Iterates over the files that must be stored before the commit.
     pub fn files(&self) -> impl Iterator<Item = &StoreFile> {
-        self.effects.iter().map(|effect| match effect {
-            Effect::StoreFile(file) => file,
+        self.effects.iter().filter_map(|effect| match effect {
+            Effect::StoreFile(file) => Some(file),
+            _ => None,
         })
     }
 }

@@ -36,8 +36,8 @@ pub use restore::RestoreContext;
 pub use rewind::Rewind;
 pub use serve::ServeView;
 pub use session_memory::{
-    FailMemory, FileMemory, StartMemory, UpdateMemory, memory_due, memory_runs, memory_update_due,
-    wants_memory,
+    FailMemory, FileMemory, StartMemory, UpdateMemory, effects_of_state, memory_due, memory_runs,
+    memory_update_due, wants_memory,
 };
 pub use snip::Snip;
 pub use update::Update;

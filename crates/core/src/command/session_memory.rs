@@ -2,6 +2,7 @@
 
 use super::decision::{Decided, SkipReason};
 use super::reject::Rejection;
+use crate::effect::Effect;
 use crate::event::{
     Author, Event, MemoryFiled, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated, TextDigest,
     Visibility,
@@ -180,6 +181,14 @@ pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
         .into_iter()
         .chain(file)
         .min()
+}
+
+/// Returns the effects of the session's state after a transaction, whichever commands changed it. Most commands can
+/// change the due time, so no command derives it.
+pub fn effects_of_state(session: &Session, now: Timestamp) -> impl Iterator<Item = Effect> + use<> {
+    let due = memory_due(session, now);
+    let wake = due.filter(|due| *due <= now).map(|_| Effect::WakeWorker);
+    due.map(Effect::MemoryDue).into_iter().chain(wake)
 }
 
 /// Returns the time at which an update of the text is due, regardless of a running update.

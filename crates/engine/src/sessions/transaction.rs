@@ -1,21 +1,19 @@
 //! Commands on one session that are decided and applied in order, and committed together.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use palimpsest_core::command::{
     Command, Create, Decided, Decision, DecisionContext, Rejection, ServeView, SkipReason, create,
     decide,
 };
-use palimpsest_core::effect::{Effect, StoreFile};
+use palimpsest_core::effect::Effect;
 use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::Message;
 use palimpsest_core::session::Session;
-use palimpsest_store::encoding::encode_frame;
 
+use super::effects::PendingCommit;
 use super::growth::{AllowedEvents, grows};
 use super::handle::LoadedSession;
 
@@ -191,13 +189,6 @@ impl<'a> Transaction<'a> {
         self.can_store
     }
 
-    /// The files that must be stored before the events are committed.
-    pub(super) fn files(&self) -> impl Iterator<Item = &StoreFile> {
-        self.effects.iter().map(|effect| match effect {
-            Effect::StoreFile(file) => file,
-        })
-    }
-
     fn decide(&mut self, command: Command) -> Result<CommandOutcome, Rejection> {
         let context = self.context();
         let Some(loaded) = &mut self.loaded else {
@@ -247,15 +238,12 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The session, its revision before the transaction, and the frame to append if there are events.
-    pub(super) fn into_parts(
-        self,
-    ) -> (Option<LoadedSession>, Revision, Option<(NonZeroU32, Bytes)>) {
-        let events = u32::try_from(self.events.len())
-            .ok()
-            .and_then(NonZeroU32::new);
-        let frame = events.map(|events| (events, encode_frame(&self.events)));
-        (self.loaded, self.before, frame)
+    /// Ends the transaction. Its effects leave it only together with its events. Returns `None` if the session does not
+    /// exist.
+    pub(super) fn finish(self) -> Option<PendingCommit> {
+        let times = (self.before, self.now);
+        let loaded = self.loaded?;
+        Some(PendingCommit::new(loaded, times, self.events, self.effects))
     }
 
     /// The session, if no command changed it.
