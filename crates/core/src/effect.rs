@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::event::{StoredResult, UnboundResult};
+use crate::event::{StoredResult, Trigger, UnboundResult};
 use crate::ids::Timestamp;
 use crate::levels::results::file_content;
 use crate::message::{Block, Message, ToolResult};
@@ -22,6 +22,21 @@ pub enum Effect {
     /// After the commit: wakes the worker of this process, because session memory is due now. A lost wake-up only costs
     /// time, because workers poll the queue.
     WakeWorker,
+    /// After the commit: begins work on the session. The caller of the transaction receives its follow-ups and begins
+    /// them. A lost follow-up is found again by the next `CheckThresholds`, because the state still
+    /// shows that the work is due.
+    FollowUp(FollowUp),
+}
+
+/// Work that a prepared view calls for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FollowUp {
+    /// Compacts the view.
+    Compact(Trigger),
+    /// Selects spans for a later collapse (level 4).
+    StageSpans,
+    /// Writes a summary before a compaction needs it.
+    PrepareSummary,
 }
 
 /// A result to store in a file.

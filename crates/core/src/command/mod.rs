@@ -4,6 +4,7 @@
 //! decide further commands on the result, commits all events as one append, and performs the effects.
 
 mod append;
+mod check_thresholds;
 mod clear;
 mod collapse;
 mod compact;
@@ -22,11 +23,13 @@ mod update;
 mod working;
 
 pub use append::{Append, Receipt, Warning, receipts, warnings};
+pub use check_thresholds::CheckThresholds;
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, StageSpans};
 pub use compact::{
     AdvanceCompaction, CompactionInput, CompactionMessages, CompactionScope, ExternalSummary,
-    StartCompaction, SummarySource, SummarySpec, WrittenSummary, is_compaction_due, prepares_ahead,
+    StartCompaction, SummarySource, SummarySpec, WrittenSummary, is_compaction_due,
+    is_truncation_due, prepares_ahead,
 };
 pub use create::{Create, create};
 pub use decide_persist::{CallRef, Offering, PersistOutcome, told};
@@ -88,6 +91,8 @@ pub enum Command {
     UpdateWorkingState(Box<UpdateWorkingState>),
     /// Decides about a tool result before its message is appended.
     DecidePersist(Offering),
+    /// Checks the thresholds of the view. See [`CheckThresholds`].
+    CheckThresholds(CheckThresholds),
 }
 
 /// Decides a command. If the command changes the session, a compaction after its deadline is ended first.
@@ -144,5 +149,6 @@ fn decide_alone(
         Command::UpdateSession(update) => update.decide(session, context),
         Command::UpdateWorkingState(update) => update.decide(session, context),
         Command::DecidePersist(offering) => offering.decide(session, context),
+        Command::CheckThresholds(check) => Ok(check.decide(session, context)),
     }
 }

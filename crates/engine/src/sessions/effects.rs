@@ -1,10 +1,11 @@
-//! Performs the effects of transactions, each at its time. No other module performs effects.
+//! Performs the effects of transactions, each at its time. Only follow-ups are returned to the caller, because they need
+//! models, hooks or a caller who waits.
 //!
 //! | time | effects | on failure |
 //! |---|---|---|
 //! | before the commit | files are stored | the transaction is dropped and decided again, without files |
 //! | with the commit | the due time is set, and the intents of the files end | the transaction is dropped |
-//! | after the commit | the worker is woken | none, because workers poll the queue |
+//! | after the commit | the worker is woken, follow-ups are returned | none: the queue or the session still shows the work |
 //!
 //! A file whose event was never committed can only be found by its intent. Therefore the log announces a file durably
 //! before the file exists. The append that references the file ends the intent in the same change.
@@ -14,7 +15,7 @@ use std::num::NonZeroU32;
 
 use bytes::Bytes;
 use palimpsest_core::command::effects_of_state;
-use palimpsest_core::effect::{Effect, StoreFile};
+use palimpsest_core::effect::{Effect, FollowUp, StoreFile};
 use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::blobs::BlobError;
@@ -37,6 +38,7 @@ pub(super) struct PendingCommit {
     files: Vec<StoreFile>,
     memory_due: Option<Timestamp>,
     wakes_worker: bool,
+    follow_ups: Vec<FollowUp>,
 }
 
 impl PendingCommit {
@@ -57,12 +59,14 @@ impl PendingCommit {
             files: Vec::new(),
             memory_due: None,
             wakes_worker: false,
+            follow_ups: Vec::new(),
         };
         for effect in effects.into_iter().chain(of_state.into_iter().flatten()) {
             match effect {
                 Effect::StoreFile(file) => pending.files.push(file),
                 Effect::MemoryDue(due) => pending.memory_due = Some(due),
                 Effect::WakeWorker => pending.wakes_worker = true,
+                Effect::FollowUp(follow_up) => pending.follow_ups.push(follow_up),
             }
         }
         pending
@@ -101,8 +105,8 @@ impl PendingCommit {
 }
 
 impl Sessions {
-    /// Appends the events of a transaction and performs its effects after the commit. On failure the session leaves
-    /// memory, because it is ahead of its log.
+    /// Appends the events of a transaction and performs its effects after the commit. Returns the follow-ups, which
+    /// the caller begins. On failure the session leaves memory, because it is ahead of its log.
     pub(super) async fn commit(
         &self,
         key: &SessionKey,
@@ -110,7 +114,7 @@ impl Sessions {
         state: &mut HandleState,
         pending: PendingCommit,
         growth: StorageGrowth,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<FollowUp>, StoreError> {
         let (batch, file_bytes) = (pending.batch(), pending.file_bytes());
         let loaded = match batch {
             None => state.keep(pending.loaded),
@@ -128,7 +132,29 @@ impl Sessions {
         if pending.wakes_worker {
             self.wake.notify_one();
         }
-        Ok(())
+        Ok(pending.follow_ups)
+    }
+}
+
+/// A committed change, or the result of a dry run.
+#[derive(Debug)]
+pub struct Changed<D, T> {
+    /// The result of deciding.
+    pub decided: D,
+    /// The result built from the state after the commit.
+    pub answer: T,
+    /// The work that is due, in the order in which the caller begins it. Empty after a dry run.
+    pub follow_ups: Vec<FollowUp>,
+}
+
+impl<D, T> Changed<D, T> {
+    /// The answer of a change without follow-ups.
+    pub(super) fn answer(self) -> T {
+        debug_assert!(
+            self.follow_ups.is_empty(),
+            "only `run_with_follow_ups` checks thresholds"
+        );
+        self.answer
     }
 }
 

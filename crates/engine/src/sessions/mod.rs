@@ -38,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::cache::CacheStats;
 use self::cache::SessionCache;
 pub use self::counting::prepare;
+pub use self::effects::Changed;
 use self::effects::Uploads;
 use self::handle::{HandleState, LoadedSession, SessionHandle};
 pub use self::handle::{SessionChange, Watcher};
@@ -364,8 +365,8 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
-        self.write_from(ReadMode::Fresh, key, missing, decide, finish)
-            .await
+        let changed = self.change(ReadMode::Fresh, key, missing, decide, finish);
+        changed.await.map(Changed::answer)
     }
 
     /// Like [`Self::write`], with a choice of freshness for consecutive steps.
@@ -377,6 +378,19 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
+        let changed = self.change(begin, key, missing, decide, finish);
+        changed.await.map(Changed::answer)
+    }
+
+    /// Decides, stores files, commits and builds the result, and repeats all of it if another writer commits first.
+    async fn change<D, T>(
+        &self,
+        begin: ReadMode,
+        key: &SessionKey,
+        missing: &MissingSession,
+        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
+    ) -> Result<Changed<D, T>, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
         let mut uploads = Uploads::new(self.blobs.is_some());
@@ -462,7 +476,7 @@ impl Sessions {
             }
             crash_point("session.stored");
             match self.commit(key, &handle, &mut state, pending, growth).await {
-                Ok(()) => {
+                Ok(follow_ups) => {
                     let rendering = tracing::debug_span!(target: SPANS, "render");
                     let look = |state: &HandleState| {
                         let loaded = state.loaded().ok_or(ContentNotLoaded)?;
@@ -475,7 +489,11 @@ impl Sessions {
                         state.load_content(&self.reader, key).await?;
                         answer = look(&state);
                     }
-                    return Ok(answer.map_err(Rejection::from)?);
+                    return Ok(Changed {
+                        answer: answer.map_err(Rejection::from)?,
+                        decided,
+                        follow_ups,
+                    });
                 }
                 Err(StoreError::Conflict { .. } | StoreError::Deleting(_)) => {}
                 // A sweep revoked the intents and may have removed the files. The files are stored again under new
@@ -496,10 +514,24 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
+        let changed = self.run_with_follow_ups(key, missing, dry_run, decide, finish);
+        changed.await.map(Changed::answer)
+    }
+
+    /// Like [`Self::run`], for commands with follow-ups. The caller begins the follow-ups.
+    pub async fn run_with_follow_ups<D, T>(
+        &self,
+        key: &SessionKey,
+        missing: &MissingSession,
+        dry_run: bool,
+        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
+    ) -> Result<Changed<D, T>, SessionsError> {
         if dry_run {
             self.rehearse(key, missing, decide, finish).await
         } else {
-            self.write(key, missing, decide, finish).await
+            self.change(ReadMode::Fresh, key, missing, decide, finish)
+                .await
         }
     }
 
@@ -510,7 +542,7 @@ impl Sessions {
         missing: &MissingSession,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<Changed<D, T>, SessionsError> {
         // The copy keeps the incarnation, so that missing contents can still be read from the log.
         let copy = |loaded: &LoadedSession| LoadedSession {
             incarnation: loaded.incarnation,
@@ -535,12 +567,18 @@ impl Sessions {
         let loaded = transaction
             .loaded_mut()
             .ok_or_else(|| SessionsError::NotFound(key.clone()))?;
-        if let Ok(answer) = finish(&loaded.session, &decided) {
-            return Ok(answer);
-        }
+        let mut answer = finish(&loaded.session, &decided);
         // A command may have restored messages to the view whose contents were not loaded.
-        self.reader.load_content(key, loaded).await?;
-        Ok(finish(&loaded.session, &decided).map_err(Rejection::from)?)
+        if answer.is_err() {
+            self.reader.load_content(key, loaded).await?;
+            answer = finish(&loaded.session, &decided);
+        }
+        Ok(Changed {
+            answer: answer.map_err(Rejection::from)?,
+            decided,
+            // The transaction is dropped with its effects.
+            follow_ups: Vec::new(),
+        })
     }
 
     /// Returns the session as it was at a revision, with all its contents. The log is replayed up to that revision.
