@@ -284,3 +284,25 @@ async fn what_was_staged_before_a_kill_folds_after_it() {
     let next = agent.prepare(vec![]).await;
     assert_eq!((next.keep_messages as usize, next.epoch), (folded.len(), 1));
 }
+
+/// A crash after the commit loses the follow-up. The session still shows that spans are due, so the next call stages
+/// them.
+#[tokio::test]
+async fn staging_that_a_crash_lost_begins_with_the_next_call() {
+    let data = tempfile::tempdir().unwrap();
+    // The first commit creates the session, and the second one is that of the reply.
+    let crash = [("CRASH_AT", "session.committed:2")];
+    let server = Server::start_with(data.path(), &[], &crash);
+    let mut agent = Agent::new(&server, "fold-lost").await;
+    let mut said = turn(1, 4, true);
+    said.extend(turn(2, 4, true));
+    said.extend(turn(3, 0, false));
+    let request = agent.request(said);
+    assert!(agent.client.prepare_context(request).await.is_err());
+    server.wait();
+    let server = Server::start(data.path(), &[]);
+    let mut agent = agent.at(&server).await;
+    assert!(agent.events(EventKind::SpansStaged).await.is_empty());
+    let staged = agent.prepare_and_stage(vec![]).await;
+    assert_eq!(staged.len(), 2, "{staged:?}");
+}

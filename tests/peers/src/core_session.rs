@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use palimpsest_core::codec;
 use palimpsest_core::command::{
     AdvanceCompaction, Append, Clear, Clearing, Command, CompactionInput, CompactionMessages,
-    Create, Decision, DecisionContext, Rejection, ServeView, StartCompaction, SummarySource,
+    Create, Decided, DecisionContext, Rejection, ServeView, StartCompaction, SummarySource,
     SummarySpec, WrittenSummary, create, decide,
 };
 use palimpsest_core::event::{CompactionFailureReason, Event, RecordedEvent, Trigger as Asker};
@@ -236,17 +236,17 @@ impl Live {
             can_store: true,
             file_salt: 0,
         };
-        let decision = match decide(&self.session, command, context) {
-            Ok(decision) => decision,
+        let decided = match decide(&self.session, command, context) {
+            Ok(decided) => decided,
             Err(Rejection::ContentNotLoaded) => {
                 bail!("a session that was never unloaded holds its messages")
             }
             Err(rejection) => return Err(rejection.into()),
         };
-        let Decision::Events(events) = decision else {
+        let Decided::Now(decision) = decided else {
             return Ok(());
         };
-        for event in events {
+        for event in decision.events {
             let recorded = RecordedEvent {
                 at: self.now,
                 event,

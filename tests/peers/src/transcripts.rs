@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Create, Decision, DecisionContext, Rewind, ServeView, create, decide,
+    Append, Command, Create, Decided, DecisionContext, Rewind, ServeView, create, decide,
 };
 use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
@@ -136,11 +136,11 @@ impl Plain {
     }
 
     fn run(&mut self, command: Command) -> anyhow::Result<()> {
-        let decision = decide(&self.session, command, context(&self.limits))?;
-        let Decision::Events(events) = decision else {
+        let decided = decide(&self.session, command, context(&self.limits))?;
+        let Decided::Now(decision) = decided else {
             return Ok(());
         };
-        for event in events {
+        for event in decision.events {
             let at = Timestamp::default();
             self.session.apply(&RecordedEvent { at, event })?;
         }

@@ -28,18 +28,5 @@ pub async fn of(sessions: &Sessions, key: &SessionKey) -> Result<ReferencedFiles
 
 /// Adds the files that an event references.
 pub fn add(event: &Event, names: &mut ReferencedFiles) {
-    let stored = match event {
-        Event::ResultsPersisted(event) => event.results.as_slice(),
-        Event::ResultsCleared(event) => event.saved.as_slice(),
-        Event::PersistDecided(event) => {
-            if let Some(kept) = &event.offer.kept {
-                names.insert(kept.file.clone(), kept.sha256);
-            }
-            return;
-        }
-        _ => return,
-    };
-    for stored in stored {
-        names.insert(stored.file.clone(), stored.sha256);
-    }
+    names.extend(event.files().map(|(file, sha256)| (file.into(), *sha256)));
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decision, DecisionContext,
-    Rejection, RestoreContext, Rewind, ServeView, StageSpans, create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decided, Decision,
+    DecisionContext, Rejection, RestoreContext, Rewind, ServeView, StageSpans, create, decide,
 };
 use palimpsest_core::event::{ClearMode, Event, RecordedEvent};
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
@@ -339,8 +339,11 @@ impl Driver {
             decided = decide(&self.session, command, context);
         }
         let events = match decided {
-            Ok(Decision::Events(events)) => events,
-            Ok(Decision::Answered(_) | Decision::Skipped(_)) => Vec::new(),
+            Ok(Decided::Now(decision)) => {
+                check_files(&decision);
+                decision.events
+            }
+            Ok(Decided::Answered(_) | Decided::Skipped(_)) => Vec::new(),
             Err(rejection) => {
                 self.tally.defects.push(ImportDefect {
                     line: self.line,
@@ -373,6 +376,17 @@ impl Driver {
     pub(super) fn line_of(&self, message: Ordinal) -> usize {
         self.log.get(message.index()).map_or(0, |(line, _)| *line)
     }
+}
+
+/// Checks that a decision stores exactly the files that its events name. A replay makes no persist decisions, so every
+/// file is new.
+fn check_files(decision: &Decision) {
+    let stored = decision.files().map(|file| &*file.file);
+    let named = decision.events.iter().flat_map(Event::files);
+    assert!(
+        stored.eq(named.map(|(file, _)| file)),
+        "files to store and named files differ"
+    );
 }
 
 impl ReplayCounters {

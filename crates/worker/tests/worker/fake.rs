@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::command::{
-    Append, Command, Create, Decision, DecisionContext, FailMemory, FileMemory, StartMemory,
+    Append, Command, Create, Decided, DecisionContext, FailMemory, FileMemory, StartMemory,
     UpdateMemory, create, decide, memory_due, memory_update_due, wants_memory,
 };
 use palimpsest_core::event::{Event, RecordedEvent};
@@ -207,11 +207,11 @@ impl Fake {
             for command in commands {
                 let decided = decide(session, command, context);
                 let decided = decided.map_err(|error| HostError::Refused(error.to_string()))?;
-                let Decision::Events(events) = decided else {
+                let Decided::Now(decision) = decided else {
                     continue;
                 };
-                made = events.len();
-                for event in events {
+                made = decision.events.len();
+                for event in decision.events {
                     session.apply(&RecordedEvent { at: now, event }).unwrap();
                 }
             }
