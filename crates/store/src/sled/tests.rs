@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
@@ -186,7 +187,7 @@ async fn a_deletion_is_finished_after_a_crash() {
         {
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(
         log.shared.db().unwrap().len() < 10,
@@ -241,6 +242,37 @@ async fn a_sync_that_is_short_of_file_handles_is_tried_again() {
     assert_eq!(revision("a").await, Some(1), "its outcome was unknown");
     assert_eq!(revision("b").await, None, "it was never begun");
     assert_eq!(revision("c").await, Some(1));
+    log.close().await.unwrap();
+}
+
+/// The sync of a deletion is cut short. The deleted data is removed after the sync was repeated.
+#[cfg(unix)]
+#[tokio::test]
+async fn garbage_of_a_repeated_sync_is_collected() {
+    let root = tempfile::tempdir().unwrap();
+    {
+        let log = SledLog::open(&options(&root)).unwrap();
+        log.append_to(&key("a"), batch(0, b"frame")).await.unwrap();
+        log.close().await.unwrap();
+    }
+    let (shared, counts, mut files) = shared(&options(&root));
+    let counts = (counts, StoreId::from_bytes([0; 16]));
+    files.be_short(1);
+    let log = SledLog::start(shared, counts, files, options(&root)).unwrap();
+    let db = log.shared.db().unwrap();
+    let at = log.head(&key("a")).await.unwrap().unwrap().position();
+    let deleted = log.delete(&key("a"), at, Timestamp::from_millis(7)).await;
+    assert!(matches!(deleted, Err(StoreError::Short(_))), "{deleted:?}");
+    assert!(!garbage::journal(&db).unwrap().is_empty());
+    let collected = async {
+        // Each canary is a group, and the first one repeats the sync. Garbage is collected between groups.
+        while !garbage::journal(&db).unwrap().is_empty() {
+            log.check().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(2), collected)
+        .await
+        .unwrap();
     log.close().await.unwrap();
 }
 
