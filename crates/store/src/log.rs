@@ -507,9 +507,9 @@ pub trait SessionLog: Send + Sync + 'static {
     /// Takes the lease of a due session unless another worker holds it. Returns true if the caller holds
     /// the lease. A repeated claim by the holder renews the lease, even if the due time has changed.
     ///
-    /// If several processes share the log, leases are compared at the earlier of `now` and the engine's own
-    /// clock. A process whose clock is ahead therefore takes no lease from others. If one process has the
-    /// log to itself, leases end with that process.
+    /// If several processes share the log, the engine uses its own clock instead of `now`, also in [`Self::due`]. A
+    /// process with a wrong clock therefore takes no lease from others. If one process has the log to itself, leases
+    /// end with that process.
     async fn claim(
         &self,
         key: &SessionKey,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
+use palimpsest_store::postgres::{LeaseClock, PostgresLog, PostgresOptions};
 use palimpsest_store::{Batch, DueChange, DueQuery, Lease, Position, SessionLog, StoreError};
 use palimpsest_test_servers::Cluster;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -504,6 +504,7 @@ async fn a_project_with_many_due_sessions_hides_nobodys() {
     let options = PostgresOptions {
         // All appends run at the same time and share the pool.
         wait: Duration::from_mins(1),
+        clock: LeaseClock::Caller,
         ..PostgresOptions::new(cluster.url())
     };
     let log = Arc::new(PostgresLog::open(&options).await.unwrap());

@@ -45,7 +45,7 @@ use crate::{
 };
 
 pub use self::connect::{Secret, is_address};
-pub use self::options::{PoolStatus, PostgresOptions};
+pub use self::options::{LeaseClock, PoolStatus, PostgresOptions};
 pub use self::schema::{SchemaState, apply, print, state};
 pub use self::statements::append_statement;
 
