@@ -568,6 +568,21 @@ async fn a_row_that_cannot_be_read_hides_no_other() {
         "UPDATE palimpsest.sessions SET revision = -1 WHERE key = 'p!a';
          UPDATE palimpsest.sessions SET key = 'p!no name' WHERE key = 'p!b'",
     );
+    for file in ["f", "g", "h", "i"] {
+        let at = Timestamp::from_millis(8);
+        log.intend(&key("c"), vec![file.into()], at).await.unwrap();
+    }
+    cluster.psql(
+        "UPDATE palimpsest.intents SET key = 'p!a name' WHERE file IN ('f', 'g');
+         UPDATE palimpsest.intents SET key = 'p!the name' WHERE file = 'i'",
+    );
+    for limit in [1, 2, 9] {
+        let page = log.intents(None, limit).await.unwrap();
+        assert_eq!(page.intents.len(), 1);
+        assert_eq!((&*page.intents[0].file, page.unreadable), ("h", 2));
+        let rest = log.intents(Some((&key("c"), "h")), limit).await.unwrap();
+        assert_eq!((rest.intents.len(), rest.unreadable), (0, 1));
+    }
     for limit in [1, 2, 9] {
         let mut found = Vec::new();
         let mut nameless = 0;

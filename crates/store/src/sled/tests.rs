@@ -342,13 +342,26 @@ async fn what_cannot_be_read_of_one_session_hides_nothing_of_the_others() {
             let at = Timestamp::from_millis(7);
             assert!(log.delete_of(&key(name), at).await.unwrap());
         }
+        for file in ["f", "g", "h", "i"] {
+            let at = Timestamp::from_millis(8);
+            let files = vec![file.into()];
+            log.intend(&key("b"), files, at).await.unwrap();
+        }
         log.close().await.unwrap();
     }
     {
         let (shared, ..) = shared(&options);
         let db = shared.db().unwrap();
         let nameless = [&keys::head(&key("a"))[..], b"\xff"].concat();
-        let broken = [keys::head(&key("a")), keys::tombstone(&key("c")), nameless];
+        let intent = |file| keys::intent(&key("b"), file);
+        let broken = [
+            keys::head(&key("a")),
+            keys::tombstone(&key("c")),
+            nameless,
+            intent("f"),
+            intent("g"),
+            intent("i"),
+        ];
         for stored in broken {
             db.insert(stored, b"broken").unwrap();
         }
@@ -372,4 +385,11 @@ async fn what_cannot_be_read_of_one_session_hides_nothing_of_the_others() {
     let tombstones = log.tombstones(None, 9).await.unwrap();
     let tombstones: Vec<_> = tombstones.into_iter().map(|it| it.key).collect();
     assert_eq!(tombstones, [key("d")]);
+    for limit in [1, 9] {
+        let page = log.intents(None, limit).await.unwrap();
+        assert_eq!(page.intents.len(), 1);
+        assert_eq!((&*page.intents[0].file, page.unreadable), ("h", 2));
+        let rest = log.intents(Some((&key("b"), "h")), limit).await.unwrap();
+        assert_eq!((rest.intents.len(), rest.unreadable), (0, 1));
+    }
 }
