@@ -17,7 +17,7 @@ use std::time::Duration;
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_engine::sessions::{Sessions, SessionsError};
 use palimpsest_store::blobs::{BlobError, Blobs, RemovalCount};
-use palimpsest_store::{FileIntent, MAX_LIST, StoreError, crash_point, error_chain};
+use palimpsest_store::{FileIntent, IntentPage, MAX_LIST, StoreError, crash_point, error_chain};
 
 use super::{DutyCycle, names};
 
@@ -55,7 +55,16 @@ pub async fn sweep(
     let mut after: Option<(SessionKey, Box<str>)> = None;
     loop {
         let from = after.as_ref().map(|(key, file)| (key, &**file));
-        let intents = sessions.log().intents(from, MAX_LIST).await?;
+        let IntentPage {
+            intents,
+            unreadable,
+        } = sessions.log().intents(from, MAX_LIST).await?;
+        if unreadable > 0 {
+            tracing::warn!(
+                unreadable,
+                "did not sweep files whose intents cannot be read: run `palimpsest verify-store`"
+            );
+        }
         let Some(last) = intents.last() else {
             return Ok(all);
         };
