@@ -62,7 +62,7 @@ pub fn stand_in(session: &Session, text: &str) -> String {
         let state = before_latest(memory.body(SectionKind::State), &words);
         memory.set(SectionKind::State, &state);
     }
-    memory.told()
+    memory.without_guidance()
 }
 
 /// Returns session memory and the last message that it covers. Without session memory, the latest visible summary of

@@ -11,7 +11,7 @@ use super::{Facts, Inputs, memory, summary};
 fn framed(document: &palimpsest_types::summary::SummaryDocument) -> String {
     palimpsest_types::summary::frame(
         &document.render(),
-        palimpsest_types::summary::Framing::default(),
+        palimpsest_types::summary::SummaryFrame::default(),
     )
 }
 

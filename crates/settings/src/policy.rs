@@ -247,7 +247,7 @@ impl PolicySettings {
         for scope in self.0.keys().filter(|scope| scope.is_some()) {
             // A project's settings are checked together with the server's, as sessions resolve them.
             let mut all = beneath.clone();
-            all.lay_over(&self.overlay(scope));
+            all.merge(&self.overlay(scope));
             problems.extend(told(scope, all.problems(Preset::default())));
         }
         problems

@@ -271,7 +271,7 @@ fn any_field_of_the_policy_is_a_setting() {
     assert_eq!(policy.model_tools.enabled_tools.len(), 2);
     assert_eq!(policy.collapse.target_percent.of(1_000), 125);
     let mut project = server.clone();
-    project.lay_over(projects.values().next().unwrap());
+    project.merge(projects.values().next().unwrap());
     let project = project.resolve(Preset::default()).unwrap();
     assert_eq!(project.preset, Preset::OpenCode);
     assert!(!project.snip.nudge);

@@ -106,7 +106,7 @@ impl fmt::Debug for RawJson {
 
 /// Formats a document over several lines for people to read. The bytes of values and the order of
 /// fields do not change.
-pub fn indented(json: &str) -> String {
+pub fn pretty_print(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 5 / 4);
     // A byte-level pass instead of a parse: numbers and escapes must keep their spelling.
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
@@ -163,7 +163,7 @@ pub fn document(bytes: &[u8]) -> Result<Cow<'_, str>, JsonError> {
         at: error.valid_up_to(),
     })?;
     check_depth(text)?;
-    Ok(mend_surrogates(text))
+    Ok(replace_lone_surrogates(text))
 }
 
 fn check_depth(text: &str) -> Result<(), JsonError> {
@@ -194,7 +194,7 @@ fn check_depth(text: &str) -> Result<(), JsonError> {
 }
 
 /// Replaces `\ud800`…`\udfff` escapes that are not part of a pair by `\ufffd`.
-fn mend_surrogates(text: &str) -> Cow<'_, str> {
+fn replace_lone_surrogates(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut lone = Vec::new();
     let mut at = 0;
@@ -418,7 +418,7 @@ mod tests {
     fn indenting_changes_white_space_alone() {
         let json = r#"[{"b": "a\"{,}:\\" ,"a":[ ],"n":1.50e3,"o":{}},null]"#;
         let expected = "[\n  {\n    \"b\": \"a\\\"{,}:\\\\\",\n    \"a\": [],\n    \"n\": 1.50e3,\n    \"o\": {}\n  },\n  null\n]";
-        assert_eq!(indented(json), expected);
+        assert_eq!(pretty_print(json), expected);
     }
 
     #[test]

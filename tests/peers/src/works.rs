@@ -63,7 +63,7 @@ pub(crate) fn overlay(work: &str) -> anyhow::Result<Overlay> {
         ),
     };
     let mut overlay = Overlay::from_toml(NOTHING)?;
-    overlay.lay_over(&Overlay::from_toml(own)?);
+    overlay.merge(&Overlay::from_toml(own)?);
     Ok(overlay)
 }
 

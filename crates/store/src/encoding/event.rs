@@ -259,7 +259,7 @@ pub(super) fn read_policy(stored: Option<v1::Policy>) -> Result<Policy, DecodeEr
         return Ok(Policy::default());
     };
     let fields: Overlay = serde_json::from_str(&stored.json).map_err(|_| damaged(()))?;
-    fields.restore().map_err(|_| damaged(()))
+    fields.restore_policy().map_err(|_| damaged(()))
 }
 
 pub(super) fn write_parent(parent: Option<&SessionKey>) -> String {

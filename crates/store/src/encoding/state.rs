@@ -2,7 +2,9 @@
 
 use palimpsest_core::ids::{CallKey, Epoch, Ordinal};
 use palimpsest_core::session::{CallState, Pairing, PendingMessage};
-use palimpsest_core::tokens::{Anchor, Basis, Calibration, Size, TokenBreakdown, TokenLedger};
+use palimpsest_core::tokens::{
+    Anchor, Calibration, EstimateBasis, Size, TokenBreakdown, TokenLedger,
+};
 
 use super::error::DecodeError;
 use super::{message, v1, view};
@@ -156,7 +158,7 @@ pub(super) fn read_ledger(stored: v1::Ledger) -> TokenLedger {
             attachments: all.attachments,
         },
         calibration: Calibration::from_milli(stored.calibration_milli),
-        basis: stored.prefix.map(|prefix| Basis {
+        basis: stored.prefix.map(|prefix| EstimateBasis {
             prefix,
             scale: stored.scale_milli.map(Calibration::from_milli),
         }),

@@ -208,7 +208,10 @@ impl Driver {
         let from = self.session.transcript().next();
         if self.diverged && self.prefix.is_none() {
             let (ledger, tokens) = (self.session.ledger(), self.session.tokens().tokens);
-            self.prefix = ledger.rebased(tokens, 0).basis.map(|basis| basis.prefix);
+            self.prefix = ledger
+                .reset_for_view(tokens, 0)
+                .basis
+                .map(|basis| basis.prefix);
         }
         let message = self.with_known_parent(self.counted(message));
         self.run(Command::Append(Append {

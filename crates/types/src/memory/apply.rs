@@ -82,7 +82,7 @@ pub fn apply_sections(
     let (mut refused, mut taken) = (false, false);
     // One refused section does not discard the others. Only a reply of refusals alone is rejected.
     for (kind, body) in sections {
-        if body.lines().all(placeholder::is_placeholder) && memory.says_something(kind) {
+        if body.lines().all(placeholder::is_placeholder) && memory.has_content(kind) {
             continue;
         }
         if is_refusal(&body) {

@@ -110,7 +110,7 @@ impl SectionKind {
         kinds.find(|kind| folded(kind.title()).eq(folded(title)))
     }
 
-    pub(super) const fn keep(self) -> LineRetention {
+    pub(super) const fn retention(self) -> LineRetention {
         match self {
             // The first lines describe the current state. Other notes follow them.
             Self::Title | Self::State => LineRetention::Head,

@@ -38,7 +38,7 @@ struct ParsedSection {
 /// The body of a section. Usually a range of the text.
 #[derive(Debug)]
 enum SectionBody {
-    There(Range<usize>),
+    InText(Range<usize>),
     Changed(Box<str>),
 }
 
@@ -74,7 +74,7 @@ impl MemoryText {
         let found = &self.outline().sections[kind.index()];
         SectionView {
             body: match &found.body {
-                SectionBody::There(range) => &self[range.clone()],
+                SectionBody::InText(range) => &self[range.clone()],
                 SectionBody::Changed(body) => body,
             },
             tokens: found.tokens,
@@ -100,12 +100,12 @@ impl Outline {
                 body: match found {
                     Some(at) => {
                         from = at + body.len();
-                        SectionBody::There(at..from)
+                        SectionBody::InText(at..from)
                     }
                     None => SectionBody::Changed(body.into()),
                 },
                 tokens: memory.section_tokens(kind),
-                was_cut: memory.was_cut(kind),
+                was_cut: memory.is_truncated(kind),
             }
         });
         Self {

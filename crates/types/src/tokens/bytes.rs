@@ -34,7 +34,7 @@ pub(super) fn count(text: &str, nature: Nature) -> u64 {
 }
 
 /// Returns the length in bytes of the longest prefix with at most `max` tokens.
-pub(super) fn within(text: &str, nature: Nature, max: u64) -> usize {
+pub(super) fn prefix_within(text: &str, nature: Nature, max: u64) -> usize {
     let (mut read, mut length) = (CharCounts::default(), 0);
     for part in parts(text) {
         let mut next = read;
@@ -139,7 +139,7 @@ mod tests {
             text in "([ -~]{0,90}|[→字🦀é]{0,40}){0,6}", max in 0_u64..150, is_code in any::<bool>()
         ) {
             let nature = if is_code { Nature::Code } else { Nature::Prose };
-            let length = within(&text, nature, max);
+            let length = prefix_within(&text, nature, max);
             prop_assert!(count(&text[..length], nature) <= max);
             if let Some(next) = text[length..].chars().next() {
                 let longer = length + next.len_utf8();

@@ -8,7 +8,7 @@
 
 use proptest::prelude::*;
 
-use super::bpe::{Encoding, MAX_READ_BYTES, Reading};
+use super::bpe::{Encoding, MAX_READ_BYTES, SampledCount};
 use super::bytes::{self, Nature};
 use super::*;
 use crate::json::UnknownFields;
@@ -27,7 +27,7 @@ fn counter(estimator: TokenEstimator) -> Counter {
 
 /// Counts the tokens of a text without the overhead of a message.
 fn count(encoding: Encoding, text: &str) -> u64 {
-    Reading::new(encoding, text.len()).text(text, Nature::Prose)
+    SampledCount::new(encoding, text.len()).text(text, Nature::Prose)
 }
 
 /// Texts with their tokens in `o200k` and `cl100k`. Three independent implementations agree on these

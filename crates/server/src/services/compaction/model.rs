@@ -10,7 +10,7 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::policy::SummaryPolicy;
 use palimpsest_core::session::Strategy;
-use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection, accept};
+use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection, parse_summary};
 use palimpsest_engine::call::{CurrentCall, Deadline};
 use palimpsest_engine::models::{ModelAttempt, Models};
 use palimpsest_summarize::{
@@ -147,9 +147,9 @@ impl SummaryQuery<'_> {
             ));
         }
         let truncated = reply.stop == Stop::CutAtCap;
-        let accepted = accept(&reply.text, truncated, extracted);
+        let accepted = parse_summary(&reply.text, truncated, extracted);
         let accepted = accepted.map_err(|refused| (not_taken(refused), refused.to_string()))?;
-        // `accept` fills missing sections from the extracted summary, so the combined text is redacted.
+        // `parse_summary` fills missing sections from the extracted summary, so the combined text is redacted.
         let text = if self.redacts {
             redact(&accepted.text).text.into_owned()
         } else {

@@ -40,7 +40,7 @@ pub enum SummaryRejection {
 
 /// The minimum length of a text without sections, in characters. A shorter text carries too little
 /// information.
-const MIN_FREE_CHARS: usize = 200;
+const MIN_UNSECTIONED_CHARS: usize = 200;
 
 /// Validates a model's answer and returns the summary in it.
 ///
@@ -48,7 +48,7 @@ const MIN_FREE_CHARS: usize = 200;
 /// titles. Required sections that are missing are copied from `extracted`. The user's messages are
 /// always copied from `extracted`, because a model may paraphrase them. `truncated` is true if the
 /// answer ended at the output token limit.
-pub fn accept(
+pub fn parse_summary(
     answer: &str,
     truncated: bool,
     extracted: &SummaryDocument,
@@ -75,16 +75,16 @@ pub fn accept(
         return Err(SummaryRejection::Truncated);
     }
     if !has_sections {
-        if text.trim().chars().count() < MIN_FREE_CHARS {
+        if text.trim().chars().count() < MIN_UNSECTIONED_CHARS {
             return Err(SummaryRejection::Incomplete);
         }
-        document.free.push_str(text.trim());
+        document.unsectioned.push_str(text.trim());
     }
     let mut filled = Vec::new();
     for needed in SummarySection::required(style) {
         if needed
             .iter()
-            .any(|section| document.body(*section).is_some_and(says_something))
+            .any(|section| document.body(*section).is_some_and(has_content))
         {
             continue;
         }
@@ -117,7 +117,7 @@ pub fn accept(
 }
 
 /// Returns true if a section has content. `N/A` is a valid body, but not in a required section.
-fn says_something(body: &str) -> bool {
+fn has_content(body: &str) -> bool {
     let bare = body
         .trim_matches(|c: char| !c.is_alphanumeric())
         .to_lowercase();
