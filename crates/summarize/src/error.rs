@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::fault::Fault;
 use crate::overflow::PromptTooLong;
+use crate::provider_error::ProviderError;
 
 /// The reason why a model produced no summary. The texts complete "failed to summarise: …" and
 /// contain no conversation text.
@@ -16,7 +16,7 @@ pub enum Error {
         /// The wait that the provider requests.
         retry_after: Option<Duration>,
         /// The details of the failure.
-        fault: Fault,
+        fault: ProviderError,
     },
     /// The prompt does not fit into the model's context window.
     #[error("{0}; drop the oldest rounds, or use a model with a larger window")]
@@ -25,7 +25,7 @@ pub enum Error {
     #[error("the model declined to answer ({fault}); use another model, or the extractive summary")]
     Refused {
         /// The details that the provider reported.
-        fault: Fault,
+        fault: ProviderError,
     },
     /// The credentials are missing, invalid or insufficient, or the account has no credit.
     #[error(
@@ -33,7 +33,7 @@ pub enum Error {
     )]
     Auth {
         /// The details that the provider reported.
-        fault: Fault,
+        fault: ProviderError,
     },
     /// The provider rejected the request, because a setting is wrong.
     #[error(
@@ -41,7 +41,7 @@ pub enum Error {
     )]
     BadRequest {
         /// The details that the provider reported.
-        fault: Fault,
+        fault: ProviderError,
     },
     /// No answer arrived in time.
     #[error(
@@ -75,13 +75,13 @@ impl Error {
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::BadRequest {
-            fault: Fault::here(detail),
+            fault: ProviderError::local(detail),
         }
     }
 
     pub(crate) fn auth(detail: impl Into<String>) -> Self {
         Self::Auth {
-            fault: Fault::here(detail),
+            fault: ProviderError::local(detail),
         }
     }
 }

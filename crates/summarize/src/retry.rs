@@ -79,7 +79,7 @@ pub(crate) enum AttemptError {
 /// Runs attempts until one succeeds, one fails finally, the maximum number is reached, or the next
 /// would start after the deadline. In the last case the caller receives the last error with the
 /// requested wait.
-pub(crate) async fn retrying<T, F>(
+pub(crate) async fn with_retries<T, F>(
     settings: &RetrySettings,
     jitter: &Jitter,
     deadline: Instant,
@@ -125,9 +125,9 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{AttemptError, Jitter, RetrySettings, retrying};
+    use super::{AttemptError, Jitter, RetrySettings, with_retries};
     use crate::error::Error;
-    use crate::fault::Fault;
+    use crate::provider_error::ProviderError;
 
     const SETTINGS: RetrySettings = RetrySettings {
         attempts: 4,
@@ -140,7 +140,7 @@ mod tests {
         AttemptError::Retryable {
             error: Error::Unavailable {
                 retry_after: after,
-                fault: Fault::default(),
+                fault: ProviderError::default(),
             },
             after,
         }
@@ -153,7 +153,7 @@ mod tests {
         let failures = RefCell::new(failures.into_iter());
         let longest = Jitter::with(|longest| longest);
         let deadline = start + Duration::from_millis(deadline_ms);
-        let result = retrying(&SETTINGS, &longest, deadline, |_| {
+        let result = with_retries(&SETTINGS, &longest, deadline, |_| {
             at.borrow_mut().push(start.elapsed().as_millis());
             let failure = failures.borrow_mut().next();
             async move { failure.map_or(Ok(()), Err) }

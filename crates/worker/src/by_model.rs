@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use palimpsest_engine::models::Models;
-use palimpsest_summarize::{Purpose, Request, Stop, SummaryReply};
+use palimpsest_summarize::{Purpose, StopReason, SummaryReply, SummaryRequest};
 use tokio::time::Instant;
 
 use crate::{MemoryPrompt, MemoryReply, MemoryWriter, WriteError};
@@ -22,7 +22,7 @@ impl MemoryWriter for ModelMemoryWriter {
         let limits = self.0.limits();
         let mut failed = WriteError("no model is configured".to_owned());
         for attempt in attempts {
-            let request = Request {
+            let request = SummaryRequest {
                 purpose: Purpose::Memory,
                 model: Some(attempt.model.clone().into()),
                 system: ask.system.to_owned(),
@@ -34,13 +34,13 @@ impl MemoryWriter for ModelMemoryWriter {
             };
             match attempt.summarizer.summarize(&request).await {
                 // A refusal is not retried with the same model. The next attempt uses the fallback.
-                Ok(reply) if reply.stop == Stop::Refused => {
+                Ok(reply) if reply.stop == StopReason::Refusal => {
                     failed = WriteError(format!("{} declined to keep the notes", attempt.model));
                 }
                 Ok(SummaryReply { text, stop, .. }) => {
                     return Ok(MemoryReply {
                         text,
-                        truncated: stop == Stop::CutAtCap,
+                        truncated: stop == StopReason::MaxTokens,
                     });
                 }
                 Err(error) => failed = WriteError(error.to_string()),

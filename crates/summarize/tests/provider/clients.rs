@@ -2,7 +2,8 @@
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider};
 use palimpsest_summarize::{
-    Anthropic, Auth, ChatMessage, Error, OpenAi, OutputCap, SecretSource, Stop, Summarizer,
+    Anthropic, Auth, ChatMessage, Error, OpenAi, OutputLimitField, SecretSource, StopReason,
+    Summarizer,
 };
 use serde_json::json;
 
@@ -17,7 +18,7 @@ async fn anthropic_gets_a_valid_request_with_one_marker_before_the_instruction()
         .unwrap();
     assert_eq!(
         (reply.stop, reply.model.as_str()),
-        (Stop::Complete, "claude-fake")
+        (StopReason::EndTurn, "claude-fake")
     );
     assert!(
         reply.text.contains("## Primary Request\n- fix the parser"),
@@ -56,7 +57,7 @@ async fn openai_gets_strings_and_the_system_first() {
         .summarize(&request(turns))
         .await
         .unwrap();
-    assert_eq!(reply.stop, Stop::Complete);
+    assert_eq!(reply.stop, StopReason::EndTurn);
     assert_eq!(
         bodies(&provider)[0]["messages"],
         json!([
@@ -127,9 +128,9 @@ async fn a_second_summary_of_the_same_conversation_comes_from_the_cache() {
 #[tokio::test]
 async fn how_an_answer_ended() {
     let provider = FakeProvider::start().await.unwrap();
-    let cases: [(&str, Result<Stop, Error>); 3] = [
-        ("+cut", Ok(Stop::CutAtCap)),
-        ("+cannot", Ok(Stop::Complete)),
+    let cases: [(&str, Result<StopReason, Error>); 3] = [
+        ("+cut", Ok(StopReason::MaxTokens)),
+        ("+cannot", Ok(StopReason::EndTurn)),
         ("+empty", Err(Error::Empty)),
     ];
     for (directive, expected) in cases {
@@ -155,14 +156,14 @@ async fn how_an_answer_ended() {
         .summarize(&small())
         .await
         .unwrap();
-    assert_eq!(refused.stop, Stop::Refused);
+    assert_eq!(refused.stop, StopReason::Refusal);
     let mut asked = small();
     asked.max_output_tokens = 4;
     let cut = anthropic(&provider, "claude-fake")
         .summarize(&asked)
         .await
         .unwrap();
-    assert_eq!((cut.stop, cut.text.len()), (Stop::CutAtCap, 16));
+    assert_eq!((cut.stop, cut.text.len()), (StopReason::MaxTokens, 16));
 }
 
 #[tokio::test]
@@ -176,7 +177,7 @@ async fn the_other_name_of_the_output_limit_is_learned_once() {
 
     // An explicit setting is never overridden.
     let url = format!("{}/v1", provider.url());
-    let fixed = OpenAi::new(endpoint(&url, "o3-fake"), OutputCap::MaxTokens).unwrap();
+    let fixed = OpenAi::new(endpoint(&url, "o3-fake"), OutputLimitField::MaxTokens).unwrap();
     assert_eq!(
         fixed.summarize(&small()).await.unwrap_err().name(),
         "bad_request"
@@ -213,7 +214,7 @@ async fn keys_go_where_the_provider_looks_for_them() {
     azure.base_url = format!("{}/v1?api-version=1", provider.url())
         .parse()
         .unwrap();
-    OpenAi::new(azure, OutputCap::Either)
+    OpenAi::new(azure, OutputLimitField::Either)
         .unwrap()
         .summarize(&small())
         .await

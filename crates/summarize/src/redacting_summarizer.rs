@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::error::Error;
 use crate::redact::redact;
-use crate::request::{ChatMessage, Request, SummaryReply};
+use crate::request::{ChatMessage, SummaryReply, SummaryRequest};
 use crate::summarizer::Summarizer;
 
 /// A summarizer that never receives a secret. The reply is redacted as well, because a model may
@@ -14,14 +14,14 @@ pub struct RedactingSummarizer<S>(pub S);
 
 #[async_trait]
 impl<S: Summarizer> Summarizer for RedactingSummarizer<S> {
-    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
+    async fn summarize(&self, request: &SummaryRequest) -> Result<SummaryReply, Error> {
         let mut count = 0;
         let mut clean = |text: &str| {
             let redacted = redact(text);
             count += redacted.count;
             redacted.text.into_owned()
         };
-        let asked = Request {
+        let asked = SummaryRequest {
             purpose: request.purpose,
             model: request.model.clone(),
             system: clean(&request.system),

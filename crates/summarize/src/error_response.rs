@@ -3,20 +3,22 @@
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::fault::Fault;
 use crate::http::HttpResponse;
 use crate::overflow::prompt_too_long;
+use crate::provider_error::ProviderError;
 use crate::redact::redact;
-use crate::request::Request;
+use crate::request::SummaryRequest;
 use crate::retry::AttemptError;
 
-impl Fault {
-    fn of(answer: &HttpResponse, request: &Request) -> Self {
-        let body = Said::read(&answer.body);
+impl ProviderError {
+    fn of(answer: &HttpResponse, request: &SummaryRequest) -> Self {
+        let body = ErrorBody::read(&answer.body);
         Self {
             status: Some(answer.status),
             kind: body.kind(),
-            said: body.message.and_then(|message| words(&message, request)),
+            message: body
+                .message
+                .and_then(|message| safe_message(&message, request)),
             request_id: ["request-id", "x-request-id"]
                 .iter()
                 .find_map(|name| answer.header(name))
@@ -27,12 +29,12 @@ impl Fault {
 
 /// The common fields of all providers' error bodies.
 #[derive(Default)]
-struct Said {
+struct ErrorBody {
     types: Vec<String>,
     message: Option<String>,
 }
 
-impl Said {
+impl ErrorBody {
     fn read(body: &[u8]) -> Self {
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
             return Self::default();
@@ -81,7 +83,7 @@ const MAX_WORDS_BYTES: usize = 240;
 const ECHO_BYTES: usize = 16;
 
 /// Returns the provider's message. Returns `None` if the message repeats a part of the request.
-fn words(message: &str, request: &Request) -> Option<String> {
+fn safe_message(message: &str, request: &SummaryRequest) -> Option<String> {
     let message: String = message
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -104,15 +106,15 @@ fn words(message: &str, request: &Request) -> Option<String> {
 }
 
 /// Classifies an error response: the error to report, and whether a retry can succeed.
-pub(crate) fn refused(answer: &HttpResponse, request: &Request) -> AttemptError {
+pub(crate) fn classify_rejection(answer: &HttpResponse, request: &SummaryRequest) -> AttemptError {
     let text = String::from_utf8_lossy(&answer.body);
     // This check comes first, because providers report long prompts with several different
     // statuses.
     if let Some(found) = prompt_too_long(Some(answer.status), &text) {
         return AttemptError::Final(Error::PromptTooLong(found));
     }
-    let said = Said::read(&answer.body);
-    let fault = Fault::of(answer, request);
+    let said = ErrorBody::read(&answer.body);
+    let fault = ProviderError::of(answer, request);
     // Neither waiting nor a retry helps an account without credit, regardless of the status.
     let broke = said.is(&["insufficient_quota", "billing_error", "billing_not_active"])
         || said.says("credit balance is too low");
@@ -147,15 +149,15 @@ mod tests {
     use http::HeaderMap;
     use tokio::time::Instant;
 
-    use super::refused;
+    use super::classify_rejection;
     use crate::error::Error;
-    use crate::fault::Fault;
     use crate::http::HttpResponse;
-    use crate::request::{ChatMessage, Purpose, Request};
+    use crate::provider_error::ProviderError;
+    use crate::request::{ChatMessage, Purpose, SummaryRequest};
     use crate::retry::AttemptError;
 
-    fn request() -> Request {
-        Request {
+    fn request() -> SummaryRequest {
+        SummaryRequest {
             purpose: Purpose::Compaction,
             model: None,
             system: String::new(),
@@ -178,7 +180,7 @@ mod tests {
 
     #[track_caller]
     fn check(status: u16, body: &str, name: &str, again: bool) {
-        let (error, asks_again) = match refused(&answer(status, body), &request()) {
+        let (error, asks_again) = match classify_rejection(&answer(status, body), &request()) {
             AttemptError::Final(error) => (error, false),
             AttemptError::Retryable { error, .. } => (error, true),
         };
@@ -268,7 +270,7 @@ mod tests {
         answer
             .headers
             .insert("request-id", "req_7".parse().unwrap());
-        let AttemptError::Final(error) = refused(&answer, &request()) else {
+        let AttemptError::Final(error) = classify_rejection(&answer, &request()) else {
             panic!("no retry");
         };
         let text = error.to_string();
@@ -282,10 +284,10 @@ mod tests {
     fn a_message_that_repeats_the_conversation_is_left_out() {
         let body =
             r#"{"error":{"message":"cannot read 'launch code is 0451 and the dog' in messages"}}"#;
-        let fault = Fault::of(&answer(400, body), &request());
-        assert_eq!(fault.said, None);
+        let fault = ProviderError::of(&answer(400, body), &request());
+        assert_eq!(fault.message, None);
         let key = format!("sk-{}", "a1".repeat(20));
-        let fault = Fault::of(
+        let fault = ProviderError::of(
             &answer(
                 401,
                 &format!(r#"{{"error":{{"message":"bad key {key}"}}}}"#),
@@ -293,7 +295,7 @@ mod tests {
             &request(),
         );
         assert_eq!(
-            fault.said.as_deref(),
+            fault.message.as_deref(),
             Some("bad key [redacted: openai key]")
         );
     }
@@ -306,7 +308,7 @@ mod tests {
             .insert("x-should-retry", "false".parse().unwrap());
         answer.headers.insert("retry-after", "7".parse().unwrap());
         let AttemptError::Final(Error::Unavailable { retry_after, .. }) =
-            refused(&answer, &request())
+            classify_rejection(&answer, &request())
         else {
             panic!("final");
         };
