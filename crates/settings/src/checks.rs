@@ -90,7 +90,7 @@ fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str],
 
 /// Checks the settings of authentication and TLS.
 fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
-    listening(config, check);
+    check_listen_addresses(config, check);
     let jwt = &config.auth.jwt;
     let jwks = jwt.jwks_file.is_some();
     let with_jwks: [(bool, &'static [&'static str]); 2] = [
@@ -135,7 +135,10 @@ fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &
 }
 
 /// Requires authentication and encryption on non-loopback addresses, unless a setting permits the exception.
-fn listening(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+fn check_listen_addresses(
+    config: &Config,
+    check: &mut impl FnMut(bool, &'static [&'static str], &str),
+) {
     // Loopback addresses are exempt, so that a local test needs neither keys nor certificates.
     let (is_on, is_private) = (config.auth.is_on(), config.tls.cert_file.is_some());
     let is_near = config.listen.ip().is_loopback();

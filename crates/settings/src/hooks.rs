@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::source::VARIABLE_PREFIX;
 use crate::suggest::did_you_mean;
 use crate::summarizer::VariableName;
-use crate::value::{Raw, Value, quoted};
+use crate::value::{RawValue, SettingValue, quoted};
 
 /// Prefix of the keys of endpoints.
 pub(crate) const PREFIX: &str = "hooks.endpoints.";
@@ -74,10 +74,10 @@ impl fmt::Display for EndpointName {
 
 const NAME: &str = "a name of at most 64 small letters, digits, - and _";
 
-impl Value for Option<EndpointName> {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Option<EndpointName> {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let name = raw.text().map(str::trim).and_then(EndpointName::new);
-        name.map(Some).ok_or_else(|| raw.refused(NAME))
+        name.map(Some).ok_or_else(|| raw.type_error(NAME))
     }
 
     fn toml(&self) -> Option<String> {
@@ -96,8 +96,8 @@ impl EndpointUrl {
     }
 }
 
-impl Value for Option<EndpointUrl> {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Option<EndpointUrl> {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let fits = |text: &&str| {
             url::Url::parse(text).is_ok_and(|url| {
                 matches!(url.scheme(), "http" | "https")
@@ -128,7 +128,7 @@ impl Value for Option<EndpointUrl> {
 pub(crate) struct EndpointField {
     pub(crate) name: &'static str,
     pub(crate) doc: &'static str,
-    set: fn(&mut EndpointConfig, &Raw) -> Result<(), String>,
+    set: fn(&mut EndpointConfig, &RawValue) -> Result<(), String>,
     pub(crate) toml: fn(&EndpointConfig) -> Option<String>,
 }
 
@@ -139,7 +139,7 @@ macro_rules! fields {
             doc: $doc,
             set: |config, raw| {
                 let range = None$(.or(Some($range)))?;
-                config.$name = Value::read(raw, range)?;
+                config.$name = SettingValue::read(raw, range)?;
                 Ok(())
             },
             toml: |config| config.$name.toml(),
@@ -168,7 +168,7 @@ pub(crate) fn key_of_variable(variable: &str) -> Option<String> {
 
 impl HooksConfig {
     /// Sets a value by its key without the prefix, such as `NAME.url`. Returns the text of the error.
-    pub(crate) fn set(&mut self, rest: &str, raw: &Raw) -> Result<(), String> {
+    pub(crate) fn set(&mut self, rest: &str, raw: &RawValue) -> Result<(), String> {
         let (name, field) = rest.rsplit_once('.').unwrap_or((rest, ""));
         let name = EndpointName::new(name)
             .ok_or_else(|| format!("does not name an endpoint: that takes {NAME}"))?;

@@ -3,7 +3,7 @@
 
 use crate::Config;
 use crate::source::VARIABLE_PREFIX;
-use crate::value::{Raw, Value};
+use crate::value::{RawValue, SettingValue};
 
 /// One setting.
 pub(crate) struct Setting {
@@ -12,7 +12,7 @@ pub(crate) struct Setting {
     /// The description.
     pub(crate) doc: &'static str,
     /// Parses a value into a configuration.
-    pub(crate) set: fn(&mut Config, &Raw) -> Result<(), String>,
+    pub(crate) set: fn(&mut Config, &RawValue) -> Result<(), String>,
     /// Formats the value as TOML, or returns `None` without a value.
     pub(crate) toml: fn(&Config) -> Option<String>,
 }
@@ -40,7 +40,7 @@ macro_rules! settings {
             doc: $doc,
             set: |config, raw| {
                 let range = None$(.or(Some($range)))?;
-                config.$($field).+ = Value::read(raw, range)?;
+                config.$($field).+ = SettingValue::read(raw, range)?;
                 Ok(())
             },
             toml: |config| config.$($field).+.toml(),
@@ -364,7 +364,7 @@ mod tests {
             };
             let text = value.trim_matches('"').to_owned();
             let mut config = defaults.clone();
-            (setting.set)(&mut config, &Raw::Text(text)).expect(setting.key);
+            (setting.set)(&mut config, &RawValue::Text(text)).expect(setting.key);
             assert_eq!(config, defaults, "{}", setting.key);
         }
     }

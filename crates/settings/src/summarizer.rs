@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use palimpsest_engine::models::ModelNames;
 
-use crate::value::{Raw, Value, quoted};
+use crate::value::{RawValue, SettingValue, quoted};
 
 pub use crate::value::ModelProvider;
 
@@ -186,13 +186,13 @@ pub(crate) fn check(
     );
 }
 
-impl Value for ModelNames {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for ModelNames {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let text = raw.text().map(str::trim);
         let is_name = |name: &str| is_model_name(name.trim());
         let text = text.filter(|text| text.is_empty() || text.split(',').all(is_name));
         text.map(Self::new).ok_or_else(|| {
-            raw.refused(
+            raw.type_error(
                 "names of models with commas between them, such as \"claude-haiku-*,gpt-5-mini\"",
             )
         })
@@ -220,8 +220,8 @@ macro_rules! texts {
             }
         }
 
-        impl Value for Option<$name> {
-            fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        impl SettingValue for Option<$name> {
+            fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
                 let valid: fn(&str) -> bool = $valid;
                 // The error does not show the value, because it may be an API key in the wrong place.
                 raw.text()

@@ -40,9 +40,9 @@ pub(super) struct TokenRules {
 impl TokenRules {
     /// Creates the rules from validated settings, in which a JWKS file implies an issuer and an audience.
     pub(super) fn of(config: &JwtConfig) -> Self {
-        let text = |text: &Option<palimpsest_settings::Text>| {
+        let text = |text: &Option<palimpsest_settings::PlainText>| {
             text.as_ref()
-                .map_or("", palimpsest_settings::Text::as_str)
+                .map_or("", palimpsest_settings::PlainText::as_str)
                 .to_owned()
         };
         Self {
