@@ -7,12 +7,12 @@ use palimpsest_store::DueSession;
 
 /// The due sessions of the last list.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct ProjectQueue {
     waiting: BTreeMap<ProjectId, VecDeque<SessionKey>>,
     last: Option<ProjectId>,
 }
 
-impl Queue {
+impl ProjectQueue {
     /// Replaces the list. The turn of the projects is kept.
     pub(crate) fn replace(&mut self, due: Vec<DueSession>) {
         self.waiting.clear();
@@ -63,8 +63,8 @@ mod tests {
             };
             names.iter().map(of).collect::<Vec<_>>()
         };
-        let mut queue = Queue::default();
-        let next = |queue: &mut Queue| {
+        let mut queue = ProjectQueue::default();
+        let next = |queue: &mut ProjectQueue| {
             let key = queue.next()?;
             Some(format!("{}/{}", key.project, key.session))
         };

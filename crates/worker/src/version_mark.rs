@@ -59,19 +59,19 @@ pub(crate) fn read(session: &SessionKey, file: &Bytes) -> MarkedFile {
 fn last_mark(text: &str) -> Option<(&str, u64, Revision, &str)> {
     let line = text.trim_ascii_end();
     let at = line.rfind('\n').map_or(0, |before| before + 1);
-    let (version, rest) = said(&line[at..])?.split_once(", revision ")?;
+    let (version, rest) = mark_content(&line[at..])?.split_once(", revision ")?;
     let (source, digest) = rest.split_once(", ")?;
     let source = Revision::new(source.parse().ok()?);
     Some((&text[..at], version.parse().ok()?, source, digest))
 }
 
-fn said(line: &str) -> Option<&str> {
+fn mark_content(line: &str) -> Option<&str> {
     line.trim().strip_prefix(BEGIN)?.strip_suffix(END)
 }
 
 fn without_marks(text: &str) -> String {
     let lines = text.split_inclusive('\n');
-    lines.filter(|line| said(line).is_none()).collect()
+    lines.filter(|line| mark_content(line).is_none()).collect()
 }
 
 /// The digest covers the session name, so a file that was copied from another session counts as an edit.

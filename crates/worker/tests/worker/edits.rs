@@ -6,8 +6,8 @@ use palimpsest_store::blobs::ReplaceOutcome;
 use super::*;
 
 /// Options without a settle time, because the file's time is real and the test's time is paused.
-fn at_once() -> Options {
-    Options {
+fn at_once() -> WorkerOptions {
+    WorkerOptions {
         settle: Duration::ZERO,
         ..options()
     }

@@ -21,7 +21,7 @@ use palimpsest_core::session::Author;
 use palimpsest_engine::clock::Clock;
 use palimpsest_store::blobs::{Blobs, summary_path};
 use palimpsest_store::{Lease, SessionLog};
-use palimpsest_worker::{Options, Worker, WorkerStats};
+use palimpsest_worker::{Worker, WorkerOptions, WorkerStats};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -46,8 +46,8 @@ impl Running {
     }
 }
 
-fn options() -> Options {
-    Options::new("w")
+fn options() -> WorkerOptions {
+    WorkerOptions::new("w")
 }
 
 /// Waits until a condition is true. Panics after too many checks.
@@ -104,7 +104,7 @@ async fn projects_take_turns_and_only_so_many_sessions_run_at_once() {
         fake.due(&format!("flood/s{number:02}")).await;
     }
     let quiet = fake.due("quiet/s").await;
-    let running = start(fake.worker(Options {
+    let running = start(fake.worker(WorkerOptions {
         concurrency: 2,
         ..options()
     }));
@@ -125,7 +125,7 @@ async fn projects_take_turns_and_only_so_many_sessions_run_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_becomes_due_is_taken_at_the_next_look_or_at_a_wake_up() {
     let fake = Fake::new();
-    let worker = fake.worker(Options {
+    let worker = fake.worker(WorkerOptions {
         poll: Duration::from_secs(100),
         ..options()
     });
@@ -170,11 +170,11 @@ async fn a_lease_is_renewed_while_a_long_update_runs() {
     let key = fake.due("p/a").await;
     // Two pages of one minute each, under leases of ten seconds.
     *fake.slow.lock().unwrap() = Duration::from_mins(1);
-    let running = start(fake.worker(Options {
+    let running = start(fake.worker(WorkerOptions {
         lease: Duration::from_secs(10),
         ..options()
     }));
-    let other = start(fake.worker(Options::new("other")));
+    let other = start(fake.worker(WorkerOptions::new("other")));
     until("written", || is_written(&fake, &key)).await;
     assert_eq!(
         fake.read.lock().unwrap().len(),
@@ -273,7 +273,7 @@ async fn a_stop_finishes_what_runs_or_gives_it_back() {
     assert!(!is_written(&fake, &other));
     assert_eq!(fake.log.head(&other).await.unwrap().unwrap().lease, None);
     *fake.slow.lock().unwrap() = Duration::ZERO;
-    let next = start(fake.worker(Options::new("next")));
+    let next = start(fake.worker(WorkerOptions::new("next")));
     sleep(Duration::from_secs(3)).await;
     assert!(
         is_written(&fake, &other),
