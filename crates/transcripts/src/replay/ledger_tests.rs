@@ -12,9 +12,9 @@ use palimpsest_core::view::Provider;
 use proptest::prelude::*;
 
 use super::caller::BlockId;
-use super::driver::{Driver, drive};
+use super::driver::{Driver, replay};
+use super::options::ReplayOptions;
 use super::prefix_cache::{MIN_CACHEABLE_TOKENS, PrefixCache, TIME_TO_LIVE_MS};
-use super::setup::Setup;
 use super::tests::{Op, Writer, op, policies};
 use super::{PrepareFrequency, RecordedSession};
 
@@ -42,10 +42,10 @@ fn compare(tape: &RecordedSession, provider: Provider, mut policy: Policy) -> Ag
     } else {
         ERROR_TOKENS
     };
-    let setup = Setup {
+    let setup = ReplayOptions {
         provider,
         policy: Arc::new(policy),
-        pace: PrepareFrequency::PerResponse,
+        frequency: PrepareFrequency::PerResponse,
         levels: true,
         calibration: Calibration::default(),
     };
@@ -53,7 +53,7 @@ fn compare(tape: &RecordedSession, provider: Provider, mut policy: Policy) -> Ag
     let mut sent: Vec<BlockId> = Vec::new();
     let mut sent_at = None;
     let mut agreement = Agreement::default();
-    drive(tape, setup, |driver: &Driver, look| {
+    replay(tape, setup, |driver: &Driver, look| {
         if !look.sendable {
             return;
         }

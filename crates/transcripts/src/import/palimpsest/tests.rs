@@ -35,7 +35,7 @@ fn file(head: &str, lines: &[String]) -> String {
 /// Returns the steps of a file in short form, or its defect.
 fn outline(text: &str) -> String {
     let imported = read(text.as_bytes());
-    assert!(imported.is_whole_or_nothing);
+    assert!(imported.is_atomic);
     assert!(imported.defects.is_empty() || imported.sessions.is_empty());
     let number = |id: &MessageId| id.get().as_u128() & 0xff;
     let steps = imported.sessions.iter().flat_map(|session| &session.steps);

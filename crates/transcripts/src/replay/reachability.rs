@@ -17,7 +17,7 @@ use palimpsest_core::view::{Piece, PieceForm, Target, WireBlock, WireMessage, Wi
 use sha2::{Digest as _, Sha256};
 
 use super::driver::Driver;
-use super::facts::Needle;
+use super::needles::Needle;
 
 /// The maximum number of tool calls of a recovery. Content that needs more calls counts as lost.
 const MAX_TOOL_CALLS: u32 = 2;
@@ -26,7 +26,7 @@ const BEFORE_REFERENCE: &str = "saved to: ";
 
 /// The access of the model to a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum Reachability {
     /// The view contains the fact.
     Visible,
     /// The view contains a handle that leads to the fact.
@@ -118,7 +118,7 @@ impl<'d> SimulatedModel<'d> {
             let is_whole = Sha256::digest(content.as_bytes())[..] == stored.sha256;
             Some(is_whole && needle.is_in(&content, is_json(original)))
         };
-        self.has_reader() && found().unwrap_or(false)
+        self.has_read_tool() && found().unwrap_or(false)
     }
 
     /// Returns true if the call is visible and its id leads to a result with the fact.
@@ -136,7 +136,7 @@ impl<'d> SimulatedModel<'d> {
             let says = needle.is_in(&file_content(original), is_json(original));
             Some(tool_calls <= MAX_TOOL_CALLS && says)
         };
-        self.has_reader() && found().unwrap_or(false)
+        self.has_read_tool() && found().unwrap_or(false)
     }
 
     /// Returns true if the placeholder of the message leads to the fact: through the outline of its
@@ -174,7 +174,7 @@ impl<'d> SimulatedModel<'d> {
             // Search tools find a line in a result of any size.
             let mut results =
                 results.map(|result| needle.is_in(&file_content(result), is_json(result)));
-            Some(says(&text) || (self.has_reader() && results.any(|says| says)))
+            Some(says(&text) || (self.has_read_tool() && results.any(|says| says)))
         };
         found().unwrap_or(false)
     }
@@ -228,7 +228,7 @@ impl<'d> SimulatedModel<'d> {
         self.session.policy().model_tools.max_answer_bytes as usize
     }
 
-    fn has_reader(&self) -> bool {
+    fn has_read_tool(&self) -> bool {
         let tools = &self.session.policy().model_tools;
         tools.name_of(ModelTool::ReadToolResult).is_some()
     }

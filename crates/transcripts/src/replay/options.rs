@@ -16,10 +16,10 @@ pub enum PrepareFrequency {
 }
 
 /// The settings of one replay.
-pub(super) struct Setup {
+pub(super) struct ReplayOptions {
     pub(super) provider: Provider,
     pub(super) policy: Arc<Policy>,
-    pub(super) pace: PrepareFrequency,
+    pub(super) frequency: PrepareFrequency,
     /// True if the levels run, as they do when a server prepares a view.
     pub(super) levels: bool,
     /// The correction of token estimates.

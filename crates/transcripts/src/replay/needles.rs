@@ -10,7 +10,7 @@ use palimpsest_facts::tool_action::{COMMAND_FIELDS, PATH_FIELDS};
 use palimpsest_facts::user_words;
 use serde_json::value::RawValue;
 
-use super::kinds::ProbeKind;
+use super::probe_kind::ProbeKind;
 
 /// The maximum length of a search text in characters. Longer sentences and lines are cut.
 const MAX_CHARS: usize = 200;
@@ -74,7 +74,7 @@ pub(super) fn facts(message: &Message) -> Vec<(u16, ProbeKind, Needle)> {
     for (at, block) in (0_u16..).zip(&message.blocks) {
         match (message.role, block) {
             (Role::Assistant, Block::ToolUse(call)) => {
-                let of_input = of_input(&call.input).into_iter();
+                let of_input = input_needles(&call.input).into_iter();
                 facts.extend(of_input.map(|(kind, needle)| (at, kind, needle)));
             }
             (Role::User, Block::ToolResult(result)) if result.is_error == Some(true) => {
@@ -82,7 +82,7 @@ pub(super) fn facts(message: &Message) -> Vec<(u16, ProbeKind, Needle)> {
                 facts.extend(line.map(|line| (at, ProbeKind::Error, line)));
             }
             (Role::User, Block::Text { .. }) if !spoken && !block.is_blank() => {
-                let words = user_words(message).filter(|_| says(block, message));
+                let words = user_words(message).filter(|_| is_first_user_text(block, message));
                 spoken = words.is_some();
                 let sentence = words.and_then(|words| Needle::new(first_sentence(&words)));
                 facts.extend(sentence.map(|sentence| (at, ProbeKind::Sentence, sentence)));
@@ -95,14 +95,14 @@ pub(super) fn facts(message: &Message) -> Vec<(u16, ProbeKind, Needle)> {
 
 /// Returns true if a block contains the first sentence of the person's own words, and not only
 /// generated text.
-fn says(block: &Block, message: &Message) -> bool {
+fn is_first_user_text(block: &Block, message: &Message) -> bool {
     let (Block::Text { text, .. }, Some(words)) = (block, user_words(message)) else {
         return false;
     };
     text.contains(first_sentence(&words))
 }
 
-fn of_input(input: &ToolInput) -> Vec<(ProbeKind, Needle)> {
+fn input_needles(input: &ToolInput) -> Vec<(ProbeKind, Needle)> {
     let ToolInput::Object(json) = input else {
         return Vec::new();
     };
@@ -234,7 +234,7 @@ mod tests {
         let Block::ToolUse(tool) = &block else {
             return;
         };
-        let needles = of_input(&tool.input);
+        let needles = input_needles(&tool.input);
         let (_, needle) = &needles[0];
         assert!(needle.is_shown_in(&WireBlock::plain(&block)));
         assert!(needle.is_shown_in(&WireBlock::plain(&Block::text("ran a & b"))));

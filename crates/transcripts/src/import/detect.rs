@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::imported::{ImportFormat, ImportStep, Imported, lines};
 
 /// The maximum ratio of unreadable lines to understood ones. Beyond it the file has another format.
-const LINES_FOR_ONE: usize = 20;
+const LINES_PER_KNOWN_LINE: usize = 20;
 /// The number of bytes that are inspected to detect a binary file.
-const HEAD: usize = 8 * 1024;
+const SNIFF_BYTES: usize = 8 * 1024;
 /// The maximum number of names in an error message.
 const MAX_NAMES: usize = 6;
 /// The maximum length of a name in an error message, in characters.
@@ -53,8 +53,8 @@ const MAGIC: [(&[u8], &str); 12] = [
 ];
 
 /// Returns the reason why a file is binary. Returns `None` if the file may be text.
-pub fn binary(bytes: &[u8]) -> Option<String> {
-    let head = &bytes[..bytes.len().min(HEAD)];
+pub fn detect_binary(bytes: &[u8]) -> Option<String> {
+    let head = &bytes[..bytes.len().min(SNIFF_BYTES)];
     let is_text = !head.contains(&0)
         && std::str::from_utf8(head).map_or_else(
             // The inspected part may end inside a character.
@@ -80,7 +80,7 @@ pub fn binary(bytes: &[u8]) -> Option<String> {
 
 /// Returns the reason why a file does not have the expected format, with its content and a
 /// suggestion. Returns `None` if the format matches.
-pub(super) fn problem(
+pub(super) fn format_mismatch(
     format: ImportFormat,
     bytes: &[u8],
     imported: &Imported<'_>,
@@ -88,7 +88,7 @@ pub(super) fn problem(
     // The header line identifies an export. Its defect is then reported, and no other format is
     // suggested.
     if format == ImportFormat::Palimpsest
-        && looks_like(bytes) == Some(DetectedFormat::Format(format))
+        && detect_format(bytes) == Some(DetectedFormat::Format(format))
     {
         let defect = imported.defects.first();
         return defect.map(|defect| format!("is an export that cannot be read: {defect}"));
@@ -105,7 +105,7 @@ pub(super) fn problem(
     };
     // An array that extends over several lines counts as one understood item.
     let unreadable = imported.defects.len();
-    let next_to_nothing = unreadable > (messages + known) * LINES_FOR_ONE;
+    let next_to_nothing = unreadable > (messages + known) * LINES_PER_KNOWN_LINE;
     if messages + known > 0 && !next_to_nothing {
         return None;
     }
@@ -125,8 +125,8 @@ pub(super) fn problem(
         // Writing to a string cannot fail.
         let _ = write!(what, ": {defect}");
     }
-    let _ = write!(what, ". Seen: {}", seen(bytes, imported, all));
-    match looks_like(bytes) {
+    let _ = write!(what, ". Seen: {}", describe_lines(bytes, imported, all));
+    match detect_format(bytes) {
         Some(DetectedFormat::Format(other)) if other != format => {
             let _ = write!(what, ". It looks like {0}: try --format {0}", other.name());
         }
@@ -145,14 +145,14 @@ fn messages(steps: &[ImportStep<'_>]) -> usize {
 }
 
 /// Describes the lines of a file: their types, the defects, and the fields of the first line.
-fn seen(bytes: &[u8], imported: &Imported<'_>, all: usize) -> String {
+fn describe_lines(bytes: &[u8], imported: &Imported<'_>, all: usize) -> String {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for (kind, count) in &imported.skipped {
         *kinds.entry(format!("`{}`", shown(kind))).or_default() += count;
     }
     for defect in &imported.defects {
         // The column differs per line and would prevent grouping.
-        let what = defect.what.split(" (column").next().unwrap_or_default();
+        let what = defect.problem.split(" (column").next().unwrap_or_default();
         *kinds.entry(shown(what)).or_default() += 1;
     }
     let mut kinds: Vec<(String, usize)> = kinds.into_iter().collect();
@@ -199,7 +199,7 @@ fn first(bytes: &[u8]) -> Option<Value> {
 }
 
 /// Detects the format by the first line or document.
-fn looks_like(bytes: &[u8]) -> Option<DetectedFormat> {
+fn detect_format(bytes: &[u8]) -> Option<DetectedFormat> {
     let value = first(bytes)?;
     if value.get("palimpsest").is_some() {
         return Some(DetectedFormat::Format(ImportFormat::Palimpsest));
@@ -300,7 +300,7 @@ mod tests {
             assert!(told.contains("b\\u{1b}ar, foo"), "{told}");
         }
         let mut text = format!("{CLAUDE}\n");
-        text.push_str(&"not json\n".repeat(LINES_FOR_ONE));
+        text.push_str(&"not json\n".repeat(LINES_PER_KNOWN_LINE));
         assert_eq!(refusal(ImportFormat::ClaudeCode, &text), None);
         text.push_str("not json\n");
         let told = refusal(ImportFormat::ClaudeCode, &text).unwrap();
@@ -340,11 +340,11 @@ mod tests {
             assert!(imported.defects.is_empty() && imported.sessions.is_empty());
         }
         assert!(
-            binary(&[0x80, 0x81, 0xfe, 0xff])
+            detect_binary(&[0x80, 0x81, 0xfe, 0xff])
                 .unwrap()
                 .contains("80 81 fe ff")
         );
-        let text = "é".repeat(HEAD);
-        assert_eq!(binary(&text.as_bytes()[..=HEAD]), None);
+        let text = "é".repeat(SNIFF_BYTES);
+        assert_eq!(detect_binary(&text.as_bytes()[..=SNIFF_BYTES]), None);
     }
 }
