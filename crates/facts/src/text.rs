@@ -164,10 +164,10 @@ fn begins_a_sentence(rest: &str) -> bool {
 /// headings, lists and tables, and the content of fences.
 pub(crate) fn gist(markdown: &str, max: usize) -> String {
     let markdown = without_label(markdown);
-    let prose = flat(markdown, max, false);
+    let prose = flatten_markdown(markdown, max, false);
     // If nearly the whole text is inside fences, their content is the message.
     if prose.len() < 80 && prose.len() * 3 < markdown.trim().len() {
-        return flat(markdown, max, true);
+        return flatten_markdown(markdown, max, true);
     }
     prose
 }
@@ -181,7 +181,7 @@ pub(crate) fn without_label(text: &str) -> &str {
     bare.unwrap_or(text)
 }
 
-fn flat(markdown: &str, max: usize, with_fences: bool) -> String {
+fn flatten_markdown(markdown: &str, max: usize, with_fences: bool) -> String {
     let mut flat = String::new();
     let mut in_fence = false;
     for line in markdown.lines() {

@@ -10,7 +10,7 @@ use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
 use palimpsest_core::session::Author;
 use palimpsest_core::summary::{ExtraInstructions, SYSTEM, memory_request};
 use palimpsest_facts::memory::update;
-use palimpsest_facts::{Facts, Redact, redacted};
+use palimpsest_facts::{Facts, Redact, redact_message};
 use tokio::task::spawn_blocking;
 
 use crate::host::{HostError, MemoryJob};
@@ -94,9 +94,9 @@ pub(crate) async fn read_new_messages(
 impl UpdateInput {
     fn record(&mut self, message: &Message, redact: Option<Redact>) {
         // Secrets are removed before anything is derived, so neither facts nor prompts contain them.
-        let clean = redact.map(|redact| redacted(message, redact));
+        let clean = redact.map(|redact| redact_message(message, redact));
         let message = clean.as_ref().unwrap_or(message);
-        self.facts.take(message);
+        self.facts.record(message);
         if let Some(transcript) = &mut self.transcript {
             transcript.record(message);
         }

@@ -15,7 +15,7 @@ use palimpsest_core::session::{Author, Strategy};
 use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::view::{Piece, PieceForm, WireBlock, wire};
 use palimpsest_facts::memory::update;
-use palimpsest_facts::{Facts, user_words};
+use palimpsest_facts::{Facts, user_text};
 use uuid::Uuid;
 
 use super::compaction::ReplayCompaction;
@@ -109,7 +109,7 @@ impl Driver {
         let holds = |at: &&Ordinal| transcript.get(**at).is_some_and(|it| it.standing.holds());
         let said: Vec<String> = starts
             .filter(holds)
-            .filter_map(|at| user_words(&self.log.get(at.index())?.1))
+            .filter_map(|at| user_text(&self.log.get(at.index())?.1))
             .collect();
         let summary = summary_of(&self.session, &leaving, &said, None).render();
         // A compaction that was started must end, so an empty summary is recorded as a failure.

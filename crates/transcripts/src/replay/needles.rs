@@ -7,7 +7,7 @@ use palimpsest_core::json;
 use palimpsest_core::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
 use palimpsest_core::view::{WireBlock, WireResult};
 use palimpsest_facts::tool_action::{COMMAND_FIELDS, PATH_FIELDS};
-use palimpsest_facts::user_words;
+use palimpsest_facts::user_text;
 use serde_json::value::RawValue;
 
 use super::probe_kind::ProbeKind;
@@ -82,7 +82,7 @@ pub(super) fn facts(message: &Message) -> Vec<(u16, ProbeKind, Needle)> {
                 facts.extend(line.map(|line| (at, ProbeKind::Error, line)));
             }
             (Role::User, Block::Text { .. }) if !spoken && !block.is_blank() => {
-                let words = user_words(message).filter(|_| is_first_user_text(block, message));
+                let words = user_text(message).filter(|_| is_first_user_text(block, message));
                 spoken = words.is_some();
                 let sentence = words.and_then(|words| Needle::new(first_sentence(&words)));
                 facts.extend(sentence.map(|sentence| (at, ProbeKind::Sentence, sentence)));
@@ -96,7 +96,7 @@ pub(super) fn facts(message: &Message) -> Vec<(u16, ProbeKind, Needle)> {
 /// Returns true if a block contains the first sentence of the person's own words, and not only
 /// generated text.
 fn is_first_user_text(block: &Block, message: &Message) -> bool {
-    let (Block::Text { text, .. }, Some(words)) = (block, user_words(message)) else {
+    let (Block::Text { text, .. }, Some(words)) = (block, user_text(message)) else {
         return false;
     };
     text.contains(first_sentence(&words))

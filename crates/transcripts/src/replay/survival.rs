@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest_core::message::{Block, Message};
-use palimpsest_facts::{command_kind, told_command, told_root};
+use palimpsest_facts::{command_family, display_command, told_root};
 
 use super::needles::facts;
 use super::probe_kind::ProbeKind;
@@ -107,7 +107,7 @@ impl FlattenedText {
                 .split('`')
                 .skip(1)
                 .step_by(2)
-                .map(command_kind)
+                .map(command_family)
                 .collect(),
         }
     }
@@ -115,14 +115,14 @@ impl FlattenedText {
     fn mentions(&self, kind: ProbeKind, fact: &str) -> bool {
         match kind {
             ProbeKind::Path => self.names(fact),
-            ProbeKind::Command => self.line.contains(&flatten(&told_command(fact))),
+            ProbeKind::Command => self.line.contains(&flatten(&display_command(fact))),
             ProbeKind::Error | ProbeKind::Sentence => self.line.contains(&flatten(fact)),
         }
     }
 
     /// Returns true if the text contains a command of the same kind.
     fn mentions_family(&self, kind: ProbeKind, fact: &str) -> bool {
-        kind == ProbeKind::Command && self.families.contains(&command_kind(fact))
+        kind == ProbeKind::Command && self.families.contains(&command_family(fact))
     }
 
     /// Returns true if the text names a path. The part below the root must be enclosed by characters

@@ -11,19 +11,19 @@ use palimpsest_types::summary::SummarySection;
 
 use super::lines::join;
 use super::memory::{is_of_state, is_of_workflow, is_of_worklog};
-use super::summary::{KINDS, PROGRAMS};
+use super::summary::{FILE_KINDS_PREFIX, PROGRAMS_PREFIX};
 
 /// The tags of the frame around a summary.
-const OPEN: &str = "<conversation-summary>";
-const CLOSE: &str = "</conversation-summary>";
+const OPENING_TAG: &str = "<conversation-summary>";
+const CLOSING_TAG: &str = "</conversation-summary>";
 
 /// The minimum length, in characters, at which a text without sections is kept as results.
 const MIN_FREE_CHARS: usize = 200;
 
 /// The beginnings of lines that every summary writes anew.
-const MADE_ANEW: [&str; 11] = [
-    KINDS,
-    PROGRAMS,
+const REBUILT_SECTIONS: [&str; 11] = [
+    FILE_KINDS_PREFIX,
+    PROGRAMS_PREFIX,
     "The user asked:",
     "The user then said:",
     "The latest request ",
@@ -38,13 +38,17 @@ const MADE_ANEW: [&str; 11] = [
 const QUOTES: [char; 2] = ['>', '('];
 
 /// Returns the session memory that corresponds to a summary.
-pub fn earlier(text: &str) -> Memory {
-    let inner = text.split_once(OPEN).map_or(text, |(_, inner)| inner);
-    let inner = inner.rsplit_once(CLOSE).map_or(inner, |(inner, _)| inner);
+pub fn parse_earlier_summary(text: &str) -> Memory {
+    let inner = text
+        .split_once(OPENING_TAG)
+        .map_or(text, |(_, inner)| inner);
+    let inner = inner
+        .rsplit_once(CLOSING_TAG)
+        .map_or(inner, |(inner, _)| inner);
     for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
         let sections = sections(inner, style);
         if !sections.is_empty() {
-            return sorted(&sections);
+            return sort_into_memory(&sections);
         }
     }
     let mut memory = Memory::parse(inner);
@@ -79,7 +83,7 @@ fn sections(text: &str, style: SummaryStyle) -> Vec<(SummarySection, Vec<&str>)>
     found
 }
 
-fn sorted(sections: &[(SummarySection, Vec<&str>)]) -> Memory {
+fn sort_into_memory(sections: &[(SummarySection, Vec<&str>)]) -> Memory {
     let mut bodies: Vec<(SectionKind, Vec<&str>)> = SectionKind::ALL
         .into_iter()
         .map(|kind| (kind, Vec::new()))
@@ -96,7 +100,7 @@ fn sorted(sections: &[(SummarySection, Vec<&str>)]) -> Memory {
             }
             // A blank line stays with the preceding line.
             if !line.trim().is_empty() {
-                kind = place(*section, line);
+                kind = target_section(*section, line);
             }
             let body = bodies.iter_mut().find(|(other, _)| Some(*other) == kind);
             if let Some((_, body)) = body {
@@ -118,13 +122,13 @@ fn sorted(sections: &[(SummarySection, Vec<&str>)]) -> Memory {
 
 /// Returns the section for a line. Returns `None` if the line is written anew or describes a past
 /// next step.
-fn place(section: SummarySection, line: &str) -> Option<SectionKind> {
+fn target_section(section: SummarySection, line: &str) -> Option<SectionKind> {
     let quotes = matches!(
         section,
         SummarySection::Request | SummarySection::Constraints
     );
     let is_quote = quotes && line.starts_with(QUOTES);
-    if is_quote || MADE_ANEW.iter().any(|begin| line.starts_with(begin)) {
+    if is_quote || REBUILT_SECTIONS.iter().any(|begin| line.starts_with(begin)) {
         return None;
     }
     if is_of_worklog(line) {
