@@ -13,7 +13,7 @@ use palimpsest_summarize::{
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
-use crate::telemetry::outgoing;
+use crate::telemetry::injected_headers;
 
 /// A summarizer that records the outcome and the duration of each request.
 struct MeteredSummarizer {
@@ -34,7 +34,7 @@ impl Summarizer for MeteredSummarizer {
         };
         let purpose = request.purpose.name();
         self.metrics
-            .asked_model(self.endpoint, purpose, outcome, began.elapsed());
+            .model_request(self.endpoint, purpose, outcome, began.elapsed());
         result
     }
 }
@@ -88,7 +88,7 @@ fn model(
         .as_ref()
         .map_or(own_place, |url| url.as_str());
     let mut endpoint = ModelEndpoint::new(base_url, auth, name)?;
-    endpoint.trace = outgoing;
+    endpoint.trace = injected_headers;
     endpoint.http.call_timeout = Duration::from_millis(config.timeout_ms);
     let asks: Arc<dyn Summarizer> = match settings.provider {
         ModelProvider::OpenAi => Arc::new(OpenAi::new(endpoint, OutputLimitField::default())?),

@@ -193,7 +193,7 @@ mod tests {
             let mut request = request();
             request.turns = vec![ChatMessage::user(turn)];
             let body = serde_json::json!({"error": {"message": message}}).to_string();
-            Fault::of(&answer(400, &body), &request).said
+            ProviderError::of(&answer(400, &body), &request).message
         };
         for turn in [
             "the launch code is 0451 and the dog is called Rex",

@@ -9,7 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::AuthError;
 use super::grant::Principal;
 use super::key::{KeyHash, KeyId, id_of};
-use super::keyfile::{Key, KeyFile};
+use super::keyfile::{KeyFile, ParsedKey};
 
 /// The keys of one version of the file.
 #[derive(Debug, Default)]
@@ -30,10 +30,10 @@ impl KeyRing {
     pub(super) fn read(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
         let keys = KeyFile::read(text)?.checked()?;
-        let held = |key: Key| {
+        let held = |key: ParsedKey| {
             let earlier = before.and_then(|before| before.0.get(&key.id));
             // An unchanged key keeps its guard. Dropping the guard would end all streams of the key at every reload.
-            let same = earlier.filter(|held| held.is(&key));
+            let same = earlier.filter(|held| held.is_same_key(&key));
             let held = match same {
                 Some(held) => ActiveKey {
                     hash: held.hash,
@@ -54,7 +54,7 @@ impl KeyRing {
     }
 
     /// Authenticates a key and returns its principal.
-    pub(super) fn caller(&self, key: &str, now: Timestamp) -> Result<Arc<Principal>, AuthError> {
+    pub(super) fn principal(&self, key: &str, now: Timestamp) -> Result<Arc<Principal>, AuthError> {
         let id = id_of(key).ok_or(AuthError::MalformedKey)?;
         let given = KeyHash::of(key);
         // An unknown id and a wrong secret give the same error, so that ids cannot be probed.
@@ -71,7 +71,7 @@ impl KeyRing {
 }
 
 impl ActiveKey {
-    fn new(key: &Key) -> Self {
+    fn new(key: &ParsedKey) -> Self {
         let revoked = CancellationToken::new();
         let caller = Principal {
             name: format!("key {}", key.id).into(),
@@ -87,7 +87,7 @@ impl ActiveKey {
         }
     }
 
-    fn is(&self, key: &Key) -> bool {
+    fn is_same_key(&self, key: &ParsedKey) -> bool {
         self.hash == key.hash
             && self.disabled == key.disabled
             && self.caller.grant == key.grant
@@ -128,15 +128,15 @@ mod tests {
         let mut with_end = entry(&key);
         with_end.expires = Some("1970-01-01T00:00:02Z".into());
         let keys = keys(vec![with_end], None);
-        let at = |millis| keys.caller(key.text.expose_secret(), Timestamp::from_millis(millis));
+        let at = |millis| keys.principal(key.text.expose_secret(), Timestamp::from_millis(millis));
         let caller = at(1_999).unwrap();
         let project = |name| ProjectId::new(name).unwrap();
-        assert!(caller.grant.projects.contain(&project("p")));
-        assert!(!caller.grant.projects.contain(&project("q")));
+        assert!(caller.grant.projects.contains(&project("p")));
+        assert!(!caller.grant.projects.contains(&project("q")));
         assert!(matches!(at(2_000), Err(AuthError::Expired)));
-        let unknown = keys.caller(other.text.expose_secret(), Timestamp::default());
+        let unknown = keys.principal(other.text.expose_secret(), Timestamp::default());
         assert!(matches!(unknown, Err(AuthError::UnknownKey)));
-        let mistyped = keys.caller("plk_1", Timestamp::default());
+        let mistyped = keys.principal("plk_1", Timestamp::default());
         assert!(matches!(mistyped, Err(AuthError::MalformedKey)));
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let mut mixed = entry(&key);
         mixed.hash = other.hash().text();
         let keys = keys(vec![mixed], None);
-        let given = keys.caller(key.text.expose_secret(), Timestamp::default());
+        let given = keys.principal(key.text.expose_secret(), Timestamp::default());
         assert!(matches!(given, Err(AuthError::UnknownKey)));
     }
 
@@ -156,7 +156,7 @@ mod tests {
         let (stays, goes) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         let first = keys(vec![entry(&stays), entry(&goes)], None);
         let of = |keys: &KeyRing, key: &NewKey| {
-            keys.caller(key.text.expose_secret(), Timestamp::default())
+            keys.principal(key.text.expose_secret(), Timestamp::default())
         };
         let (staying, going) = (of(&first, &stays).unwrap(), of(&first, &goes).unwrap());
         let mut disabled = entry(&goes);

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Builds a value from file contents and the previous value.
-type Make<T> = Box<dyn Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send + Sync>;
+type LoadFn<T> = Box<dyn Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send + Sync>;
 
 /// The reason for a failed first load.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub struct LoadError {
 pub struct Reloadable<T> {
     setting: &'static str,
     files: Vec<PathBuf>,
-    make: Make<T>,
+    make: LoadFn<T>,
     current: RwLock<Arc<T>>,
     /// The fingerprint of the last contents that were examined, valid or not.
     seen: Mutex<[u8; 32]>,
@@ -67,7 +67,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         // Taken from the same read as the value, so that a change during startup is not missed.
         let seen = fingerprint(&contents);
         let contents = contents.map_err(wrong)?;
-        let first = make(&contents, None).map_err(|what| wrong(named(&files, &what)))?;
+        let first = make(&contents, None).map_err(|what| wrong(in_files(&files, &what)))?;
         Ok(Arc::new(Self {
             setting,
             files,
@@ -89,7 +89,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
     }
 
     /// Rebuilds the value if the contents of the files changed.
-    fn look(&self) {
+    fn check_for_changes(&self) {
         let contents = read(&self.files);
         let found = fingerprint(&contents);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         *seen = found;
         let before = self.current();
         let make = |contents: Vec<Vec<u8>>| {
-            (self.make)(&contents, Some(&before)).map_err(|what| named(&self.files, &what))
+            (self.make)(&contents, Some(&before)).map_err(|what| in_files(&self.files, &what))
         };
         match contents.and_then(make) {
             Ok(next) => {
@@ -125,7 +125,10 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         while stop.run_until_cancelled(sleep(every)).await.is_some() {
             let this = Arc::clone(&self);
             // Reading may block for long. Only the next check waits for it.
-            if spawn_blocking(move || this.look()).await.is_err() {
+            if spawn_blocking(move || this.check_for_changes())
+                .await
+                .is_err()
+            {
                 tracing::error!(setting = self.setting, "looking at files had panicked");
             }
         }
@@ -165,7 +168,7 @@ fn fingerprint(contents: &Result<Vec<Vec<u8>>, String>) -> [u8; 32] {
     hash.finalize().into()
 }
 
-fn named(files: &[PathBuf], what: &str) -> String {
+fn in_files(files: &[PathBuf], what: &str) -> String {
     let names: Vec<_> = files
         .iter()
         .map(|path| path.display().to_string())
@@ -200,7 +203,7 @@ mod tests {
         fs::write(&path, "1").unwrap();
         let thing = load().unwrap();
         let now = || {
-            thing.look();
+            thing.check_for_changes();
             (*thing.current(), thing.is_stale())
         };
         assert_eq!(now(), (1, false));
@@ -226,7 +229,7 @@ mod tests {
         let thing = Reloadable::load("n_file", vec![at("n")], number).unwrap();
         symlink(at("b"), at("new")).unwrap();
         fs::rename(at("new"), at("n")).unwrap();
-        thing.look();
+        thing.check_for_changes();
         assert_eq!(*thing.current(), 2);
     }
 }

@@ -51,7 +51,7 @@ pub fn authorize(pass: &Authentication, place: Option<&ResourceScope>) -> Result
         return Ok(());
     };
     // Checked before the right: PERMISSION_DENIED would confirm that the project exists.
-    if !pass.caller.grant.projects.contain(place.project()) {
+    if !pass.principal.grant.projects.contains(place.project()) {
         return Err(match place {
             ResourceScope::Session(session) => ServiceError::SessionNotFound {
                 session: session.clone(),
@@ -61,16 +61,16 @@ pub fn authorize(pass: &Authentication, place: Option<&ResourceScope>) -> Result
             },
         });
     }
-    allowed(pass, right, place)
+    check_right(pass, right, place)
 }
 
 /// Fails unless the credential has the right. Does not check the project.
-pub fn allowed(
+pub fn check_right(
     pass: &Authentication,
     right: Right,
     place: &ResourceScope,
 ) -> Result<(), ServiceError> {
-    if pass.caller.grant.rights.contains(&right) {
+    if pass.principal.grant.rights.contains(&right) {
         return Ok(());
     }
     Err(ServiceError::PermissionDenied {

@@ -57,7 +57,7 @@ const REFLECTION: [&str; 2] = [
 ];
 
 /// Returns the requirement of the method with the given path.
-pub fn needed(path: &str, public_reflection: bool) -> RequiredAccess {
+pub fn required_access(path: &str, public_reflection: bool) -> RequiredAccess {
     if path.starts_with(HEALTH) {
         return RequiredAccess::Nothing;
     }
@@ -102,7 +102,7 @@ mod tests {
         let paths = paths();
         assert!(paths.len() > 20, "{paths:?}");
         for path in &paths {
-            let need = needed(path, true);
+            let need = required_access(path, true);
             assert!(
                 matches!(need, RequiredAccess::Right(_)),
                 "{path} takes no right"
@@ -120,7 +120,7 @@ mod tests {
         let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
         for open in [false, true] {
             assert_eq!(
-                needed("/grpc.health.v1.Health/Check", open),
+                required_access("/grpc.health.v1.Health/Check", open),
                 RequiredAccess::Nothing
             );
             let expected = if open {
@@ -128,10 +128,14 @@ mod tests {
             } else {
                 RequiredAccess::Credential
             };
-            assert_eq!(needed(reflection, open), expected);
+            assert_eq!(required_access(reflection, open), expected);
             let near = ["/x", "", "/palimpsest.context.v1.ContextService/Compac"];
             for path in near {
-                assert_eq!(needed(path, open), RequiredAccess::Credential, "{path}");
+                assert_eq!(
+                    required_access(path, open),
+                    RequiredAccess::Credential,
+                    "{path}"
+                );
             }
         }
     }

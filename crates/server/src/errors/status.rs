@@ -31,7 +31,7 @@ const MESSAGE_TYPE: &str = "palimpsest.context.v1.Message";
 const CALL_TYPE: &str = "palimpsest.context.v1.ToolCall";
 
 /// The contents of a gRPC status.
-struct Refusal {
+struct StatusBuilder {
     code: Code,
     reason: &'static str,
     message: String,
@@ -43,7 +43,7 @@ struct Refusal {
     header: Option<(&'static str, &'static str)>,
 }
 
-impl Refusal {
+impl StatusBuilder {
     fn new(code: Code, reason: ErrorReason, message: impl Into<String>) -> Self {
         let name = reason.as_str_name();
         Self {
@@ -64,7 +64,7 @@ impl Refusal {
 
     fn meta(mut self, key: &'static str, value: &(impl ToString + ?Sized)) -> Self {
         self.metadata
-            .push((key, clipped(&value.to_string(), MAX_DETAIL_BYTES)));
+            .push((key, truncate_bytes(&value.to_string(), MAX_DETAIL_BYTES)));
         self
     }
 
@@ -76,13 +76,13 @@ impl Refusal {
     }
 
     fn field(mut self, path: &str, what: &str) -> Self {
-        let [path, what] = [path, what].map(|text| clipped(text, MAX_DETAIL_BYTES));
+        let [path, what] = [path, what].map(|text| truncate_bytes(text, MAX_DETAIL_BYTES));
         self.details.add_bad_request_violation(path, what);
         self
     }
 
     fn resource(mut self, kind: &str, name: &impl ToString) -> Self {
-        let name = clipped(&name.to_string(), MAX_DETAIL_BYTES);
+        let name = truncate_bytes(&name.to_string(), MAX_DETAIL_BYTES);
         self.details.set_resource_info(kind, name, "", "");
         self
     }
@@ -93,7 +93,7 @@ impl Refusal {
     }
 
     fn quota(mut self, subject: &str, what: String) -> Self {
-        let subject = clipped(subject, MAX_DETAIL_BYTES);
+        let subject = truncate_bytes(subject, MAX_DETAIL_BYTES);
         self.details.add_quota_failure_violation(subject, what);
         self
     }
@@ -119,7 +119,7 @@ impl Refusal {
             .map(|(key, value)| (key.to_owned(), value))
             .collect();
         self.details.set_error_info(self.reason, DOMAIN, metadata);
-        let message = clipped(&self.message, MAX_MESSAGE_BYTES);
+        let message = truncate_bytes(&self.message, MAX_MESSAGE_BYTES);
         let status = Status::with_error_details(self.code, message, self.details);
         let mut status = match self.own {
             Some(own) => with_detail(&status, own),
@@ -145,7 +145,7 @@ fn with_detail(status: &Status, detail: Any) -> Status {
 }
 
 /// Builds the error of an exhausted quota: its scope, its setting and a remedy.
-fn quota(exceeded: &QuotaExceeded) -> Refusal {
+fn quota(exceeded: &QuotaExceeded) -> StatusBuilder {
     let QuotaExceeded {
         project,
         quota,
@@ -192,7 +192,7 @@ fn quota(exceeded: &QuotaExceeded) -> Refusal {
         ),
     };
     let message = format!("{whose} may have {limit} {what}: {help}, or raise {setting}");
-    let refusal = Refusal::new(Code::ResourceExhausted, reason, message)
+    let refusal = StatusBuilder::new(Code::ResourceExhausted, reason, message)
         .quota(&whose, format!("{setting} is {limit}"))
         .meta("quota", &setting)
         .meta("limit", limit);
@@ -203,7 +203,7 @@ fn quota(exceeded: &QuotaExceeded) -> Refusal {
 }
 
 /// Shortens a text to at most `max` bytes, at a character boundary.
-fn clipped(text: &str, max: usize) -> String {
+fn truncate_bytes(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
@@ -217,7 +217,7 @@ fn clipped(text: &str, max: usize) -> String {
 
 impl From<ServiceError> for Status {
     fn from(error: ServiceError) -> Self {
-        refusal(error).into_status()
+        status_builder(error).into_status()
     }
 }
 
@@ -225,11 +225,11 @@ impl From<ServiceError> for Status {
     clippy::too_many_lines,
     reason = "one table of all errors reads better than its parts"
 )]
-fn refusal(error: ServiceError) -> Refusal {
+fn status_builder(error: ServiceError) -> StatusBuilder {
     use ErrorReason as Reason;
     use ServiceError as E;
     match error {
-        E::Invalid { field, what } => Refusal::new(
+        E::Invalid { field, what } => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::InvalidField,
             format!("{field} {what}"),
@@ -241,7 +241,7 @@ fn refusal(error: ServiceError) -> Refusal {
                            the client from the same .proto files as the server, whose reflection \
                            shows them";
             // The empty path refers to the request as a whole.
-            Refusal::new(Code::InvalidArgument, Reason::InvalidField, message).field("", what)
+            StatusBuilder::new(Code::InvalidArgument, Reason::InvalidField, message).field("", what)
         }
         E::InvalidPayload {
             field,
@@ -254,7 +254,7 @@ fn refusal(error: ServiceError) -> Refusal {
             } else {
                 format!("{path} {what}")
             };
-            Refusal::new(
+            StatusBuilder::new(
                 Code::InvalidArgument,
                 Reason::InvalidPayload,
                 format!("the payload in {field} was not understood: {what}"),
@@ -267,7 +267,7 @@ fn refusal(error: ServiceError) -> Refusal {
             field,
             what,
             char_offset,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::InvalidPattern,
             format!("{field} {what} (at character {char_offset})"),
@@ -275,7 +275,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .field(&field, &what)
         .meta("field", &field)
         .meta("char_offset", &char_offset),
-        E::ModelNotAllowed { field, model } => Refusal::new(
+        E::ModelNotAllowed { field, model } => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::ModelNotAllowed,
             format!(
@@ -285,14 +285,14 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .field(&field, "names a model that may not be chosen")
         .meta("model", &model),
-        E::InvalidPageToken => Refusal::new(
+        E::InvalidPageToken => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::InvalidPageToken,
             "page_token is not from the last page of a request with the same filters: begin again \
              without one",
         )
         .field("page_token", "is not from a request with the same filters"),
-        E::SessionNotFound { session } => Refusal::new(
+        E::SessionNotFound { session } => StatusBuilder::new(
             Code::NotFound,
             Reason::SessionNotFound,
             format!("there is no session {session}: append to it, or create it, first"),
@@ -302,7 +302,7 @@ fn refusal(error: ServiceError) -> Refusal {
         E::SessionDeleting {
             session,
             retry_after,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::Unavailable,
             Reason::SessionDeleting,
             format!(
@@ -312,7 +312,7 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .meta("session", &session)
         .retry(retry_after),
-        E::SessionOnHold { session } => Refusal::new(
+        E::SessionOnHold { session } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::SessionOnHold,
             format!(
@@ -323,21 +323,21 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta("session", &session)
         .precondition(session.to_string(), "the session must not be on hold")
         .resource(SESSION_TYPE, &session),
-        E::SessionHasSubagents { session, subagents } => Refusal::new(
+        E::SessionHasSubagents { session, subagents } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::SessionHasSubagents,
             format!("{subagents} sessions name {session} as their parent: delete them first, or set delete_subagents"),
         )
         .meta("subagents", &subagents)
         .resource(SESSION_TYPE, &session),
-        E::CompactionNotFound { key } => Refusal::new(
+        E::CompactionNotFound { key } => StatusBuilder::new(
             Code::NotFound,
             Reason::DelegationNotFound,
             "the compaction is not under way: it has finished, has failed, or never began",
         )
         .meta("compaction_id", &key),
         E::DelegationNotFound { key } => {
-            let refusal = Refusal::new(
+            let refusal = StatusBuilder::new(
                 Code::NotFound,
                 Reason::DelegationNotFound,
                 "no summary is awaited for this token: its compaction was finished, has failed or \
@@ -348,14 +348,14 @@ fn refusal(error: ServiceError) -> Refusal {
                 None => refusal,
             }
         }
-        E::CompactionRunning { key } => Refusal::new(
+        E::CompactionRunning { key } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::CompactionRunning,
             "another compaction of the session runs: wait for its end, which WatchSession tells",
         )
         .meta("compaction_id", &key)
         .precondition("compaction".into(), "no other compaction may run"),
-        E::RangeChanged { key, current } => Refusal::new(
+        E::RangeChanged { key, current } => StatusBuilder::new(
             Code::Aborted,
             Reason::CompactionRangeChanged,
             "the view was changed while its summary was written, so nothing was compacted: call \
@@ -363,7 +363,7 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .meta("compaction_id", &key)
         .meta("current_revision", &current),
-        E::PromptTooLong { tokens } => Refusal::new(
+        E::PromptTooLong { tokens } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::PromptTooLong,
             "the prompt was refused as too long and nothing more can leave the view by itself: snip \
@@ -372,14 +372,14 @@ fn refusal(error: ServiceError) -> Refusal {
         .own("TokenReport", &*tokens),
         E::SpanNotFound { id } => {
             let id: String = id.chars().take(MAX_ID_CHARS).collect();
-            Refusal::new(
+            StatusBuilder::new(
                 Code::NotFound,
                 Reason::CollapseNotFound,
                 "the session has no such folded span: its id stands in its placeholder, and in SpansCollapsed",
             )
             .meta("collapse_id", &id)
         }
-        E::ParentNotFound { index, id } => Refusal::new(
+        E::ParentNotFound { index, id } => StatusBuilder::new(
             Code::NotFound,
             Reason::MessageNotFound,
             format!(
@@ -390,7 +390,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta("message_id", &id)
         .meta("field", &format!("messages[{index}].metadata.parent_id"))
         .resource(MESSAGE_TYPE, &id),
-        E::MessageNotFound { id, block_index } => Refusal::new(
+        E::MessageNotFound { id, block_index } => StatusBuilder::new(
             Code::NotFound,
             Reason::MessageNotFound,
             match block_index {
@@ -410,7 +410,7 @@ fn refusal(error: ServiceError) -> Refusal {
                 .clone()
                 .or_else(|| tool_use_id.clone())
                 .unwrap_or_default();
-            Refusal::new(
+            StatusBuilder::new(
                 Code::NotFound,
                 Reason::CallNotFound,
                 "the session has no such tool call: append the message that makes it first",
@@ -419,14 +419,14 @@ fn refusal(error: ServiceError) -> Refusal {
             .meta_if("tool_use_id", tool_use_id)
             .resource(CALL_TYPE, &name)
         }
-        E::SessionExists { session } => Refusal::new(
+        E::SessionExists { session } => StatusBuilder::new(
             Code::AlreadyExists,
             Reason::SessionExists,
             format!("session {session} exists: use it, or choose another name"),
         )
         .meta("session", &session)
         .resource(SESSION_TYPE, &session),
-        E::MessageConflict { id, stored, given } => Refusal::new(
+        E::MessageConflict { id, stored, given } => StatusBuilder::new(
             Code::AlreadyExists,
             Reason::MessageConflict,
             format!("message {id} is there and says something else: give the new one another id"),
@@ -439,7 +439,7 @@ fn refusal(error: ServiceError) -> Refusal {
             request_id,
             stored,
             given,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::AlreadyExists,
             Reason::RequestConflict,
             "this request_id was used for another body: give each request its own",
@@ -447,7 +447,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta_if("request_id", request_id)
         .meta("stored_digest", &stored)
         .meta("given_digest", &given),
-        E::RevisionMismatch { expected, current } => Refusal::new(
+        E::RevisionMismatch { expected, current } => StatusBuilder::new(
             Code::Aborted,
             Reason::RevisionMismatch,
             format!(
@@ -457,7 +457,7 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .meta("expected_revision", &expected)
         .meta("current_revision", &current),
-        E::ViewChanged { current } => Refusal::new(
+        E::ViewChanged { current } => StatusBuilder::new(
             Code::Aborted,
             Reason::ViewChanged,
             "the view of this etag has changed: call PrepareContext again",
@@ -465,7 +465,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta("current_revision", &current),
         E::MessageNotVisible { id, visibility } => {
             let visibility = name_of(visibility);
-            Refusal::new(
+            StatusBuilder::new(
                 Code::FailedPrecondition,
                 Reason::MessageNotVisible,
                 format!("message {id} is not in the view ({visibility}): choose one that is"),
@@ -475,14 +475,14 @@ fn refusal(error: ServiceError) -> Refusal {
             .precondition(format!("messages/{id}"), "the message must be in the view")
         }
         E::NotSnippable { targets } => not_snippable(&targets),
-        E::RevisionNotFound { revision, current } => Refusal::new(
+        E::RevisionNotFound { revision, current } => StatusBuilder::new(
             Code::NotFound,
             Reason::RevisionNotFound,
             format!("the session has no revision {revision}: it is at revision {current}"),
         )
         .meta("revision", &revision)
         .meta("current_revision", &current),
-        E::RestoreOverBlock { tokens, block } => Refusal::new(
+        E::RestoreOverBlock { tokens, block } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::RestoreOverBlock,
             format!(
@@ -493,7 +493,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta("tokens", &tokens)
         .meta("block_at_tokens", &block)
         .precondition("view".into(), "the view must be under the block threshold"),
-        E::DisabledByPolicy { setting } => Refusal::new(
+        E::DisabledByPolicy { setting } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::DisabledByPolicy,
             format!("the session's policy turns this off: see {setting}"),
@@ -503,7 +503,7 @@ fn refusal(error: ServiceError) -> Refusal {
         E::NothingToCompact { skip } => {
             let name = skip.as_str_name();
             let skip = name.strip_prefix("SKIP_REASON_").unwrap_or(name);
-            Refusal::new(
+            StatusBuilder::new(
                 Code::FailedPrecondition,
                 Reason::NothingToCompact,
                 format!("nothing in the view can shrink ({skip}): send it as it is"),
@@ -512,7 +512,7 @@ fn refusal(error: ServiceError) -> Refusal {
             .precondition("view".into(), "there must be something to compact")
         }
         E::NoSummary { why, detail, model } => no_summary(why, &detail, &model),
-        E::HookVetoed { hook, reason } => Refusal::new(
+        E::HookVetoed { hook, reason } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::HookVetoed,
             format!("the hook {hook} does not want this compaction: {reason}"),
@@ -520,7 +520,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta("hook", hook)
         .meta("reason", &reason)
         .precondition(format!("hooks/{hook}"), "the hook must let it go on"),
-        E::HookFailed { hook, detail } => Refusal::new(
+        E::HookFailed { hook, detail } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::HookFailed,
             format!(
@@ -532,7 +532,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .precondition(format!("hooks/{hook}"), "the hook must answer"),
         E::AmbiguousCall { field, candidates } => {
             let what = "stands for several calls: give its call_key";
-            Refusal::new(
+            StatusBuilder::new(
                 Code::InvalidArgument,
                 Reason::AmbiguousToolUseId,
                 format!("{field} {what}"),
@@ -543,7 +543,7 @@ fn refusal(error: ServiceError) -> Refusal {
         E::CallMismatch {
             call_key,
             tool_use_id,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::CallMismatch,
             format!("call {call_key} has another tool_use_id: leave one of the two out"),
@@ -551,7 +551,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .field("call.tool_use_id", "is not that of the call with this call_key")
         .meta("call_key", &call_key)
         .meta("tool_use_id", &tool_use_id),
-        E::TooManyPendingResults { limit } => Refusal::new(
+        E::TooManyPendingResults { limit } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::QuotaExceeded,
             format!(
@@ -561,7 +561,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .quota("call", format!("{limit} results may wait"))
         .meta("quota", &"waiting_results")
         .meta("limit", &limit),
-        E::ResultNotFound { name } => Refusal::new(
+        E::ResultNotFound { name } => StatusBuilder::new(
             Code::NotFound,
             Reason::ResultNotFound,
             format!("there is no result of {name}: append it first"),
@@ -571,7 +571,7 @@ fn refusal(error: ServiceError) -> Refusal {
             call,
             stored,
             given,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::AlreadyExists,
             Reason::ResultConflict,
             match call {
@@ -582,7 +582,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta_if("call_key", call)
         .meta("stored_digest", &stored)
         .meta("given_digest", &given),
-        E::ToolNotFound { tool } => Refusal::new(
+        E::ToolNotFound { tool } => StatusBuilder::new(
             Code::NotFound,
             Reason::ToolNotFound,
             "there is no such tool of the service, or the policy does not give it to the model: \
@@ -593,7 +593,7 @@ fn refusal(error: ServiceError) -> Refusal {
             field,
             actual,
             limit,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::MessageTooLarge,
             format!("{field} is too large ({actual}; the limit is {limit}): send less of it"),
@@ -602,7 +602,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta("field", &field)
         .meta("size_bytes", &actual)
         .meta("limit_bytes", &limit),
-        E::WorkingStateTooLarge { bytes, limit } => Refusal::new(
+        E::WorkingStateTooLarge { bytes, limit } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::WorkingStateTooLarge,
             format!(
@@ -613,7 +613,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .quota("working_state", format!("{bytes} bytes; the limit is {limit}"))
         .meta("size_bytes", &bytes)
         .meta("limit_bytes", &limit),
-        E::RequestTooLarge { actual, limit } => Refusal::new(
+        E::RequestTooLarge { actual, limit } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::RequestTooLarge,
             format!(
@@ -624,7 +624,7 @@ fn refusal(error: ServiceError) -> Refusal {
         .quota("request", format!("{actual} bytes; the limit is {limit}"))
         .meta("size_bytes", &actual)
         .meta("limit_bytes", &limit),
-        E::RequestTooComplex { limit } => Refusal::new(
+        E::RequestTooComplex { limit } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::RequestTooLarge,
             format!(
@@ -634,13 +634,13 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .quota("request", format!("the limit is {limit} bytes of memory"))
         .meta("limit_bytes", &limit),
-        E::Unauthenticated { why } => Refusal::new(
+        E::Unauthenticated { why } => StatusBuilder::new(
             Code::Unauthenticated,
             Reason::Unauthenticated,
             format!("{why}: send the metadata `authorization: Bearer <API key or JWT>`"),
         )
         .header("www-authenticate", "Bearer realm=\"palimpsest\""),
-        E::PermissionDenied { right, project } => Refusal::new(
+        E::PermissionDenied { right, project } => StatusBuilder::new(
             Code::PermissionDenied,
             Reason::PermissionDenied,
             match project {
@@ -654,32 +654,32 @@ fn refusal(error: ServiceError) -> Refusal {
             },
         )
         .meta("permission", right.name()),
-        E::ProjectNotFound { project } => Refusal::new(
+        E::ProjectNotFound { project } => StatusBuilder::new(
             Code::NotFound,
             Reason::ProjectNotFound,
             format!("there is no projects/{project} for this credential: use one that names it"),
         )
         .meta("project", &format!("projects/{project}")),
         E::QuotaExceeded(exceeded) => quota(&exceeded),
-        E::StoreFull { why, retry_after } => Refusal::new(
+        E::StoreFull { why, retry_after } => StatusBuilder::new(
             Code::Unavailable,
             Reason::StoreFull,
             format!("the store takes no writes, though it can be read: {why}"),
         )
         .retry(retry_after),
-        E::Overloaded { retry_after } => Refusal::new(
+        E::Overloaded { retry_after } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::Overloaded,
             "the server has too much to do: try again after the delay of RetryInfo",
         )
         .retry(retry_after),
-        E::DeadlineExceeded => Refusal::new(
+        E::DeadlineExceeded => StatusBuilder::new(
             Code::DeadlineExceeded,
             Reason::DeadlineExceeded,
             "the call did not finish before its deadline: a change that had begun may still take \
              effect, so repeat it with the same request_id and more time",
         ),
-        E::StoreUnavailable { retry_after } => Refusal::new(
+        E::StoreUnavailable { retry_after } => StatusBuilder::new(
             Code::Unavailable,
             Reason::StoreUnavailable,
             "the store cannot read or write now: try again, with the same request_id, after the \
@@ -689,7 +689,7 @@ fn refusal(error: ServiceError) -> Refusal {
         E::HistoryChanged {
             session,
             retry_after,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::Unavailable,
             Reason::StoreUnavailable,
             format!(
@@ -698,13 +698,13 @@ fn refusal(error: ServiceError) -> Refusal {
             ),
         )
         .retry(retry_after),
-        E::ShuttingDown { retry_after } => Refusal::new(
+        E::ShuttingDown { retry_after } => StatusBuilder::new(
             Code::Unavailable,
             Reason::NotServing,
             "the server is going down or still starting: try again, on a new connection",
         )
         .retry(retry_after),
-        E::NotImplemented { method } => Refusal::new(
+        E::NotImplemented { method } => StatusBuilder::new(
             Code::Unimplemented,
             Reason::MethodNotImplemented,
             format!("this version of the server does not have {method}"),
@@ -722,7 +722,7 @@ fn refusal(error: ServiceError) -> Refusal {
                 Some(id) => format!("the server's log has more under trace_id {id}"),
                 None => "the server's log has more".to_owned(),
             };
-            Refusal::new(
+            StatusBuilder::new(
                 Code::Internal,
                 Reason::Internal,
                 format!("a fault of the service: {hint}"),
@@ -744,25 +744,25 @@ fn name_of(visibility: Visibility) -> &'static str {
 }
 
 /// Builds the error of a missing summary. An unavailable model allows a retry, a rejected summary does not.
-fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> Refusal {
+fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> StatusBuilder {
     use CompactionFailureReason as Why;
     use ErrorReason as Reason;
 
     let message = format!("nothing was compacted: {detail}");
     // UNAVAILABLE makes clients retry. A rejected summary would be rejected again without a change.
     if matches!(why, Why::ModelUnavailable | Why::Expired) {
-        return Refusal::new(Code::Unavailable, Reason::ModelUnavailable, message)
+        return StatusBuilder::new(Code::Unavailable, Reason::ModelUnavailable, message)
             .meta("model", model);
     }
     let name = why.as_str_name();
     let name = name.strip_prefix("COMPACTION_FAILURE_REASON_");
-    Refusal::new(Code::FailedPrecondition, Reason::SummaryRejected, message)
+    StatusBuilder::new(Code::FailedPrecondition, Reason::SummaryRejected, message)
         .meta("failure_reason", name.unwrap_or_default())
         .precondition("summary".into(), "the model's summary must be taken")
 }
 
 /// Builds the error of rejected snip targets. Code and reason are those of the first target.
-fn not_snippable(targets: &[RejectedTarget]) -> Refusal {
+fn not_snippable(targets: &[RejectedTarget]) -> StatusBuilder {
     use ErrorReason as Reason;
     // A status has a single code, so the first target determines code and message. The details list all targets.
     let first = targets.first();
@@ -797,7 +797,7 @@ fn not_snippable(targets: &[RejectedTarget]) -> Refusal {
         0 | 1 => String::new(),
         more => format!(", and {} more", more - 1),
     };
-    let refusal = Refusal::new(
+    let refusal = StatusBuilder::new(
         code,
         reason,
         format!("nothing was snipped: {name} cannot be, because {why}{others}"),

@@ -29,7 +29,7 @@ impl Mutations {
         let change = change.in_current_span();
         // A change that outlives its caller keeps the call's permits and memory shares.
         let change = match CallContext::current() {
-            Some(ticket) => ticket.scope(change).left_future(),
+            Some(context) => context.scope(change).left_future(),
             None => change.right_future(),
         };
         // Task-local values do not cross a spawn, so they are set again in the new task.

@@ -66,8 +66,8 @@ fn what_is_told_has_the_name_that_is_documented() {
     let metrics = Metrics::default();
     metrics.waited(Duration::from_millis(1));
     metrics.synced(3, Duration::from_millis(2));
-    metrics.called_hook("pre_compact", "failed", Duration::from_secs(1));
-    metrics.asked_model("main", "memory", ("timeout", None), Duration::from_secs(1));
+    metrics.hook_call("pre_compact", "failed", Duration::from_secs(1));
+    metrics.model_request("main", "memory", ("timeout", None), Duration::from_secs(1));
     let text = metrics.exposition();
     let documented: BTreeSet<String> = ALL.iter().map(names::Metric::prometheus_name).collect();
     let told = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));

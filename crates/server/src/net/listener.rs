@@ -9,8 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-use super::open::CLOSING;
-use super::{ConnectionSlot, Connections, Watched};
+use super::connections::MAX_CLOSING;
+use super::{ConnectionSlot, Connections, MonitoredConnection};
 
 /// The pause after a failed accept, for example without free file handles. An immediate retry would keep a core busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ impl Acceptor {
     ) -> Self {
         Self {
             listener,
-            handles: Arc::new(Semaphore::new(connections.max() + CLOSING)),
+            handles: Arc::new(Semaphore::new(connections.max() + MAX_CLOSING)),
             connections,
             max_handshakes,
         }
@@ -108,7 +108,7 @@ impl AdminListener {
 }
 
 impl axum::serve::Listener for AdminListener {
-    type Io = Watched<TcpStream>;
+    type Io = MonitoredConnection<TcpStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, SocketAddr) {
@@ -120,7 +120,7 @@ impl axum::serve::Listener for AdminListener {
             place,
             handle,
         } = accepted;
-        let io = Watched::new(stream, ADMIN_IDLE, place, handle).with_idle(ADMIN_IDLE);
+        let io = MonitoredConnection::new(stream, ADMIN_IDLE, place, handle).with_idle(ADMIN_IDLE);
         (io, from)
     }
 
@@ -149,7 +149,7 @@ mod tests {
             handle,
         } = accepted;
         let short = Duration::from_millis(10);
-        let mut io = Watched::new(stream, short, place, handle).with_idle(short);
+        let mut io = MonitoredConnection::new(stream, short, place, handle).with_idle(short);
         let error = io.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
@@ -165,7 +165,7 @@ mod tests {
             place,
             handle,
         } = door.accept().await;
-        let mut first = Watched::new(stream, Duration::MAX, place, handle);
+        let mut first = MonitoredConnection::new(stream, Duration::MAX, place, handle);
         let _other = TcpStream::connect(address).await.unwrap();
         let _second = door.accept().await;
         assert_eq!(

@@ -26,7 +26,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 
 use super::TelemetryError;
-use super::exported::{CountingProcessor, ExportStats, QUEUE_SPANS, TrackedExporter};
+use super::export_stats::{CountingProcessor, ExportStats, QUEUE_SPANS, TrackedExporter};
 use super::ids::Ids;
 use super::tls::OtlpTls;
 

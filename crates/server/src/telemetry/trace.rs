@@ -45,25 +45,25 @@ impl CallTrace {
 }
 
 fn extract(headers: &HeaderMap) -> Option<Context> {
-    let context =
-        TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
+    let context = TraceContextPropagator::new()
+        .extract_with_context(&Context::new(), &HeaderExtractor(headers));
     let is_valid = context.span().span_context().is_valid();
     is_valid.then_some(context)
 }
 
 /// Returns the headers that continue the current trace in an outgoing request. Empty if the span has no trace context.
-pub(crate) fn outgoing() -> HeaderMap {
+pub(crate) fn injected_headers() -> HeaderMap {
     let context = Span::current().context();
     let mut headers = HeaderMap::new();
     if context.span().span_context().is_valid() {
-        TraceContextPropagator::new().inject_context(&context, &mut Into(&mut headers));
+        TraceContextPropagator::new().inject_context(&context, &mut HeaderInjector(&mut headers));
     }
     headers
 }
 
-struct Headers<'a>(&'a HeaderMap);
+struct HeaderExtractor<'a>(&'a HeaderMap);
 
-impl Extractor for Headers<'_> {
+impl Extractor for HeaderExtractor<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.to_str().ok()
     }
@@ -73,9 +73,9 @@ impl Extractor for Headers<'_> {
     }
 }
 
-struct Into<'a>(&'a mut HeaderMap);
+struct HeaderInjector<'a>(&'a mut HeaderMap);
 
-impl Injector for Into<'_> {
+impl Injector for HeaderInjector<'_> {
     fn set(&mut self, key: &str, value: String) {
         // An empty `tracestate` is omitted.
         if value.is_empty() {

@@ -19,7 +19,7 @@ use palimpsest_engine::sessions::{Sessions, SessionsError};
 use palimpsest_store::blobs::{BlobError, Blobs, RemovalCount};
 use palimpsest_store::{FileIntent, MAX_LIST, StoreError, crash_point, error_chain};
 
-use super::{DutyCycle, names};
+use super::{DutyCycle, referenced_files};
 
 /// The minimum age of a swept intent, in milliseconds: one day, even if the setting is lower.
 const MIN_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;
@@ -98,7 +98,7 @@ async fn session(
     };
     crash_point("sweep.doomed");
     // No append can reference the doomed files anymore, so the result of this read is final.
-    let named = names::of(sessions, &first.key).await?;
+    let named = referenced_files::read_referenced_files(sessions, &first.key).await?;
     for FileIntent { key, file, .. } in doomed {
         if named.contains_key(file) {
             tracing::error!(session = %key, %file, "an event names a file whose intent was still there; the file stays");

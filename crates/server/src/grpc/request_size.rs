@@ -7,16 +7,16 @@ use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
 /// The approximate size of an empty `String`, `Bytes` or `Vec`, and of a map entry, in bytes.
-const HEAP: usize = 32;
-const MAP_ENTRY: usize = 96;
+const HEAP_VALUE_BYTES: usize = 32;
+const MAP_ENTRY_BYTES: usize = 96;
 /// The size of a scalar in an `Option`, in bytes.
-const SCALAR: usize = 16;
+const SCALAR_BYTES: usize = 16;
 /// The growth factor of a `Vec`, whose capacity can be twice its length.
-const GROWTH: usize = 2;
+const LIST_CAPACITY_FACTOR: usize = 2;
 /// The maximum nesting depth that `prost` decodes.
 const MAX_DEPTH: usize = 100;
 /// The names of the fields that contain the session or project of a request.
-const NAMING: [&str; 2] = ["session", "parent"];
+const NAME_FIELDS: [&str; 2] = ["session", "parent"];
 
 /// The request messages of all methods.
 #[derive(Debug)]
@@ -30,24 +30,24 @@ pub(super) struct RequestShapes {
 pub(super) struct RequestShape {
     message: usize,
     /// The path of field numbers to the resource name. Empty if there is none.
-    naming: Vec<u32>,
+    name_path: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
 struct MessageFields {
     /// The size of the struct, in bytes.
     size: usize,
-    of: HashMap<u32, FieldInfo>,
+    fields: HashMap<u32, FieldInfo>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct FieldInfo {
     is_list: bool,
-    is: Is,
+    field_type: FieldType,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Is {
+enum FieldType {
     Scalar,
     Bytes,
     Message(usize),
@@ -74,7 +74,7 @@ impl RequestShapes {
                 let input = method.input();
                 let shape = RequestShape {
                     message: shapes.add(&input, &mut known),
-                    naming: naming(&input),
+                    name_path: name_path_of(&input),
                 };
                 shapes.methods.insert(path, shape);
             }
@@ -97,17 +97,23 @@ impl RequestShapes {
         self.messages.push(MessageFields::default());
         let field = |field: FieldDescriptor| {
             let is = match field.kind() {
-                Kind::Message(inner) => Is::Message(self.add(&inner, known)),
-                Kind::String | Kind::Bytes => Is::Bytes,
-                _ => Is::Scalar,
+                Kind::Message(inner) => FieldType::Message(self.add(&inner, known)),
+                Kind::String | Kind::Bytes => FieldType::Bytes,
+                _ => FieldType::Scalar,
             };
             let is_list = field.is_list() || field.is_map();
-            (field.number(), FieldInfo { is_list, is })
+            (
+                field.number(),
+                FieldInfo {
+                    is_list,
+                    field_type: is,
+                },
+            )
         };
         let of = message.fields().map(field).collect();
         self.messages[index] = MessageFields {
             size: size(message, &mut Vec::new()),
-            of,
+            fields: of,
         };
         index
     }
@@ -115,7 +121,7 @@ impl RequestShapes {
     /// Estimates the size of a decoded message, in bytes. Fails as soon as the estimate exceeds `limit`.
     ///
     /// A malformed message ends the estimate without an error, because the decoder rejects it.
-    pub(super) fn decoded(
+    pub(super) fn decoded_size(
         &self,
         shape: &RequestShape,
         message: &[u8],
@@ -162,23 +168,35 @@ impl DecodeEstimator<'_> {
         let fields = &shapes.messages[index];
         for (number, value) in WireFields(bytes) {
             // The decoder skips unknown fields without allocating memory.
-            let Some(field) = fields.of.get(&number) else {
+            let Some(field) = fields.fields.get(&number) else {
                 continue;
             };
-            match (field.is, value) {
-                (Is::Message(inner), Some(value)) => {
+            match (field.field_type, value) {
+                (FieldType::Message(inner), Some(value)) => {
                     let size = shapes.messages[inner].size;
-                    let entry = if field.is_list { GROWTH } else { 1 };
+                    let entry = if field.is_list {
+                        LIST_CAPACITY_FACTOR
+                    } else {
+                        1
+                    };
                     self.add(size * entry)?;
                     self.message(inner, value, depth + 1)?;
                 }
-                (Is::Bytes, Some(value)) => {
-                    let entry = if field.is_list { GROWTH * HEAP } else { 0 };
+                (FieldType::Bytes, Some(value)) => {
+                    let entry = if field.is_list {
+                        LIST_CAPACITY_FACTOR * HEAP_VALUE_BYTES
+                    } else {
+                        0
+                    };
                     self.add(value.len() + entry)?;
                 }
                 // A packed list: each element has at least one byte on the wire.
-                (Is::Scalar, Some(value)) => self.add(value.len() * GROWTH * SCALAR / 2)?,
-                (Is::Scalar, None) if field.is_list => self.add(GROWTH * SCALAR)?,
+                (FieldType::Scalar, Some(value)) => {
+                    self.add(value.len() * LIST_CAPACITY_FACTOR * SCALAR_BYTES / 2)?
+                }
+                (FieldType::Scalar, None) if field.is_list => {
+                    self.add(LIST_CAPACITY_FACTOR * SCALAR_BYTES)?
+                }
                 _ => {}
             }
         }
@@ -258,8 +276,8 @@ impl<'a> WireFields<'a> {
 impl RequestShape {
     /// Returns the resource name of a request, which may be truncated. Returns an empty string if the name is not
     /// found.
-    pub(super) fn name<'a>(&self, message: &'a [u8]) -> &'a str {
-        let Some((last, outer)) = self.naming.split_last() else {
+    pub(super) fn resource_name<'a>(&self, message: &'a [u8]) -> &'a str {
+        let Some((last, outer)) = self.name_path.split_last() else {
             return "";
         };
         let mut messages = vec![message];
@@ -279,8 +297,8 @@ fn values(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     fields.filter_map(|(_, value)| value)
 }
 
-fn naming(input: &MessageDescriptor) -> Vec<u32> {
-    for name in NAMING {
+fn name_path_of(input: &MessageDescriptor) -> Vec<u32> {
+    for name in NAME_FIELDS {
         let Some(field) = input.get_field_by_name(name) else {
             continue;
         };
@@ -301,15 +319,15 @@ fn naming(input: &MessageDescriptor) -> Vec<u32> {
 fn size(message: &MessageDescriptor, within: &mut Vec<String>) -> usize {
     // prost boxes recursive fields, so the recursion ends here.
     if within.iter().any(|name| name == message.full_name()) {
-        return SCALAR;
+        return SCALAR_BYTES;
     }
     within.push(message.full_name().to_owned());
     let mut of = |field: &FieldDescriptor| match field.kind() {
-        _ if field.is_map() => MAP_ENTRY,
-        _ if field.is_list() => HEAP,
-        Kind::String | Kind::Bytes => HEAP,
-        Kind::Message(inner) => size(&inner, within) + SCALAR / 2,
-        _ => SCALAR,
+        _ if field.is_map() => MAP_ENTRY_BYTES,
+        _ if field.is_list() => HEAP_VALUE_BYTES,
+        Kind::String | Kind::Bytes => HEAP_VALUE_BYTES,
+        Kind::Message(inner) => size(&inner, within) + SCALAR_BYTES / 2,
+        _ => SCALAR_BYTES,
     };
     let plain = message.fields().filter(|field| {
         let oneof = field.containing_oneof();
@@ -319,7 +337,7 @@ fn size(message: &MessageDescriptor, within: &mut Vec<String>) -> usize {
     // A oneof becomes an enum, which is as large as its largest variant plus a tag.
     for oneof in message.oneofs().filter(|oneof| !oneof.is_synthetic()) {
         let largest = oneof.fields().map(|field| of(&field)).max();
-        total += largest.unwrap_or(0) + SCALAR / 2;
+        total += largest.unwrap_or(0) + SCALAR_BYTES / 2;
     }
     within.pop();
     total
@@ -346,21 +364,21 @@ mod tests {
             ..Default::default()
         };
         let bytes = request.encode_to_vec();
-        let decoded = shapes.decoded(shape, &bytes, usize::MAX).unwrap();
+        let decoded = shapes.decoded_size(shape, &bytes, usize::MAX).unwrap();
         let real = 1_000 * size_of::<MessageInput>();
         assert!((real / 2..real * 6).contains(&decoded), "{decoded}, {real}");
         assert_eq!(
-            shapes.decoded(shape, &bytes, 100_000),
+            shapes.decoded_size(shape, &bytes, 100_000),
             Err(RequestTooComplex)
         );
-        assert_eq!(shape.name(&bytes), "projects/p/sessions/s");
+        assert_eq!(shape.resource_name(&bytes), "projects/p/sessions/s");
     }
 
     #[test]
     fn what_a_request_is_about_is_found_in_each() {
         let shapes = RequestShapes::new();
         for (path, shape) in &shapes.methods {
-            assert!(!shape.naming.is_empty(), "{path}");
+            assert!(!shape.name_path.is_empty(), "{path}");
         }
         let update = shapes.of("/palimpsest.context.v1.SessionService/UpdateSession");
         let request = UpdateSessionRequest {
@@ -371,7 +389,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(
-            update.unwrap().name(&request.encode_to_vec()),
+            update.unwrap().resource_name(&request.encode_to_vec()),
             "projects/p/sessions/s"
         );
     }
@@ -398,7 +416,7 @@ mod tests {
         // The decoder agrees.
         let decoded = AppendMessagesRequest::decode(&*bytes).unwrap();
         assert_eq!(decoded.session, "projects/mine/sessions/s");
-        assert_eq!(shape.name(&bytes), decoded.session);
+        assert_eq!(shape.resource_name(&bytes), decoded.session);
     }
 
     #[test]
@@ -418,7 +436,7 @@ mod tests {
         bytes.extend(part(Session::default()).encode_to_vec());
         let decoded = UpdateSessionRequest::decode(&*bytes).unwrap();
         assert_eq!(decoded.session.unwrap().name, name);
-        assert_eq!(update.unwrap().name(&bytes), name);
+        assert_eq!(update.unwrap().resource_name(&bytes), name);
     }
 
     #[test]
@@ -427,9 +445,9 @@ mod tests {
         let shape = shapes.of(APPEND).unwrap();
         for len in 0..300 {
             let noise: Vec<u8> = (0..len).map(|n: u32| (n * 37 % 251) as u8).collect();
-            assert!(shapes.decoded(shape, &noise, 1 << 20).is_ok());
-            shape.name(&noise);
+            assert!(shapes.decoded_size(shape, &noise, 1 << 20).is_ok());
+            shape.resource_name(&noise);
         }
-        assert!(shapes.decoded(shape, &[0xff; 64], 1 << 20).is_ok());
+        assert!(shapes.decoded_size(shape, &[0xff; 64], 1 << 20).is_ok());
     }
 }

@@ -10,17 +10,17 @@ use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 use tower::Service;
 
-use super::connection::{self, Times};
+use super::connection::{self, ConnectionTimeouts};
 use super::response_body::ResponseBody;
 use super::tls::ServerTls;
-use crate::net::{Acceptor, Watched};
+use crate::net::{Acceptor, MonitoredConnection};
 
 /// Accepts connections until `stop`, then waits until all of them are closed.
 pub(super) async fn serve<S>(
     door: Acceptor,
     tls: Option<ServerTls>,
     service: S,
-    times: Times,
+    times: ConnectionTimeouts,
     stop: CancellationToken,
 ) where
     S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
@@ -33,7 +33,7 @@ pub(super) async fn serve<S>(
             () = stop.cancelled() => break,
             accepted = door.accept() => accepted,
         };
-        let io = Watched::new(
+        let io = MonitoredConnection::new(
             accepted.stream,
             times.stall(),
             accepted.place,
@@ -41,7 +41,7 @@ pub(super) async fn serve<S>(
         );
         let (tls, service, stop) = (tls.clone(), service.clone(), stop.clone());
         serving.spawn(async move {
-            if let Err(error) = one(io, tls, service, times, stop).await {
+            if let Err(error) = serve_one(io, tls, service, times, stop).await {
                 // Scanners, broken networks and misconfigured callers cause these errors. They are not faults of the
                 // server.
                 tracing::debug!(%error, "a connection broke");
@@ -53,11 +53,11 @@ pub(super) async fn serve<S>(
     serving.wait().await;
 }
 
-async fn one<S>(
-    io: Watched<tokio::net::TcpStream>,
+async fn serve_one<S>(
+    io: MonitoredConnection<tokio::net::TcpStream>,
     tls: Option<ServerTls>,
     service: S,
-    times: Times,
+    times: ConnectionTimeouts,
     stop: CancellationToken,
 ) -> io::Result<()>
 where
@@ -71,10 +71,10 @@ where
     let connection = Arc::clone(io.place().connection());
     let shaken = io.then(async |stream| tls.handshake(stream).await);
     let io = tokio::select! {
-        // The handshake runs on the raw stream, so the cut that `Watched` normally checks is checked here.
-        () = connection.cut().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
+        // The handshake runs on the raw stream, so the cut that `MonitoredConnection` normally checks is checked here.
+        () = connection.shutdown().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
         io = shaken => io?,
     };
-    connection.shook_hands();
+    connection.handshake_done();
     connection::serve(io, service, times, stop).await
 }

@@ -9,8 +9,8 @@ mod duty_cycle;
 mod export;
 mod families;
 mod leader_task;
-pub mod names;
 mod orphans;
+pub mod referenced_files;
 mod removal;
 mod retention;
 mod selection;
@@ -32,20 +32,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::services::Service;
 
-pub use self::clock_check::{ClockCheck, Jump};
+pub use self::clock_check::{ClockCheck, ClockJump};
 pub use self::duty_cycle::DutyCycle;
 pub use self::leader_task::LeaderTask;
 pub use self::orphans::sweep;
-pub use self::retention::{PlannedDeletion, Preview, RetentionError, preview};
+pub use self::retention::{PlannedDeletion, RetentionError, RetentionPreview, preview};
 pub use self::selection::RetentionReason;
 pub use self::stats::MaintenanceStats;
 
 /// The delay of the first passes after the start, so that the start itself is not slowed down.
-const FIRST: Duration = Duration::from_secs(5);
+const FIRST_PASS_DELAY: Duration = Duration::from_secs(5);
 
 /// The maintenance tasks of one process.
 #[derive(Debug)]
-pub struct Upkeep {
+pub struct Maintenance {
     service: Service,
     sessions: Arc<Sessions>,
     blobs: Arc<Blobs>,
@@ -58,7 +58,7 @@ pub struct Upkeep {
     incomplete: std::sync::Mutex<HashSet<SessionKey>>,
 }
 
-impl Upkeep {
+impl Maintenance {
     /// Creates the tasks. Fails if `retention.export_url` cannot be opened.
     pub fn new(
         service: Service,
@@ -88,47 +88,51 @@ impl Upkeep {
     pub async fn run(self, stop: CancellationToken) {
         let all = async {
             // The tasks run concurrently, so that a slow export does not delay the removal of deleted sessions.
-            tokio::join!(self.remove(), self.retain(), self.sweep());
+            tokio::join!(self.remove(), self.run_retention(), self.run_sweep());
         };
         stop.run_until_cancelled(Box::pin(all)).await;
     }
 
-    async fn retain(&self) {
+    async fn run_retention(&self) {
         if !self.retention.is_on() {
             return;
         }
         let every = Duration::from_millis(self.retention.every_ms);
-        sleep(FIRST.min(every)).await;
+        sleep(FIRST_PASS_DELAY.min(every)).await;
         loop {
-            self.run_if_leader(LeaderTask::Retention, every, Box::pin(self.retain_once()))
-                .await;
+            self.run_if_leader(
+                LeaderTask::Retention,
+                every,
+                Box::pin(self.run_retention_once()),
+            )
+            .await;
             sleep(every).await;
         }
     }
 
-    async fn retain_once(&self) {
+    async fn run_retention_once(&self) {
         if let Err(error) = self.retention_pass().await {
             self.stats.failed();
             tracing::warn!(error = %error_chain(&error), "failed to look for sessions past their retention; it is tried again");
         }
     }
 
-    async fn sweep(&self) {
+    async fn run_sweep(&self) {
         if !self.sweep.enabled {
             return;
         }
         let every = Duration::from_millis(self.sweep.every_ms);
-        sleep(FIRST.min(every)).await;
+        sleep(FIRST_PASS_DELAY.min(every)).await;
         loop {
-            self.run_if_leader(LeaderTask::Sweep, every, Box::pin(self.sweep_once()))
+            self.run_if_leader(LeaderTask::Sweep, every, Box::pin(self.run_sweep_once()))
                 .await;
             sleep(every).await;
         }
     }
 
-    async fn sweep_once(&self) {
+    async fn run_sweep_once(&self) {
         let grace = Duration::from_millis(self.sweep.min_age_ms);
-        let pace = self.pace();
+        let pace = self.duty_cycle();
         match sweep(&self.sessions, &self.blobs, grace, &pace).await {
             Ok(swept) => {
                 self.stats.swept(swept);
@@ -156,7 +160,7 @@ impl Upkeep {
         leader_task::pass(&self.sessions, &self.stats, (duty, every), pass).await;
     }
 
-    fn pace(&self) -> DutyCycle {
+    fn duty_cycle(&self) -> DutyCycle {
         DutyCycle::new(self.retention.duty_cycle_percent)
     }
 }

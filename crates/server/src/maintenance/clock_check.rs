@@ -24,7 +24,7 @@ pub struct ClockCheck {
 
 /// An implausible clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Jump {
+pub struct ClockJump {
     /// The time of the clock.
     pub now: Timestamp,
     /// The expected time.
@@ -47,7 +47,7 @@ impl ClockCheck {
     }
 
     /// Returns true until the first call of [`Self::learn`].
-    pub fn is_ignorant(&self) -> bool {
+    pub fn needs_reference(&self) -> bool {
         self.known.is_none()
     }
 
@@ -76,13 +76,13 @@ impl ClockCheck {
         (now, steady): (Timestamp, Duration),
         max_ahead_ms: i64,
         trusted_until: Option<Timestamp>,
-    ) -> Result<(), Jump> {
+    ) -> Result<(), ClockJump> {
         let (known, at) = self.known.unwrap_or(self.started);
         let passed = i64::try_from(steady.saturating_sub(at).as_millis()).unwrap_or(i64::MAX);
         let expected = Timestamp::from_millis(known.as_millis().saturating_add(passed));
         let ahead = now.as_millis().saturating_sub(expected.as_millis());
         if ahead > max_ahead_ms && trusted_until.is_none_or(|until| now > until) {
-            return Err(Jump { now, expected });
+            return Err(ClockJump { now, expected });
         }
         // An accepted time becomes the new reference. A clock that was set back must not lower it.
         self.known = Some((now.max(expected), steady));
@@ -186,7 +186,7 @@ mod tests {
         let mut check = ClockCheck::started(time(TODAY + 400 * DAY), steady(0));
         check.learn(Some(time(TODAY)));
         let now = (time(TODAY + 400 * DAY), steady(1));
-        let jump = Jump {
+        let jump = ClockJump {
             now: now.0,
             expected: time(TODAY + 1),
         };

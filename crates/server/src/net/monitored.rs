@@ -18,7 +18,7 @@ use super::ConnectionSlot;
 /// The maximum number of bytes discarded after this side has closed. The flow-control windows of calls are smaller.
 const MAX_DISCARDED: usize = 4 << 20;
 /// The maximum silence of the peer after this side has closed.
-const LAST_SILENCE: Duration = Duration::from_secs(10);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum wait for the first input of a connection that was already cut. The runtime needs less time to report
 /// available input.
@@ -26,7 +26,7 @@ const FIRST_INPUT: Duration = Duration::from_millis(10);
 
 /// A connection with its slot, which is released on drop.
 #[derive(Debug)]
-pub(crate) struct Watched<T> {
+pub(crate) struct MonitoredConnection<T> {
     inner: T,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     stall: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Watched<T> {
     stalls: Option<Pin<Box<Sleep>>>,
     /// The maximum silence of the peer, and the end of the current silence.
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
-    heard: LastActivity,
+    last_activity: LastActivity,
     /// True after the first successful read.
     has_input: bool,
     /// The end of the wait for the first input of a cut connection.
@@ -48,24 +48,24 @@ pub(crate) struct Watched<T> {
 /// The time of the last input from the peer.
 #[derive(Debug, Clone)]
 pub(crate) struct LastActivity {
-    began: Instant,
-    at: Arc<AtomicU64>,
+    started: Instant,
+    last: Arc<AtomicU64>,
 }
 
 impl LastActivity {
-    fn note(&self) {
-        let at = self.began.elapsed().as_millis();
-        self.at
+    fn record(&self) {
+        let at = self.started.elapsed().as_millis();
+        self.last
             .store(u64::try_from(at).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Returns the time of the last input.
     pub(crate) fn last(&self) -> Instant {
-        self.began + Duration::from_millis(self.at.load(Relaxed))
+        self.started + Duration::from_millis(self.last.load(Relaxed))
     }
 }
 
-impl<T> Watched<T> {
+impl<T> MonitoredConnection<T> {
     /// Creates a connection that fails when it is cut, or when a write makes no progress for `stall`.
     pub(crate) fn new(
         inner: T,
@@ -75,13 +75,13 @@ impl<T> Watched<T> {
     ) -> Self {
         Self {
             inner,
-            cut: Box::pin(place.connection().cut().clone().cancelled_owned()),
+            cut: Box::pin(place.connection().shutdown().clone().cancelled_owned()),
             stall,
             stalls: None,
             idle: None,
-            heard: LastActivity {
-                began: Instant::now(),
-                at: Arc::default(),
+            last_activity: LastActivity {
+                started: Instant::now(),
+                last: Arc::default(),
             },
             has_input: false,
             first_input: None,
@@ -104,23 +104,23 @@ impl<T> Watched<T> {
     }
 
     /// Returns a handle to the time of the last input.
-    pub(crate) fn heard(&self) -> LastActivity {
-        self.heard.clone()
+    pub(crate) fn last_activity(&self) -> LastActivity {
+        self.last_activity.clone()
     }
 
     /// Replaces the inner stream by the result of a handshake on it.
     pub(crate) async fn then<U, E>(
         self,
         handshake: impl AsyncFnOnce(T) -> Result<U, E>,
-    ) -> Result<Watched<U>, E> {
+    ) -> Result<MonitoredConnection<U>, E> {
         let inner = handshake(self.inner).await?;
-        Ok(Watched {
+        Ok(MonitoredConnection {
             inner,
             cut: self.cut,
             stall: self.stall,
             stalls: None,
             idle: self.idle,
-            heard: self.heard,
+            last_activity: self.last_activity,
             has_input: self.has_input,
             first_input: self.first_input,
             discarded: None,
@@ -137,7 +137,7 @@ impl<T> Watched<T> {
         if let Some((idle, end)) = &mut self.idle {
             // The timer is not reset at each read. When it fires, it is moved to the end of the actual silence.
             while end.as_mut().poll(cx).is_ready() {
-                let until = self.heard.last() + *idle;
+                let until = self.last_activity.last() + *idle;
                 if until <= Instant::now() {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
@@ -167,7 +167,7 @@ impl<T> Watched<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> Watched<T> {
+impl<T: AsyncRead + Unpin> MonitoredConnection<T> {
     /// Discards input until the peer closes its side too.
     ///
     /// The kernel resets a socket that is closed with unread input, or that receives data after it was closed. A reset
@@ -183,7 +183,7 @@ impl<T: AsyncRead + Unpin> Watched<T> {
                 // The peer is gone, so a reset can no longer drop anything.
                 Poll::Ready(Err(_)) => break Poll::Ready(Ok(())),
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => break Poll::Ready(Ok(())),
-                Poll::Ready(Ok(())) => self.heard.note(),
+                Poll::Ready(Ok(())) => self.last_activity.record(),
             }
             discarded += buf.filled().len();
             if discarded > MAX_DISCARDED {
@@ -195,7 +195,7 @@ impl<T: AsyncRead + Unpin> Watched<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for MonitoredConnection<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -214,14 +214,14 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         }
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         if polled.is_ready() {
-            self.heard.note();
+            self.last_activity.record();
             self.has_input = true;
         }
         polled
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MonitoredConnection<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -257,9 +257,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<T> {
                 return self.written(polled, cx);
             };
             self.discarded = Some(0);
-            self.heard.note();
-            let end = Box::pin(sleep(LAST_SILENCE));
-            self.idle.get_or_insert((LAST_SILENCE, end));
+            self.last_activity.record();
+            let end = Box::pin(sleep(LINGER_TIMEOUT));
+            self.idle.get_or_insert((LINGER_TIMEOUT, end));
         }
         let polled = self.poll_peer_closed(cx);
         self.written(polled, cx)
@@ -283,7 +283,8 @@ mod tests {
         let mut client = TcpStream::connect(address).await.unwrap();
         let accepted = door.accept().await;
         let minute = Duration::from_mins(1);
-        let mut io = Watched::new(accepted.stream, minute, accepted.place, accepted.handle);
+        let mut io =
+            MonitoredConnection::new(accepted.stream, minute, accepted.place, accepted.handle);
         let server = tokio::spawn(async move {
             io.write_all(&vec![1; BYTES]).await.unwrap();
             io.shutdown().await.unwrap();
@@ -315,8 +316,9 @@ mod tests {
         let accepted = door.accept().await;
         let _newer = TcpStream::connect(address).await.unwrap();
         let _cuts = door.accept().await;
-        assert!(accepted.place.connection().cut().is_cancelled());
-        let mut io = Watched::new(accepted.stream, minute, accepted.place, accepted.handle);
+        assert!(accepted.place.connection().shutdown().is_cancelled());
+        let mut io =
+            MonitoredConnection::new(accepted.stream, minute, accepted.place, accepted.handle);
         let mut request = [0; REQUEST.len()];
         io.read_exact(&mut request).await.unwrap();
         assert_eq!(request, REQUEST);

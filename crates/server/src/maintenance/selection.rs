@@ -3,7 +3,7 @@
 use palimpsest_core::ids::Timestamp;
 use palimpsest_engine::maintenance::RetentionLimits;
 
-use super::families::{Family, Row, families};
+use super::families::{RetentionRow, SessionFamily, families};
 
 /// The minimum number of sessions that a pass may delete by age in a project of any size.
 const MIN_BY_AGE: u64 = 10;
@@ -51,7 +51,11 @@ pub(super) struct PassLimits {
 
 impl DeletionSelector {
     /// Starts a pass over the rows of a project. Returns its families, the least recently modified first.
-    pub(super) fn begin(rows: Vec<Row>, alone: bool, limits: PassLimits) -> (Self, Vec<Family>) {
+    pub(super) fn begin(
+        rows: Vec<RetentionRow>,
+        alone: bool,
+        limits: PassLimits,
+    ) -> (Self, Vec<SessionFamily>) {
         let max_age = limits.keep.max_age;
         // A missing time or an unlimited age turns deletion by age off.
         let oldest = limits
@@ -75,7 +79,7 @@ impl DeletionSelector {
 
     /// Returns the reason for deleting the next family. `None` ends the pass: later families are younger, or the share
     /// by age is used up.
-    pub(super) fn next(&mut self, family: &Family) -> Option<RetentionReason> {
+    pub(super) fn next(&mut self, family: &SessionFamily) -> Option<RetentionReason> {
         let is_over = |limit: u64, has: u64| limit > 0 && has > limit;
         // Limits of usage need no clock and no share: only the excess is deleted.
         let by_quota = is_over(self.keep.max_sessions, self.sessions)
@@ -91,7 +95,7 @@ impl DeletionSelector {
     }
 
     /// Records a deleted family.
-    pub(super) fn gone(&mut self, members: u64, bytes: u64, over: RetentionReason) {
+    pub(super) fn record_deleted(&mut self, members: u64, bytes: u64, over: RetentionReason) {
         self.sessions = self.sessions.saturating_sub(members);
         self.bytes = self.bytes.saturating_sub(bytes);
         if over == RetentionReason::Age {
@@ -116,7 +120,7 @@ mod tests {
     /// Checks the number of deletions by age and by quota among `sessions` sessions, and the end of the pass.
     #[track_caller]
     fn check(sessions: i64, keep: RetentionLimits, now: Option<i64>, expected: (u64, u64, bool)) {
-        let row = |number: i64| Row {
+        let row = |number: i64| RetentionRow {
             key: SessionKey::parse(&format!("projects/p/sessions/s{number}")).unwrap(),
             parent: None,
             modified: Timestamp::from_millis(number),
@@ -144,7 +148,7 @@ mod tests {
             } else {
                 RetentionReason::Age
             };
-            selection.gone(1, 1, over);
+            selection.record_deleted(1, 1, over);
         }
         assert_eq!((by_age, by_quota, selection.is_cut()), expected);
     }

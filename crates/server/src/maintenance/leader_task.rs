@@ -44,7 +44,7 @@ pub(super) async fn pass(
     if claim(sessions, stats, (duty, every)).await != Some(true) {
         return;
     }
-    stats.begun(duty);
+    stats.record_pass(duty);
     // Renewed at half of its duration. A failed renewal (`None`) does not stop the pass, because the lease may still
     // hold.
     while timeout(every / 2, &mut pass).await.is_err() {

@@ -12,9 +12,9 @@ use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::{MAX_LIST, crash_point, error_chain};
 
 use super::export::ExportError;
-use super::families::{Family, Row};
+use super::families::{RetentionRow, SessionFamily};
 use super::selection::{DeletionSelector, PassLimits, RetentionReason};
-use super::{ClockCheck, DutyCycle, Jump, Upkeep, export};
+use super::{ClockCheck, ClockJump, DutyCycle, Maintenance, export};
 
 /// The reason for a failed pass.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ struct RetentionPass {
     would_delete: u64,
 }
 
-impl Upkeep {
+impl Maintenance {
     /// Runs one pass over all sessions, project by project.
     ///
     /// Memory is bounded by the rows of a single project, a few hundred bytes each.
@@ -81,9 +81,9 @@ impl Upkeep {
         // The check learns from the log once per process, because later events were written with the checked clock.
         let mut check = self.clock_check.lock().await;
         let doubt = self.blobs.clock_doubt().await?;
-        if check.is_ignorant() {
+        if check.needs_reference() {
             check.doubt(doubt);
-            let newest = newest(&self.sessions, &check, self.pace()).await?;
+            let newest = newest(&self.sessions, &check, self.duty_cycle()).await?;
             check.learn(newest);
         }
         let now = clock.now();
@@ -102,7 +102,7 @@ impl Upkeep {
             }
             Err(jump) => {
                 if !was_paused {
-                    tell(jump);
+                    log_clock_jump(jump);
                 }
                 // A restart must not accept events of this clock as evidence.
                 if doubt.is_none() {
@@ -119,7 +119,13 @@ impl Upkeep {
         keep: RetentionLimits,
         pass: &mut RetentionPass,
     ) -> Result<(), RetentionError> {
-        let rows = rows(&self.sessions, &self.blobs, (project, keep), self.pace()).await?;
+        let rows = rows(
+            &self.sessions,
+            &self.blobs,
+            (project, keep),
+            self.duty_cycle(),
+        )
+        .await?;
         let limits = PassLimits {
             keep,
             now: pass.now,
@@ -133,8 +139,12 @@ impl Upkeep {
                 break;
             };
             let (members, size) = (family.members.len() as u64, family.bytes());
-            if self.pace().work(self.retire(family, over, pass)).await {
-                selection.gone(members, size, over);
+            if self
+                .duty_cycle()
+                .work(self.retire(family, over, pass))
+                .await
+            {
+                selection.record_deleted(members, size, over);
             }
         }
         if selection.is_cut() {
@@ -149,14 +159,14 @@ impl Upkeep {
     /// Exports and deletes a family, unless an exception keeps it. Returns true if it was deleted.
     async fn retire(
         &self,
-        family: Family,
+        family: SessionFamily,
         over: RetentionReason,
         pass: &mut RetentionPass,
     ) -> bool {
-        let is_in_use = |row: &Row| self.sessions.is_in_use(&row.key);
+        let is_in_use = |row: &RetentionRow| self.sessions.is_in_use(&row.key);
         // A family is kept or deleted as a whole, so one exception protects all members.
         if family.is_held() || family.members.iter().any(is_in_use) {
-            self.stats.spare();
+            self.stats.record_skipped();
             return false;
         }
         if self.retention.dry_run {
@@ -166,7 +176,7 @@ impl Upkeep {
         // All members are exported before any is deleted, so that a failed export keeps the family complete.
         for row in &family.members {
             if !self.export(row, pass).await {
-                self.stats.spare();
+                self.stats.record_skipped();
                 return false;
             }
         }
@@ -184,7 +194,7 @@ impl Upkeep {
                 }
                 // The session was written to, watched or put on hold in the meantime.
                 Ok(false) => {
-                    self.stats.spare();
+                    self.stats.record_skipped();
                     return false;
                 }
                 Err(error) => {
@@ -198,7 +208,7 @@ impl Upkeep {
     }
 
     /// Exports a session, if exports are configured. Returns false if the export failed or would be incomplete.
-    async fn export(&self, row: &Row, pass: &mut RetentionPass) -> bool {
+    async fn export(&self, row: &RetentionRow, pass: &mut RetentionPass) -> bool {
         let Some(place) = &self.exports else {
             return true;
         };
@@ -230,7 +240,7 @@ impl Upkeep {
     }
 
     /// Deletes a session if it has not changed since its selection. Its remaining data is removed in the background.
-    async fn delete(&self, row: &Row) -> Result<bool, SessionsError> {
+    async fn delete(&self, row: &RetentionRow) -> Result<bool, SessionsError> {
         if self.sessions.is_in_use(&row.key) {
             return Ok(false);
         }
@@ -252,7 +262,7 @@ impl Upkeep {
     }
 }
 
-fn tell(jump: Jump) {
+fn log_clock_jump(jump: ClockJump) {
     tracing::warn!(
         now = %day_of(jump.now),
         expected = %day_of(jump.expected),
@@ -314,7 +324,7 @@ async fn rows(
     blobs: &Blobs,
     (project, keep): (&ProjectId, RetentionLimits),
     tempo: DutyCycle,
-) -> Result<Vec<Row>, RetentionError> {
+) -> Result<Vec<RetentionRow>, RetentionError> {
     let (mut rows, mut from) = (Vec::new(), None);
     loop {
         let page = sessions.list(Some(project), from.as_ref(), MAX_LIST);
@@ -327,7 +337,7 @@ async fn rows(
             if keep.max_bytes > 0 {
                 bytes += tempo.work(blobs.stored_bytes(&key)).await?;
             }
-            rows.push(Row {
+            rows.push(RetentionRow {
                 parent: about.parent,
                 modified: about.modified,
                 position: head.position(),
@@ -357,15 +367,15 @@ pub struct PlannedDeletion {
 
 /// The result of a retention preview.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Preview {
+pub struct RetentionPreview {
     /// All sessions that would be deleted, over any number of passes.
-    pub endings: Vec<PlannedDeletion>,
+    pub deletions: Vec<PlannedDeletion>,
     /// The number of examined sessions.
     pub sessions: u64,
     /// The number of sessions that are kept by a hold.
-    pub held: u64,
+    pub on_hold: u64,
     /// The clock jump that would pause retention by age.
-    pub jump: Option<Jump>,
+    pub jump: Option<ClockJump>,
 }
 
 /// Returns the sessions that retention would delete, without deleting any.
@@ -373,10 +383,10 @@ pub async fn preview(
     sessions: &Sessions,
     blobs: &Blobs,
     config: &RetentionConfig,
-) -> Result<Preview, RetentionError> {
+) -> Result<RetentionPreview, RetentionError> {
     let clock = sessions.clock();
     let (now, tempo) = (clock.now(), DutyCycle::new(100));
-    let mut preview = Preview::default();
+    let mut preview = RetentionPreview::default();
     if config.max_clock_jump.is_limited() {
         let mut check = ClockCheck::started(now, clock.monotonic());
         check.doubt(blobs.clock_doubt().await?);
@@ -404,13 +414,13 @@ pub async fn preview(
             };
             let members = family.members.len() as u64;
             if family.is_held() {
-                preview.held += members;
+                preview.on_hold += members;
                 continue;
             }
             // The family counts as deleted, so that later decisions equal those of a real pass.
-            selection.gone(members, family.bytes(), over);
+            selection.record_deleted(members, family.bytes(), over);
             preview
-                .endings
+                .deletions
                 .extend(family.members.into_iter().map(|row| PlannedDeletion {
                     session: row.key,
                     modified: row.modified,

@@ -6,16 +6,16 @@ use palimpsest_engine::sessions::SessionsError;
 use palimpsest_store::{MAX_LIST, error_chain};
 use tokio::time::{sleep, timeout};
 
-use super::Upkeep;
+use super::Maintenance;
 
 /// The maximum interval between passes without a notification.
-const EVERY: Duration = Duration::from_mins(1);
+const REMOVAL_INTERVAL: Duration = Duration::from_mins(1);
 /// The retry delay if some tombstones remain.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The maximum wait for one session before the next one is tried.
-const PATIENCE: Duration = Duration::from_millis(100);
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
-impl Upkeep {
+impl Maintenance {
     pub(super) async fn remove(&self) {
         let deletions = self.sessions.deletions();
         loop {
@@ -27,10 +27,10 @@ impl Upkeep {
             });
             self.stats.is_removing(left);
             if left > 0 {
-                sleep(RETRY).await;
+                sleep(RETRY_DELAY).await;
             } else {
                 // A deletion in this process wakes the task. The timeout finds deletions by other processes.
-                let _ = timeout(EVERY, deletions.notified()).await;
+                let _ = timeout(REMOVAL_INTERVAL, deletions.notified()).await;
             }
         }
     }
@@ -38,7 +38,7 @@ impl Upkeep {
     /// Processes all tombstones once. Returns the number of remaining ones.
     async fn remove_all(&self) -> Result<usize, SessionsError> {
         let (mut left, mut after) = (0, None);
-        let tempo = self.pace();
+        let tempo = self.duty_cycle();
         loop {
             let page = self
                 .sessions
@@ -50,7 +50,7 @@ impl Upkeep {
             };
             after = Some(last.key.clone());
             for tombstone in &page {
-                let removed = self.sessions.removed(&tombstone.key, PATIENCE);
+                let removed = self.sessions.removed(&tombstone.key, MAX_WAIT);
                 left += usize::from(!tempo.work(removed).await?);
             }
         }

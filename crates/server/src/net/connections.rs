@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::party::ShareGroup;
+use super::share_group::ShareGroup;
 
 /// The minimum idle time before a proven connection may be closed for a new one.
-const IDLE: Duration = Duration::from_secs(5);
+const MIN_IDLE: Duration = Duration::from_secs(5);
 /// The maximum number of closed connections that still have a file handle. At the limit, accepting pauses.
-pub(super) const CLOSING: usize = 16;
+pub(super) const MAX_CLOSING: usize = 16;
 
 /// The open connections of one port, with a maximum.
 ///
@@ -26,15 +26,15 @@ pub(crate) struct Connections(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     max: usize,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     /// The number of connections that were closed for new ones, and the number of rejected ones.
-    closed: AtomicU64,
-    refused: AtomicU64,
+    evicted: AtomicU64,
+    rejected: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Open {
-    next: u64,
+struct OpenConnections {
+    next_id: u64,
     connections: HashMap<u64, Arc<Connection>>,
 }
 
@@ -42,65 +42,65 @@ struct Open {
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: u64,
-    began: Instant,
-    /// The end of the last call, in milliseconds since `began`.
-    used: AtomicU64,
-    calls: AtomicUsize,
-    is_proved: AtomicBool,
-    is_shaking_hands: AtomicBool,
-    cut: CancellationToken,
-    party: Arc<ShareGroup>,
+    started: Instant,
+    /// The end of the last call, in milliseconds since `started`.
+    last_used: AtomicU64,
+    calls_in_flight: AtomicUsize,
+    has_been_used: AtomicBool,
+    is_in_handshake: AtomicBool,
+    shutdown: CancellationToken,
+    share_group: Arc<ShareGroup>,
 }
 
 impl Connection {
     /// Returns a token that is cancelled when the connection must close immediately.
-    pub(crate) fn cut(&self) -> &CancellationToken {
-        &self.cut
+    pub(crate) fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
     }
 
     /// Returns the fair-share group of calls without an authenticated tenant.
-    pub(crate) fn party(&self) -> &Arc<ShareGroup> {
-        &self.party
+    pub(crate) fn share_group(&self) -> &Arc<ShareGroup> {
+        &self.share_group
     }
 
     /// Marks the connection as proven: a call on it was accepted.
-    pub(crate) fn prove(&self) {
-        self.is_proved.store(true, Relaxed);
+    pub(crate) fn mark_used(&self) {
+        self.has_been_used.store(true, Relaxed);
     }
 
     /// Marks the TLS handshake as finished.
-    pub(crate) fn shook_hands(&self) {
-        self.is_shaking_hands.store(false, Relaxed);
+    pub(crate) fn handshake_done(&self) {
+        self.is_in_handshake.store(false, Relaxed);
     }
 
     /// Counts a call in flight until the guard is dropped.
     pub(crate) fn call(self: &Arc<Self>) -> ActiveCall {
-        self.calls.fetch_add(1, Relaxed);
+        self.calls_in_flight.fetch_add(1, Relaxed);
         ActiveCall(Arc::clone(self))
     }
 
     /// Returns the idle time of an unproven connection without a call in flight, otherwise `None`.
-    pub(crate) fn unproved_for(&self, now: Instant) -> Option<Duration> {
-        let waits = !self.is_proved.load(Relaxed) && self.calls.load(Relaxed) == 0;
+    pub(crate) fn unused_for(&self, now: Instant) -> Option<Duration> {
+        let waits = !self.has_been_used.load(Relaxed) && self.calls_in_flight.load(Relaxed) == 0;
         waits.then(|| self.idle_for(now))
     }
 
     fn idle_for(&self, now: Instant) -> Duration {
-        let used = self.began + Duration::from_millis(self.used.load(Relaxed));
+        let used = self.started + Duration::from_millis(self.last_used.load(Relaxed));
         now.saturating_duration_since(used)
     }
 
     /// Returns the eviction rank, lowest first. `None` protects the connection.
-    fn rank(&self, now: Instant) -> Option<(bool, u64)> {
-        if self.cut.is_cancelled() {
+    fn eviction_rank(&self, now: Instant) -> Option<(bool, u64)> {
+        if self.shutdown.is_cancelled() {
             return None;
         }
         // `false` sorts before `true`: unproven connections are closed first, in the order of their ids.
-        if !self.is_proved.load(Relaxed) {
+        if !self.has_been_used.load(Relaxed) {
             return Some((false, self.id));
         }
         let idle = self.idle_for(now);
-        let is_idle = self.calls.load(Relaxed) == 0 && idle >= IDLE;
+        let is_idle = self.calls_in_flight.load(Relaxed) == 0 && idle >= MIN_IDLE;
         // Subtracted below, because the longest idle connection must have the lowest rank.
         let rank = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
         is_idle.then_some((true, u64::MAX - rank))
@@ -113,18 +113,18 @@ pub(crate) struct ActiveCall(Arc<Connection>);
 
 impl Drop for ActiveCall {
     fn drop(&mut self) {
-        let at = self.0.began.elapsed().as_millis();
+        let at = self.0.started.elapsed().as_millis();
         self.0
-            .used
+            .last_used
             .store(u64::try_from(at).unwrap_or(u64::MAX), Relaxed);
-        self.0.calls.fetch_sub(1, Relaxed);
+        self.0.calls_in_flight.fetch_sub(1, Relaxed);
     }
 }
 
 /// The slot of a connection. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
-    of: Arc<Inner>,
+    connections: Arc<Inner>,
     connection: Arc<Connection>,
 }
 
@@ -137,7 +137,10 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.of.lock().connections.remove(&self.connection.id);
+        self.connections
+            .lock()
+            .connections
+            .remove(&self.connection.id);
     }
 }
 
@@ -147,8 +150,8 @@ impl Connections {
         Self(Arc::new(Inner {
             max,
             open: Mutex::default(),
-            closed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
         }))
     }
 
@@ -163,8 +166,8 @@ impl Connections {
     }
 
     /// Returns the number of connections that were closed for new ones, and the number of rejected ones.
-    pub(crate) fn turned_away(&self) -> (u64, u64) {
-        (self.0.closed.load(Relaxed), self.0.refused.load(Relaxed))
+    pub(crate) fn evicted_and_rejected(&self) -> (u64, u64) {
+        (self.0.evicted.load(Relaxed), self.0.rejected.load(Relaxed))
     }
 
     /// Returns a slot for a new connection, for which another connection may be closed.
@@ -175,8 +178,9 @@ impl Connections {
         let mut open = self.0.lock();
         // Handshakes have a separate limit. The oldest one is closed, so that silent peers cannot delay others.
         if let Some(max) = max_handshakes {
-            let shaking =
-                |it: &&Arc<Connection>| it.is_shaking_hands.load(Relaxed) && !it.cut.is_cancelled();
+            let shaking = |it: &&Arc<Connection>| {
+                it.is_in_handshake.load(Relaxed) && !it.shutdown.is_cancelled()
+            };
             if open.connections.values().filter(shaking).count() >= max {
                 let oldest = open
                     .connections
@@ -191,45 +195,45 @@ impl Connections {
             let ranked = open
                 .connections
                 .values()
-                .filter_map(|it| Some((it.rank(now)?, it)));
+                .filter_map(|it| Some((it.eviction_rank(now)?, it)));
             let first = ranked
                 .min_by_key(|(rank, _)| *rank)
                 .map(|(_, it)| Arc::clone(it));
             if first.is_none() {
-                self.0.refused.fetch_add(1, Relaxed);
+                self.0.rejected.fetch_add(1, Relaxed);
                 return None;
             }
             self.close(first, &mut open);
         }
-        let id = open.next;
-        open.next += 1;
+        let id = open.next_id;
+        open.next_id += 1;
         let connection = Arc::new(Connection {
             id,
-            began: now,
-            used: AtomicU64::new(0),
-            calls: AtomicUsize::new(0),
-            is_proved: AtomicBool::new(false),
+            started: now,
+            last_used: AtomicU64::new(0),
+            calls_in_flight: AtomicUsize::new(0),
+            has_been_used: AtomicBool::new(false),
             // A listener without TLS has no handshake limit, and its connections have no handshake.
-            is_shaking_hands: AtomicBool::new(max_handshakes.is_some()),
-            cut: CancellationToken::new(),
-            party: Arc::default(),
+            is_in_handshake: AtomicBool::new(max_handshakes.is_some()),
+            shutdown: CancellationToken::new(),
+            share_group: Arc::default(),
         });
         open.connections.insert(id, Arc::clone(&connection));
         Some(ConnectionSlot {
-            of: Arc::clone(&self.0),
+            connections: Arc::clone(&self.0),
             connection,
         })
     }
 
     /// Closes a connection. Its slot is free immediately, and its file handle shortly afterwards.
-    fn close(&self, connection: Option<Arc<Connection>>, open: &mut Open) {
+    fn close(&self, connection: Option<Arc<Connection>>, open: &mut OpenConnections) {
         if let Some(connection) = connection {
             open.connections.remove(&connection.id);
-            connection.cut.cancel();
-            self.0.closed.fetch_add(1, Relaxed);
+            connection.shutdown.cancel();
+            self.0.evicted.fetch_add(1, Relaxed);
             tracing::warn!(
                 max = self.0.max,
-                open_ms = connection.began.elapsed().as_millis(),
+                open_ms = connection.started.elapsed().as_millis(),
                 "connections are at their limit: an unused one was closed for a new one"
             );
         }
@@ -237,7 +241,7 @@ impl Connections {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -251,19 +255,22 @@ mod tests {
         let connections = Connections::new(3);
         let enter = || connections.enter(None);
         let (proved, busy, silent) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
-        proved.connection().prove();
-        busy.connection().prove();
+        proved.connection().mark_used();
+        busy.connection().mark_used();
         let call = busy.connection().call();
-        tokio::time::advance(IDLE * 2).await;
+        tokio::time::advance(MIN_IDLE * 2).await;
         let next = enter().unwrap();
-        assert!(silent.connection().cut().is_cancelled(), "it did nothing");
-        next.connection().prove();
+        assert!(
+            silent.connection().shutdown().is_cancelled(),
+            "it did nothing"
+        );
+        next.connection().mark_used();
         let other = enter().unwrap();
-        assert!(proved.connection().cut().is_cancelled(), "it was idle");
-        other.connection().prove();
+        assert!(proved.connection().shutdown().is_cancelled(), "it was idle");
+        other.connection().mark_used();
         // One connection has a call in flight, and two were idle for less than the minimum.
         assert!(enter().is_none());
-        assert_eq!(connections.turned_away(), (2, 1));
+        assert_eq!(connections.evicted_and_rejected(), (2, 1));
         drop((call, other));
         assert_eq!(connections.count(), 2);
         assert!(enter().is_some());
@@ -276,12 +283,15 @@ mod tests {
             .map(|_| connections.enter(Some(4)).unwrap())
             .collect();
         let done = connections.enter(Some(4)).unwrap();
-        assert!(silent[0].connection().cut().is_cancelled(), "the oldest");
-        assert!(!silent[1].connection().cut().is_cancelled());
-        done.connection().shook_hands();
+        assert!(
+            silent[0].connection().shutdown().is_cancelled(),
+            "the oldest"
+        );
+        assert!(!silent[1].connection().shutdown().is_cancelled());
+        done.connection().handshake_done();
         let _next = connections.enter(Some(4)).unwrap();
         assert!(
-            !silent[1].connection().cut().is_cancelled(),
+            !silent[1].connection().shutdown().is_cancelled(),
             "three are at it"
         );
     }

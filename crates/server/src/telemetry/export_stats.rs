@@ -61,7 +61,7 @@ impl ExportStats {
     /// Reserves a place in the queue. Returns false, and counts a lost span, if the queue is full.
     ///
     /// The queue of the SDK does not report the spans that it drops, so none may reach it while it is full.
-    fn has_room(&self) -> bool {
+    fn reserve_queue_slot(&self) -> bool {
         let waiting = self.spans_queued.fetch_add(1, Relaxed) - self.spans_sent.load(Relaxed);
         let has_room = waiting < QUEUE_SPANS as u64;
         if !has_room {
@@ -97,7 +97,7 @@ impl Signal {
                 if !self.is_failing.swap(true, Relaxed) {
                     tracing::warn!(
                         signal = name,
-                        error = why(error),
+                        error = drop_reason(error),
                         "the collector (otlp.endpoint) does not take what is sent; this is said \
                          once, palimpsest_telemetry_exports_total counts on"
                     );
@@ -108,7 +108,7 @@ impl Signal {
 }
 
 /// Returns the reason of a failure. The collector's own text is dropped, because it may quote sent data or a header.
-fn why(error: &OTelSdkError) -> &'static str {
+fn drop_reason(error: &OTelSdkError) -> &'static str {
     match error {
         OTelSdkError::Timeout(_) => "no answer within otlp.timeout_ms",
         OTelSdkError::AlreadyShutdown => "it is shut down",
@@ -226,7 +226,7 @@ impl SpanProcessor for CountingProcessor {
             return;
         }
         self.exported.spans_ended.fetch_add(1, Relaxed);
-        if self.exported.has_room() {
+        if self.exported.reserve_queue_slot() {
             self.queue.on_end(span);
         }
     }
@@ -251,11 +251,11 @@ mod tests {
     #[test]
     fn what_finds_the_queue_full_is_counted_and_room_comes_back() {
         let exported = ExportStats::default();
-        assert!((0..QUEUE_SPANS).all(|_| exported.has_room()));
-        assert!(!exported.has_room() && !exported.has_room());
+        assert!((0..QUEUE_SPANS).all(|_| exported.reserve_queue_slot()));
+        assert!(!exported.reserve_queue_slot() && !exported.reserve_queue_slot());
         assert_eq!(exported.spans_dropped()[0], ("queue_full", 2));
         exported.spans_sent.fetch_add(1, Relaxed);
-        assert!(exported.has_room() && !exported.has_room());
+        assert!(exported.reserve_queue_slot() && !exported.reserve_queue_slot());
         assert_eq!(exported.spans_dropped()[0], ("queue_full", 3));
     }
 }

@@ -6,17 +6,17 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use palimpsest_summarize::Usage;
 
-use super::make::{counter, histogram};
+use super::instruments::{counter, histogram};
 use super::names;
 
 #[derive(Debug)]
-pub(super) struct Others {
+pub(super) struct OutboundMetrics {
     model: Histogram<f64>,
     tokens: Counter<u64>,
     hook: Histogram<f64>,
 }
 
-impl Others {
+impl OutboundMetrics {
     pub(super) fn new(meter: &Meter) -> Self {
         Self {
             model: histogram(meter, &names::PROVIDER_DURATION),

@@ -14,20 +14,20 @@ use palimpsest_store::postgres::{PoolStatus, PostgresLog};
 use palimpsest_store::sled::SledLog;
 use palimpsest_worker::WorkerStats;
 
-use super::make::{number, size, watch, watch_one};
+use super::instruments::{number, observable_gauge, observable_value, size};
 use super::sampler::Samples;
 use super::{Metrics, names};
-use crate::access::Access;
+use crate::access::Authenticator;
 use crate::grpc::{CallLimits, Health, Mutations, ServerTls};
 use crate::net;
 
+use crate::maintenance::{self, LeaderTask};
 use crate::store::Engine;
 use crate::telemetry::{ExportStats, panics};
-use crate::upkeep::{self, LeaderTask};
 
 impl Metrics {
     /// Registers the metrics of the server as a whole.
-    pub(crate) fn watch_server(
+    pub(crate) fn observe_server(
         &self,
         (health, clock): (&Health, &Arc<dyn Clock>),
         (admission, mutations): (&CallLimits, &Mutations),
@@ -36,103 +36,116 @@ impl Metrics {
         let meter = self.meter();
         // Each callback outlives this function, so it captures its own clone of a counter handle.
         let labels = vec![KeyValue::new("version", env!("CARGO_PKG_VERSION"))];
-        watch(meter, &names::BUILD, move || vec![(1.0, labels.clone())]);
+        observable_gauge(meter, &names::BUILD, move || vec![(1.0, labels.clone())]);
         let clock = Arc::clone(clock);
-        watch_one(meter, &names::UPTIME, move || {
+        observable_value(meter, &names::UPTIME, move || {
             clock.monotonic().as_secs_f64()
         });
         let health = health.clone();
-        watch_one(meter, &names::READY, move || {
+        observable_value(meter, &names::READY, move || {
             f64::from(u8::from(health.is_ready()))
         });
-        watch_one(meter, &names::PANICS, || number(panics()));
+        observable_value(meter, &names::PANICS, || number(panics()));
         let mutations = mutations.clone();
-        watch_one(meter, &names::MUTATIONS, move || size(mutations.count()));
+        observable_value(meter, &names::MUTATIONS, move || size(mutations.count()));
         let kind = |kind: &'static str| vec![KeyValue::new("kind", kind)];
         let of = admission.clone();
-        watch(meter, &names::RPC_IN_FLIGHT, move || {
+        observable_gauge(meter, &names::RPC_IN_FLIGHT, move || {
             let now = of.in_flight();
             vec![
                 (size(now.calls), kind("call")),
                 (size(now.watches), kind("watch")),
             ]
         });
-        let most = admission.most();
-        watch(meter, &names::RPC_IN_FLIGHT_MAX, move || {
+        let most = admission.max_in_flight();
+        observable_gauge(meter, &names::RPC_IN_FLIGHT_MAX, move || {
             vec![
                 (size(most.calls), kind("call")),
                 (size(most.watches), kind("watch")),
             ]
         });
-        self.watch_pace(admission);
-        self.watch_summaries(summaries);
+        self.observe_admission(admission);
+        self.observe_memory_updates(summaries);
     }
 
-    fn watch_pace(&self, admission: &CallLimits) {
+    fn observe_admission(&self, admission: &CallLimits) {
         let meter = self.meter();
         let one = |metric, read: fn(&CallLimits) -> f64| {
             let of = admission.clone();
-            watch_one(meter, metric, move || read(&of));
+            observable_value(meter, metric, move || read(&of));
         };
         one(&names::CONCURRENCY_LIMIT, |now| size(now.limit()));
-        one(&names::SHED, |now| number(now.shed()));
+        one(&names::SHED, |now| number(now.shed_count()));
         one(&names::REQUEST_MEMORY, |now| size(now.request_bytes()));
         one(&names::REPLY_MEMORY, |now| size(now.reply_bytes()));
     }
 
     /// Registers the connections of the gRPC port.
-    pub(crate) fn watch_connections(&self, connections: &net::Connections) {
+    pub(crate) fn observe_connections(&self, connections: &net::Connections) {
         let meter = self.meter();
         let one = |metric, read: fn(&net::Connections) -> f64| {
             let of = connections.clone();
-            watch_one(meter, metric, move || read(&of));
+            observable_value(meter, metric, move || read(&of));
         };
         one(&names::CONNECTIONS, |now| size(now.count()));
         one(&names::CONNECTIONS_CLOSED, |now| {
-            number(now.turned_away().0)
+            number(now.evicted_and_rejected().0)
         });
         one(&names::CONNECTIONS_REJECTED, |now| {
-            number(now.turned_away().1)
+            number(now.evicted_and_rejected().1)
         });
     }
 
     /// Registers rejected credentials and stale credential files.
-    pub(crate) fn watch_entrance(&self, access: Option<&Arc<Access>>, tls: Option<&ServerTls>) {
+    pub(crate) fn observe_auth(
+        &self,
+        access: Option<&Arc<Authenticator>>,
+        tls: Option<&ServerTls>,
+    ) {
         let meter = self.meter();
         let of = access.cloned();
         // Without authentication, no credential is ever rejected.
-        watch_one(meter, &names::AUTH_FAILURES, move || {
-            number(of.as_ref().map_or(0, |access| access.refused()))
+        observable_value(meter, &names::AUTH_FAILURES, move || {
+            number(of.as_ref().map_or(0, |access| access.rejected_count()))
         });
         let (access, tls) = (access.cloned(), tls.cloned());
-        watch_one(meter, &names::FILES_STALE, move || {
+        observable_value(meter, &names::FILES_STALE, move || {
             let of_access = access.as_ref().map_or(0, |access| access.stale());
             size(of_access + usize::from(tls.as_ref().is_some_and(ServerTls::is_stale)))
         });
     }
 
     /// Registers the maintenance tasks.
-    pub(crate) fn watch_upkeep(&self, upkeep: &upkeep::MaintenanceStats) {
+    pub(crate) fn observe_maintenance(&self, upkeep: &maintenance::MaintenanceStats) {
         let meter = self.meter();
-        let one = |metric, read: fn(&upkeep::MaintenanceStats) -> u64| {
+        let one = |metric, read: fn(&maintenance::MaintenanceStats) -> u64| {
             let of = upkeep.clone();
-            watch_one(meter, metric, move || number(read(&of)));
+            observable_value(meter, metric, move || number(read(&of)));
         };
         // Metrics with labels need one callback for all label values. The others share the helper above.
-        one(&names::RETENTION_SKIPPED, upkeep::MaintenanceStats::spared);
+        one(
+            &names::RETENTION_SKIPPED,
+            maintenance::MaintenanceStats::spared,
+        );
         one(&names::RETENTION_PAUSED, |stats| stats.is_paused().into());
         one(
             &names::RETENTION_BLOCKED,
-            upkeep::MaintenanceStats::incomplete,
+            maintenance::MaintenanceStats::incomplete,
         );
         one(
             &names::RETENTION_WOULD_DELETE,
-            upkeep::MaintenanceStats::would_have_deleted,
+            maintenance::MaintenanceStats::would_have_deleted,
         );
-        one(&names::SWEPT_FILES, upkeep::MaintenanceStats::swept_files);
-        one(&names::SWEPT_BYTES, upkeep::MaintenanceStats::swept_bytes);
+        one(
+            &names::SWEPT_FILES,
+            maintenance::MaintenanceStats::swept_files,
+        );
+        one(
+            &names::SWEPT_BYTES,
+            maintenance::MaintenanceStats::swept_bytes,
+        );
         let of = upkeep.clone();
-        watch(meter, &names::MAINTENANCE_PASSES, move || {
+        observable_gauge(meter, &names::MAINTENANCE_PASSES, move || {
             LeaderTask::ALL
                 .map(|duty| {
                     (
@@ -144,22 +157,22 @@ impl Metrics {
         });
         one(
             &names::MAINTENANCE_FAILURES,
-            upkeep::MaintenanceStats::failures,
+            maintenance::MaintenanceStats::failures,
         );
         one(
             &names::SESSIONS_DELETING,
-            upkeep::MaintenanceStats::removing,
+            maintenance::MaintenanceStats::removing,
         );
         let label = |key: &'static str, value: &'static str| vec![KeyValue::new(key, value)];
         let of = upkeep.clone();
-        watch(meter, &names::RETENTION_DELETED, move || {
+        observable_gauge(meter, &names::RETENTION_DELETED, move || {
             vec![
                 (number(of.aged_out()), label("reason", "age")),
                 (number(of.over_quota()), label("reason", "quota")),
             ]
         });
         let of = upkeep.clone();
-        watch(meter, &names::RETENTION_EXPORTS, move || {
+        observable_gauge(meter, &names::RETENTION_EXPORTS, move || {
             vec![
                 (number(of.exported()), label("outcome", "done")),
                 (number(of.export_failures()), label("outcome", "failed")),
@@ -171,11 +184,11 @@ impl Metrics {
         });
     }
 
-    fn watch_summaries(&self, summaries: &WorkerStats) {
+    fn observe_memory_updates(&self, summaries: &WorkerStats) {
         let meter = self.meter();
         let count = |metric, read: fn(&WorkerStats) -> u64| {
             let of = summaries.clone();
-            watch_one(meter, metric, move || number(read(&of)));
+            observable_value(meter, metric, move || number(read(&of)));
         };
         count(&names::MEMORY_UPDATES_IN_PROGRESS, WorkerStats::running);
         count(&names::MEMORY_UPDATES, WorkerStats::updates);
@@ -185,18 +198,18 @@ impl Metrics {
     }
 
     /// Registers the store engine.
-    pub(crate) fn watch_store(&self, engine: &Engine) {
+    pub(crate) fn observe_store(&self, engine: &Engine) {
         match engine {
-            Engine::Embedded(log) => self.watch_embedded(log),
-            Engine::Shared(log) => self.watch_shared(log),
+            Engine::Embedded(log) => self.observe_sled(log),
+            Engine::Shared(log) => self.observe_postgres(log),
         }
     }
 
-    fn watch_shared(&self, log: &Arc<PostgresLog>) {
+    fn observe_postgres(&self, log: &Arc<PostgresLog>) {
         let meter = self.meter();
         let one = |metric, read: fn(&PoolStatus) -> usize| {
             let of = Arc::downgrade(log);
-            watch(meter, metric, move || {
+            observable_gauge(meter, metric, move || {
                 let log = of.upgrade();
                 log.map(|log| (size(read(&log.connections())), Vec::new()))
                     .into_iter()
@@ -209,11 +222,11 @@ impl Metrics {
         one(&names::STORE_CONNECTIONS_WAITING, |now| now.waiting);
     }
 
-    fn watch_embedded(&self, log: &Arc<SledLog>) {
+    fn observe_sled(&self, log: &Arc<SledLog>) {
         let meter = self.meter();
         let count = |metric, read: fn(&palimpsest_store::sled::EngineStats) -> u64| {
             let of = Arc::downgrade(log);
-            watch(meter, metric, move || {
+            observable_gauge(meter, metric, move || {
                 // A weak reference, so that metrics do not keep a closed store open.
                 let log = of.upgrade();
                 log.map(|log| (number(read(&log.stats())), Vec::new()))
@@ -227,7 +240,7 @@ impl Metrics {
     }
 
     /// Registers the session cache.
-    pub(crate) fn watch_sessions(&self, sessions: &Arc<Sessions>) {
+    pub(crate) fn observe_sessions(&self, sessions: &Arc<Sessions>) {
         let meter = self.meter();
         let of = Arc::downgrade(sessions);
         // A weak reference, so that metrics do not keep sessions and their log open.
@@ -235,10 +248,10 @@ impl Metrics {
         let one = |metric, read: fn(&palimpsest_engine::sessions::CacheStats) -> f64| {
             let look = look.clone();
             let seen = move || look().map(|now| (read(&now), Vec::new()));
-            watch(meter, metric, move || seen().into_iter().collect());
+            observable_gauge(meter, metric, move || seen().into_iter().collect());
         };
         let rows = Arc::downgrade(sessions);
-        watch(meter, &names::SESSIONS_UNREADABLE, move || {
+        observable_gauge(meter, &names::SESSIONS_UNREADABLE, move || {
             let sessions = rows.upgrade();
             let count = sessions.map(|sessions| size(sessions.unreadable_rows()));
             count.map(|count| (count, Vec::new())).into_iter().collect()
@@ -247,7 +260,7 @@ impl Metrics {
         one(&names::CACHE_BYTES, |now| size(now.bytes));
         one(&names::CACHE_MAX_BYTES, |now| size(now.max_bytes));
         one(&names::CACHE_EVICTIONS, |now| number(now.evictions));
-        watch(meter, &names::CACHE_LOOKUPS, move || {
+        observable_gauge(meter, &names::CACHE_LOOKUPS, move || {
             let outcome = |name: &'static str| vec![KeyValue::new("outcome", name)];
             let both = |now: palimpsest_engine::sessions::CacheStats| {
                 [
@@ -260,9 +273,9 @@ impl Metrics {
     }
 
     /// Registers the circuit breakers of the models.
-    pub(crate) fn watch_models(&self, models: &Arc<Models>) {
+    pub(crate) fn observe_models(&self, models: &Arc<Models>) {
         let of = Arc::clone(models);
-        watch(self.meter(), &names::BREAKER_OPEN, move || {
+        observable_gauge(self.meter(), &names::BREAKER_OPEN, move || {
             let state = |(endpoint, rests): (&'static str, bool)| {
                 (
                     f64::from(u8::from(rests)),
@@ -274,10 +287,10 @@ impl Metrics {
     }
 
     /// Registers the values of the sampler.
-    pub(super) fn watch_samples(&self, samples: &Arc<Samples>) {
+    pub(super) fn observe_samples(&self, samples: &Arc<Samples>) {
         let one = |metric, read: fn(&Samples) -> Option<u64>| {
             let of = Arc::clone(samples);
-            watch(self.meter(), metric, move || {
+            observable_gauge(self.meter(), metric, move || {
                 read(&of)
                     .map(|value| (number(value), Vec::new()))
                     .into_iter()
@@ -288,7 +301,7 @@ impl Metrics {
         one(&names::DISK_FREE, Samples::disk_free_bytes);
         one(&names::DISK_SIZE, Samples::disk_bytes);
         let of = Arc::clone(samples);
-        watch(self.meter(), &names::MEMORY_LAG, move || {
+        observable_gauge(self.meter(), &names::MEMORY_LAG, move || {
             let lag = of.summary_lag_ms();
             lag.map(|ms| (number(ms) / 1_000.0, Vec::new()))
                 .into_iter()
@@ -297,23 +310,23 @@ impl Metrics {
     }
 
     /// Registers the exports of spans and metrics.
-    pub(crate) fn watch_exports(&self, exported: &Arc<ExportStats>) {
+    pub(crate) fn observe_exports(&self, exported: &Arc<ExportStats>) {
         let meter = self.meter();
         let of = Arc::clone(exported);
-        watch_one(meter, &names::SPANS, move || number(of.spans_ended()));
+        observable_value(meter, &names::SPANS, move || number(of.spans_ended()));
         let of = Arc::clone(exported);
-        watch_one(meter, &names::SPANS_EXPORTED, move || {
+        observable_value(meter, &names::SPANS_EXPORTED, move || {
             number(of.spans_exported())
         });
         let of = Arc::clone(exported);
-        watch(meter, &names::SPANS_DROPPED, move || {
+        observable_gauge(meter, &names::SPANS_DROPPED, move || {
             let labels = |(reason, count): (&'static str, u64)| {
                 (number(count), vec![KeyValue::new("reason", reason)])
             };
             of.spans_dropped().into_iter().map(labels).collect()
         });
         let of = Arc::clone(exported);
-        watch(meter, &names::EXPORTS, move || {
+        observable_gauge(meter, &names::EXPORTS, move || {
             let labels = |(signal, outcome, count): (&'static str, &'static str, u64)| {
                 let labels = vec![
                     KeyValue::new("signal", signal),

@@ -10,14 +10,14 @@ use tonic::{Code, Status};
 use crate::errors::ServiceError;
 
 /// Returns the response, with details if tonic created its status.
-pub(super) fn explained(answer: Response<Body>, method: &str) -> Response<Body> {
-    match explanation(answer.headers(), method) {
+pub(super) fn with_details(answer: Response<Body>, method: &str) -> Response<Body> {
+    match missing_details(answer.headers(), method) {
         Some(error) => Status::from(error).into_http(),
         None => answer,
     }
 }
 
-fn explanation(headers: &HeaderMap, method: &str) -> Option<ServiceError> {
+fn missing_details(headers: &HeaderMap, method: &str) -> Option<ServiceError> {
     let code = Code::from_bytes(headers.get(Status::GRPC_STATUS)?.as_bytes());
     if headers.contains_key(Status::GRPC_STATUS_DETAILS) {
         return None;

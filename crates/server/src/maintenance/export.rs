@@ -5,7 +5,7 @@ use palimpsest_store::archive::Archive;
 use palimpsest_store::blobs::BlobError;
 use tonic::Status;
 
-use super::families::Row;
+use super::families::RetentionRow;
 use crate::services::{BlobLoss, CompleteExport, Service};
 
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub(super) enum ExportError {
 }
 
 /// Returns the path of a session's export. The incarnation distinguishes sessions that reuse a name.
-fn path(row: &Row) -> String {
+fn path(row: &RetentionRow) -> String {
     format!(
         "{}/{}/{}-{}.jsonl",
         row.key.project, row.key.session, row.position.incarnation, row.position.revision
@@ -33,7 +33,7 @@ fn path(row: &Row) -> String {
 pub(super) async fn export(
     service: &Service,
     place: &Archive,
-    row: &Row,
+    row: &RetentionRow,
 ) -> Result<(), ExportError> {
     let read = |error| ExportError::Read(Status::from(error));
     let mut lines = CompleteExport::begin(service, &row.key)

@@ -7,7 +7,7 @@ use palimpsest_store::Position;
 
 /// The data of a session that retention needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct RetentionRow {
     pub(super) key: SessionKey,
     pub(super) parent: Option<SessionKey>,
     pub(super) modified: Timestamp,
@@ -18,11 +18,11 @@ pub(super) struct Row {
 
 /// A session with its subagents, the deepest first, so that children are deleted before their parents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Family {
-    pub(super) members: Vec<Row>,
+pub(super) struct SessionFamily {
+    pub(super) members: Vec<RetentionRow>,
 }
 
-impl Family {
+impl SessionFamily {
     /// Returns the time of the last event in any member.
     pub(super) fn modified(&self) -> Timestamp {
         let all = self.members.iter().map(|row| row.modified);
@@ -39,9 +39,9 @@ impl Family {
 }
 
 /// Returns the families of a project, the least recently modified first. With `alone`, every session is its own family.
-pub(super) fn families(rows: Vec<Row>, alone: bool) -> Vec<Family> {
-    let mut families: Vec<Family> = if alone {
-        let single = |row| Family { members: vec![row] };
+pub(super) fn families(rows: Vec<RetentionRow>, alone: bool) -> Vec<SessionFamily> {
+    let mut families: Vec<SessionFamily> = if alone {
+        let single = |row| SessionFamily { members: vec![row] };
         rows.into_iter().map(single).collect()
     } else {
         grouped(rows)
@@ -53,19 +53,19 @@ pub(super) fn families(rows: Vec<Row>, alone: bool) -> Vec<Family> {
     families
 }
 
-fn grouped(rows: Vec<Row>) -> Vec<Family> {
+fn grouped(rows: Vec<RetentionRow>) -> Vec<SessionFamily> {
     let parents: HashMap<SessionKey, Option<SessionKey>> = rows
         .iter()
         .map(|row| (row.key.clone(), row.parent.clone()))
         .collect();
-    let mut families: HashMap<SessionKey, Vec<(usize, Row)>> = HashMap::new();
+    let mut families: HashMap<SessionKey, Vec<(usize, RetentionRow)>> = HashMap::new();
     for row in rows {
         let (root, depth) = root(&row.key, &parents);
         families.entry(root).or_default().push((depth, row));
     }
-    let family = |mut members: Vec<(usize, Row)>| {
+    let family = |mut members: Vec<(usize, RetentionRow)>| {
         members.sort_by(|a, b| (b.0, &a.1.key).cmp(&(a.0, &b.1.key)));
-        Family {
+        SessionFamily {
             members: members.into_iter().map(|(_, row)| row).collect(),
         }
     };
@@ -97,8 +97,8 @@ mod tests {
         SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
     }
 
-    fn row(name: &str, parent: &str, modified: i64) -> Row {
-        Row {
+    fn row(name: &str, parent: &str, modified: i64) -> RetentionRow {
+        RetentionRow {
             key: key(name),
             parent: (!parent.is_empty()).then(|| key(parent)),
             modified: Timestamp::from_millis(modified),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(rows: &[Row], alone: bool, expected: &[&str]) {
+    fn check(rows: &[RetentionRow], alone: bool, expected: &[&str]) {
         let found: Vec<String> = families(rows.to_vec(), alone)
             .iter()
             .map(|family| {

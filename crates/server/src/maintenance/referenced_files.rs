@@ -12,7 +12,10 @@ pub type ReferencedFiles = HashMap<Box<str>, [u8; 32]>;
 /// Reads the complete log of a session and returns its referenced files.
 ///
 /// Only the names are kept in memory, and the session cache is not affected.
-pub async fn of(sessions: &Sessions, key: &SessionKey) -> Result<ReferencedFiles, SessionsError> {
+pub async fn read_referenced_files(
+    sessions: &Sessions,
+    key: &SessionKey,
+) -> Result<ReferencedFiles, SessionsError> {
     let (mut names, mut after) = (ReferencedFiles::new(), Revision::ZERO);
     loop {
         let events = sessions.events(key, after, READ_BYTES).await?;

@@ -35,7 +35,7 @@ pub(super) fn counter(meter: &Meter, metric: &Metric) -> Counter<u64> {
 /// # Panics
 ///
 /// Panics for a histogram, which cannot be observed.
-pub(super) fn watch(
+pub(super) fn observable_gauge(
     meter: &Meter,
     metric: &Metric,
     look: impl Fn() -> Vec<Observation> + Send + Sync + 'static,
@@ -68,12 +68,12 @@ pub(super) fn watch(
 }
 
 /// Creates an instrument for a single value without labels.
-pub(super) fn watch_one(
+pub(super) fn observable_value(
     meter: &Meter,
     metric: &Metric,
     look: impl Fn() -> f64 + Send + Sync + 'static,
 ) {
-    watch(meter, metric, move || vec![(look(), Vec::new())]);
+    observable_gauge(meter, metric, move || vec![(look(), Vec::new())]);
 }
 
 /// Converts a count to a measurement. Values above 2^53 are rounded, which is negligible.

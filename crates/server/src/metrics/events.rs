@@ -5,7 +5,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter};
 use palimpsest_core::message::Usage;
 use palimpsest_engine::tally::{EventTally, TallyItem, change_kinds};
 
-use super::make::{counter, histogram};
+use super::instruments::{counter, histogram};
 use super::names;
 
 #[derive(Debug)]

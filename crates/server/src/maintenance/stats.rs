@@ -74,7 +74,7 @@ impl MaintenanceStats {
         self.0.passes[duty as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) fn begun(&self, duty: LeaderTask) {
+    pub(super) fn record_pass(&self, duty: LeaderTask) {
         self.0.passes[duty as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -87,7 +87,7 @@ impl MaintenanceStats {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn spare(&self) {
+    pub(super) fn record_skipped(&self) {
         self.0.spared.fetch_add(1, Ordering::Relaxed);
     }
 

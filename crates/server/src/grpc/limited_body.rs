@@ -25,7 +25,7 @@ use crate::errors::ServiceError;
 pub(super) const PREFIX_BYTES: usize = 5;
 
 /// A request body with a maximum message size.
-pub(super) struct Limited {
+pub(super) struct LimitedBody {
     inner: Body,
     limit: usize,
     share: BudgetShare,
@@ -41,7 +41,7 @@ pub(super) struct Limited {
     seen: Arc<AtomicU64>,
 }
 
-impl Limited {
+impl LimitedBody {
     pub(super) fn new(
         inner: Body,
         limit: usize,
@@ -84,7 +84,7 @@ impl Limited {
                     return Err(ServiceError::RequestTooLarge { actual, limit });
                 }
                 // Checked before the message arrives. Its bytes are counted when they arrive.
-                self.share.has_room(actual)?;
+                self.share.check_room(actual)?;
                 self.filled = 0;
                 self.remaining = actual;
             }
@@ -93,7 +93,7 @@ impl Limited {
     }
 }
 
-impl http_body::Body for Limited {
+impl http_body::Body for LimitedBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -151,7 +151,7 @@ mod tests {
         let too_large = [fitting.clone(), message(11)].concat();
         for size in 1..too_large.len() {
             let check = |bytes: &[u8]| {
-                let mut body = Limited::new(
+                let mut body = LimitedBody::new(
                     Body::empty(),
                     10,
                     BudgetShare::default(),

@@ -7,19 +7,19 @@ use tonic_types::StatusExt as _;
 
 use super::call_limits::CallLimits;
 use super::response_body::ResponseBody;
-use crate::metrics::{CallEnded, Metrics, RpcMethod};
+use crate::metrics::{CallReport, Metrics, RpcMethod};
 
 /// The prepared response.
 #[derive(Debug)]
-pub(super) struct Shed {
+pub(super) struct ShedResponse {
     headers: HeaderMap,
     code: Code,
     reason: Option<String>,
 }
 
-impl Shed {
+impl ShedResponse {
     pub(super) fn new() -> Self {
-        let status = Status::from(CallLimits::refusal());
+        let status = Status::from(CallLimits::shed_error());
         let code = status.code();
         let reason = status.get_details_error_info().map(|info| info.reason);
         let (parts, ()) = status.into_http().into_parts();
@@ -32,7 +32,7 @@ impl Shed {
 
     /// Returns the response for a call by its path. The call is counted in metrics and has no span.
     pub(super) fn answer(&self, path: &str, metrics: &Metrics) -> Response<ResponseBody> {
-        metrics.call_ended(CallEnded {
+        metrics.call_ended(CallReport {
             method: RpcMethod::of(path.trim_start_matches('/')),
             code: self.code,
             reason: self.reason.clone(),
