@@ -18,7 +18,7 @@ use palimpsest_tests::turns::Turns;
 use palimpsest_tests::{chance, name};
 use tonic::{Code, Request, Status};
 
-use crate::house::House;
+use crate::deployment::Deployment;
 
 /// The deadline of a call.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -50,7 +50,7 @@ impl std::ops::AddAssign for Counts {
 /// An agent and the expected state of its session.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    house: Arc<House>,
+    house: Arc<Deployment>,
     turns: Turns,
     random: u64,
     array: Array,
@@ -73,7 +73,7 @@ fn call(turn: u64) -> String {
 }
 
 impl Agent {
-    pub(crate) fn new(house: &Arc<House>, number: u64, seed: u64) -> Self {
+    pub(crate) fn new(house: &Arc<Deployment>, number: u64, seed: u64) -> Self {
         Self {
             house: Arc::clone(house),
             turns: Turns::new(&name(&format!("scale-{number}")), 3),

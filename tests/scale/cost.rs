@@ -17,7 +17,7 @@ use palimpsest_tests::say::{assistant_call, noise, prepare, result, user};
 use palimpsest_tests::{Array, chance, name};
 use tokio::time::sleep;
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 
 const RUN: Duration = Duration::from_secs(20);
 const AGENTS: usize = 32;
@@ -38,7 +38,7 @@ struct Taken {
 }
 
 impl Taken {
-    fn now(cluster: &Cluster, house: &House) -> Self {
+    fn now(cluster: &Cluster, house: &Deployment) -> Self {
         let figure = |query: &str| cluster.psql(query).parse::<f64>().unwrap();
         Self {
             servers: processors(&house.pids()[..house.servers()]),
@@ -81,7 +81,7 @@ fn database() -> f64 {
 }
 
 /// Returns the memory of all processes of a house, in megabytes.
-fn memory(house: &House) -> f64 {
+fn memory(house: &Deployment) -> f64 {
     let of = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -140,7 +140,7 @@ struct Work {
 }
 
 /// Runs the agents and returns the cost.
-async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
+async fn measure(cluster: &Cluster, house: &Deployment, work: Work) -> Cost {
     let sessions = work.sessions;
     let before = Taken::now(cluster, house);
     let began = Instant::now();
@@ -201,7 +201,7 @@ async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
 async fn cost_of_a_turn() {
     let cluster = Cluster::start();
     let room = ["sessions.cache_bytes=2000000000"];
-    let house = House::start(&at(&[&cluster]), None, (1, 0), &room);
+    let house = Deployment::start(&at(&[&cluster]), None, (1, 0), &room);
     let work = Work {
         sessions: 1,
         pace: Duration::ZERO,
@@ -231,7 +231,7 @@ async fn cost_of_calls_at_random() {
                 "grpc.max_slowdown_percent=10000".to_owned(),
             ];
             let settings: Vec<_> = settings.iter().map(String::as_str).collect();
-            let house = House::start(&at(&[&cluster]), None, (3, 2), &settings);
+            let house = Deployment::start(&at(&[&cluster]), None, (3, 2), &settings);
             let work = Work {
                 sessions: 32,
                 pace,

@@ -7,10 +7,10 @@
 
 mod agent;
 mod cost;
-mod house;
-mod lost;
-mod mishaps;
-mod moving;
+mod deployment;
+mod faults;
+mod lost_history;
+mod migrate;
 mod refusals;
 mod replicas;
 mod rows;
@@ -24,8 +24,8 @@ use palimpsest_test_servers::{Bucket, Cluster};
 use palimpsest_tests::chance;
 
 use crate::agent::{Agent, Counts};
-use crate::house::{House, at};
-use crate::mishaps::Mishaps;
+use crate::deployment::{Deployment, at};
+use crate::faults::Faults;
 
 /// Default duration. `SCALE_MINUTES` overrides it.
 const SHORT: Duration = Duration::from_secs(20);
@@ -60,7 +60,7 @@ async fn whatever_happens() {
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
     primary.reload();
     let database = at(&[&primary, &standby]);
-    let house = House::start(
+    let house = Deployment::start(
         &database,
         Some(Bucket::start()),
         (SERVERS, WORKERS),
@@ -68,7 +68,7 @@ async fn whatever_happens() {
     );
     let house = Arc::new(house);
     let mut agents: Vec<_> = (0..AGENTS).map(|it| Agent::new(&house, it, seed)).collect();
-    let mut mishaps = Mishaps::new(seed, duration());
+    let mut mishaps = Faults::new(seed, duration());
     let mut worked = Duration::ZERO;
     for number in 1..=CHECKS {
         let until = duration() * number / CHECKS;

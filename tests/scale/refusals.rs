@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use crate::house::{at, borrowed};
+use crate::deployment::{at, borrowed};
 use crate::replicas::database;
 
 /// Checks the database frequently, so that the server notices changes early.

@@ -15,7 +15,7 @@ use palimpsest_tests::say::{
 use palimpsest_tests::{Array, name, refused};
 use tonic::Code;
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 
 /// Returns the database that all tests of this file share. Each test uses its own schema.
 pub(crate) fn database() -> Arc<Cluster> {
@@ -28,23 +28,23 @@ pub(crate) fn database() -> Arc<Cluster> {
     })
 }
 
-fn pair(cluster: &Cluster, schema: &str, extra: &[&str]) -> House {
+fn pair(cluster: &Cluster, schema: &str, extra: &[&str]) -> Deployment {
     let schema = format!("store.postgres.schema={schema}");
     let settings: Vec<&str> = [schema.as_str()]
         .into_iter()
         .chain(extra.iter().copied())
         .collect();
-    House::start(&at(&[cluster]), None, (2, 0), &settings)
+    Deployment::start(&at(&[cluster]), None, (2, 0), &settings)
 }
 
 /// Returns the complete view of a session on one server.
-async fn whole(house: &House, server: usize, session: &str) -> PrepareContextResponse {
+async fn whole(house: &Deployment, server: usize, session: &str) -> PrepareContextResponse {
     let mut client = house.context(server);
     let request = prepare(session, Vec::new());
     client.prepare_context(request).await.unwrap().into_inner()
 }
 
-pub(crate) async fn delete(house: &House, server: usize, session: &str) {
+pub(crate) async fn delete(house: &Deployment, server: usize, session: &str) {
     let request = DeleteSessionRequest {
         session: session.to_owned(),
         ..DeleteSessionRequest::default()
@@ -329,7 +329,7 @@ async fn a_summary_that_was_asked_for_at_one_server_is_brought_to_the_other() {
 async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
     let mut primary = Cluster::start();
     let mut standby = primary.replica("behind");
-    let house = House::start(&at(&[&primary, &standby]), None, (2, 0), &[]);
+    let house = Deployment::start(&at(&[&primary, &standby]), None, (2, 0), &[]);
     let session = name("failover");
     for number in 0..4 {
         let server = usize::try_from(number % 2).unwrap();
@@ -387,7 +387,7 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
 async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
     let cluster = database();
     let settings = ["store.postgres.schema=duties", "sweep.every_ms=400"];
-    let house = House::start(&at(&[&cluster]), None, (1, 2), &settings);
+    let house = Deployment::start(&at(&[&cluster]), None, (1, 2), &settings);
     let workers = [1, 2];
     let passes = |of: &[usize]| -> f64 {
         let of = of
@@ -426,7 +426,7 @@ async fn a_worker_goes_on_with_the_sessions_that_it_had() {
         "policy.session_memory.update_tokens=1000",
         "worker.poll_ms=2000",
     ];
-    let house = House::start(&at(&[&cluster]), None, (1, 2), &settings);
+    let house = Deployment::start(&at(&[&cluster]), None, (1, 2), &settings);
     // A round makes every session memory due and returns the worker that updated each.
     let round = async |number: u64| {
         for session in 0..SESSIONS {

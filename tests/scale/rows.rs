@@ -8,15 +8,15 @@ use palimpsest_tests::name;
 use palimpsest_tests::say::{append, user};
 use tonic::{Code, Request};
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 use crate::replicas::delete;
 
-async fn say(house: &House, session: &str) {
+async fn say(house: &Deployment, session: &str) {
     let said = append(&name(session), vec![user("x")]);
     house.context(0).append_messages(said).await.unwrap();
 }
 
-async fn listed(house: &House) -> (Vec<String>, u32) {
+async fn listed(house: &Deployment) -> (Vec<String>, u32) {
     let request = ListSessionsRequest {
         parent: "projects/p".into(),
         ..ListSessionsRequest::default()
@@ -31,7 +31,7 @@ async fn listed(house: &House) -> (Vec<String>, u32) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_cannot_be_read_breaks_no_list_and_no_deletion() {
     let cluster = Cluster::start();
-    let house = House::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
+    let house = Deployment::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
     for session in ["a", "b", "c", "d"] {
         say(&house, session).await;
     }
@@ -62,7 +62,7 @@ async fn a_row_that_cannot_be_read_breaks_no_list_and_no_deletion() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_whose_caller_has_given_up_before_its_turn_is_not_made() {
     let cluster = Cluster::start();
-    let house = House::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
+    let house = Deployment::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
     say(&house, "held").await;
     // An append that waits for the row lock holds the session until then.
     let holder =

@@ -8,7 +8,7 @@ use palimpsest_tests::name;
 use palimpsest_tests::say::prepare;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 use crate::replicas::{database, delete, turn};
 
 const SCHEMA: &str = "store.postgres.schema=verified";
@@ -20,7 +20,7 @@ const HAS_READ: &str = "SELECT count(*) = 1 FROM pg_stat_activity
     WHERE application_name = 'verify' AND state = 'idle' AND query LIKE '%.frames%'
         AND state_change < now() - interval '300 milliseconds'";
 
-fn verify(house: &Arc<House>, cluster: &Cluster) -> JoinHandle<Output> {
+fn verify(house: &Arc<Deployment>, cluster: &Cluster) -> JoinHandle<Output> {
     let database = format!("{}?application_name=verify", at(&[cluster]));
     let house = Arc::clone(house);
     spawn_blocking(move || {
@@ -30,7 +30,7 @@ fn verify(house: &Arc<House>, cluster: &Cluster) -> JoinHandle<Output> {
 }
 
 /// Deletes a session and returns once the tombstone is written. The removal of its data continues in the background.
-fn deletes(house: &Arc<House>, cluster: &Cluster, session: &str) -> JoinHandle<()> {
+fn deletes(house: &Arc<Deployment>, cluster: &Cluster, session: &str) -> JoinHandle<()> {
     let deleted = tokio::spawn({
         let (house, session) = (Arc::clone(house), name(session));
         async move { delete(&house, 0, &session).await }
@@ -54,7 +54,12 @@ fn found(verified: &Output, what: &str) {
 async fn a_session_that_is_deleted_while_it_is_looked_at_is_no_fault() {
     let cluster = database();
     let bucket = Some(Bucket::start());
-    let house = Arc::new(House::start(&at(&[&cluster]), bucket, (1, 0), &[SCHEMA]));
+    let house = Arc::new(Deployment::start(
+        &at(&[&cluster]),
+        bucket,
+        (1, 0),
+        &[SCHEMA],
+    ));
     for session in ["a", "b", "c"] {
         let request = prepare(&name(session), turn(0, LINES));
         house.context(0).prepare_context(request).await.unwrap();

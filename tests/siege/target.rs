@@ -71,7 +71,7 @@ fn session_of(attacker: usize, session: &str) -> String {
 }
 
 /// The folder of a server, with its configuration and its keys.
-pub(crate) struct House {
+pub(crate) struct TenantSetup {
     folder: TempDir,
     keys: Vec<String>,
     reader: String,
@@ -81,7 +81,7 @@ pub(crate) struct House {
     scale: Scale,
 }
 
-impl House {
+impl TenantSetup {
     /// Creates the folder, the keys and the sessions.
     pub(crate) async fn new(scale: Scale, seeds: &[Seed]) -> Self {
         let folder = tempfile::tempdir().unwrap();

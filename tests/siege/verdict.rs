@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::course::Outcome;
 use crate::latency::Figures;
+use crate::phases::PhaseOutcome;
 use crate::target::RACE_SESSIONS;
 
 /// Latencies up to this value are always accepted.
@@ -43,13 +43,13 @@ impl Limits {
 }
 
 /// Returns the limits of a siege.
-pub(crate) fn limits(outcome: &Outcome) -> Limits {
+pub(crate) fn limits(outcome: &PhaseOutcome) -> Limits {
     let windows = outcome.latencies.windows(&outcome.before).len();
     Limits::of(&outcome.latencies.figures(&outcome.before), windows)
 }
 
 /// Returns all violations. Empty if the server passed.
-pub(crate) fn wrong(outcome: &Outcome) -> Vec<String> {
+pub(crate) fn wrong(outcome: &PhaseOutcome) -> Vec<String> {
     let limits = limits(outcome);
     let windows = outcome.latencies.windows(&outcome.during);
     let mut wrong = wrong_before(&outcome.latencies.figures(&outcome.before));

@@ -12,15 +12,15 @@ use palimpsest_store::sled::{SledLog, SledOptions};
 
 use super::Extent;
 use crate::row::{MILLIS, Row, Spread, Target};
-use palimpsest_bench::house::{House, name};
+use palimpsest_bench::in_process::{InProcessServer, name};
 
 const LIMIT_MS: f64 = 5.0;
 
 /// Creates, grows and compacts a session for each round, after its session memory is up to date.
 pub(super) async fn from_memory(extent: &Extent, folder: &Path) -> Result<Row> {
     let durable = SledLog::open(&SledOptions::new(folder.join("compactions")))?;
-    let in_memory = House::new(Arc::new(MemoryLog::new()))?;
-    let on_disk = House::new(Arc::new(durable))?;
+    let in_memory = InProcessServer::new(Arc::new(MemoryLog::new()))?;
+    let on_disk = InProcessServer::new(Arc::new(durable))?;
     let (mut rounds, mut committed, mut tokens) = (Vec::new(), Vec::new(), 0);
     for house in [&in_memory, &on_disk] {
         house.start_worker();
@@ -41,7 +41,7 @@ pub(super) async fn from_memory(extent: &Extent, folder: &Path) -> Result<Row> {
 }
 
 /// Returns the duration in milliseconds and the tokens of the view.
-async fn compaction(house: &House, number: usize) -> Result<(f64, u64)> {
+async fn compaction(house: &InProcessServer, number: usize) -> Result<(f64, u64)> {
     let session = format!("long-{number}");
     house.grow_to_tokens(&session).await?;
     house.settled(&session).await?;

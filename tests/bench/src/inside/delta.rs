@@ -12,7 +12,7 @@ use palimpsest_store::memory::MemoryLog;
 
 use super::Extent;
 use crate::row::{MICROS, Row, Spread, Target};
-use palimpsest_bench::house::{House, TOKENS, median, message, micros, name};
+use palimpsest_bench::in_process::{InProcessServer, TOKENS, median, message, micros, name};
 
 const LIMIT_US: f64 = 200.0;
 /// Messages of a short session, and the maximum ratio of the duration in a long session.
@@ -31,7 +31,7 @@ struct Known {
 }
 
 impl Known {
-    async fn grown(house: &House, session: &str, messages: usize) -> Result<Self> {
+    async fn grown(house: &InProcessServer, session: &str, messages: usize) -> Result<Self> {
         let last = house.grow(session, messages).await?;
         Ok(Self {
             session: name(session),
@@ -41,7 +41,7 @@ impl Known {
     }
 
     /// Runs a turn that appends two messages. The delta contains only these two.
-    async fn turn(&mut self, house: &House) -> Result<Duration> {
+    async fn turn(&mut self, house: &InProcessServer) -> Result<Duration> {
         let said = vec![message(self.said), message(self.said + 1)];
         self.said += 2;
         let (reply, took) = house.prepare(&self.session, said, &self.etag).await?;
@@ -53,7 +53,7 @@ impl Known {
 }
 
 /// Returns the median duration of `calls` turns, distributed over all sessions, in microseconds.
-async fn turns(house: &House, sessions: &mut [Known], calls: usize) -> Result<f64> {
+async fn turns(house: &InProcessServer, sessions: &mut [Known], calls: usize) -> Result<f64> {
     let mut times = Vec::with_capacity(calls);
     for call in 0..calls {
         let number = call % sessions.len();
@@ -64,7 +64,7 @@ async fn turns(house: &House, sessions: &mut [Known], calls: usize) -> Result<f6
 
 /// Measures a delta of a long view. The limit is a copy of that view.
 pub(super) async fn of_long_view(extent: &Extent) -> Result<Row> {
-    let house = House::new(Arc::new(MemoryLog::new()))?;
+    let house = InProcessServer::new(Arc::new(MemoryLog::new()))?;
     house.grow_to_tokens("tokens").await?;
     // An unknown etag returns the complete view, whose size is the limit.
     let (view, _) = house.prepare(&name("tokens"), vec![], b"unknown").await?;
@@ -94,7 +94,7 @@ pub(super) async fn of_long_view(extent: &Extent) -> Result<Row> {
 
 /// Measures a delta after many messages. The limit is a delta after few.
 pub(super) async fn after_many_messages(extent: &Extent) -> Result<Row> {
-    let house = House::new(Arc::new(MemoryLog::new()))?;
+    let house = InProcessServer::new(Arc::new(MemoryLog::new()))?;
     let mut long = [Known::grown(&house, "long", extent.long).await?];
     let mut rounds = Vec::new();
     for round in 0..extent.rounds {

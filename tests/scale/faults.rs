@@ -6,7 +6,7 @@ use std::time::Duration;
 use palimpsest_test_servers::Cluster;
 use palimpsest_tests::chance;
 
-use crate::house::House;
+use crate::deployment::Deployment;
 
 /// Time until a killed process is started again.
 const AWAY: Duration = Duration::from_millis(700);
@@ -16,7 +16,7 @@ const DEFAULTS: [&str; 4] = ["off", "local", "on", "remote_apply"];
 
 /// The failures so far and those to come.
 #[derive(Debug)]
-pub(crate) struct Mishaps {
+pub(crate) struct Faults {
     random: u64,
     length: Duration,
     next_kill: Duration,
@@ -27,7 +27,7 @@ pub(crate) struct Mishaps {
     settings: u32,
 }
 
-impl Mishaps {
+impl Faults {
     /// Creates a schedule for a duration of load.
     pub(crate) fn new(seed: u64, length: Duration) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl Mishaps {
     pub(crate) fn happen(
         &mut self,
         now: Duration,
-        house: &House,
+        house: &Deployment,
         primary: &mut Cluster,
         standby: &Cluster,
     ) {
@@ -95,7 +95,7 @@ impl Mishaps {
     }
 
     /// Starts all processes that are still stopped.
-    pub(crate) fn mend(&mut self, house: &House) {
+    pub(crate) fn mend(&mut self, house: &Deployment) {
         if let Some((number, _)) = self.away.take() {
             house.start_again(number);
         }

@@ -9,7 +9,7 @@ use palimpsest_test_servers::Bucket;
 use palimpsest_tests::say::{append, assistant_call, prepare, result, user, uuid, with_id};
 use palimpsest_tests::{Server, name, palimpsest_with};
 
-use crate::house::{at, borrowed};
+use crate::deployment::{at, borrowed};
 use crate::replicas::database;
 
 const SESSIONS: u64 = 12;

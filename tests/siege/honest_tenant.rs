@@ -33,12 +33,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The running agents.
-pub(crate) struct Honest {
+pub(crate) struct HonestTenant {
     agents: JoinSet<Vec<Turns>>,
     stop: Arc<AtomicBool>,
 }
 
-impl Honest {
+impl HonestTenant {
     /// Starts the agents on the server at this endpoint.
     pub(crate) fn start(endpoint: &Endpoint, key: &str, latencies: &Arc<Latencies>) -> Self {
         let stop = Arc::<AtomicBool>::default();

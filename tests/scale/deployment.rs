@@ -36,7 +36,7 @@ impl Replica {
 
 /// All processes.
 #[derive(Debug)]
-pub(crate) struct House {
+pub(crate) struct Deployment {
     servers: Vec<Arc<Replica>>,
     workers: Vec<Arc<Replica>>,
     channels: Vec<Channel>,
@@ -64,7 +64,7 @@ pub(crate) fn at(clusters: &[&Cluster]) -> String {
     format!("postgres://palimpsest@{hosts}/postgres")
 }
 
-impl House {
+impl Deployment {
     /// Starts servers and workers on a database. Without workers, each server also runs a worker.
     pub(crate) fn start(
         database: &str,

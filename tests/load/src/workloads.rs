@@ -2,7 +2,7 @@
 
 /// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum WorkloadKind {
     /// Appends a round as JSON.
     AppendJson,
     /// Appends a round as typed messages.
@@ -27,7 +27,7 @@ pub enum Kind {
 
 /// A method at a size.
 #[derive(Debug, Clone, Copy)]
-pub struct Work {
+pub struct Workload {
     /// The name, for `--only` and in files.
     pub name: &'static str,
     /// The method, and the variant of its call.
@@ -37,7 +37,7 @@ pub struct Work {
     /// The size in bytes.
     pub bytes: usize,
     /// The kind of the call.
-    pub kind: Kind,
+    pub kind: WorkloadKind,
 }
 
 const KB: usize = 1_000;
@@ -47,9 +47,9 @@ const fn work(
     rpc: &'static str,
     of: &'static str,
     bytes: usize,
-    kind: Kind,
-) -> Work {
-    Work {
+    kind: WorkloadKind,
+) -> Workload {
+    Workload {
         name,
         rpc,
         of,
@@ -60,48 +60,51 @@ const fn work(
 
 /// All works, in the order of their runs.
 #[rustfmt::skip]
-pub const WORKS: [Work; 20] = [
-    work("append-json-1k", "AppendMessages, JSON", "result", KB, Kind::AppendJson),
-    work("append-json-20k", "AppendMessages, JSON", "result", 20 * KB, Kind::AppendJson),
-    work("append-json-300k", "AppendMessages, JSON", "result", 300 * KB, Kind::AppendJson),
-    work("append-typed-1k", "AppendMessages, typed", "result", KB, Kind::AppendTyped),
-    work("append-typed-20k", "AppendMessages, typed", "result", 20 * KB, Kind::AppendTyped),
-    work("append-typed-300k", "AppendMessages, typed", "result", 300 * KB, Kind::AppendTyped),
-    work("prepare-full-1k", "PrepareContext, full", "view", KB, Kind::PrepareFull),
-    work("prepare-full-20k", "PrepareContext, full", "view", 20 * KB, Kind::PrepareFull),
-    work("prepare-full-300k", "PrepareContext, full", "view", 300 * KB, Kind::PrepareFull),
-    work("prepare-delta-1k", "PrepareContext, delta", "delta", KB, Kind::PrepareDelta),
-    work("prepare-delta-20k", "PrepareContext, delta", "delta", 20 * KB, Kind::PrepareDelta),
-    work("persist-1k", "PersistToolResult, inline", "result", KB, Kind::Persist),
-    work("persist-20k", "PersistToolResult, inline", "result", 20 * KB, Kind::Persist),
-    work("persist-300k", "PersistToolResult, stored", "result", 300 * KB, Kind::Persist),
-    work("snip", "Snip", "view", 100 * KB, Kind::Snip),
-    work("memory", "GetSessionMemory", "session", 100 * KB, Kind::Memory),
-    work("read-result-20k", "ReadToolResult, a range", "range", 20 * KB, Kind::ReadResult),
-    work("read-result-300k", "ReadToolResult, all", "result", 300 * KB, Kind::ReadResult),
-    work("list-messages-20k", "ListMessages", "page", 20 * KB, Kind::ListMessages),
-    work("compact", "Compact", "session", 300 * KB, Kind::Compact),
+pub const WORKS: [Workload; 20] = [
+    work("append-json-1k", "AppendMessages, JSON", "result", KB, WorkloadKind::AppendJson),
+    work("append-json-20k", "AppendMessages, JSON", "result", 20 * KB, WorkloadKind::AppendJson),
+    work("append-json-300k", "AppendMessages, JSON", "result", 300 * KB, WorkloadKind::AppendJson),
+    work("append-typed-1k", "AppendMessages, typed", "result", KB, WorkloadKind::AppendTyped),
+    work("append-typed-20k", "AppendMessages, typed", "result", 20 * KB, WorkloadKind::AppendTyped),
+    work("append-typed-300k", "AppendMessages, typed", "result", 300 * KB, WorkloadKind::AppendTyped),
+    work("prepare-full-1k", "PrepareContext, full", "view", KB, WorkloadKind::PrepareFull),
+    work("prepare-full-20k", "PrepareContext, full", "view", 20 * KB, WorkloadKind::PrepareFull),
+    work("prepare-full-300k", "PrepareContext, full", "view", 300 * KB, WorkloadKind::PrepareFull),
+    work("prepare-delta-1k", "PrepareContext, delta", "delta", KB, WorkloadKind::PrepareDelta),
+    work("prepare-delta-20k", "PrepareContext, delta", "delta", 20 * KB, WorkloadKind::PrepareDelta),
+    work("persist-1k", "PersistToolResult, inline", "result", KB, WorkloadKind::Persist),
+    work("persist-20k", "PersistToolResult, inline", "result", 20 * KB, WorkloadKind::Persist),
+    work("persist-300k", "PersistToolResult, stored", "result", 300 * KB, WorkloadKind::Persist),
+    work("snip", "Snip", "view", 100 * KB, WorkloadKind::Snip),
+    work("memory", "GetSessionMemory", "session", 100 * KB, WorkloadKind::Memory),
+    work("read-result-20k", "ReadToolResult, a range", "range", 20 * KB, WorkloadKind::ReadResult),
+    work("read-result-300k", "ReadToolResult, all", "result", 300 * KB, WorkloadKind::ReadResult),
+    work("list-messages-20k", "ListMessages", "page", 20 * KB, WorkloadKind::ListMessages),
+    work("compact", "Compact", "session", 300 * KB, WorkloadKind::Compact),
 ];
 
-impl Work {
+impl Workload {
     /// Returns the name of the configuration in `tests/load/ghz`.
     pub fn config(&self) -> &'static str {
         match self.kind {
-            Kind::AppendJson | Kind::AppendTyped => "append_messages",
-            Kind::PrepareFull | Kind::PrepareDelta => "prepare_context",
-            Kind::Persist => "persist_tool_result",
-            Kind::Snip => "snip",
-            Kind::Memory => "get_session_memory",
-            Kind::Compact => "compact",
-            Kind::ReadResult => "read_tool_result",
-            Kind::ListMessages => "list_messages",
+            WorkloadKind::AppendJson | WorkloadKind::AppendTyped => "append_messages",
+            WorkloadKind::PrepareFull | WorkloadKind::PrepareDelta => "prepare_context",
+            WorkloadKind::Persist => "persist_tool_result",
+            WorkloadKind::Snip => "snip",
+            WorkloadKind::Memory => "get_session_memory",
+            WorkloadKind::Compact => "compact",
+            WorkloadKind::ReadResult => "read_tool_result",
+            WorkloadKind::ListMessages => "list_messages",
         }
     }
 
     /// Returns true if a repeated request does the same work. A repeat of a persist, snip or compaction does less, so
     /// each of those requests is sent once.
     pub fn repeats(&self) -> bool {
-        !matches!(self.kind, Kind::Persist | Kind::Snip | Kind::Compact)
+        !matches!(
+            self.kind,
+            WorkloadKind::Persist | WorkloadKind::Snip | WorkloadKind::Compact
+        )
     }
 
     /// Returns the maximum number of calls of a run. Requests that are sent once need prepared sessions or memory for
@@ -109,8 +112,8 @@ impl Work {
     pub fn most(&self) -> usize {
         match self.kind {
             _ if self.repeats() => usize::MAX,
-            Kind::Compact => 64,
-            Kind::Snip => 16_384,
+            WorkloadKind::Compact => 64,
+            WorkloadKind::Snip => 16_384,
             // ghz holds all requests in memory.
             _ => (200_000_000 / self.bytes).min(50_000),
         }

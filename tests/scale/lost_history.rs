@@ -11,7 +11,7 @@ use palimpsest_tests::say::{append, user, uuid, with_id};
 use palimpsest_tests::{name, refused};
 use tonic::Code;
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 
 /// Number of messages that the standby does not receive. Larger than the part that a stream sends ahead.
 const LOST: u64 = 90;
@@ -28,7 +28,7 @@ async fn a_read_across_a_failover_that_loses_events_ends_and_mixes_nothing() {
     let mut primary = Cluster::start();
     let mut standby = primary.replica("lost");
     let quiet = ["worker.enabled=false"];
-    let house = House::start(&at(&[&primary, &standby]), None, (1, 0), &quiet);
+    let house = Deployment::start(&at(&[&primary, &standby]), None, (1, 0), &quiet);
     let session = name("two-histories");
     let says = |text: &str, number| append(&session, vec![with_id(&uuid(number), user(text))]);
     let mut client = house.context(0);

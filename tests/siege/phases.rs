@@ -16,10 +16,10 @@ use crate::SOFT_HANDLES;
 use crate::attack::{Attack, Running, Scale, Seed, Tally};
 use crate::attackers::{Attackers, check_handles};
 use crate::attacks::{ATTACKS, sessions_that_exist};
-use crate::honest::{Honest, newcomers};
+use crate::honest_tenant::{HonestTenant, newcomers};
 use crate::latency::Latencies;
 use crate::sample::{Most, watch};
-use crate::target::House;
+use crate::target::TenantSetup;
 
 /// The memory limit of the chart.
 const MEMORY: u64 = 2 << 30;
@@ -41,8 +41,8 @@ pub(crate) struct Plan {
 }
 
 /// The results of a siege.
-pub(crate) struct Outcome {
-    house: House,
+pub(crate) struct PhaseOutcome {
+    house: TenantSetup,
     server: Arc<Server>,
     promised: Vec<Turns>,
     pub(crate) attacks: Vec<(&'static str, Arc<Tally>)>,
@@ -60,10 +60,10 @@ pub(crate) struct Outcome {
 
 /// The honest tenant, and the server that it uses.
 struct Scene {
-    house: House,
+    house: TenantSetup,
     server: Arc<Server>,
     latencies: Arc<Latencies>,
-    honest: Honest,
+    honest: HonestTenant,
     newcomers: JoinSet<()>,
     samples: JoinSet<Most>,
     stop_samples: CancellationToken,
@@ -78,14 +78,14 @@ impl Scene {
             let new = attack.needs.iter().filter(|seed| !seeds.contains(seed));
             seeds.extend(new.copied().collect::<Vec<_>>());
         }
-        let house = House::new(scale, &seeds).await;
+        let house = TenantSetup::new(scale, &seeds).await;
         let server = Arc::new(house.serve(limits, &[]));
         let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
         let endpoint = endpoint
             .tcp_nodelay(true)
             .connect_timeout(Duration::from_secs(5));
         let latencies = Arc::<Latencies>::default();
-        let honest = Honest::start(&endpoint, &house.honest, &latencies);
+        let honest = HonestTenant::start(&endpoint, &house.honest, &latencies);
         let mut visitors = JoinSet::new();
         let admin = server.admin().to_owned();
         let key = house.honest.clone();
@@ -116,7 +116,7 @@ impl Scene {
         mut self,
         attacks: Vec<(&'static str, Arc<Tally>)>,
         [before, during, after]: [Range<Instant>; 3],
-    ) -> Outcome {
+    ) -> PhaseOutcome {
         let refusals = self.latencies.take_refusals();
         self.newcomers.shutdown().await;
         let promised = self.honest.stop().await;
@@ -129,7 +129,7 @@ impl Scene {
         };
         let log = self.server.log();
         let panics = log.iter().filter(|line| line.contains("panicked")).count();
-        Outcome {
+        PhaseOutcome {
             house: self.house,
             server: self.server,
             promised,
@@ -147,7 +147,7 @@ impl Scene {
 }
 
 /// Runs all attacks at once, or only the selected ones.
-pub(crate) async fn siege(plan: &Plan) -> Outcome {
+pub(crate) async fn siege(plan: &Plan) -> PhaseOutcome {
     check_handles();
     let meant: Vec<&Attack> = ATTACKS
         .iter()
@@ -185,7 +185,7 @@ pub(crate) async fn siege(plan: &Plan) -> Outcome {
 
 /// Runs the attacks one after another on the same server. Each attack runs until it has reached the server, and at
 /// least for `each`.
-pub(crate) async fn one_by_one(scale: Scale, each: Duration) -> Outcome {
+pub(crate) async fn one_by_one(scale: Scale, each: Duration) -> PhaseOutcome {
     let scene = Scene::open(scale, SOFT_HANDLES, &ATTACKS.iter().collect::<Vec<_>>()).await;
     scene.pass(each).await;
     let attackers = Attackers::start();
@@ -212,8 +212,8 @@ pub(crate) async fn one_by_one(scale: Scale, each: Duration) -> Outcome {
 }
 
 /// Asserts that all acknowledged data exists: on the running server if it still serves, and after a kill and a restart.
-pub(crate) async fn verify(outcome: Outcome) {
-    let Outcome {
+pub(crate) async fn verify(outcome: PhaseOutcome) {
+    let PhaseOutcome {
         house,
         server,
         mut promised,

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 pub const PATIENT: &str = "grpc.max_slowdown_percent=10000";
 
 /// A server with its own data folder.
-pub struct Site {
+pub struct TestServer {
     /// The name: `default`, `patient` or `without-worker`.
     pub name: &'static str,
     /// The process.
@@ -22,7 +22,7 @@ pub struct Site {
     folder: TempDir,
 }
 
-impl Site {
+impl TestServer {
     /// Starts a server with default settings.
     pub fn default_settings(folder: &Path) -> Result<Self> {
         Self::start("default", folder, &[])

@@ -37,7 +37,7 @@ const RESULT_BYTES: usize = 7_000;
 pub const MESSAGE_BYTES: usize = 1_000;
 
 /// Handlers of a process that has just started: no session is loaded.
-pub struct House {
+pub struct InProcessServer {
     /// The sessions in memory.
     pub sessions: Arc<Sessions>,
     handlers: ContextHandlers,
@@ -47,7 +47,7 @@ pub struct House {
     end: CancellationToken,
 }
 
-impl House {
+impl InProcessServer {
     /// Number of references to the sessions in an idle house.
     pub const HOLDS: usize = 2;
 
@@ -188,7 +188,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for InProcessServer {
     fn drop(&mut self) {
         self.end.cancel();
     }
