@@ -82,7 +82,7 @@ async fn a_broken_file_keeps_the_keys_and_says_so_without_repeating_it() {
     std::fs::write(world.at("keys.toml"), format!("key = \"{key}\"")).unwrap();
     let said = async || {
         let log = server.log().join("\n");
-        log.contains("cannot be used") && log.contains("auth.keys_file")
+        log.contains("failed to reload changed files") && log.contains("auth.keys_file")
     };
     soon("the error", said).await;
     list(&channel, &key, "p").await.unwrap();

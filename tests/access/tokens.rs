@@ -250,7 +250,12 @@ async fn new_keys_of_the_issuer_are_taken_up_and_old_ones_are_let_go() {
     .await;
     list(&channel, &second, "p").await.unwrap();
     std::fs::write(world.at("jwks.json"), "{}").unwrap();
-    let said = async || server.log().join("\n").contains("cannot be used");
+    let said = async || {
+        server
+            .log()
+            .join("\n")
+            .contains("failed to reload changed files")
+    };
     soon("the error", said).await;
     list(&channel, &second, "p").await.unwrap();
 }

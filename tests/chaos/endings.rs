@@ -187,7 +187,7 @@ async fn a_result_that_cannot_be_read_now_fails_its_export_and_keeps_its_session
     let url = format!("retention.export_url=file://{}", place.display());
     let server = start(&data, &faults, &[&url, "retention.max_age=1s"]);
     until(&server, "tried", async || {
-        lines(&server, "failed to export a session") > 1
+        lines(&server, "failed to export an expired session") > 1
     })
     .await;
     assert_eq!(count(&server).await, 1);
@@ -254,13 +254,7 @@ async fn a_result_that_is_lost_is_reported_by_its_export_and_keeps_its_session()
     })
     .await;
     passes(&server).await;
-    assert_eq!(
-        lines(
-            &server,
-            "is kept, because its export would not be all of it"
-        ),
-        1
-    );
+    assert_eq!(lines(&server, "because its export would be incomplete"), 1);
     assert_eq!(count(&server).await, 1);
     assert!(exported(&place).is_empty());
     std::fs::write(&file, content).unwrap();

@@ -115,7 +115,7 @@ async fn full_and_back(reserve: &str) {
     // Readiness changes.
     let logged = |text: &str| server.log().iter().any(|line| line.contains(text));
     let began = Instant::now();
-    while !logged("not ready until it does") {
+    while !logged("the server is not ready") {
         assert!(began.elapsed() < Duration::from_mins(2), "readiness tells");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

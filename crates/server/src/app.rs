@@ -153,7 +153,7 @@ impl BackgroundTask {
         self.stop.cancel();
         if self.task.await.is_err() {
             tracing::error!(
-                "work in the background had panicked: summaries were not kept, or deleted data not removed"
+                "a background task panicked: session memory was not updated, or deleted data was not removed"
             );
         }
     }

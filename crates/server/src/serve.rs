@@ -232,7 +232,7 @@ impl Server {
         // The shutdown order matters. The canary stops first, because its next success would report readiness again.
         watching.cancel();
         if canary.await.is_err() {
-            tracing::error!("the watch over the store had panicked");
+            tracing::error!("the store canary panicked");
         }
         health.set_ready(false).await;
         context.draining.cancel();
@@ -295,11 +295,11 @@ fn warn_of_open_access(config: &Config) {
     }
     if !config.auth.is_on() {
         tracing::warn!(
-            "insecure_listen_anywhere: every machine that reaches this one can read and change every session"
+            "insecure_listen_anywhere is set: every host that can connect can read and change all sessions"
         );
     } else if config.tls.cert_file.is_none() {
         tracing::warn!(
-            "auth.allow_plaintext: credentials come without TLS, and something else has to encrypt them"
+            "auth.allow_plaintext is set: credentials are received without TLS; encrypt them in front of this server"
         );
     }
 }
@@ -337,7 +337,7 @@ async fn watch_store(
         match &outcome {
             Ok(()) if !health.is_ready() => tracing::info!("ready"),
             Err(error) if health.is_ready() => {
-                tracing::error!(%error, "the store does not work: not ready until it does");
+                tracing::error!(%error, "the store canary failed; the server is not ready");
             }
             _ => {}
         }
@@ -348,7 +348,7 @@ async fn watch_store(
             matches!(error, Some(StoreError::Failed(_)))
         };
         if outcome.as_ref().is_err_and(has_ended) && health.is_alive() {
-            tracing::error!("the store has ended for good: not alive until a restart");
+            tracing::error!("the store failed permanently; restart the server");
             health.set_dead().await;
         }
         if end.run_until_cancelled(sleep(every)).await.is_none() {
@@ -387,7 +387,7 @@ async fn drain(
         tracing::warn!(
             calls,
             mutations,
-            "did not finish in shutdown.drain_ms: cut off"
+            "calls did not finish within shutdown.drain_ms and were aborted"
         );
         return Ok(());
     };
@@ -450,7 +450,7 @@ impl AdminServer {
     async fn close(self) {
         self.stop.cancel();
         if timeout(ADMIN_CLOSE_TIMEOUT, self.serving).await.is_err() {
-            tracing::debug!("the admin port had open connections");
+            tracing::debug!("the admin port closed with open connections");
         }
     }
 }

@@ -271,12 +271,12 @@ pub async fn open_blobs(config: &Config, owner: Owner) -> Result<Blobs, BoxError
             tracing::warn!(
                 location,
                 error,
-                "blobs cannot be reached; results stay in views until they can"
+                "the blob store is unavailable; results stay in views until it is available"
             );
         }
         Err(_) => tracing::warn!(
             location,
-            "blobs do not answer; results stay in views until they do"
+            "the blob store does not respond; results stay in views until it responds"
         ),
     }
     Ok(blobs)

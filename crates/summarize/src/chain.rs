@@ -89,7 +89,7 @@ impl Summarizer for FallbackChain {
                 model = link.name,
                 purpose = request.purpose.name(),
                 why,
-                "a model gave no summary"
+                "a model returned no summary"
             );
             outcome = most_informative(outcome, result);
             // The next link could not answer before the deadline.

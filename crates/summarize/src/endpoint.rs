@@ -145,7 +145,7 @@ pub(crate) async fn call(
                 purpose = request.purpose.name(),
                 attempt = number,
                 status = answer.status,
-                "a model answered"
+                "a model responded"
             );
             if !(200..300).contains(&answer.status) {
                 return Err(classify_rejection(&answer, request));

@@ -38,7 +38,7 @@ impl<S: Summarizer> Summarizer for RedactingSummarizer<S> {
             deadline: request.deadline,
         };
         if count > 0 {
-            tracing::debug!(count, "secrets were taken out of a request for a summary");
+            tracing::debug!(count, "redacted secrets in a summary request");
         }
         let mut reply = self.0.summarize(&asked).await?;
         reply.text = redact(&reply.text).text.into_owned();

@@ -110,7 +110,7 @@ where
             attempt = number,
             wait_ms = wait.as_millis(),
             error = error.name(),
-            "asking the model again"
+            "retrying a model request"
         );
         sleep_until(next).await;
         longest = longest.saturating_mul(2);

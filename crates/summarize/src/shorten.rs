@@ -71,7 +71,7 @@ pub async fn summarize_with_retries(
         tracing::debug!(
             retries,
             dropped_rounds,
-            "a prompt was too long and is made shorter"
+            "shortened a prompt that was too long"
         );
     }
 }

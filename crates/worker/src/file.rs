@@ -45,7 +45,7 @@ fn classify(
                 session = %key,
                 written,
                 version,
-                "summary.md was written from a history that the log does not hold: it is written anew"
+                "summary.md is from a history that is not in the log; it is overwritten"
             );
             SummaryFileState::Known(found)
         }
@@ -124,7 +124,7 @@ pub(crate) async fn import(
     };
     if shared.host.commit(key, None, None, edit).await? {
         shared.stats.edit();
-        tracing::info!(session = %key, "took in a summary that was edited by hand");
+        tracing::info!(session = %key, "imported a manual edit of summary.md");
     }
     Ok(())
 }
@@ -239,7 +239,7 @@ async fn record_failure(
         session = %key,
         error = why,
         attempts,
-        "failed to write summary.md; its text is safe, and the file is tried again"
+        "failed to write summary.md; the text is stored, and the write is retried"
     );
     let failure = FailMemory {
         of_file: true,

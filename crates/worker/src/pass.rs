@@ -195,7 +195,7 @@ async fn commit(
     // The failure of the model is committed together with the version that replaces its text.
     let model_failed = draft.model_failed.map(|why| {
         shared.stats.failure();
-        tracing::warn!(session = %key, error = %why, "a model did not keep the summary; it is kept without one");
+        tracing::warn!(session = %key, error = %why, "a model failed to update session memory; it was updated without a model");
         FailMemory {
             of_file: false,
             detail: format!("the model failed, and the summary is kept without one: {why}").into(),
@@ -234,7 +234,7 @@ pub(crate) async fn failed(
         .map_or(0, |it| it.attempts)
         + 1;
     let wait = backoff::delay(&shared.options, attempts, shared.ids.jitter());
-    tracing::warn!(session = %key, error = %error_chain(error), attempts, "failed to update a summary; it is tried again");
+    tracing::warn!(session = %key, error = %error_chain(error), attempts, "failed to update session memory; retrying");
     let failure = FailMemory {
         of_file: false,
         detail: error_chain(error).into(),

@@ -259,7 +259,7 @@ impl WorkerLoop {
                 self.queue.replace(waiting);
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to read the queue of summaries; it is read again");
+                tracing::warn!(%error, "failed to read the work queue; retrying");
             }
         }
         self.is_more = false;
@@ -305,7 +305,7 @@ impl WorkerLoop {
         };
         // A panic ends one pass only. The session is scheduled again with a delay, and other sessions continue.
         if ended.is_err() {
-            tracing::error!(session = %key, "an update of a summary panicked");
+            tracing::error!(session = %key, "an update of session memory panicked");
             record_panic(&self.shared, &key).await;
         }
     }
@@ -321,7 +321,7 @@ impl WorkerLoop {
         for key in self.keys.values() {
             let owner = &self.shared.options.owner;
             if let Err(error) = self.shared.log.release(key, owner, DueChange::Keep).await {
-                tracing::warn!(session = %key, %error, "failed to give a lease back; it lapses");
+                tracing::warn!(session = %key, %error, "failed to release a lease; it will expire");
             }
         }
     }
@@ -333,7 +333,7 @@ async fn run_pass(shared: &WorkerContext, key: &SessionKey) {
     let next = match done {
         // The lease was lost, so it is not released: another worker may hold it now.
         None => {
-            tracing::warn!(session = %key, "lost the lease of a session: another worker has it");
+            tracing::warn!(session = %key, "lost the lease of a session to another worker");
             return;
         }
         Some(Ok(next)) => next,
@@ -341,7 +341,7 @@ async fn run_pass(shared: &WorkerContext, key: &SessionKey) {
         Some(Err(error)) => {
             shared.stats.failure();
             let error = error_chain(&error);
-            tracing::warn!(session = %key, error, "failed to look at a session; it is tried again");
+            tracing::warn!(session = %key, error, "failed to process a session; retrying");
             retry(shared)
         }
     };
@@ -367,6 +367,6 @@ fn retry(shared: &WorkerContext) -> DueChange {
 async fn release(shared: &WorkerContext, key: &SessionKey, next: DueChange) {
     let released = shared.log.release(key, &shared.options.owner, next).await;
     if let Err(error) = released {
-        tracing::warn!(session = %key, %error, "failed to give a lease back; it lapses");
+        tracing::warn!(session = %key, %error, "failed to release a lease; it will expire");
     }
 }

@@ -193,7 +193,7 @@ async fn nothing_is_deleted_that_could_not_be_exported() {
     std::fs::write(place.join("p"), "in the way").unwrap();
     fill(&server, &name("kept"), 1).await;
     let began = Instant::now();
-    let failed = |line: &String| line.contains("failed to export a session");
+    let failed = |line: &String| line.contains("failed to export an expired session");
     while !server.log().iter().any(failed) {
         assert!(began.elapsed() < PATIENCE, "{:?}", server.log());
         tokio::time::sleep(Duration::from_millis(50)).await;

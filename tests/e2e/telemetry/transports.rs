@@ -92,7 +92,7 @@ async fn what_is_sent_after_a_collector_came_or_came_back_arrives_and_the_rest_i
         let again = |world: &World| {
             let log = world.server.log();
             log.iter()
-                .filter(|line| line.contains("takes what is sent again"))
+                .filter(|line| line.contains("accepts telemetry again"))
                 .count()
         };
         until("that is told", || again(&world) >= 1).await;

@@ -116,7 +116,7 @@ impl Authenticator {
         tracing::info!(
             api_keys = keys.as_ref().map(|keys| keys.current().count()),
             jwt_keys = jwks.as_ref().map(|jwks| jwks.current().count()),
-            "callers have to say who they are"
+            "authentication is on"
         );
         Ok(Some(Self {
             keys,

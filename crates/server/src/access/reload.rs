@@ -107,14 +107,14 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
                 *current = Arc::new(next);
                 self.stale.store(false, Ordering::Relaxed);
-                tracing::info!(setting = self.setting, "files have changed: taken up");
+                tracing::info!(setting = self.setting, "reloaded changed files");
             }
             Err(what) => {
                 self.stale.store(true, Ordering::Relaxed);
                 tracing::error!(
                     setting = self.setting,
                     what,
-                    "files have changed and cannot be used: what was there before stays in force"
+                    "failed to reload changed files; the previous content stays in use"
                 );
             }
         }
@@ -129,7 +129,10 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
                 .await
                 .is_err()
             {
-                tracing::error!(setting = self.setting, "looking at files had panicked");
+                tracing::error!(
+                    setting = self.setting,
+                    "the check for changed files panicked"
+                );
             }
         }
     }

@@ -44,7 +44,7 @@ pub(super) async fn serve<S>(
             if let Err(error) = serve_one(io, tls, service, times, stop).await {
                 // Scanners, broken networks and misconfigured callers cause these errors. They are not faults of the
                 // server.
-                tracing::debug!(%error, "a connection broke");
+                tracing::debug!(%error, "a connection failed");
             }
         });
     }

@@ -39,7 +39,7 @@ impl Authn {
         headers.remove(http::header::AUTHORIZATION);
         headers.remove("x-api-key");
         identified.map_err(|why| {
-            tracing::debug!(why = %why, "a call was refused at the gate");
+            tracing::debug!(why = %why, "rejected a credential");
             ServiceError::Unauthenticated { why }
         })
     }

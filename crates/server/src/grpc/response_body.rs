@@ -217,7 +217,7 @@ impl LiveBody {
         // The body and the first frame are dropped above, which releases their memory while the trailers are sent.
         let mut trailers = HeaderMap::new();
         if let Err(status) = status.add_header(&mut trailers) {
-            tracing::error!(code = ?status.code(), "a status does not fit into headers");
+            tracing::error!(code = ?status.code(), "a status does not fit into the headers");
         }
         self.record.record_outcome(&trailers);
         Frame::trailers(trailers)

@@ -31,7 +31,7 @@ fn missing_details(headers: &HeaderMap, method: &str) -> Option<ServiceError> {
         }),
         (Code::Internal, message) => {
             // The message of tonic contains types and fields of the contract, but no content of the call.
-            tracing::debug!(?message, "the request's body could not be read");
+            tracing::debug!(?message, "failed to read the body of a request");
             Some(ServiceError::MalformedRequest)
         }
         _ => None,

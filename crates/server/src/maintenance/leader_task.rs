@@ -49,7 +49,10 @@ pub(super) async fn pass(
     // hold.
     while timeout(every / 2, &mut pass).await.is_err() {
         if claim(sessions, stats, (duty, every)).await == Some(false) {
-            tracing::warn!(duty = duty.name(), "another process does this now");
+            tracing::warn!(
+                duty = duty.name(),
+                "lost the lease of a leader task to another process"
+            );
             return;
         }
     }
@@ -64,7 +67,7 @@ async fn claim(
     let claimed = sessions.claim_leader_task(duty.name(), every).await;
     if let Err(error) = &claimed {
         stats.failed();
-        tracing::warn!(duty = duty.name(), error = %error_chain(error), "failed to ask whose duty it is; it is tried again");
+        tracing::warn!(duty = duty.name(), error = %error_chain(error), "failed to claim the lease of a leader task; retrying");
     }
     claimed.ok()
 }

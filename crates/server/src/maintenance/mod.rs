@@ -113,7 +113,7 @@ impl Maintenance {
     async fn run_retention_once(&self) {
         if let Err(error) = self.retention_pass().await {
             self.stats.failed();
-            tracing::warn!(error = %error_chain(&error), "failed to look for sessions past their retention; it is tried again");
+            tracing::warn!(error = %error_chain(&error), "failed to find expired sessions; retrying");
         }
     }
 
@@ -140,13 +140,13 @@ impl Maintenance {
                     tracing::info!(
                         files = swept.files,
                         bytes = swept.bytes,
-                        "swept files that no event names"
+                        "swept orphaned blobs"
                     );
                 }
             }
             Err(error) => {
                 self.stats.failed();
-                tracing::warn!(error = %error_chain(&error), "failed to sweep files that no event names; it is tried again");
+                tracing::warn!(error = %error_chain(&error), "failed to sweep orphaned blobs; retrying");
             }
         }
     }

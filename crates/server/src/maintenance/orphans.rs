@@ -71,7 +71,7 @@ pub async fn sweep(
                 // The references of an unreadable session are unknown, so its files stay.
                 Err(SweepError::Sessions(error)) => {
                     let key = &of_session[0].key;
-                    tracing::warn!(session = %key, error = %error_chain(&error), "did not sweep the files of a session that cannot be read");
+                    tracing::warn!(session = %key, error = %error_chain(&error), "skipped the sweep of an unreadable session");
                 }
                 Err(error) => return Err(error),
             }
@@ -101,7 +101,7 @@ async fn session(
     let named = referenced_files::read_referenced_files(sessions, &first.key).await?;
     for FileIntent { key, file, .. } in doomed {
         if named.contains_key(file) {
-            tracing::error!(session = %key, %file, "an event names a file whose intent was still there; the file stays");
+            tracing::error!(session = %key, %file, "an event references a file that still has an intent; the file is kept");
         } else {
             removed += blobs.remove_result(key, file).await?;
             crash_point("sweep.removed");

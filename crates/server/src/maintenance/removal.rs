@@ -22,7 +22,7 @@ impl Maintenance {
             // An error counts as one remaining tombstone, so that the pass is retried soon.
             let left = self.remove_all().await.unwrap_or_else(|error| {
                 self.stats.failed();
-                tracing::warn!(error = %error_chain(&error), "failed to remove deleted sessions; it is tried again");
+                tracing::warn!(error = %error_chain(&error), "failed to remove deleted sessions; retrying");
                 1
             });
             self.stats.is_removing(left);

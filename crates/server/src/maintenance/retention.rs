@@ -59,7 +59,7 @@ impl Maintenance {
         if self.retention.dry_run {
             tracing::info!(
                 sessions = pass.would_delete,
-                "retention.dry_run is set: nothing is deleted, and these sessions would be"
+                "retention.dry_run is set: retention would delete these sessions"
             );
         }
         self.stats.would_delete(pass.would_delete);
@@ -93,7 +93,7 @@ impl Maintenance {
         match judged {
             Ok(()) => {
                 if was_paused {
-                    tracing::info!("the clock is plausible again: retention by age goes on");
+                    tracing::info!("the clock is trusted again; retention by age resumes");
                 }
                 if doubt.is_some() {
                     self.blobs.trust_clock().await?;
@@ -150,7 +150,7 @@ impl Maintenance {
         if selection.is_cut() {
             tracing::info!(
                 %project,
-                "retention has deleted its share for one pass (retention.max_percent_per_pass): the next one goes on"
+                "retention reached retention.max_percent_per_pass; the next pass continues"
             );
         }
         Ok(())
@@ -189,7 +189,7 @@ impl Maintenance {
                         revision = %row.position.revision,
                         exported = self.exports.is_some(),
                         reason = over.as_str(),
-                        "deleted a session whose retention is over"
+                        "deleted an expired session"
                     );
                 }
                 // The session was written to, watched or put on hold in the meantime.
@@ -199,7 +199,7 @@ impl Maintenance {
                 }
                 Err(error) => {
                     self.stats.failed();
-                    tracing::warn!(session = %row.key, error = %error_chain(&error), "failed to delete a session whose retention is over; it is tried again");
+                    tracing::warn!(session = %row.key, error = %error_chain(&error), "failed to delete an expired session; retrying");
                     return false;
                 }
             }
@@ -226,14 +226,14 @@ impl Maintenance {
                     .unwrap_or_else(PoisonError::into_inner);
                 // The condition lasts until an operator acts, so it is logged once.
                 if !known.contains(&row.key) {
-                    tracing::warn!(session = %row.key, error = %error_chain(&error), "a session whose retention is over is kept, because its export would not be all of it: restore the file from a backup, or delete the session");
+                    tracing::warn!(session = %row.key, error = %error_chain(&error), "kept an expired session because its export would be incomplete; restore the file from a backup, or delete the session");
                 }
                 drop(known);
                 pass.incomplete.insert(row.key.clone());
                 false
             }
             Err(error) => {
-                tracing::warn!(session = %row.key, error = %error_chain(&error), "failed to export a session whose retention is over; it is not deleted, and tried again");
+                tracing::warn!(session = %row.key, error = %error_chain(&error), "failed to export an expired session; the session is kept, and the export is retried");
                 false
             }
         }

@@ -96,7 +96,7 @@ impl Sampler {
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         if self.task.await.is_err() {
-            tracing::error!("the look at the store's size had panicked");
+            tracing::error!("the measurement of the store's size panicked");
         }
     }
 }

@@ -234,7 +234,7 @@ impl Connections {
             tracing::warn!(
                 max = self.0.max,
                 open_ms = connection.started.elapsed().as_millis(),
-                "connections are at their limit: an unused one was closed for a new one"
+                "evicted a connection for a new one: the connection limit is reached"
             );
         }
     }

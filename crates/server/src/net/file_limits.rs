@@ -68,12 +68,12 @@ impl ConnectionLimits {
             file_handles = limit,
             grpc_connections = share.grpc,
             admin_connections = share.admin,
-            "connections are limited"
+            "connection limits computed"
         );
         if share.grpc < max_connections {
             tracing::warn!(
                 max_connections,
-                "the limit of file handles allows fewer than grpc.max_connections: raise it (ulimit -n)"
+                "the limit of file handles is below grpc.max_connections; raise it (ulimit -n)"
             );
         }
         share

@@ -67,7 +67,7 @@ impl Acceptor {
                 };
             }
             let max = self.connections.max();
-            tracing::warn!(max, "all connections are in use: a new one was refused");
+            tracing::warn!(max, "rejected a connection: all connections are in use");
         }
     }
 }
@@ -91,7 +91,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
         );
         // These errors concern one connection. Other errors persist, so the loop pauses before it retries.
         if !of_one_connection {
-            tracing::warn!(%error, "no connection can be accepted: trying again");
+            tracing::warn!(%error, "failed to accept a connection; retrying");
             sleep(ACCEPT_PAUSE).await;
         }
     }

@@ -88,7 +88,7 @@ impl Signal {
             Ok(()) => {
                 self.ok.fetch_add(1, Relaxed);
                 if self.is_failing.swap(false, Relaxed) {
-                    tracing::info!(signal = name, "the collector takes what is sent again");
+                    tracing::info!(signal = name, "the collector accepts telemetry again");
                 }
             }
             Err(error) => {

@@ -134,17 +134,12 @@ pub(super) fn report(limit: &'static LogRateLimit) {
     let reports = move || loop {
         std::thread::sleep(INTERVAL);
         for DroppedLines { file, line, count } in limit.take_dropped() {
-            tracing::info!(
-                file,
-                line,
-                count,
-                "warnings like earlier ones were left out"
-            );
+            tracing::info!(file, line, count, "suppressed repeated warnings");
         }
     };
     let thread = std::thread::Builder::new().name("log-flood".into());
     if let Err(error) = thread.spawn(reports) {
-        tracing::debug!(%error, "nobody reports which warnings are left out");
+        tracing::debug!(%error, "failed to start the thread that reports suppressed warnings");
     }
 }
 
