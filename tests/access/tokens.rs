@@ -111,7 +111,7 @@ fn serve(world: &World) -> Server {
 }
 
 #[tokio::test]
-async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
+async fn a_token_is_accepted_only_if_every_claim_is_valid() {
     let world = World::new();
     let rsa = Signer::new("rsa", Algorithm::RS256);
     let ec = Signer::new("ec", Algorithm::ES256);
@@ -173,7 +173,7 @@ async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
 }
 
 #[tokio::test]
-async fn a_forged_token_is_not_taken() {
+async fn a_forged_token_is_rejected() {
     let world = World::new();
     let rsa = Signer::new("rsa", Algorithm::RS256);
     let ec = Signer::new("ec", Algorithm::ES256);
@@ -224,7 +224,7 @@ async fn a_forged_token_is_not_taken() {
 }
 
 #[tokio::test]
-async fn new_keys_of_the_issuer_are_taken_up_and_old_ones_are_let_go() {
+async fn new_keys_of_the_issuer_are_loaded_and_old_ones_are_dropped() {
     let world = World::new();
     let (old, new) = (
         Signer::new("1", Algorithm::ES256),

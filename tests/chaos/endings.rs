@@ -201,7 +201,7 @@ async fn a_result_that_cannot_be_read_now_fails_its_export_and_keeps_its_session
 }
 
 #[tokio::test]
-async fn a_result_that_is_lost_is_reported_by_its_export_and_keeps_its_session() {
+async fn a_lost_result_is_reported_by_its_export_and_keeps_its_session() {
     let root = tempfile::tempdir().unwrap();
     let (data, place) = (root.path().join("data"), root.path().join("exports"));
     let faults = Faults::new(root.path());
@@ -312,7 +312,7 @@ async fn a_clock_that_jumps_during_retention_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn a_dry_run_deletes_nothing_and_says_what_would_go() {
+async fn a_dry_run_deletes_nothing_and_lists_deletions() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

@@ -353,7 +353,7 @@ async fn crash_at(point: &'static str) {
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p08_a_process_that_ends_at_any_point_leaves_the_old_view_or_the_new_one() {
+async fn p08_a_crash_at_any_point_leaves_the_old_or_the_new_view() {
     let mut points = POINTS.iter().copied();
     let mut running = tokio::task::JoinSet::new();
     for point in points.by_ref().take(AT_ONCE) {

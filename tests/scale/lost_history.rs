@@ -24,7 +24,7 @@ fn noise(random: &mut u64) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_across_a_failover_that_loses_events_ends_and_mixes_nothing() {
+async fn a_read_across_a_lossy_failover_ends_without_mixing_histories() {
     let mut primary = Cluster::start();
     let mut standby = primary.replica("lost");
     let quiet = ["worker.enabled=false"];

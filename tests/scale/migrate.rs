@@ -77,7 +77,7 @@ fn migrate(arguments: &[&str], bucket: &Bucket, more: &[(&str, &str)]) -> Result
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_move_into_a_database_and_back() {
+async fn sessions_migrate_to_a_database_and_back() {
     let (cluster, bucket) = (database(), Bucket::start());
     let folder = tempfile::tempdir().unwrap();
     let (old, back) = (folder.path().join("old"), folder.path().join("back"));
@@ -181,7 +181,7 @@ async fn names(server: &Server) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_was_deleted_since_it_moved_is_not_brought_back() {
+async fn a_session_deleted_after_its_migration_is_not_restored() {
     let (cluster, bucket) = (database(), Bucket::start());
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (folder.path().join("old"), folder.path().join("new"));

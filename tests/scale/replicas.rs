@@ -64,7 +64,7 @@ pub(crate) fn turn(number: u64, lines: usize) -> Vec<palimpsest_proto::context::
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_turn_may_reach_another_server() {
+async fn turns_can_reach_different_servers() {
     let cluster = database();
     let house = pair(&cluster, "turns", &[]);
     let session = name("turns");
@@ -142,7 +142,7 @@ async fn list(mut sessions: palimpsest_tests::Sessions, session: &str) -> Vec<St
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_servers_append_to_one_session_at_once() {
+async fn two_servers_append_to_one_session_concurrently() {
     let cluster = database();
     let house = Arc::new(pair(&cluster, "together", &[]));
     let session = name("together");
@@ -186,7 +186,7 @@ async fn two_servers_append_to_one_session_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
+async fn a_watch_at_one_server_sees_events_of_another() {
     let cluster = database();
     let house = pair(&cluster, "watched", &[]);
     let session = name("watched");
@@ -235,7 +235,7 @@ async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_was_deleted_elsewhere_is_gone_and_a_new_one_is_another() {
+async fn a_session_deleted_at_another_server_is_gone() {
     let cluster = database();
     let house = pair(&cluster, "deleted", &[]);
     let session = name("again");
@@ -273,7 +273,7 @@ async fn a_session_that_was_deleted_elsewhere_is_gone_and_a_new_one_is_another()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_summary_that_was_asked_for_at_one_server_is_brought_to_the_other() {
+async fn a_delegated_summary_can_be_committed_at_another_server() {
     let cluster = database();
     let house = pair(
         &cluster,
@@ -326,7 +326,7 @@ async fn a_summary_that_was_asked_for_at_one_server_is_brought_to_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
+async fn events_lost_by_a_failover_are_not_confused_with_new_ones() {
     let mut primary = Cluster::start();
     let mut standby = primary.replica("behind");
     let house = Deployment::start(&at(&[&primary, &standby]), None, (2, 0), &[]);
@@ -384,7 +384,7 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
+async fn one_worker_runs_leader_tasks_and_another_takes_over() {
     let cluster = database();
     let settings = ["store.postgres.schema=duties", "sweep.every_ms=400"];
     let house = Deployment::start(&at(&[&cluster]), None, (1, 2), &settings);
@@ -417,7 +417,7 @@ async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_goes_on_with_the_sessions_that_it_had() {
+async fn a_worker_keeps_its_sessions() {
     const SESSIONS: u64 = 12;
     let cluster = database();
     let settings = [
@@ -459,7 +459,7 @@ async fn a_worker_goes_on_with_the_sessions_that_it_had() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_is_deleted_while_the_rest_of_it_is_read_is_gone() {
+async fn a_session_deleted_during_a_read_is_gone() {
     let cluster = database();
     // Without session memory, because an append of the worker would also wait for the table and block others.
     let quiet = ["policy.session_memory.enabled=false"];
@@ -500,7 +500,7 @@ async fn a_session_that_is_deleted_while_the_rest_of_it_is_read_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_was_cut_off_is_told_and_holds_nobody_up() {
+async fn a_truncated_log_is_reported_and_blocks_nothing() {
     let cluster = database();
     let house = pair(&cluster, "cut", &[]);
     let session = name("cut");

@@ -29,7 +29,7 @@ async fn listed(house: &Deployment) -> (Vec<String>, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_cannot_be_read_breaks_no_list_and_no_deletion() {
+async fn an_unreadable_row_breaks_no_list_and_no_deletion() {
     let cluster = Cluster::start();
     let house = Deployment::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
     for session in ["a", "b", "c", "d"] {
@@ -60,7 +60,7 @@ async fn a_row_that_cannot_be_read_breaks_no_list_and_no_deletion() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deletion_whose_caller_has_given_up_before_its_turn_is_not_made() {
+async fn a_queued_deletion_of_a_disconnected_caller_is_not_made() {
     let cluster = Cluster::start();
     let house = Deployment::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
     say(&house, "held").await;

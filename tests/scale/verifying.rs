@@ -51,7 +51,7 @@ fn found(verified: &Output, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_is_deleted_while_it_is_looked_at_is_no_fault() {
+async fn a_session_deleted_during_verification_is_no_error() {
     let cluster = database();
     let bucket = Some(Bucket::start());
     let house = Arc::new(Deployment::start(

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_say_in_many_ways_how_it_went() {
+    fn outcomes_of_many_programs_are_recognized() {
         check(
             "cargo test",
             "running\ntest result: ok. 12 passed; 0 failed; 0 ignored",
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_say_how_much_they_found() {
+    fn search_results_are_counted() {
         for (text, expected) in [
             ("No matches found", "none"),
             ("Found 12 files\na\nb", "12 files"),

@@ -16,7 +16,7 @@ fn framed(document: &palimpsest_types::summary::SummaryDocument) -> String {
 }
 
 #[test]
-fn a_summary_is_taken_apart_into_what_it_was_made_of() {
+fn an_earlier_summary_is_parsed_into_its_parts() {
     let all = session();
     let facts = Facts::of(&all);
     let memory = memory::update(&Memory::template(), &facts);
@@ -48,7 +48,7 @@ fn a_summary_is_taken_apart_into_what_it_was_made_of() {
 }
 
 #[test]
-fn what_a_model_wrote_is_kept_by_the_summaries_after_it() {
+fn text_of_a_model_is_kept_by_later_summaries() {
     let text = "## 1. Primary Request and Intent\n\nThe parser must be exact.\n\n## 3. Files and Code Sections\n\n\
         - `parser.rs` holds the loop.\n\n## 5. Problem Solving\n\nThe loop ended too early.\n\n## 9. Optional Next Step\n\nGo on.";
     let said = ["Fix the parser."];
@@ -90,7 +90,7 @@ fn what_a_model_wrote_is_kept_by_the_summaries_after_it() {
 }
 
 #[test]
-fn a_note_of_what_was_cut_stays_with_what_is_left() {
+fn a_truncation_note_stays_with_the_remaining_text() {
     let cut = |lines: u32| {
         format!("_({lines} lines were cut here to keep this section within its limit.)_")
     };

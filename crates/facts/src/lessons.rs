@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn corrections_and_rules_are_heard_in_several_languages() {
+    fn corrections_and_rules_are_detected_in_several_languages() {
         use Lesson::{Correction, Rule};
         for (words, expected) in [
             ("No, that breaks the build.", Some(Correction)),

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_what_it_does() {
+    fn commands_are_classified_by_their_effect() {
         let tidy = |command| tidy(command, 80);
         assert_eq!(
             tidy("cd /a/b && RUST_LOG=x cargo test -p core 2>&1 | tail -50"),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn similar_commands_are_one_family() {
+    fn similar_commands_belong_to_one_family() {
         assert_eq!(family("cargo test -p x -- y"), "cargo test");
         assert_eq!(family("cd a && bun run lint:fix 2>&1"), "bun run lint:fix");
         assert_eq!(family("git add . && git commit -m 'x'"), "git commit");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_and_written_by_commands_too() {
+    fn commands_name_the_files_that_they_read_and_write() {
         assert_eq!(
             shown_file("cd /a && cat src/b.rs | head -5"),
             Some("src/b.rs")
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_is_told_from_doing() {
+    fn read_only_commands_are_recognized() {
         for command in [
             "ls -la",
             "cd a && git status",

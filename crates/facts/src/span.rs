@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_repeats_one_that_is_not_too_far_back() {
+    fn a_call_repeats_an_earlier_call_within_the_compared_range() {
         let with = |between: usize| {
             let mut commands = vec!["make all".to_owned()];
             commands.extend((0..between).map(|n| format!("make part-{n}")));
@@ -330,7 +330,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn repetitions_are_those_that_comparing_all_of_them_finds(numbers in prop::collection::vec(0..600_u16, 0..1_200)) {
+        fn repetition_equals_a_comparison_of_all_pairs(numbers in prop::collection::vec(0..600_u16, 0..1_200)) {
             let commands: Vec<String> = numbers.iter().map(|n| format!("make part-{n}")).collect();
             let share_of_all = repeated(&commands) * 1_000 / commands.len().max(1);
             prop_assert_eq!(u64::from(share(&commands)), share_of_all as u64);

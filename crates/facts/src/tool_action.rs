@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_of_several_programs_are_understood() {
+    fn tool_calls_of_several_programs_are_parsed() {
         // The tools belong to several agent programs, which name the same fields differently.
         check("Read", r#"{"file_path":"/a"}"#, Act::Read, "/a");
         check("mcp__files__read_file", r#"{"path":"/a"}"#, Act::Read, "/a");
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_is_a_call_for_each_file() {
+    fn a_patch_is_one_action_for_each_file() {
         let patch = "*** Begin Patch\n*** Update File: a.rs\n+fn one() {}\n*** Add File: b.rs\n+struct Two;\n*** End Patch";
         let calls = parse_actions(&ToolUse {
             id: "x".into(),

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_give_way_first() {
+    fn the_oldest_messages_are_shortened_first() {
         let old = "old words ".repeat(300);
         let new = "new words ".repeat(60);
         let all = user_messages([&*old, "short", &*new], 400);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_holds() {
+    fn the_token_budget_is_never_exceeded() {
         let inputs: Vec<String> = (0..40)
             .map(|n| format!("Bitte {n} 修复 {}", "wörter ".repeat(n * 7)))
             .collect();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_variables_are_settings_and_our_own_win() {
+    fn variables_of_opentelemetry_are_overridden_by_palimpsest_variables() {
         let loaded = with(&[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused() {
+    fn unsupported_values_are_rejected() {
         let refused = with(&[("OTEL_TRACES_SAMPLER", "always_on")]).unwrap_err();
         assert!(refused.contains("OTEL_TRACES_SAMPLER"), "{refused}");
         let refused = with(&[("PALIMPSEST_OTLP_HEADERS_ENV", "KEY")]).unwrap_err();

@@ -348,7 +348,7 @@ mod tests {
     use crate::policy_fields;
 
     #[test]
-    fn every_setting_has_a_variable_of_its_own() {
+    fn every_setting_has_its_own_variable() {
         let of_policy = policy_fields().iter().map(policy::variable);
         let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
         let variables: BTreeSet<_> = all.collect();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_in_its_own_range() {
+    fn every_default_is_within_its_range() {
         let defaults = Config::default();
         for setting in SETTINGS {
             let Some(value) = (setting.toml)(&defaults) else {

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suggestion_is_a_name_in_the_same_place() {
+    fn a_suggestion_is_from_the_same_section() {
         for (given, suggested) in [
             ("quota", ": did you mean quotas?"),
             ("limits.max_mesages", ": did you mean limits.max_messages?"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_name_gets_the_new_one() {
+    fn a_former_name_suggests_the_new_name() {
         for (former, new) in RENAMED {
             assert_eq!(hint(former), format!(": its new name is {new}"));
         }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_like_no_other_gets_the_names_of_its_section() {
+    fn an_unknown_name_lists_the_names_of_its_section() {
         let listed = ": policy.autocompact has enabled, warn_buffer_tokens";
         assert_eq!(hint("autocompact.treshold"), listed);
         assert_eq!(hint("policy.autocompact.treshold"), listed);

@@ -19,14 +19,14 @@ fn with_file(text: &str) -> (Flags, FixedSource) {
 }
 
 #[test]
-fn nothing_at_all_is_a_configuration() {
+fn an_empty_configuration_is_valid() {
     let loaded = load(&Flags::default(), &FixedSource::default()).unwrap();
     assert_eq!(loaded.config, Config::default());
     assert!(loaded.origins.is_empty());
 }
 
 #[test]
-fn every_mistake_is_reported_at_once() {
+fn all_errors_are_reported_together() {
     let (flags, source) = with_file(
         "listen = 50051\n\
          shutdown = 5\n\
@@ -69,7 +69,7 @@ fn every_mistake_is_reported_at_once() {
 }
 
 #[test]
-fn a_file_that_is_not_toml_names_its_lines() {
+fn a_syntax_error_names_its_line() {
     let (flags, source) = with_file("listen = \n[log\nlevel = \"info\"\n");
     let ConfigErrors(problems) = load(&flags, &source).unwrap_err();
     let lines: Vec<_> = problems.iter().map(|p| p.origin.to_string()).collect();
@@ -77,7 +77,7 @@ fn a_file_that_is_not_toml_names_its_lines() {
 }
 
 #[test]
-fn a_file_that_is_not_there_names_who_asked_for_it() {
+fn a_missing_file_names_the_setting_that_requires_it() {
     let source = FixedSource::default().var("PALIMPSEST_CONFIG", "gone.toml");
     errors(
         &Flags::default(),
@@ -90,7 +90,7 @@ fn a_file_that_is_not_there_names_who_asked_for_it() {
 }
 
 #[test]
-fn settings_that_do_not_go_together_are_refused() {
+fn conflicting_settings_are_rejected() {
     let (flags, source) = with_file(
         "listen = \"127.0.0.1:1\"\n\
          admin.listen = \"127.0.0.1:1\"\n\
@@ -112,7 +112,7 @@ fn settings_that_do_not_go_together_are_refused() {
 }
 
 #[test]
-fn each_layer_overrides_the_one_below_and_is_remembered() {
+fn each_layer_overrides_the_one_below_and_is_recorded_as_origin() {
     let (flags, source) = with_file(
         "[store]\n\
          cache_bytes = 0x400_0000\n\
@@ -149,7 +149,7 @@ fn each_layer_overrides_the_one_below_and_is_remembered() {
 }
 
 #[test]
-fn our_own_variable_wins_over_that_of_claude_code() {
+fn palimpsest_variables_override_those_of_claude_code() {
     let source = FixedSource::default()
         .var("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "8000")
         .var(
@@ -169,7 +169,7 @@ fn server_policy(source: &FixedSource) -> Policy {
 }
 
 #[test]
-fn variables_of_claude_code_are_settings_here() {
+fn variables_of_claude_code_are_accepted_as_settings() {
     let with = |name: &str, value: &str| server_policy(&FixedSource::default().var(name, value));
     let auto = |name: &str, value: &str| with(name, value).autocompact;
     for value in ["1", "true", "YES", "On"] {
@@ -200,7 +200,7 @@ fn variables_of_claude_code_are_settings_here() {
 }
 
 #[test]
-fn a_variable_of_claude_code_is_not_guessed_at() {
+fn an_invalid_variable_of_claude_code_is_an_error() {
     let source = FixedSource::default()
         .var("DISABLE_COMPACT", "maybe")
         .var("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "0.5")
@@ -227,7 +227,7 @@ fn a_variable_of_claude_code_is_not_guessed_at() {
 }
 
 #[test]
-fn any_field_of_the_policy_is_a_setting() {
+fn every_field_of_the_policy_is_a_setting() {
     let (flags, source) = with_file(
         "policy.preset = \"claude-code-2.1.19\"\n\
          [policy.microcompact]\n\
@@ -332,7 +332,7 @@ fn any_field_of_the_policy_is_a_setting() {
 }
 
 #[test]
-fn every_mistake_in_policies_is_reported_at_once() {
+fn all_errors_in_policies_are_reported_together() {
     let (flags, source) = with_file(
         "[policy]\n\
          preset = \"best\"\n\
@@ -439,7 +439,7 @@ fn prices_are_numbers() {
 }
 
 #[test]
-fn a_kubernetes_service_of_our_name_is_no_mistake() {
+fn variables_of_a_kubernetes_service_are_ignored() {
     let mut source = FixedSource::default();
     for name in [
         "PALIMPSEST_SERVICE_HOST",
@@ -456,7 +456,7 @@ fn a_kubernetes_service_of_our_name_is_no_mistake() {
 }
 
 #[test]
-fn listening_anywhere_can_be_accepted() {
+fn listening_on_all_interfaces_can_be_allowed() {
     let source = FixedSource::default()
         .var("PALIMPSEST_LISTEN", "[::]:50051")
         .var("PALIMPSEST_INSECURE_LISTEN_ANYWHERE", "true");
@@ -465,7 +465,7 @@ fn listening_anywhere_can_be_accepted() {
 }
 
 #[test]
-fn what_others_can_reach_asks_who_they_are_and_is_private() {
+fn a_reachable_port_requires_authentication_and_tls() {
     let check = |text: &str, expect: &[&str]| {
         let (flags, source) = with_file(text);
         let keys: Vec<_> = match load(&flags, &source) {
@@ -503,7 +503,7 @@ fn what_others_can_reach_asks_who_they_are_and_is_private() {
 }
 
 #[test]
-fn what_is_printed_can_be_loaded_again() {
+fn a_printed_configuration_can_be_loaded() {
     let flags = Flags::default()
         .with("--blobs", "blobs.url", Some("s3://b/\"p\"".into()))
         .with("--data-dir", "data_dir", Some("/var/lib/a b".into()));
@@ -533,7 +533,7 @@ fn what_is_printed_can_be_loaded_again() {
 }
 
 #[test]
-fn a_call_gets_the_deadline_it_asks_for_up_to_the_maximum() {
+fn a_call_gets_its_requested_deadline_up_to_the_maximum() {
     let grpc = GrpcConfig::default();
     let seconds = Duration::from_secs;
     assert_eq!(grpc.timeout(None), seconds(60));
@@ -597,7 +597,7 @@ fn no_key_is_printed() {
 }
 
 #[test]
-fn hook_endpoints_are_named_and_every_mistake_of_theirs_is_told() {
+fn all_errors_in_hook_endpoints_are_reported() {
     let (flags, source) = with_file(
         "[hooks]\n\
          default_endpoint = \"main\"\n\
@@ -633,7 +633,7 @@ fn hook_endpoints_are_named_and_every_mistake_of_theirs_is_told() {
 }
 
 #[test]
-fn hook_endpoints_come_from_all_layers_and_are_printed_as_a_file() {
+fn hook_endpoints_of_all_layers_are_merged_and_printed() {
     let (flags, source) = with_file("[hooks.endpoints.audit]\nurl = \"http://127.0.0.1:50061\"\n");
     let source = source
         .var("PALIMPSEST_HOOKS_DEFAULT_ENDPOINT", "audit")

@@ -97,7 +97,7 @@ mod tests {
     use super::{CircuitBreaker, CircuitBreakerSettings};
 
     #[tokio::test(start_paused = true)]
-    async fn rests_after_failures_in_a_row_and_lets_one_through() {
+    async fn the_breaker_opens_after_consecutive_failures_and_lets_one_call_through() {
         let breaker = CircuitBreaker::new(CircuitBreakerSettings::default());
         breaker.record_failure(None);
         breaker.record_failure(None);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_longer_wait_of_the_providers_counts() {
+    async fn a_longer_retry_delay_of_the_provider_is_used() {
         let breaker = CircuitBreaker::new(CircuitBreakerSettings {
             failures: 1,
             open_duration: Duration::from_secs(1),

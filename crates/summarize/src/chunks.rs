@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_as_full_as_they_can_be() {
+    fn chunks_are_filled_up_to_their_limit() {
         check(&[], 10, &[]);
         check(&[5, 5, 5], 10, &[0..2, 2..3]);
         check(&[5, 5, 5, 1], 15, &[0..3, 3..4]);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_pieces_the_oldest_go() {
+    fn the_oldest_of_too_many_chunks_are_dropped() {
         let rounds: Vec<Round> = (0..10).map(|_| round(10)).collect();
         let settings = ChunkSettings {
             chunk_tokens: 20,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_shorter_and_end() {
+    fn halving_terminates() {
         assert_eq!(
             halve(&[round(1), round(99)]).map(|(a, b)| (a.len(), b.len())),
             Some((1, 1))
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scratchpad_is_not_carried_on() {
+    fn the_scratchpad_is_not_carried_to_the_next_chunk() {
         assert_eq!(
             summary_to_carry("<analysis>a</analysis>\n<summary>\ns\n</summary>"),
             "s"
@@ -296,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_round_is_in_one_piece_and_no_piece_is_too_large(
+        fn every_round_is_in_one_chunk_and_no_chunk_is_too_large(
             tokens in prop::collection::vec(1_u64..100, 0..50),
             chunk in 1_u64..300,
         ) {

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_all_but_the_model_and_no_tools() {
+    fn a_request_body_has_no_model_and_no_tools() {
         let body =
             |api| -> Value { serde_json::from_slice(&request_body(api, &request())).unwrap() };
         let anthropic = body(ApiFormat::Anthropic);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_is_in_it() {
+    fn the_request_contains_no_secret() {
         let clean = redacted_request(&request());
         let body = String::from_utf8(request_body(ApiFormat::Anthropic, &clean).to_vec()).unwrap();
         assert!(!body.contains("AKIAIOSFODNN7EXAMPLE") && body.contains("[redacted: "));

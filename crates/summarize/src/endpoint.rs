@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn endpoint_urls_are_joined() {
         check(
             "https://api.anthropic.com",
             "/v1",

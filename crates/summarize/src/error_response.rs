@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_status_means() {
+    fn statuses_are_classified() {
         check(
             400,
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"model: x"}}"#,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_what_happened() {
+    fn an_error_contains_the_providers_message() {
         let body = r#"{"error":{"type":"not_found_error","message":"model: nope"}}"#;
         let mut answer = answer(404, body);
         answer
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_repeats_the_conversation_is_left_out() {
+    fn a_message_that_repeats_the_conversation_is_omitted() {
         let body =
             r#"{"error":{"message":"cannot read 'launch code is 0451 and the dog' in messages"}}"#;
         let fault = ProviderError::of(&answer(400, body), &request());
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_providers_wish_not_to_be_asked_again_counts() {
+    fn the_providers_should_retry_header_is_respected() {
         let mut answer = answer(503, "");
         answer
             .headers

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_of_retry_after() {
+    fn all_forms_of_retry_after_are_parsed() {
         check(&[("retry-after", "2")], Some(2_000));
         check(&[("retry-after", "0.5")], Some(500));
         check(

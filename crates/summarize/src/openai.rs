@@ -274,7 +274,7 @@ mod tests {
     use super::without_thinking;
 
     #[test]
-    fn thinking_is_no_part_of_a_summary() {
+    fn thinking_is_removed_from_a_summary() {
         assert_eq!(
             without_thinking("<think>\nhm\n</think>\n\nThe summary"),
             "The summary"

@@ -163,21 +163,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waits_grow_up_to_the_longest_and_attempts_end() {
+    async fn waits_grow_up_to_the_maximum_and_attempts_are_bounded() {
         let (result, at) = run((0..9).map(|_| busy(None)).collect(), 60_000).await;
         assert_eq!(result.unwrap_err().name(), "unavailable");
         assert_eq!(at, [0, 500, 1_500, 2_500]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_providers_wish_comes_first() {
+    async fn the_retry_delay_of_the_provider_takes_precedence() {
         let (result, at) = run(vec![busy(Some(7_000)), busy(Some(0))], 60_000).await;
         assert_eq!(result, Ok(()));
         assert_eq!(at, [0, 7_500, 8_000]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_attempt_starts_past_the_deadline_and_nothing_waits_for_it() {
+    async fn no_attempt_starts_or_waits_past_the_deadline() {
         let start = Instant::now();
         let (result, at) = run(vec![busy(Some(60_000))], 30_000).await;
         let Err(Error::Unavailable { retry_after, .. }) = result else {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_final_is_not_asked_again() {
+    async fn final_errors_are_not_retried() {
         let (result, at) = run(vec![AttemptError::Final(Error::Empty)], 60_000).await;
         assert_eq!((result, at), (Err(Error::Empty), vec![0]));
     }

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_limit_and_chance_shortens_them() {
+    fn delays_double_up_to_the_limit_and_are_jittered() {
         let options = WorkerOptions::new("w");
         let millis = |attempts, jitter| delay(&options, attempts, jitter).as_millis();
         assert_eq!(millis(1, 2_000), 2_000);

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn projects_take_turns_and_a_new_list_does_not_begin_anew() {
+    fn projects_take_turns_across_new_lists() {
         let due = |names: &[&str]| {
             let of = |name: &&str| {
                 let (project, session) = name.split_once('/').unwrap();

@@ -326,7 +326,7 @@ mod tests {
 
     /// A model may run for long, and the store may have lost recent commits meanwhile.
     #[tokio::test]
-    async fn a_text_of_an_update_that_the_session_knows_nothing_of_is_not_taken() {
+    async fn a_text_of_an_unknown_update_is_rejected() {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000)));
         let sessions = Arc::new(Sessions::new(
             Arc::new(MemoryLog::new()),

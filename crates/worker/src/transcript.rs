@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_messages_stay_and_long_ones_lose_their_middle() {
+    fn the_latest_messages_are_kept_and_long_ones_are_shortened() {
         let mut transcript = PromptTranscript::default();
         for number in 0..200 {
             let text = format!("message {number} {}", "x".repeat(5_000));

@@ -132,7 +132,7 @@ mod tests {
     const CONFIGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/ghz");
 
     #[test]
-    fn each_has_a_name_and_a_configuration_of_its_method() {
+    fn each_workload_has_a_name_and_a_configuration() {
         for work in WORKS {
             let same = WORKS.iter().filter(|other| other.name == work.name);
             assert_eq!(same.count(), 1, "{}", work.name);

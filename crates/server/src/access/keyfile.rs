@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_as_it_was_written() {
+    fn a_key_file_survives_a_round_trip() {
         let keys = vec![entry(), entry()];
         let file = KeyFile { keys };
         assert_eq!(KeyFile::read(&file.text().unwrap()), Ok(file));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_and_no_value_repeated() {
+    fn an_error_names_the_mistake_and_no_value() {
         #[track_caller]
         fn check(change: impl FnOnce(&mut KeyEntry), expected: &str) {
             let mut entry = entry();

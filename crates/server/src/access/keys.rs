@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_what_its_entry_says_until_it_ends() {
+    fn a_key_grants_the_rights_of_its_entry_until_it_expires() {
         let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         let mut with_end = entry(&key);
         with_end.expires = Some("1970-01-01T00:00:02Z".into());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_compared_and_not_only_the_id() {
+    fn a_key_with_a_known_id_and_a_wrong_secret_is_rejected() {
         let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         // An entry with the id of one key and the hash of another.
         let mut mixed = entry(&key);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_not_revoked_and_what_changes_is() {
+    fn a_reload_revokes_changed_keys_only() {
         let (stays, goes) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         let first = keys(vec![entry(&stays), entry(&goes)], None);
         let of = |keys: &KeyRing, key: &NewKey| {

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_has_one_credential() {
+    fn a_call_with_several_credentials_is_rejected() {
         let headers = |all: &[(&'static str, &'static str)]| -> HeaderMap {
             let pair = |&(name, value)| {
                 (

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_or_missing_file_leaves_the_last_good_one_in_force() {
+    fn an_invalid_or_missing_file_keeps_the_last_valid_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("n");
         let load = || Reloadable::load("n_file", vec![path.clone()], number);
@@ -222,7 +222,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_turned_symlink_is_a_change() {
+    fn a_changed_symlink_target_is_a_change() {
         use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rpc_has_its_right_and_nothing_else_has() {
+    fn every_rpc_and_nothing_else_has_a_right() {
         let paths = paths();
         assert!(paths.len() > 20, "{paths:?}");
         for path in &paths {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn health_is_open_and_reflection_only_when_asked_for() {
+    fn health_is_public_and_reflection_only_if_configured() {
         let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
         for open in [false, true] {
             assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_documentation_is_this_one() {
+    fn the_documented_rights_equal_the_table() {
         let page = include_str!("../../../../docs/access.md");
         for (name, right) in TABLE {
             let method = name.split_once('/').unwrap().1;

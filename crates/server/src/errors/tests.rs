@@ -259,7 +259,7 @@ fn every_error() -> Vec<ServiceError> {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is one table")]
-fn the_whole_table() {
+fn every_error_maps_to_its_status() {
     // One snapshot of all errors, so that a change of any text is visible in review.
     let table: Vec<_> = every_error()
         .into_iter()
@@ -432,7 +432,7 @@ fn every_status_is_small_and_has_one_error_info() {
 }
 
 #[test]
-fn long_texts_are_cut_between_characters() {
+fn long_texts_are_truncated_between_characters() {
     let status = Status::from(ServiceError::invalid("ä".repeat(5_000), "ö".repeat(5_000)));
     assert!(status.message().len() < 1_024);
     // In headers the size grows by a third, still far below the 16 KiB at which some clients hang.
@@ -440,13 +440,13 @@ fn long_texts_are_cut_between_characters() {
 }
 
 #[test]
-fn an_internal_error_keeps_its_source_to_itself() {
+fn an_internal_error_does_not_expose_its_source() {
     let status = Status::from(ServiceError::internal("do it", "SECRET"));
     assert!(!shown(&status).contains("SECRET"));
 }
 
 #[test]
-fn rejections_of_the_domain_keep_their_meaning() {
+fn rejections_map_to_their_error_reasons() {
     let conflict = Conflict::Request {
         recorded: Digest::of_bytes(b"a"),
         given: Digest::of_bytes(b"b"),
@@ -489,7 +489,7 @@ fn rejections_of_the_domain_keep_their_meaning() {
 }
 
 #[test]
-fn a_payload_error_says_where() {
+fn a_payload_error_contains_its_position() {
     let mut next = || id();
     let mut offset = |payload: &[u8]| {
         let provider = palimpsest_core::view::Provider::Anthropic;

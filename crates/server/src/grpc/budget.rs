@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_call_takes_is_given_back() {
+    fn a_dropped_share_is_released() {
         let budget = SharedBudget::new(BudgetKind::Requests, 100);
         let (first, second) = (Arc::default(), Arc::default());
         let one = BudgetShare::new(&budget, &first);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_are_told_apart_and_forgotten() {
+    fn tenants_have_separate_groups_that_are_dropped() {
         let groups = ShareGroups::default();
         let one = groups.of("a".into());
         assert!(Arc::ptr_eq(&one, &groups.of("a".into())));

@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_given_back_and_none_is_given_when_draining() {
+    fn permits_are_released_and_none_is_granted_while_draining() {
         let config = GrpcConfig {
             max_concurrent_requests: 1,
             max_watches: 0,

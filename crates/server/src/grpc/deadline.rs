@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read_or_ignored() {
+    fn valid_timeouts_are_parsed_and_others_ignored() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(HEADER, text.parse().unwrap());

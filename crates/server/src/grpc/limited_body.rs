@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_is_measured_however_the_bytes_are_cut() {
+    fn messages_are_measured_for_any_split_of_the_bytes() {
         let fitting = [message(10), message(0), message(9)].concat();
         let too_large = [fitting.clone(), message(11)].concat();
         for size in 1..too_large.len() {

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_is_about_is_found_in_each() {
+    fn the_resource_name_is_found_in_every_request() {
         let shapes = RequestShapes::new();
         for (path, shape) in &shapes.methods {
             assert!(!shape.name_path.is_empty(), "{path}");
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_message_end_the_count() {
+    fn malformed_bytes_end_the_estimate() {
         let shapes = RequestShapes::new();
         let shape = shapes.of(APPEND).unwrap();
         for len in 0..300 {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_right_that_goes_on_from_the_log() {
+    fn a_clock_that_continues_from_the_log_is_trusted() {
         check(0, &[(0, 0), (HOUR, HOUR)], &[true, true]);
         // No writes for a year, while the process was running.
         check(
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_wrong_that_jumps_further_than_time_has_passed() {
+    fn a_clock_that_jumps_ahead_is_not_trusted() {
         check(
             0,
             &[(0, 0), (HOUR, 400 * DAY), (2 * HOUR, 2 * HOUR)],
@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_may_have_written_proves_nothing() {
+    fn events_of_this_process_are_no_evidence() {
         let check = ClockCheck::started(time(TODAY), steady(0));
         assert!(check.is_evidence(time(TODAY - 1)));
         assert!(!check.is_evidence(time(TODAY)));
     }
 
     #[test]
-    fn what_a_clock_in_doubt_wrote_proves_nothing_after_a_restart() {
+    fn events_written_by_a_doubted_clock_are_no_evidence_after_a_restart() {
         let restarted = |began: i64| {
             let mut check = ClockCheck::started(time(TODAY + began), steady(0));
             check.doubt(Some(time(TODAY)));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_may_say_that_the_clock_is_right() {
+    fn an_operator_can_confirm_the_clock() {
         let mut check = ClockCheck::started(time(TODAY + 400 * DAY), steady(0));
         check.learn(Some(time(TODAY)));
         let now = (time(TODAY + 400 * DAY), steady(1));

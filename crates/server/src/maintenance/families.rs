@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_family_comes_first_and_its_deepest_member() {
+    fn families_are_sorted_by_age_with_the_deepest_member_first() {
         let rows = [
             row("a", "", 1),
             row("sub-of-a", "a", 50),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_parents_ends() {
+    fn a_cycle_of_parents_terminates() {
         let rows = [row("x", "y", 1), row("y", "x", 2), row("self", "self", 3)];
         assert_eq!(
             families(rows.to_vec(), false)

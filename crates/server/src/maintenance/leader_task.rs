@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pass_that_takes_long_stays_with_who_began_it() {
+    async fn a_long_pass_keeps_its_lease() {
         let (_, one, other) = two();
         let long = one.sweeps_for(EVERY * 5);
         let asks = async {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pass_ends_where_another_process_has_begun_its_own() {
+    async fn a_pass_stops_if_another_process_takes_the_lease() {
         let (log, one, _) = two();
         let taken = async {
             sleep(EVERY / 4).await;

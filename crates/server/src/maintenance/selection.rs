@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pass_deletes_no_more_than_a_share_by_age() {
+    fn one_pass_deletes_at_most_a_share_of_the_sessions_by_age() {
         check(1_000, keep(10, 0), Some(500_000), (200, 0, true));
         check(1_000, keep(10, 0), Some(109), (100, 0, false));
         // A small project is not emptied in ever smaller steps.
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_not_trusted_deletes_nothing_by_age_and_keeps_the_quota() {
+    fn an_untrusted_clock_deletes_nothing_by_age_but_enforces_the_quota() {
         check(1_000, keep(10, 0), None, (0, 0, false));
         check(1_000, keep(10, 400), None, (0, 600, false));
     }
 
     #[test]
-    fn a_quota_is_kept_beyond_the_share() {
+    fn the_quota_is_enforced_beyond_the_share() {
         check(1_000, keep(10, 400), Some(500_000), (200, 400, true));
     }
 }

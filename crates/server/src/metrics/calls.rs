@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_methods_of_the_contract_have_a_name_of_their_own() {
+    fn unknown_methods_share_one_label() {
         let path = "palimpsest.context.v1.ContextService/PrepareContext";
         let method = RpcMethod::of(path);
         assert_eq!(

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn those_that_did_nothing_make_place_for_others() {
+    async fn unused_connections_are_evicted_first() {
         let connections = Connections::new(3);
         let enter = || connections.enter(None);
         let (proved, busy, silent) = (enter().unwrap(), enter().unwrap(), enter().unwrap());

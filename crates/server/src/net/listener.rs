@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn accepted_connections_do_not_delay_and_end_when_they_are_silent() {
+    async fn accepted_connections_disable_nagle_and_time_out_when_silent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let door = Acceptor::new(listener, Connections::new(1), None);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_connection_takes_the_place_of_a_silent_one() {
+    async fn a_new_connection_evicts_a_silent_one() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let door = Acceptor::new(listener, Connections::new(1), None);

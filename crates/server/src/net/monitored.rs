@@ -305,7 +305,7 @@ mod tests {
         server.await.unwrap();
     }
     #[tokio::test]
-    async fn a_request_that_was_sent_before_the_cut_is_answered() {
+    async fn a_request_sent_before_the_shutdown_is_answered() {
         const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\n\r\n";
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

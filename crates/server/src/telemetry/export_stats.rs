@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_finds_the_queue_full_is_counted_and_room_comes_back() {
+    fn spans_dropped_by_a_full_queue_are_counted() {
         let exported = ExportStats::default();
         assert!((0..QUEUE_SPANS).all(|_| exported.reserve_queue_slot()));
         assert!(!exported.reserve_queue_slot() && !exported.reserve_queue_slot());

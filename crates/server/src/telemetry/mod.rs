@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_debug_leaves_the_transport_out() {
+    fn the_level_debug_excludes_the_transport() {
         assert!(directives("debug").starts_with("info,palimpsest=debug,"));
         for other in ["info", "warn", "debug,h2=trace", "palimpsest_server=debug"] {
             assert_eq!(directives(other), format!("{other},palimpsest::span=info"));

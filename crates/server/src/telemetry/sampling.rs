@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_not_sampled_nothing_within_is_told() {
+    fn children_of_unsampled_spans_are_not_exported() {
         let seen = Seen::default();
         let subscriber = Registry::default().with(seen.clone().with_filter(Sampled));
         tracing::subscriber::with_default(subscriber, || {

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sampler_takes_its_share_of_new_traces() {
+    fn a_sampler_exports_its_share_of_new_traces() {
         use std::sync::Arc;
 
         use opentelemetry::trace::SpanKind;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_context_is_read_or_ignored() {
+    fn valid_trace_context_is_parsed_and_other_ignored() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let good = format!("00-{trace}-00f067aa0ba902b7-01");
         let parse = |text: &str| {

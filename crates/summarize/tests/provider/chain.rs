@@ -28,7 +28,7 @@ fn two(provider: &FakeProvider, first: &str, second: &str) -> FallbackChain {
 }
 
 #[tokio::test]
-async fn the_fallback_answers_for_whatever_is_wrong_with_the_first() {
+async fn the_fallback_answers_after_any_failure_of_the_first() {
     let provider = FakeProvider::start().await.unwrap();
     for wrong in [
         "c+status=529",
@@ -47,7 +47,7 @@ async fn the_fallback_answers_for_whatever_is_wrong_with_the_first() {
 }
 
 #[tokio::test]
-async fn a_good_answer_ends_it_and_so_does_a_prompt_that_is_too_long() {
+async fn a_good_answer_or_a_too_long_prompt_ends_the_chain() {
     let provider = FakeProvider::start().await.unwrap();
     let reply = two(&provider, "claude-fake", "gpt-fake")
         .summarize(&small())
@@ -67,7 +67,7 @@ async fn a_good_answer_ends_it_and_so_does_a_prompt_that_is_too_long() {
 }
 
 #[tokio::test]
-async fn a_requests_model_is_the_first_links_only() {
+async fn the_model_of_a_request_applies_to_the_first_link_only() {
     let provider = FakeProvider::start().await.unwrap();
     let mut asked = small();
     asked.model = Some("claude+status=401".to_owned());
@@ -79,7 +79,7 @@ async fn a_requests_model_is_the_first_links_only() {
 }
 
 #[tokio::test]
-async fn when_all_fail_the_caller_is_told() {
+async fn the_error_is_returned_when_all_links_fail() {
     let provider = FakeProvider::start().await.unwrap();
     let error = two(&provider, "c+status=500", "g+status=401")
         .summarize(&small())
@@ -109,7 +109,7 @@ async fn when_all_fail_the_caller_is_told() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_keeps_failing_is_left_alone_for_a_while() {
+async fn a_failing_endpoint_is_skipped_while_its_breaker_is_open() {
     let provider = FakeProvider::start().await.unwrap();
     let chain = two(&provider, "c+status=529", "gpt-fake");
     for _ in 0..5 {
@@ -127,7 +127,7 @@ async fn an_endpoint_that_keeps_failing_is_left_alone_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_caller_in_a_hurry_does_not_open_the_breaker() {
+async fn a_short_deadline_does_not_open_the_breaker() {
     let provider = FakeProvider::start().await.unwrap();
     let chain = FallbackChain::new(vec![link("slow", anthropic(&provider, "c+delay=300"))], 4);
     for _ in 0..4 {
@@ -139,7 +139,7 @@ async fn a_caller_in_a_hurry_does_not_open_the_breaker() {
 }
 
 #[tokio::test]
-async fn so_many_at_a_time() {
+async fn concurrent_requests_are_limited() {
     let provider = FakeProvider::start().await.unwrap();
     let chain = Arc::new(FallbackChain::new(
         vec![link("slow", anthropic(&provider, "c+delay=200"))],

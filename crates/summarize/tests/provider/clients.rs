@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{anthropic, bodies, endpoint, openai, request, small, statuses};
 
 #[tokio::test]
-async fn anthropic_gets_a_valid_request_with_one_marker_before_the_instruction() {
+async fn anthropic_requests_have_one_breakpoint_before_the_instruction() {
     let provider = FakeProvider::start().await.unwrap();
     let reply = anthropic(&provider, "claude-fake")
         .summarize(&small())
@@ -45,7 +45,7 @@ async fn anthropic_gets_a_valid_request_with_one_marker_before_the_instruction()
 }
 
 #[tokio::test]
-async fn openai_gets_strings_and_the_system_first() {
+async fn openai_requests_have_strings_and_the_system_message_first() {
     let provider = FakeProvider::start().await.unwrap();
     let turns = vec![
         ChatMessage::user("a"),
@@ -70,7 +70,7 @@ async fn openai_gets_strings_and_the_system_first() {
 }
 
 #[tokio::test]
-async fn whatever_the_turns_are_the_provider_takes_them() {
+async fn the_provider_accepts_any_sequence_of_turns() {
     let provider = FakeProvider::start().await.unwrap();
     let all = [
         vec![],
@@ -99,7 +99,7 @@ async fn whatever_the_turns_are_the_provider_takes_them() {
 }
 
 #[tokio::test]
-async fn a_second_summary_of_the_same_conversation_comes_from_the_cache() {
+async fn a_second_summary_of_a_conversation_is_read_from_the_cache() {
     let provider = FakeProvider::start().await.unwrap();
     let client = anthropic(&provider, "claude-fake");
     let mut asked = request(vec![
@@ -126,7 +126,7 @@ async fn a_second_summary_of_the_same_conversation_comes_from_the_cache() {
 }
 
 #[tokio::test]
-async fn how_an_answer_ended() {
+async fn stop_reasons_are_parsed() {
     let provider = FakeProvider::start().await.unwrap();
     let cases: [(&str, Result<StopReason, Error>); 3] = [
         ("+cut", Ok(StopReason::MaxTokens)),
@@ -167,7 +167,7 @@ async fn how_an_answer_ended() {
 }
 
 #[tokio::test]
-async fn the_other_name_of_the_output_limit_is_learned_once() {
+async fn the_other_output_limit_field_is_learned_once() {
     let provider = FakeProvider::start().await.unwrap();
     let client = openai(&provider, "o3-fake");
     client.summarize(&small()).await.unwrap();
@@ -185,7 +185,7 @@ async fn the_other_name_of_the_output_limit_is_learned_once() {
 }
 
 #[tokio::test]
-async fn a_requests_model_goes_before_the_endpoints() {
+async fn the_model_of_a_request_overrides_that_of_the_endpoint() {
     let provider = FakeProvider::start().await.unwrap();
     let mut asked = small();
     asked.model = Some("claude-other".to_owned());
@@ -197,7 +197,7 @@ async fn a_requests_model_goes_before_the_endpoints() {
 }
 
 #[tokio::test]
-async fn keys_go_where_the_provider_looks_for_them() {
+async fn keys_are_sent_in_the_header_of_the_provider() {
     let provider = FakeProvider::start().await.unwrap();
     let with = |auth: Auth| {
         let mut endpoint = endpoint(&provider.url(), "claude-fake");
@@ -246,7 +246,7 @@ async fn keys_go_where_the_provider_looks_for_them() {
 }
 
 #[tokio::test]
-async fn a_marker_can_be_left_out() {
+async fn the_breakpoint_can_be_omitted() {
     let provider = FakeProvider::start().await.unwrap();
     let client = anthropic(&provider, "claude-fake").without_cache_marker();
     client.summarize(&small()).await.unwrap();
@@ -254,7 +254,7 @@ async fn a_marker_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_conversation_is_in_what_is_printed() {
+async fn debug_output_contains_no_conversation() {
     let provider = FakeProvider::start().await.unwrap();
     provider.script(
         "claude-fake",

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_format_is_refused_with_the_format_that_it_looks_like() {
+    fn a_file_of_another_format_is_rejected_with_the_detected_format() {
         let head = r#"{"palimpsest":"transcript","version":1}"#;
         let codex = r#"{"timestamp":"t","type":"session_meta","payload":{}}"#;
         for format in ALL {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_next_to_nothing_are_refused_with_what_was_seen() {
+    fn empty_and_tiny_files_are_rejected_with_their_content() {
         for format in ALL {
             assert_eq!(refusal(format, "\n \n").as_deref(), Some("is empty"));
             let told = refusal(format, "name,age\nann,7\nbob,8\n").unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_export_is_refused_for_its_damage() {
+    fn a_damaged_export_is_rejected_with_the_damage() {
         let text = "{\"palimpsest\":\"transcript\",\"version\":1}\n{}\n";
         let told = refusal(ImportFormat::Palimpsest, text).unwrap();
         assert!(
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_a_program_writes_beside_messages_are_known() {
+    fn lines_without_messages_are_recognized() {
         let text = "{\"type\":\"summary\",\"summary\":\"x\",\"leafUuid\":\"y\"}\n";
         assert_eq!(refusal(ImportFormat::ClaudeCode, text), None);
         assert_eq!(refusal(ImportFormat::ClaudeCode, CLAUDE), None);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_files_are_refused_before_they_are_read() {
+    fn binary_files_are_rejected_before_parsing() {
         let mut program = b"\x7fELF\x02\x01\x01\0".to_vec();
         program.extend(std::iter::repeat_n(b'\n', 100_000));
         for format in ALL {

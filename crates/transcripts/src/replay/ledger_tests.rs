@@ -118,7 +118,7 @@ fn sent_again(view: &[BlockId], sent: &[BlockId]) -> Vec<BlockId> {
 
 proptest! {
     #[test]
-    fn the_ledger_agrees_with_the_bytes(
+    fn the_ledger_matches_the_bytes(
         ops in prop::collection::vec(op(), 0..60), which in 0_usize..6, openai in any::<bool>()
     ) {
         let provider = if openai { Provider::OpenAi } else { Provider::Anthropic };
@@ -128,7 +128,7 @@ proptest! {
 
 /// An hour of work in which results are cleared because of the size of the view.
 #[test]
-fn a_long_session_loses_and_saves_what_the_bytes_say() {
+fn the_ledger_of_a_long_session_matches_the_bytes() {
     let turn = [
         Op::Say,
         Op::Run {
@@ -149,7 +149,7 @@ fn a_long_session_loses_and_saves_what_the_bytes_say() {
 }
 
 #[test]
-fn a_summary_that_is_made_again_counts_as_another() {
+fn a_repeated_summary_is_counted_as_new() {
     let run = |chars| Op::Run {
         chars,
         fails: false,

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_name_paths_and_commands() {
+    fn tool_inputs_contain_paths_and_commands() {
         use ProbeKind::{Command, Path};
         let read = r#"{"file_path":"/a/\u0062.rs","limit":3}"#;
         check(Role::Assistant, call(read), &[(Path, "/a/b.rs")]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_say_their_first_line() {
+    fn a_failure_is_probed_by_its_first_line() {
         let text = || ResultContent::Text("\n  error[E0308]: no \nmore".into());
         let blocks = ResultContent::Blocks(vec![Block::text("gone\nmore")]);
         let error = ProbeKind::Error;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn people_say_sentences() {
+    fn a_user_message_is_probed_by_a_sentence() {
         let said = ProbeKind::Sentence;
         let check = |text: &str, expected| {
             check(Role::User, Block::text(text), &[(said, expected)]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_needle_is_found_as_it_was_written() {
+    fn a_needle_is_found_in_any_escaping() {
         let block = call(r#"{"command":"a \u0026 b"}"#);
         let Block::ToolUse(tool) = &block else {
             return;

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_read_and_what_follows_is_written() {
+    fn the_prefix_is_read_and_the_rest_is_written() {
         let mut cache = PrefixCache::default();
         assert_eq!(send(&mut cache, &[1], 0), (0, 0, 1_000));
         assert_eq!(send(&mut cache, &[1, 2], 1), (0, 2_000, 0));
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_token_is_in_one_part(
+        fn every_token_is_counted_once(
             views in prop::collection::vec((prop::collection::vec(0_u32..4, 0..12), 0_i64..9), 0..20)
         ) {
             let mut cache = PrefixCache::default();

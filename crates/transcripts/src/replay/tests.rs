@@ -177,7 +177,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #[test]
-    fn every_policy_keeps_every_promise(
+    fn every_policy_keeps_all_invariants(
         ops in prop::collection::vec(op(), 0..40), which in 0_usize..8, openai in any::<bool>()
     ) {
         let provider = if openai { Provider::OpenAi } else { Provider::Anthropic };
@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn without_levels_only_the_user_changes_a_view(ops in prop::collection::vec(op(), 0..60)) {
+    fn without_levels_only_rewinds_change_the_view(ops in prop::collection::vec(op(), 0..60)) {
         let measured = measured(&ops, no_levels());
         prop_assert_eq!(measured.level_changes(), 0);
         prop_assert_eq!((measured.stored, measured.cleared), (0, 0));
@@ -200,7 +200,7 @@ proptest! {
 
     /// A block that the caller recognizes by its address has the same encoding.
     #[test]
-    fn equal_numbers_are_equal_bytes(
+    fn equal_sizes_mean_equal_bytes(
         ops in prop::collection::vec(op(), 0..40), which in 0_usize..8, openai in any::<bool>()
     ) {
         let setup = ReplayOptions {
@@ -232,7 +232,7 @@ proptest! {
 }
 
 #[test]
-fn a_full_view_is_compacted_and_tells_what_left() {
+fn a_full_view_is_compacted_and_reports_lost_facts() {
     let mut ops = Vec::new();
     for _ in 0..6 {
         ops.push(Op::Say);
@@ -291,7 +291,7 @@ fn a_compaction_behind_a_rewind_keeps_the_latest_request() {
 
 /// A rewind that also removes the messages that a summary covers.
 #[test]
-fn what_was_summarised_is_taken_back_with_its_summary() {
+fn a_rewind_before_a_summary_removes_the_summary() {
     let run = |chars, fails| Op::Run { chars, fails };
     let ops = [
         run(5_003, true),
@@ -308,7 +308,7 @@ fn what_was_summarised_is_taken_back_with_its_summary() {
 }
 
 #[test]
-fn without_a_way_back_what_a_summary_leaves_out_is_lost() {
+fn without_read_tools_facts_outside_the_summary_are_lost() {
     let mut ops = vec![Op::Say];
     ops.extend(vec![
         Op::Run {
@@ -364,14 +364,14 @@ fn a_cleared_failure_is_found_through_its_call() {
 }
 
 #[test]
-fn without_the_tool_that_reads_results_it_is_lost() {
+fn without_the_read_tool_a_stored_result_is_lost() {
     let mut policy = Policy::default();
     policy.model_tools.enabled_tools.clear();
     check_errors(&old_failure(100), policy, 0, 0, 1);
 }
 
 #[test]
-fn a_stored_failure_is_found_in_its_file() {
+fn a_stored_failure_is_found_through_its_reference() {
     let mut policy = Policy::default();
     policy.tool_results.max_result_chars = 1_000;
     // The preview contains the first line of the error.
@@ -386,7 +386,7 @@ fn a_stored_failure_is_found_in_its_file() {
 }
 
 #[test]
-fn what_a_user_takes_back_is_no_probe() {
+fn rewound_messages_are_not_probed() {
     let ops = [Op::Say, Op::Answer, Op::Say, Op::Rewind { back: 1 }];
     let measured = measured(&ops, Policy::default());
     assert_eq!(measured.probe_totals().visible, 1);
@@ -395,7 +395,7 @@ fn what_a_user_takes_back_is_no_probe() {
 }
 
 #[test]
-fn a_pause_costs_the_cache_and_a_change_what_follows_it() {
+fn a_pause_expires_the_cache_and_a_change_invalidates_the_rest() {
     let quick = [
         Op::Say,
         Op::Run {

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_is_what_reading_the_text_gives() {
+    fn the_outline_equals_the_parsed_text() {
         let mut memory = Memory::template();
         memory.set(SectionKind::Task, "Make it so.\n# Worklog\nand then?");
         memory.set(SectionKind::Worklog, "Made it so.");

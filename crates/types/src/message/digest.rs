@@ -254,7 +254,7 @@ mod tests {
     proptest! {
         /// The digest does not depend on how the input is split into updates.
         #[test]
-        fn parts_make_the_digest_of_the_whole(
+        fn chained_digests_equal_the_digest_of_the_whole(
             parts in prop::collection::vec((any::<u8>(), 0_usize..100_000), 0..6)
         ) {
             let mut hasher = Hasher::new();

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn null_takes_back_what_lies_beneath() {
+    fn null_removes_the_value_of_a_lower_layer() {
         let mut rules = Overlay::default();
         let rule = serde_json::json!({ "fixed_chars": 10 });
         rules.set(&["tool_results", "rules", "Read"], rule);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_those_between_fields_last() {
+    fn all_problems_are_reported_with_conflicts_last() {
         let paths = |text: &str| {
             let overlay = Overlay::from_toml(text).unwrap();
             let problems = overlay.problems(Preset::ClaudeCode);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_comes_back_from_its_fields() {
+    fn a_policy_survives_a_round_trip_through_its_fields() {
         for preset in Preset::ALL {
             let policy = preset.policy();
             let again = Overlay::of(&policy).resolve(Preset::ClaudeCode).unwrap();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_one_usage_and_results_between_them_count() {
+    fn fragments_share_one_usage_and_results_between_them_are_counted() {
         let mut ledger = TokenLedger::default();
         let user = Message::new(MessageId::new(uuid::Uuid::nil()), Role::User, vec![]);
         add(&mut ledger, &user, 900);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_without_its_anchor_is_about_the_same_things() {
+    fn a_count_without_an_anchor_covers_the_same_content() {
         // The caller did not report its 10,000 tokens of system prompt and tools. They remain after
         // the change.
         let mut ledger = TokenLedger::default();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_over_the_window_is_not_believed() {
+    fn usage_above_the_window_is_ignored() {
         let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 200_001, 0), 10);
         assert_eq!(ledger.count(0).tokens, 10);

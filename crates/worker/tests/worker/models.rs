@@ -59,7 +59,7 @@ async fn a_model_writes_the_sections_that_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_model_does_wrong_the_notes_are_kept_without_it() {
+async fn session_memory_is_updated_despite_any_model_failure() {
     let wrongs = [
         Err("the provider is overloaded"),
         Ok(""),

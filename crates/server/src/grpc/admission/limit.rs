@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_busy_and_calls_hardly_wait() {
+    fn the_limit_saturates_the_machine_with_little_waiting() {
         for (each, alone) in [
             (2_000, 20_000),
             (140, 2_000),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slower_disk_needs_more_calls_at_one_time() {
+    fn the_limit_grows_with_the_latency_of_the_disk() {
         let mut now = Instant::now();
         let mut limit = ConcurrencyLimit::new(1_000, 200, now);
         let minute = Duration::from_mins(1);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_with_few_ends_even_if_there_are_many() {
+    fn a_probe_ends_even_if_concurrency_stays_high() {
         let mut now = Instant::now();
         let mut limit = ConcurrencyLimit::new(1_000, 200, now);
         let mut few = Duration::ZERO;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn without_load_the_number_stays() {
+    fn the_limit_is_stable_without_load() {
         let mut now = Instant::now();
         let mut limit = ConcurrencyLimit::new(1_000, 200, now);
         for _ in 0..100_000 {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_between_its_bounds() {
+    fn the_limit_stays_within_its_bounds() {
         let mut now = Instant::now();
         let time = Duration::from_secs(30);
         let mut limit = ConcurrencyLimit::new(100, 200, now);

@@ -351,7 +351,7 @@ mod tests {
     const MAX_LATENCY: Duration = Duration::from_mins(1);
 
     #[test]
-    fn waiting_for_somebody_else_takes_no_place() {
+    fn a_paused_call_holds_no_permit() {
         let pace = AdmissionControl::new(8, 200, Arc::default());
         let places: Vec<_> = (0..8)
             .map(|_| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap())
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_have_a_lane_of_their_own() {
+    fn reads_and_changes_have_separate_lanes() {
         let pace = AdmissionControl::new(100, 200, Arc::default());
         let changes: Vec<_> =
             std::iter::from_fn(|| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).ok()).collect();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_in_time_is_not_begun() {
+    fn a_call_with_a_too_short_deadline_is_rejected() {
         let pace = AdmissionControl::new(10, 200, Arc::default());
         for _ in 0..MIN_METHOD_SAMPLES {
             pace.methods[slot("m")].record(Duration::from_millis(100));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_of_a_burst_gets_the_place_of_another() {
+    async fn a_queued_call_gets_a_released_permit() {
         let pace = AdmissionControl::new(8, 200, Arc::default());
         let mut places: Vec<_> =
             std::iter::from_fn(|| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).ok()).collect();

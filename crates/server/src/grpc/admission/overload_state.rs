@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_calm_a_while_after_the_last_refusal() {
+    fn overload_ends_some_time_after_the_last_rejection() {
         let now = Instant::now();
         let calm = OverloadState::new(now);
         assert!(calm.is_calm(now));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_waited_for_and_overload_is_not() {
+    fn a_burst_is_served_and_overload_is_shed() {
         let lag = lag();
         lag.set_max_delay(Duration::from_millis(2));
         let mut now = lag.started;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_long_ago_is_not_known() {
+    fn a_stale_measurement_is_discarded() {
         let lag = lag();
         let now = overloaded(&lag);
         assert!(lag.share.load(Relaxed) > 0);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_stays_busy_and_nobody_waits_for_long() {
+    fn shedding_keeps_the_core_busy_and_the_delay_short() {
         let (useful, waits) = overload();
         // Half of the calls are rejected, and a rejection costs a tenth of a call.
         assert!(useful > 0.85, "{useful}");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_refused_long_ago_refuses_nobody() {
+    async fn an_old_share_sheds_no_new_call() {
         let mut lag = lag();
         lag.share.store(SHARE_SCALE, Relaxed);
         assert!(lag.should_shed());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_takes_long_forgets_nothing() {
+    fn a_slow_measurement_keeps_its_state() {
         let lag = lag();
         let now = overloaded(&lag);
         let long = Duration::from_secs(2);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_runtime_that_is_busy_for_long_refuses() {
+    async fn a_busy_runtime_sheds_calls() {
         let lag = lag();
         lag.set_max_delay(Duration::ZERO);
         let began = Instant::now();

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_waits_and_a_queue_that_stands_hardly_does() {
+    fn a_burst_may_wait_longer_than_a_standing_queue() {
         let mut now = Instant::now();
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let first = line.join(now, FLOW, || None);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_given_in_order() {
+    fn permits_are_handed_out_in_order() {
         let now = Instant::now();
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let joined = [(); 3].map(|()| line.join(now, FLOW, || None));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_no_longer_than_it_can_be_served() {
+    fn a_queue_is_full_if_its_expected_wait_is_too_long() {
         let now = Instant::now();
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let waiting: Vec<_> = std::iter::from_fn(|| match line.join(now, FLOW, || None) {
