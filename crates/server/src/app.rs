@@ -79,7 +79,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
         BackgroundTask::start(|stop| worker.run(stop))
     });
     let watched = Arc::clone(&sessions);
-    let (of_upkeep, blobs_of_upkeep) = (Arc::clone(&sessions), Arc::clone(&blobs));
+    let (maintained_sessions, maintained_blobs) = (Arc::clone(&sessions), Arc::clone(&blobs));
     let service = Service::new(
         sessions,
         blobs,
@@ -95,18 +95,18 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     .with_hooks(HookEndpoints::from_config(&context.config.hooks))
     .with_metrics(context.metrics)
     .with_authentication(context.config.auth.is_on());
-    let upkeep = if role.works() {
-        let upkeep = Maintenance::new(
+    let maintenance = if role.works() {
+        let maintenance = Maintenance::new(
             service.clone(),
-            of_upkeep,
-            blobs_of_upkeep,
+            maintained_sessions,
+            maintained_blobs,
             (
                 context.config.retention.clone(),
                 context.config.sweep.clone(),
             ),
             context.maintenance,
         )?;
-        Some(BackgroundTask::start(|stop| upkeep.run(stop)))
+        Some(BackgroundTask::start(|stop| maintenance.run(stop)))
     } else {
         None
     };
@@ -127,7 +127,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
         quotas: Some(quotas),
         backend: Arc::new(StoreBackend {
             log,
-            background: Mutex::new([worker, upkeep, Some(hints)]),
+            background: Mutex::new([worker, maintenance, Some(hints)]),
             sampler: Mutex::new(Some(sampler)),
         }),
     })

@@ -115,7 +115,7 @@ impl Jwks {
     }
 
     /// Verifies a token and returns its principal.
-    pub(super) fn caller(
+    pub(super) fn principal(
         &self,
         token: &str,
         rules: &TokenRules,
@@ -125,18 +125,18 @@ impl Jwks {
         let lock = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         // A signature check is expensive, so verified tokens are cached by their digest.
         let seen = lock().get(&digest);
-        if let Some(caller) = seen {
+        if let Some(principal) = seen {
             // A cached token can expire between two calls, so only the expiry is checked again.
-            return if caller.is_expired(now) {
+            return if principal.is_expired(now) {
                 Err(AuthError::Expired)
             } else {
-                Ok(caller)
+                Ok(principal)
             };
         }
         // The signature is verified without the lock, so that other calls do not wait for it.
-        let caller = Arc::new(self.checked(token, rules, now)?);
-        lock().put(digest, Arc::clone(&caller));
-        Ok(caller)
+        let principal = Arc::new(self.checked(token, rules, now)?);
+        lock().put(digest, Arc::clone(&principal));
+        Ok(principal)
     }
 
     fn checked(

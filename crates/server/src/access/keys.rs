@@ -19,7 +19,7 @@ pub(super) struct KeyRing(HashMap<KeyId, ActiveKey>);
 struct ActiveKey {
     hash: KeyHash,
     disabled: bool,
-    caller: Arc<Principal>,
+    principal: Arc<Principal>,
     /// Shared by all versions of the file in which the key is unchanged. Dropping the last reference cancels
     /// `Principal::revoked`, which ends open streams of the key.
     guard: Arc<DropGuard>,
@@ -30,22 +30,22 @@ impl KeyRing {
     pub(super) fn read(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
         let keys = KeyFile::read(text)?.checked()?;
-        let held = |key: ParsedKey| {
+        let activate = |key: ParsedKey| {
             let earlier = before.and_then(|before| before.0.get(&key.id));
             // An unchanged key keeps its guard. Dropping the guard would end all streams of the key at every reload.
-            let same = earlier.filter(|held| held.is_same_key(&key));
-            let held = match same {
-                Some(held) => ActiveKey {
-                    hash: held.hash,
-                    disabled: held.disabled,
-                    caller: Arc::clone(&held.caller),
-                    guard: Arc::clone(&held.guard),
+            let same = earlier.filter(|active| active.is_same_key(&key));
+            let active = match same {
+                Some(active) => ActiveKey {
+                    hash: active.hash,
+                    disabled: active.disabled,
+                    principal: Arc::clone(&active.principal),
+                    guard: Arc::clone(&active.guard),
                 },
                 None => ActiveKey::new(&key),
             };
-            (key.id, held)
+            (key.id, active)
         };
-        Ok(Self(keys.into_iter().map(held).collect()))
+        Ok(Self(keys.into_iter().map(activate).collect()))
     }
 
     /// Returns the number of keys.
@@ -58,22 +58,22 @@ impl KeyRing {
         let id = id_of(key).ok_or(AuthError::MalformedKey)?;
         let given = KeyHash::of(key);
         // An unknown id and a wrong secret give the same error, so that ids cannot be probed.
-        let held = self.0.get(&id).filter(|held| held.hash == given);
-        let held = held.ok_or(AuthError::UnknownKey)?;
-        if held.disabled {
+        let active = self.0.get(&id).filter(|active| active.hash == given);
+        let active = active.ok_or(AuthError::UnknownKey)?;
+        if active.disabled {
             return Err(AuthError::Revoked);
         }
-        if held.caller.is_expired(now) {
+        if active.principal.is_expired(now) {
             return Err(AuthError::Expired);
         }
-        Ok(Arc::clone(&held.caller))
+        Ok(Arc::clone(&active.principal))
     }
 }
 
 impl ActiveKey {
     fn new(key: &ParsedKey) -> Self {
         let revoked = CancellationToken::new();
-        let caller = Principal {
+        let principal = Principal {
             name: format!("key {}", key.id).into(),
             grant: key.grant.clone(),
             expires: key.expires,
@@ -82,7 +82,7 @@ impl ActiveKey {
         Self {
             hash: key.hash,
             disabled: key.disabled,
-            caller: Arc::new(caller),
+            principal: Arc::new(principal),
             guard: Arc::new(revoked.drop_guard()),
         }
     }
@@ -90,8 +90,8 @@ impl ActiveKey {
     fn is_same_key(&self, key: &ParsedKey) -> bool {
         self.hash == key.hash
             && self.disabled == key.disabled
-            && self.caller.grant == key.grant
-            && self.caller.expires == key.expires
+            && self.principal.grant == key.grant
+            && self.principal.expires == key.expires
     }
 }
 
@@ -129,10 +129,10 @@ mod tests {
         with_end.expires = Some("1970-01-01T00:00:02Z".into());
         let keys = keys(vec![with_end], None);
         let at = |millis| keys.principal(key.text.expose_secret(), Timestamp::from_millis(millis));
-        let caller = at(1_999).unwrap();
+        let principal = at(1_999).unwrap();
         let project = |name| ProjectId::new(name).unwrap();
-        assert!(caller.grant.projects.contains(&project("p")));
-        assert!(!caller.grant.projects.contains(&project("q")));
+        assert!(principal.grant.projects.contains(&project("p")));
+        assert!(!principal.grant.projects.contains(&project("q")));
         assert!(matches!(at(2_000), Err(AuthError::Expired)));
         let unknown = keys.principal(other.text.expose_secret(), Timestamp::default());
         assert!(matches!(unknown, Err(AuthError::UnknownKey)));

@@ -148,12 +148,12 @@ impl Authenticator {
             RequiredAccess::Credential => None,
             RequiredAccess::Right(right) => Some(right),
         };
-        let caller = credential(headers).and_then(|given| self.principal(given));
-        if caller.is_err() {
+        let principal = credential(headers).and_then(|given| self.principal(given));
+        if principal.is_err() {
             self.rejected_count.fetch_add(1, Ordering::Relaxed);
         }
         Ok(Some(Authentication {
-            principal: caller?,
+            principal: principal?,
             right,
         }))
     }
@@ -166,7 +166,7 @@ impl Authenticator {
             return keys.current().principal(credential, now);
         }
         let (rules, jwks) = self.jwt.as_ref().ok_or(AuthError::JwtOff)?;
-        jwks.current().caller(credential, rules, now)
+        jwks.current().principal(credential, rules, now)
     }
 
     /// Returns the number of calls without a valid credential.

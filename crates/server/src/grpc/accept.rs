@@ -36,7 +36,7 @@ pub(super) async fn serve<S>(
         let io = MonitoredConnection::new(
             accepted.stream,
             times.stall(),
-            accepted.place,
+            accepted.slot,
             accepted.handle,
         );
         let (tls, service, stop) = (tls.clone(), service.clone(), stop.clone());
@@ -68,7 +68,7 @@ where
     let Some(tls) = tls else {
         return connection::serve(io, service, times, stop).await;
     };
-    let connection = Arc::clone(io.place().connection());
+    let connection = Arc::clone(io.slot().connection());
     let shaken = io.then(async |stream| tls.handshake(stream).await);
     let io = tokio::select! {
         // The handshake runs on the raw stream, so the cut that `MonitoredConnection` normally checks is checked here.

@@ -49,9 +49,9 @@ impl Authn {
     /// Without it, only the beginning of the request is read, to find the project for the error.
     pub(super) fn may_have_right(&self, context: &CallContext) -> bool {
         self.0.is_none()
-            || context.authentication().is_some_and(|pass| {
-                let right = pass.right.as_ref();
-                right.is_none_or(|right| pass.principal.grant.rights.contains(right))
+            || context.authentication().is_some_and(|authentication| {
+                let right = authentication.right.as_ref();
+                right.is_none_or(|right| authentication.principal.grant.rights.contains(right))
             })
     }
 
@@ -59,10 +59,10 @@ impl Authn {
     pub(super) fn authorize(
         &self,
         context: &CallContext,
-        place: Option<&ResourceScope>,
+        scope: Option<&ResourceScope>,
     ) -> Result<(), ServiceError> {
         match (&self.0, context.authentication()) {
-            (Some(_), Some(pass)) => access::authorize(pass, place),
+            (Some(_), Some(authentication)) => access::authorize(authentication, scope),
             _ => Ok(()),
         }
     }
@@ -72,11 +72,11 @@ impl Authn {
         use crate::access::AuthError;
 
         // Without authentication, nothing can expire.
-        let (Some(access), Some(pass)) = (self.0, context.authentication()) else {
+        let (Some(access), Some(authentication)) = (self.0, context.authentication()) else {
             return std::future::pending().await;
         };
         let expired = async {
-            match pass.principal.expires {
+            match authentication.principal.expires {
                 Some(expires) => {
                     let left = std::time::Duration::from_millis(expires.millis_since(access.now()));
                     tokio::time::sleep(left).await;
@@ -85,7 +85,7 @@ impl Authn {
             }
         };
         let why = tokio::select! {
-            () = pass.principal.revoked.cancelled() => AuthError::Revoked,
+            () = authentication.principal.revoked.cancelled() => AuthError::Revoked,
             () = expired => AuthError::Expired,
         };
         ServiceError::Unauthenticated { why }

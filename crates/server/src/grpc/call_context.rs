@@ -80,8 +80,8 @@ impl CallContext {
     }
 
     /// Records the authenticated principal. Later calls have no effect.
-    pub fn set_authentication(&self, pass: Authentication) {
-        let _ = self.0.authentication.set(pass);
+    pub fn set_authentication(&self, authentication: Authentication) {
+        let _ = self.0.authentication.set(authentication);
     }
 
     /// Returns the authentication. `None` if authentication is off or the method needs no credential.
@@ -98,8 +98,8 @@ impl CallContext {
     }
 
     /// Holds a quota permit until the end of the call.
-    pub fn set_quota_permit(&self, held: Option<QuotaPermit>) {
-        let _ = self.0.quota_permit.set(held);
+    pub fn set_quota_permit(&self, permit: Option<QuotaPermit>) {
+        let _ = self.0.quota_permit.set(permit);
     }
 
     /// Returns true if the deadline of the call has passed.
@@ -121,9 +121,9 @@ impl CallContext {
     }
 
     /// Stores the admission permit.
-    pub(super) fn set_permit(&self, place: Option<WorkPermit>) {
-        if let Some(place) = place {
-            let _ = self.0.permit.set(place);
+    pub(super) fn set_permit(&self, permit: Option<WorkPermit>) {
+        if let Some(permit) = permit {
+            let _ = self.0.permit.set(permit);
         }
     }
 
@@ -165,8 +165,8 @@ impl Caller for Inner {
     }
 
     fn resume(&self) {
-        if let Some(place) = self.permit.get() {
-            place.resume();
+        if let Some(permit) = self.permit.get() {
+            permit.resume();
         }
     }
 }

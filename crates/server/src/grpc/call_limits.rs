@@ -185,11 +185,11 @@ impl CallLimits {
     /// Returns the fair-share group of a call: its tenant if authenticated, otherwise its connection.
     pub(super) fn share_group(
         &self,
-        pass: Option<&Authentication>,
+        authentication: Option<&Authentication>,
         connection: Option<&Arc<ShareGroup>>,
     ) -> Arc<ShareGroup> {
-        match pass {
-            Some(pass) => self.share_groups.of(pass.principal.tenant()),
+        match authentication {
+            Some(authentication) => self.share_groups.of(authentication.principal.tenant()),
             None => connection.map(Arc::clone).unwrap_or_default(),
         }
     }

@@ -87,7 +87,7 @@ where
     S: Clone + Send + 'static,
     S::Future: Send,
 {
-    let connection = Arc::clone(io.place().connection());
+    let connection = Arc::clone(io.slot().connection());
     let heard = io.last_activity();
     let mut builder = Builder::new();
     builder

@@ -193,14 +193,14 @@ impl EdgeState {
             timeout
         };
         let deadline = Deadline::after(timeout);
-        let pass = self.authn.authenticate(&mut request)?;
+        let authentication = self.authn.authenticate(&mut request)?;
         let connection = request.extensions_mut().remove::<Arc<Connection>>();
         let of = connection.as_deref().map(Connection::share_group);
-        let share_group = self.admission.share_group(pass.as_ref(), of);
-        // A call that needs no credential does not prove the connection, unless authentication is off.
+        let share_group = self.admission.share_group(authentication.as_ref(), of);
+        // A call that needs no credential does not mark the connection as used, unless authentication is off.
         let is_open =
             !self.authn.is_required() && !matches!(kind, CallKind::Probe | CallKind::Status);
-        if (pass.is_some() || is_open)
+        if (authentication.is_some() || is_open)
             && let Some(connection) = &connection
         {
             connection.mark_used();
@@ -215,8 +215,8 @@ impl EdgeState {
             BudgetShare::new(self.admission.replies(), &share_group),
         );
         record.context = CallContext::new(record.span.clone(), shares, is_watch, deadline);
-        if let Some(pass) = pass {
-            record.context.set_authentication(pass);
+        if let Some(authentication) = authentication {
+            record.context.set_authentication(authentication);
         }
         record.replies = ReplyBudget::new(self.admission.replies(), &share_group);
         let mut request = self
@@ -227,11 +227,11 @@ impl EdgeState {
         if is_watch {
             record.call_share = BudgetShare::default();
         }
-        let place = self
+        let permit = self
             .admission
             .acquire_worker_slot(kind, &record.method, deadline)
             .await?;
-        record.context.set_permit(place);
+        record.context.set_permit(permit);
         request.extensions_mut().insert(deadline);
         request.extensions_mut().insert(record.context.clone());
         let begun = self
@@ -288,22 +288,22 @@ impl EdgeState {
         &self,
         shape: &RequestShape,
         message: &[u8],
-        ticket: &CallContext,
+        context: &CallContext,
     ) -> Result<(), ServiceError> {
-        let place = ResourceScope::of(shape.resource_name(message));
+        let scope = ResourceScope::of(shape.resource_name(message));
         // Authorization comes first: a rejected call must not use the quota of the project.
-        self.authn.authorize(ticket, place.as_ref())?;
-        if let Some(place) = place {
+        self.authn.authorize(context, scope.as_ref())?;
+        if let Some(scope) = scope {
             // The body used up the deadline, so nobody waits for the response.
-            if ticket.is_past_deadline() {
+            if context.is_past_deadline() {
                 return Err(ServiceError::DeadlineExceeded);
             }
-            let project = place.into_project();
+            let project = scope.into_project();
             if let Some(quotas) = &self.quotas {
-                let held = quotas.enter(&project, ticket.quota_demand());
-                ticket.set_quota_permit(held.map_err(ServiceError::QuotaExceeded)?);
+                let permit = quotas.enter(&project, context.quota_demand());
+                context.set_quota_permit(permit.map_err(ServiceError::QuotaExceeded)?);
             }
-            ticket.set_project(project);
+            context.set_project(project);
         }
         let limit = self
             .max_request_bytes
@@ -312,7 +312,7 @@ impl EdgeState {
         let decoded = self.shapes.decoded_size(shape, message, limit);
         let decoded =
             decoded.map_err(|RequestTooComplex| ServiceError::RequestTooComplex { limit })?;
-        ticket.share().grow(decoded.saturating_sub(message.len()))
+        context.share().grow(decoded.saturating_sub(message.len()))
     }
 
     async fn call_handler<S>(
@@ -327,8 +327,8 @@ impl EdgeState {
         S::Future: Send,
     {
         let is_endless = matches!(kind, CallKind::Watch | CallKind::Status);
-        let ticket = record.context.clone();
-        let handled = ticket.scope(async move {
+        let context = record.context.clone();
+        let handled = context.scope(async move {
             let response = inner.call(request).await?;
             // The size of a reply is known, and counted, after its encoding. An endless stream has no first frame yet.
             Ok::<_, Infallible>(if is_endless {
@@ -342,13 +342,13 @@ impl EdgeState {
         let answered = tokio::time::timeout_at(deadline.instant(), handled.catch_unwind()).await;
         // The permit ends here, not at the last byte: the caller determines the speed of sending. Only
         // successful calls adjust the limit.
-        if let Some(place) = record.context.permit() {
+        if let Some(permit) = record.context.permit() {
             if let Ok(Ok(Ok((response, _)))) = &answered
                 && code_of(response.headers()).is_none_or(|code| code == Code::Ok)
             {
-                place.succeeded();
+                permit.succeeded();
             }
-            place.finish();
+            permit.finish();
         }
         match answered {
             Ok(Ok(Ok((response, first)))) => {

@@ -38,19 +38,19 @@ impl LeaderTask {
 pub(super) async fn pass(
     sessions: &Sessions,
     stats: &MaintenanceStats,
-    (duty, every): (LeaderTask, Duration),
+    (task, every): (LeaderTask, Duration),
     mut pass: impl Future<Output = ()> + Unpin,
 ) {
-    if claim(sessions, stats, (duty, every)).await != Some(true) {
+    if claim(sessions, stats, (task, every)).await != Some(true) {
         return;
     }
-    stats.record_pass(duty);
+    stats.record_pass(task);
     // Renewed at half of its duration. A failed renewal (`None`) does not stop the pass, because the lease may still
     // hold.
     while timeout(every / 2, &mut pass).await.is_err() {
-        if claim(sessions, stats, (duty, every)).await == Some(false) {
+        if claim(sessions, stats, (task, every)).await == Some(false) {
             tracing::warn!(
-                duty = duty.name(),
+                task = task.name(),
                 "lost the lease of a leader task to another process"
             );
             return;
@@ -62,12 +62,12 @@ pub(super) async fn pass(
 async fn claim(
     sessions: &Sessions,
     stats: &MaintenanceStats,
-    (duty, every): (LeaderTask, Duration),
+    (task, every): (LeaderTask, Duration),
 ) -> Option<bool> {
-    let claimed = sessions.claim_leader_task(duty.name(), every).await;
+    let claimed = sessions.claim_leader_task(task.name(), every).await;
     if let Err(error) = &claimed {
         stats.failed();
-        tracing::warn!(duty = duty.name(), error = %error_chain(error), "failed to claim the lease of a leader task; retrying");
+        tracing::warn!(task = task.name(), error = %error_chain(error), "failed to claim the lease of a leader task; retrying");
     }
     claimed.ok()
 }

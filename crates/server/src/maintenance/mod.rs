@@ -153,11 +153,11 @@ impl Maintenance {
 
     async fn run_if_leader(
         &self,
-        duty: LeaderTask,
+        task: LeaderTask,
         every: Duration,
         pass: impl Future<Output = ()> + Unpin,
     ) {
-        leader_task::pass(&self.sessions, &self.stats, (duty, every), pass).await;
+        leader_task::pass(&self.sessions, &self.stats, (task, every), pass).await;
     }
 
     fn duty_cycle(&self) -> DutyCycle {

@@ -70,12 +70,12 @@ counts! {
 
 impl MaintenanceStats {
     /// Returns the number of passes that this process started.
-    pub fn passes(&self, duty: LeaderTask) -> u64 {
-        self.0.passes[duty as usize].load(Ordering::Relaxed)
+    pub fn passes(&self, task: LeaderTask) -> u64 {
+        self.0.passes[task as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) fn record_pass(&self, duty: LeaderTask) {
-        self.0.passes[duty as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn record_pass(&self, task: LeaderTask) {
+        self.0.passes[task as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn deleted(&self, by_age: bool) {

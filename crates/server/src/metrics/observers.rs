@@ -21,7 +21,7 @@ use crate::access::Authenticator;
 use crate::grpc::{CallLimits, Health, Mutations, ServerTls};
 use crate::net;
 
-use crate::maintenance::{self, LeaderTask};
+use crate::maintenance::{LeaderTask, MaintenanceStats};
 use crate::store::Engine;
 use crate::telemetry::{ExportStats, panics};
 
@@ -116,62 +116,44 @@ impl Metrics {
     }
 
     /// Registers the maintenance tasks.
-    pub(crate) fn observe_maintenance(&self, upkeep: &maintenance::MaintenanceStats) {
+    pub(crate) fn observe_maintenance(&self, stats: &MaintenanceStats) {
         let meter = self.meter();
-        let one = |metric, read: fn(&maintenance::MaintenanceStats) -> u64| {
-            let of = upkeep.clone();
+        let one = |metric, read: fn(&MaintenanceStats) -> u64| {
+            let of = stats.clone();
             observable_value(meter, metric, move || number(read(&of)));
         };
         // Metrics with labels need one callback for all label values. The others share the helper above.
-        one(
-            &names::RETENTION_SKIPPED,
-            maintenance::MaintenanceStats::spared,
-        );
+        one(&names::RETENTION_SKIPPED, MaintenanceStats::spared);
         one(&names::RETENTION_PAUSED, |stats| stats.is_paused().into());
-        one(
-            &names::RETENTION_BLOCKED,
-            maintenance::MaintenanceStats::incomplete,
-        );
+        one(&names::RETENTION_BLOCKED, MaintenanceStats::incomplete);
         one(
             &names::RETENTION_WOULD_DELETE,
-            maintenance::MaintenanceStats::would_have_deleted,
+            MaintenanceStats::would_have_deleted,
         );
-        one(
-            &names::SWEPT_FILES,
-            maintenance::MaintenanceStats::swept_files,
-        );
-        one(
-            &names::SWEPT_BYTES,
-            maintenance::MaintenanceStats::swept_bytes,
-        );
-        let of = upkeep.clone();
+        one(&names::SWEPT_FILES, MaintenanceStats::swept_files);
+        one(&names::SWEPT_BYTES, MaintenanceStats::swept_bytes);
+        let of = stats.clone();
         observable_gauge(meter, &names::MAINTENANCE_PASSES, move || {
             LeaderTask::ALL
-                .map(|duty| {
+                .map(|task| {
                     (
-                        number(of.passes(duty)),
-                        vec![KeyValue::new("task", duty.name())],
+                        number(of.passes(task)),
+                        vec![KeyValue::new("task", task.name())],
                     )
                 })
                 .into()
         });
-        one(
-            &names::MAINTENANCE_FAILURES,
-            maintenance::MaintenanceStats::failures,
-        );
-        one(
-            &names::SESSIONS_DELETING,
-            maintenance::MaintenanceStats::removing,
-        );
+        one(&names::MAINTENANCE_FAILURES, MaintenanceStats::failures);
+        one(&names::SESSIONS_DELETING, MaintenanceStats::removing);
         let label = |key: &'static str, value: &'static str| vec![KeyValue::new(key, value)];
-        let of = upkeep.clone();
+        let of = stats.clone();
         observable_gauge(meter, &names::RETENTION_DELETED, move || {
             vec![
                 (number(of.aged_out()), label("reason", "age")),
                 (number(of.over_quota()), label("reason", "quota")),
             ]
         });
-        let of = upkeep.clone();
+        let of = stats.clone();
         observable_gauge(meter, &names::RETENTION_EXPORTS, move || {
             vec![
                 (number(of.exported()), label("outcome", "done")),

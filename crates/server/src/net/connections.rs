@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::share_group::ShareGroup;
 
-/// The minimum idle time before a proven connection may be closed for a new one.
+/// The minimum idle time before a used connection may be closed for a new one.
 const MIN_IDLE: Duration = Duration::from_secs(5);
 /// The maximum number of closed connections that still have a file handle. At the limit, accepting pauses.
 pub(super) const MAX_CLOSING: usize = 16;
 
 /// The open connections of one port, with a maximum.
 ///
-/// At the maximum, another connection is closed for a new one. Unproven connections (without any accepted call) are
-/// closed first, the oldest first. The proven connection with the longest idle time is next. Peers that connect and do
+/// At the maximum, another connection is closed for a new one. Unused connections (without any accepted call) are
+/// closed first, the oldest first. The used connection with the longest idle time is next. Peers that connect and do
 /// nothing therefore only replace each other.
 #[derive(Debug, Clone)]
 pub(crate) struct Connections(Arc<Inner>);
@@ -63,7 +63,7 @@ impl Connection {
         &self.share_group
     }
 
-    /// Marks the connection as proven: a call on it was accepted.
+    /// Marks the connection as used: a call on it was accepted.
     pub(crate) fn mark_used(&self) {
         self.has_been_used.store(true, Relaxed);
     }
@@ -79,7 +79,7 @@ impl Connection {
         ActiveCall(Arc::clone(self))
     }
 
-    /// Returns the idle time of an unproven connection without a call in flight, otherwise `None`.
+    /// Returns the idle time of an unused connection without a call in flight, otherwise `None`.
     pub(crate) fn unused_for(&self, now: Instant) -> Option<Duration> {
         let waits = !self.has_been_used.load(Relaxed) && self.calls_in_flight.load(Relaxed) == 0;
         waits.then(|| self.idle_for(now))
@@ -95,7 +95,7 @@ impl Connection {
         if self.shutdown.is_cancelled() {
             return None;
         }
-        // `false` sorts before `true`: unproven connections are closed first, in the order of their ids.
+        // `false` sorts before `true`: unused connections are closed first, in the order of their ids.
         if !self.has_been_used.load(Relaxed) {
             return Some((false, self.id));
         }
@@ -254,8 +254,8 @@ mod tests {
     async fn unused_connections_are_evicted_first() {
         let connections = Connections::new(3);
         let enter = || connections.enter(None);
-        let (proved, busy, silent) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
-        proved.connection().mark_used();
+        let (used, busy, silent) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
+        used.connection().mark_used();
         busy.connection().mark_used();
         let call = busy.connection().call();
         tokio::time::advance(MIN_IDLE * 2).await;
@@ -266,7 +266,7 @@ mod tests {
         );
         next.connection().mark_used();
         let other = enter().unwrap();
-        assert!(proved.connection().shutdown().is_cancelled(), "it was idle");
+        assert!(used.connection().shutdown().is_cancelled(), "it was idle");
         other.connection().mark_used();
         // One connection has a call in flight, and two were idle for less than the minimum.
         assert!(enter().is_none());

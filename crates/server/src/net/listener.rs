@@ -32,7 +32,7 @@ pub(crate) struct Acceptor {
 #[derive(Debug)]
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
-    pub(crate) place: ConnectionSlot,
+    pub(crate) slot: ConnectionSlot,
     pub(crate) handle: OwnedSemaphorePermit,
 }
 
@@ -59,10 +59,10 @@ impl Acceptor {
             let handle = Arc::clone(&self.handles).acquire_owned().await;
             let handle = handle.expect("it is never closed");
             let stream = accept(&self.listener).await;
-            if let Some(place) = self.connections.enter(self.max_handshakes) {
+            if let Some(slot) = self.connections.enter(self.max_handshakes) {
                 return AcceptedConnection {
                     stream,
-                    place,
+                    slot,
                     handle,
                 };
             }
@@ -117,10 +117,10 @@ impl axum::serve::Listener for AdminListener {
         let from = from.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
         let AcceptedConnection {
             stream,
-            place,
+            slot,
             handle,
         } = accepted;
-        let io = MonitoredConnection::new(stream, ADMIN_IDLE, place, handle).with_idle(ADMIN_IDLE);
+        let io = MonitoredConnection::new(stream, ADMIN_IDLE, slot, handle).with_idle(ADMIN_IDLE);
         (io, from)
     }
 
@@ -145,11 +145,11 @@ mod tests {
         assert!(accepted.stream.nodelay().unwrap());
         let AcceptedConnection {
             stream,
-            place,
+            slot,
             handle,
         } = accepted;
         let short = Duration::from_millis(10);
-        let mut io = MonitoredConnection::new(stream, short, place, handle).with_idle(short);
+        let mut io = MonitoredConnection::new(stream, short, slot, handle).with_idle(short);
         let error = io.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
@@ -162,10 +162,10 @@ mod tests {
         let mut silent = TcpStream::connect(address).await.unwrap();
         let AcceptedConnection {
             stream,
-            place,
+            slot,
             handle,
         } = door.accept().await;
-        let mut first = MonitoredConnection::new(stream, Duration::MAX, place, handle);
+        let mut first = MonitoredConnection::new(stream, Duration::MAX, slot, handle);
         let _other = TcpStream::connect(address).await.unwrap();
         let _second = door.accept().await;
         assert_eq!(

@@ -41,7 +41,7 @@ pub(crate) struct MonitoredConnection<T> {
     first_input: Option<Pin<Box<Sleep>>>,
     /// The number of bytes discarded since this side closed. `None` while it is open.
     discarded: Option<usize>,
-    place: ConnectionSlot,
+    slot: ConnectionSlot,
     handle: OwnedSemaphorePermit,
 }
 
@@ -70,12 +70,12 @@ impl<T> MonitoredConnection<T> {
     pub(crate) fn new(
         inner: T,
         stall: Duration,
-        place: ConnectionSlot,
+        slot: ConnectionSlot,
         handle: OwnedSemaphorePermit,
     ) -> Self {
         Self {
             inner,
-            cut: Box::pin(place.connection().shutdown().clone().cancelled_owned()),
+            cut: Box::pin(slot.connection().shutdown().clone().cancelled_owned()),
             stall,
             stalls: None,
             idle: None,
@@ -86,7 +86,7 @@ impl<T> MonitoredConnection<T> {
             has_input: false,
             first_input: None,
             discarded: None,
-            place,
+            slot,
             handle,
         }
     }
@@ -99,8 +99,8 @@ impl<T> MonitoredConnection<T> {
     }
 
     /// Returns the slot of the connection.
-    pub(crate) fn place(&self) -> &ConnectionSlot {
-        &self.place
+    pub(crate) fn slot(&self) -> &ConnectionSlot {
+        &self.slot
     }
 
     /// Returns a handle to the time of the last input.
@@ -124,7 +124,7 @@ impl<T> MonitoredConnection<T> {
             has_input: self.has_input,
             first_input: self.first_input,
             discarded: None,
-            place: self.place,
+            slot: self.slot,
             handle: self.handle,
         })
     }
@@ -284,7 +284,7 @@ mod tests {
         let accepted = door.accept().await;
         let minute = Duration::from_mins(1);
         let mut io =
-            MonitoredConnection::new(accepted.stream, minute, accepted.place, accepted.handle);
+            MonitoredConnection::new(accepted.stream, minute, accepted.slot, accepted.handle);
         let server = tokio::spawn(async move {
             io.write_all(&vec![1; BYTES]).await.unwrap();
             io.shutdown().await.unwrap();
@@ -316,9 +316,9 @@ mod tests {
         let accepted = door.accept().await;
         let _newer = TcpStream::connect(address).await.unwrap();
         let _cuts = door.accept().await;
-        assert!(accepted.place.connection().shutdown().is_cancelled());
+        assert!(accepted.slot.connection().shutdown().is_cancelled());
         let mut io =
-            MonitoredConnection::new(accepted.stream, minute, accepted.place, accepted.handle);
+            MonitoredConnection::new(accepted.stream, minute, accepted.slot, accepted.handle);
         let mut request = [0; REQUEST.len()];
         io.read_exact(&mut request).await.unwrap();
         assert_eq!(request, REQUEST);

@@ -194,7 +194,7 @@ impl AdmissionControl {
         self.shed_count.load(Relaxed)
     }
 
-    fn lane(&self, lane: Lane) -> &LaneState {
+    fn lane_state(&self, lane: Lane) -> &LaneState {
         match lane {
             Lane::Read => &self.reads,
             Lane::Change => &self.changes,
@@ -205,9 +205,9 @@ impl AdmissionControl {
     ///
     /// Few calls in progress cannot be the cause of the delay, so nothing is shed then.
     pub(super) fn should_shed(&self, lane: Lane) -> bool {
-        let work = self.lane(lane);
-        let are_many = work.in_flight.load(Relaxed) > work.limit.load(Relaxed) / BUSY_DIVISOR;
-        let refuses = work.is_limited && are_many && self.scheduling_delay.should_shed();
+        let state = self.lane_state(lane);
+        let are_many = state.in_flight.load(Relaxed) > state.limit.load(Relaxed) / BUSY_DIVISOR;
+        let refuses = state.is_limited && are_many && self.scheduling_delay.should_shed();
         if refuses {
             self.shed_count.fetch_add(1, Relaxed);
         }
@@ -225,60 +225,60 @@ impl AdmissionControl {
             Err(AdmissionError::Saturated) => {}
             placed => return placed,
         }
-        let work = self.lane(lane);
+        let state = self.lane_state(lane);
         // Taking a permit failed once, so the call joins the queue. `join` tries again under the lock, because a permit
         // released before the queue was visible would otherwise be lost.
         let joined =
-            (work.wait_queue).join(Instant::now(), work.drain_rate(), || self.reserve(lane));
-        let held = match joined {
-            JoinOutcome::Admitted(held) => Some(held),
+            (state.wait_queue).join(Instant::now(), state.drain_rate(), || self.reserve(lane));
+        let reserved = match joined {
+            JoinOutcome::Admitted(reserved) => Some(reserved),
             JoinOutcome::QueueFull => None,
-            JoinOutcome::Queued(mut place, wait) => {
-                match timeout(wait.min(max_wait), &mut place).await {
-                    Ok(held) => held.ok(),
+            JoinOutcome::Queued(mut receiver, wait) => {
+                match timeout(wait.min(max_wait), &mut receiver).await {
+                    Ok(reserved) => reserved.ok(),
                     // The permit may have arrived at the same moment as the timeout.
                     Err(_elapsed) => {
-                        let held = place.try_recv().ok();
-                        if held.is_none() {
-                            drop(place);
-                            work.wait_queue.record_timeout(Instant::now());
+                        let reserved = receiver.try_recv().ok();
+                        if reserved.is_none() {
+                            drop(receiver);
+                            state.wait_queue.record_timeout(Instant::now());
                         }
-                        held
+                        reserved
                     }
                 }
             }
         };
-        let Some(held) = held else {
+        let Some(reserved) = reserved else {
             self.shed_count.fetch_add(1, Relaxed);
-            if work.is_limited {
+            if state.is_limited {
                 self.scheduling_delay.record_rejection(Instant::now());
             }
             return Err(AdmissionError::Saturated);
         };
-        Ok(held.into_permit(slot(method)))
+        Ok(reserved.into_permit(slot(method)))
     }
 
     /// Reserves a permit for the next waiting call.
     fn reserve(self: &Arc<Self>, lane: Lane) -> Option<ReservedPermit> {
-        self.lane(lane).try_take().ok()?;
+        self.lane_state(lane).try_take().ok()?;
         Some(ReservedPermit::new(self, lane))
     }
 
     /// Releases a permit and hands it to the next waiting call.
     fn release(self: &Arc<Self>, lane: Lane) {
-        self.lane(lane).in_flight.fetch_sub(1, SeqCst);
+        self.lane_state(lane).in_flight.fetch_sub(1, SeqCst);
         self.admit_waiting(lane);
     }
 
     /// Hands free permits to waiting calls.
     fn admit_waiting(self: &Arc<Self>, lane: Lane) {
-        let work = self.lane(lane);
-        if work.wait_queue.is_not_empty() {
-            work.wait_queue.admit_waiting(
+        let state = self.lane_state(lane);
+        if state.wait_queue.is_not_empty() {
+            state.wait_queue.admit_waiting(
                 Instant::now(),
                 || self.reserve(lane),
                 |unused| {
-                    work.in_flight.fetch_sub(1, SeqCst);
+                    state.in_flight.fetch_sub(1, SeqCst);
                     unused.forget();
                 },
             );
@@ -292,26 +292,26 @@ impl AdmissionControl {
         method: &str,
         max_wait: Duration,
     ) -> Result<WorkPermit, AdmissionError> {
-        let work = self.lane(lane);
+        let state = self.lane_state(lane);
         let slot = slot(method);
-        let is_busy = work.in_flight.load(Relaxed) > work.limit.load(Relaxed) / 2;
+        let is_busy = state.in_flight.load(Relaxed) > state.limit.load(Relaxed) / 2;
         // A call with a too short deadline would only take time from others. An idle server runs it anyway.
         let takes = self.methods[slot].usual_latency();
         if is_busy && takes.is_some_and(|takes| max_wait < takes / 2) {
             return Err(AdmissionError::DeadlineTooShort);
         }
         // Waiting calls come first.
-        if work.wait_queue.is_not_empty() {
+        if state.wait_queue.is_not_empty() {
             return Err(AdmissionError::Saturated);
         }
-        work.try_take()?;
+        state.try_take()?;
         Ok(WorkPermit::new(self, lane, slot))
     }
 
     /// Records the latency of a finished call.
     fn record(&self, lane: Lane, slot: usize, took: Duration, now: Instant) {
         self.methods[slot].record(took);
-        let longer = self.lane(lane).record(took, now);
+        let longer = self.lane_state(lane).record(took, now);
         // Changes determine the allowed delay, because they are the slowest and the most frequent calls.
         if lane == Lane::Change
             && let Some(longer) = longer

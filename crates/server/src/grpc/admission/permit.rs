@@ -57,7 +57,7 @@ impl WorkPermit {
     pub(in crate::grpc) fn resume(&self) {
         self.lock().since = Ok(Instant::now());
         self.admission
-            .lane(self.lane)
+            .lane_state(self.lane)
             .in_flight
             .fetch_add(1, SeqCst);
     }
@@ -81,7 +81,7 @@ impl WorkPermit {
         drop(time);
         // The counter is decremented before the limit adapts and before the next waiting call is admitted.
         self.admission
-            .lane(self.lane)
+            .lane_state(self.lane)
             .in_flight
             .fetch_sub(1, SeqCst);
         if counts {

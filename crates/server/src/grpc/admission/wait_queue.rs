@@ -73,23 +73,23 @@ impl<T> WaitQueue<T> {
         }
     }
 
-    /// Joins the queue, unless `place` returns a permit. `place` runs after the call is visible as waiting.
+    /// Joins the queue, unless `acquire` returns a permit. `acquire` runs after the call is visible as waiting.
     pub(super) fn join(
         &self,
         now: Instant,
         drain_rate: DrainRate,
-        place: impl FnOnce() -> Option<T>,
+        acquire: impl FnOnce() -> Option<T>,
     ) -> JoinOutcome<T> {
         let mut inner = self.lock();
         self.drop_cancelled(&mut inner, now);
-        // The counter grows before `place` runs: a call that releases a permit afterwards sees the waiting call.
+        // The counter grows before `acquire` runs: a call that releases a permit afterwards sees the waiting call.
         self.waiting.fetch_add(1, SeqCst);
         // Waiting calls come first.
         if inner.calls.is_empty()
-            && let Some(place) = place()
+            && let Some(permit) = acquire()
         {
             self.waiting.fetch_sub(1, SeqCst);
-            return JoinOutcome::Admitted(place);
+            return JoinOutcome::Admitted(permit);
         }
         let stands = self.is_standing(&inner, now);
         let max_wait = if stands {
@@ -105,9 +105,9 @@ impl<T> WaitQueue<T> {
             }
             return JoinOutcome::QueueFull;
         }
-        let (sender, place) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         inner.calls.push_back(sender);
-        JoinOutcome::Queued(place, max_wait)
+        JoinOutcome::Queued(receiver, max_wait)
     }
 
     /// Records a call whose wait timed out.
@@ -124,13 +124,13 @@ impl<T> WaitQueue<T> {
         self.waiting.load(SeqCst) > 0
     }
 
-    /// Hands permits from `place` to waiting calls until either runs out.
+    /// Hands permits from `acquire` to waiting calls until either runs out.
     ///
     /// `unused` takes back a permit whose call disappeared at the same moment.
     pub(super) fn admit_waiting(
         &self,
         now: Instant,
-        place: impl Fn() -> Option<T>,
+        acquire: impl Fn() -> Option<T>,
         unused: impl Fn(T),
     ) {
         if !self.is_not_empty() {
@@ -139,14 +139,14 @@ impl<T> WaitQueue<T> {
         let mut inner = self.lock();
         self.drop_cancelled(&mut inner, now);
         while !inner.calls.is_empty() {
-            let Some(place) = place() else { break };
+            let Some(permit) = acquire() else { break };
             let Some(next) = inner.calls.pop_front() else {
                 break;
             };
             self.waiting.fetch_sub(1, SeqCst);
             // The call was dropped between the pop and the send.
-            if let Err(place) = next.send(place) {
-                unused(place);
+            if let Err(permit) = next.send(permit) {
+                unused(permit);
             }
         }
         self.drop_cancelled(&mut inner, now);
@@ -224,11 +224,11 @@ mod tests {
         let joined = [(); 3].map(|()| line.join(now, FLOW, || None));
         // Two permits go to the first two calls. The third call gets none.
         let places = std::cell::Cell::new(2);
-        let place = || {
+        let acquire = || {
             let left = places.get();
             (left > 0).then(|| places.set(left - 1))
         };
-        line.admit_waiting(now, place, |()| panic!("all of them wait"));
+        line.admit_waiting(now, acquire, |()| panic!("all of them wait"));
         assert!(line.is_not_empty());
         for (joined, has) in joined.into_iter().zip([true, true, false]) {
             let JoinOutcome::Queued(mut receiver, _) = joined else {
@@ -243,7 +243,7 @@ mod tests {
         let now = Instant::now();
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let waiting: Vec<_> = std::iter::from_fn(|| match line.join(now, FLOW, || None) {
-            JoinOutcome::Queued(place, _) => Some(place),
+            JoinOutcome::Queued(receiver, _) => Some(receiver),
             JoinOutcome::Admitted(()) | JoinOutcome::QueueFull => None,
         })
         .collect();
