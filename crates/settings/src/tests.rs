@@ -518,17 +518,17 @@ fn a_printed_configuration_can_be_loaded() {
         .collect::<Vec<_>>()
         .join("\n");
     expect![[r##"
-        # all, or, where several processes share a store, server (answers calls) or worker (keeps summaries, does the upkeep).
+        # all, or, where several processes share a store, server (answers calls) or worker (updates session memory, runs maintenance).
         role = "all" # default
-        # Where the gRPC services listen.
+        # The listen address of the gRPC services.
         listen = "127.0.0.1:50051" # default
-        # Allows an address that other machines can reach although nothing asks callers who they are.
+        # Allows an address that other machines can reach without authentication.
         insecure_listen_anywhere = false # default
-        # The folder of the embedded store.
+        # The directory of the embedded store.
         data_dir = "/var/lib/a b" # --data-dir
 
         [admin]
-        # Where the admin port listens: metrics and health over HTTP."##]]
+        # The listen address of the admin port: metrics and health over HTTP."##]]
     .assert_eq(&start);
 }
 
@@ -656,7 +656,7 @@ fn hook_endpoints_of_all_layers_are_merged_and_printed() {
             .next()
             .unwrap();
     expect![[r##"
-        # The endpoint of [hooks.endpoints.NAME] that is called around compactions where a policy names none.
+        # The endpoint of [hooks.endpoints.NAME] that is called around compactions if a policy names none.
         default_endpoint = "audit" # PALIMPSEST_HOOKS_DEFAULT_ENDPOINT
         # Where it answers, over gRPC: http for plain text, https for TLS.
         url = "http://127.0.0.1:50061" # p.toml:2

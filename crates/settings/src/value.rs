@@ -259,8 +259,8 @@ choices! {
     /// The part of the work that a process does.
     Role {
         "All of it." All = "all",
-        "It answers calls, and leaves summaries and upkeep to others on the same store." Server = "server",
-        "It keeps summaries and does the upkeep, and answers no calls." Worker = "worker"
+        "Answers calls. Other processes on the same store update session memory and run maintenance." Server = "server",
+        "Updates session memory and runs maintenance. Answers no calls." Worker = "worker"
     }
 }
 
