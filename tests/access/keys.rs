@@ -67,7 +67,7 @@ async fn a_key_is_created_rotated_and_revoked_while_the_server_runs() {
     world.keys(&["remove", id_of(&second)]);
     let gone = async || {
         let status = list(&channel, &second, "p").await.unwrap_err();
-        status.message().contains("not known")
+        status.message().contains("is unknown")
     };
     soon("a removed key", gone).await;
 }

@@ -146,9 +146,9 @@ async fn a_token_is_accepted_only_if_every_claim_is_valid() {
 
     let wrong = [
         (json!({"exp": now() - 60}), "expired"),
-        (json!({"exp": null}), "when it expires"),
+        (json!({"exp": null}), "no expiry"),
         (json!({"nbf": now() + 60}), "not valid yet"),
-        (json!({"nbf": "soon"}), "not a JWT"),
+        (json!({"nbf": "soon"}), "not a supported JWT"),
         (json!({"iss": "https://other.test"}), "issuer"),
         (json!({"iss": null}), "issuer"),
         (json!({"aud": "other"}), "audience"),

@@ -40,7 +40,7 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub enum ServeError {
     /// The server cannot listen on an address.
     #[error(
-        "failed to listen on {address} ({setting}): {source}; choose another address, or stop what listens there"
+        "failed to listen on {address} ({setting}): {source}; choose another address, or stop the process that listens there"
     )]
     Listen {
         /// The setting that contains the address.
@@ -57,7 +57,7 @@ pub enum ServeError {
     #[error("failed to serve: {0}")]
     Serve(#[source] BoxError),
     /// The backend could not be closed cleanly.
-    #[error("failed to close the store: {0}; what was acknowledged is safe")]
+    #[error("failed to close the store: {0}; acknowledged writes are safe")]
     Close(#[source] BoxError),
 }
 

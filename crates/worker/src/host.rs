@@ -44,7 +44,7 @@ pub struct MessagePage {
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The session does not exist any more.
-    #[error("the session is gone")]
+    #[error("the session was deleted")]
     Gone,
     /// The session rejected the text, for this reason.
     #[error("{0}")]

@@ -14,7 +14,7 @@ use palimpsest_load::figures::Latencies;
 /// The root of the repository. The configurations of ghz use paths relative to it.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// The server's error message for load shedding. Any other rejection is an error.
-const SHED: &str = "the server has too much to do";
+const SHED: &str = "the server is overloaded";
 
 /// The pacing of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,31 +43,31 @@ pub enum AuthError {
     Several,
     #[error("the credential is not of the form `Bearer <API key or JWT>`")]
     Scheme,
-    #[error("the API key was cut or mistyped: its checksum is wrong")]
+    #[error("the API key is truncated or mistyped: its checksum is wrong")]
     MalformedKey,
-    #[error("the API key is not known")]
+    #[error("the API key is unknown")]
     UnknownKey,
     #[error("the API key was revoked")]
     Revoked,
     #[error("the credential has expired")]
     Expired,
-    #[error("this server takes no API keys")]
+    #[error("this server does not accept API keys")]
     KeysOff,
-    #[error("this server takes no JWTs")]
+    #[error("this server does not accept JWTs")]
     JwtOff,
-    #[error("the token is not a JWT that this server reads")]
+    #[error("the token is not a supported JWT")]
     MalformedToken,
-    #[error("the token's algorithm is not that of its key, or not one of a public key")]
+    #[error("the algorithm of the token does not match its key, or is not a public-key algorithm")]
     Algorithm,
-    #[error("the token names no signing key that this server has")]
+    #[error("the signing key of the token is unknown")]
     SigningKey,
-    #[error("the token's signature is wrong")]
+    #[error("the signature of the token is invalid")]
     Signature,
-    #[error("the token is not from the issuer that this server trusts")]
+    #[error("the token is not from the trusted issuer")]
     Issuer,
-    #[error("the token is not for this server: its audience is another")]
+    #[error("the token is for another audience")]
     Audience,
-    #[error("the token does not say when it expires")]
+    #[error("the token has no expiry")]
     NoExpiry,
     #[error("the token is not valid yet")]
     NotYetValid,

@@ -14,7 +14,7 @@ pub(super) enum ExportError {
     Read(#[source] Status),
     #[error(transparent)]
     Write(#[from] BlobError),
-    #[error("what was written to {0} is not what was sent there")]
+    #[error("the export in {0} differs from the data that was sent")]
     Differs(String),
     #[error("the session changed while it was exported")]
     Changed,

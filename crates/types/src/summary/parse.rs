@@ -28,12 +28,12 @@ pub enum SummaryRejection {
     Refusal,
     /// The answer was cut at the output token limit.
     #[error(
-        "the model's summary was cut at its output cap; raise the cap, or compact a smaller range"
+        "the model's summary was truncated at the output limit; raise the limit, or compact a smaller range"
     )]
     Truncated,
     /// The answer lacks a required section, and the transcript provides no replacement for it.
     #[error(
-        "the model's summary lacks what was asked or where the work stands; compact again, or with another model"
+        "the model's summary lacks the user's request or the state of the work; compact again, or with another model"
     )]
     Incomplete,
 }
