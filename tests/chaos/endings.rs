@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 use crate::faults::{Fault, Faults};
 
 /// Generous, because this limit must only detect hangs.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 const SETTINGS: &[&str] = &[
     "worker.enabled=false",
@@ -129,7 +129,7 @@ async fn until(server: &Server, what: &str, is_so: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !is_so().await {
         let log = || server.log().join("\n");
-        assert!(began.elapsed() < PATIENCE, "not {what}: {}", log());
+        assert!(began.elapsed() < TIMEOUT, "not {what}: {}", log());
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -82,7 +82,7 @@ impl Deployment {
             format!("blobs.url={blobs}"),
         ];
         shared.extend(extra.iter().map(|setting| (*setting).to_owned()));
-        let mut house = Self {
+        let mut deployment = Self {
             servers: Vec::new(),
             workers: Vec::new(),
             channels: Vec::new(),
@@ -92,17 +92,17 @@ impl Deployment {
         };
         let role = if workers == 0 { "all" } else { "server" };
         for _ in 0..servers {
-            let server = house.replica(role);
+            let server = deployment.replica(role);
             let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).unwrap();
             let endpoint = endpoint.tcp_nodelay(true).connect_timeout(CONNECT);
-            house.channels.push(endpoint.connect_lazy());
-            house.servers.push(server);
+            deployment.channels.push(endpoint.connect_lazy());
+            deployment.servers.push(server);
         }
         for _ in 0..workers {
-            let worker = house.replica("worker");
-            house.workers.push(worker);
+            let worker = deployment.replica("worker");
+            deployment.workers.push(worker);
         }
-        house
+        deployment
     }
 
     fn replica(&self, role: &str) -> Arc<Replica> {

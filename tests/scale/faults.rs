@@ -51,20 +51,20 @@ impl Faults {
     pub(crate) fn happen(
         &mut self,
         now: Duration,
-        house: &Deployment,
+        deployment: &Deployment,
         primary: &mut Cluster,
         standby: &Cluster,
     ) {
         if let Some((number, back)) = self.away
             && back <= now
         {
-            house.start_again(number);
+            deployment.start_again(number);
             self.away = None;
         }
         if self.away.is_none() && self.next_kill <= now {
-            let all = u64::try_from(house.processes()).unwrap();
+            let all = u64::try_from(deployment.processes()).unwrap();
             let number = usize::try_from((chance::next(&mut self.random) >> 8) % all).unwrap();
-            house.kill(number);
+            deployment.kill(number);
             self.kills += 1;
             self.away = Some((number, now + AWAY));
             let pause = 2_000 + chance::next(&mut self.random) % 2_000;
@@ -95,9 +95,9 @@ impl Faults {
     }
 
     /// Starts all processes that are still stopped.
-    pub(crate) fn mend(&mut self, house: &Deployment) {
+    pub(crate) fn mend(&mut self, deployment: &Deployment) {
         if let Some((number, _)) = self.away.take() {
-            house.start_again(number);
+            deployment.start_again(number);
         }
     }
 }

@@ -28,10 +28,10 @@ async fn a_read_across_a_lossy_failover_ends_without_mixing_histories() {
     let mut primary = Cluster::start();
     let mut standby = primary.replica("lost");
     let quiet = ["worker.enabled=false"];
-    let house = Deployment::start(&at(&[&primary, &standby]), None, (1, 0), &quiet);
+    let deployment = Deployment::start(&at(&[&primary, &standby]), None, (1, 0), &quiet);
     let session = name("two-histories");
     let says = |text: &str, number| append(&session, vec![with_id(&uuid(number), user(text))]);
-    let mut client = house.context(0);
+    let mut client = deployment.context(0);
     client
         .append_messages(says("both have this", 1))
         .await
@@ -49,8 +49,9 @@ async fn a_read_across_a_lossy_failover_ends_without_mixing_histories() {
     }
 
     // Each stream has started, and more remains than was sent ahead.
-    let mut sessions = house.sessions(0);
-    let mut admin = AdminServiceClient::new(house.channel(0)).max_decoding_message_size(usize::MAX);
+    let mut sessions = deployment.sessions(0);
+    let mut admin =
+        AdminServiceClient::new(deployment.channel(0)).max_decoding_message_size(usize::MAX);
     let request = ReadStoredSessionRequest {
         session: session.clone(),
         ..ReadStoredSessionRequest::default()
@@ -115,5 +116,5 @@ async fn a_read_across_a_lossy_failover_ends_without_mixing_histories() {
     refused(&status, Code::InvalidArgument, "INVALID_PAGE_TOKEN");
     let status = sessions.list_messages(messages).await.unwrap_err();
     refused(&status, Code::InvalidArgument, "INVALID_PAGE_TOKEN");
-    house.stop();
+    deployment.stop();
 }

@@ -30,7 +30,7 @@ const PARTS: u64 = 2;
 /// The deadline of one attempt, the pause before the next, and the time after which an agent gives up a call.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The running agents.
 pub(crate) struct HonestTenant {
@@ -188,7 +188,7 @@ impl Agent {
             let patience = if self.stop.load(Relaxed) {
                 ATTEMPT
             } else {
-                PATIENCE
+                TIMEOUT
             };
             if began.elapsed() > patience {
                 self.latencies.given_up(what, began);
@@ -217,7 +217,7 @@ pub(crate) async fn newcomers(
                 latencies.served("connect", began);
                 break Some(channel);
             }
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 latencies.given_up("connect", began);
                 break None;
             }
@@ -257,7 +257,7 @@ async fn watch(channel: Channel, key: &str, latencies: &Latencies) {
             Err(status) if status.code() == Code::NotFound => return,
             Err(status) => latencies.refused(&outcome_of(&status)),
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             return latencies.given_up("watch", began);
         }
         tokio::time::sleep(PAUSE).await;

@@ -24,7 +24,7 @@ use crate::target::TenantSetup;
 /// The memory limit of the chart.
 const MEMORY: u64 = 2 << 30;
 /// Time after which an attack without calls counts as broken, and the interval of this check.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The size and the phases of a siege.
@@ -42,7 +42,7 @@ pub(crate) struct Plan {
 
 /// The results of a siege.
 pub(crate) struct PhaseOutcome {
-    house: TenantSetup,
+    setup: TenantSetup,
     server: Arc<Server>,
     promised: Vec<Turns>,
     pub(crate) attacks: Vec<(&'static str, Arc<Tally>)>,
@@ -60,7 +60,7 @@ pub(crate) struct PhaseOutcome {
 
 /// The honest tenant, and the server that it uses.
 struct Scene {
-    house: TenantSetup,
+    setup: TenantSetup,
     server: Arc<Server>,
     latencies: Arc<Latencies>,
     honest: HonestTenant,
@@ -78,24 +78,24 @@ impl Scene {
             let new = attack.needs.iter().filter(|seed| !seeds.contains(seed));
             seeds.extend(new.copied().collect::<Vec<_>>());
         }
-        let house = TenantSetup::new(scale, &seeds).await;
-        let server = Arc::new(house.serve(limits, &[]));
+        let setup = TenantSetup::new(scale, &seeds).await;
+        let server = Arc::new(setup.serve(limits, &[]));
         let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
         let endpoint = endpoint
             .tcp_nodelay(true)
             .connect_timeout(Duration::from_secs(5));
         let latencies = Arc::<Latencies>::default();
-        let honest = HonestTenant::start(&endpoint, &house.honest, &latencies);
+        let honest = HonestTenant::start(&endpoint, &setup.honest, &latencies);
         let mut visitors = JoinSet::new();
         let admin = server.admin().to_owned();
-        let key = house.honest.clone();
+        let key = setup.honest.clone();
         visitors.spawn(newcomers(endpoint, admin, key, Arc::clone(&latencies)));
         let (stop_samples, ended) = (CancellationToken::new(), CancellationToken::new());
         let mut samples = JoinSet::new();
         let looked_at = (Arc::clone(&server), stop_samples.clone(), ended.clone());
         samples.spawn(watch(looked_at.0, MEMORY, looked_at.1, looked_at.2));
         Self {
-            house,
+            setup,
             server,
             latencies,
             honest,
@@ -123,14 +123,14 @@ impl Scene {
         self.stop_samples.cancel();
         let most = self.samples.join_next().await.unwrap().unwrap();
         let race = if most.ended.is_none() {
-            sessions_that_exist(&self.server, &self.house.race).await
+            sessions_that_exist(&self.server, &self.setup.race).await
         } else {
             None
         };
         let log = self.server.log();
         let panics = log.iter().filter(|line| line.contains("panicked")).count();
         PhaseOutcome {
-            house: self.house,
+            setup: self.setup,
             server: self.server,
             promised,
             attacks,
@@ -161,7 +161,7 @@ pub(crate) async fn siege(plan: &Plan) -> PhaseOutcome {
     let scene = Scene::open(plan.scale, plan.limits, &meant).await;
     scene.pass(plan.before).await;
     let attackers = Attackers::start();
-    let target = scene.house.target(&scene.server);
+    let target = scene.setup.target(&scene.server);
     scene.latencies.take_refusals();
     let before = scene.began..Instant::now();
     let stop = CancellationToken::new();
@@ -189,14 +189,14 @@ pub(crate) async fn one_by_one(scale: Scale, each: Duration) -> PhaseOutcome {
     let scene = Scene::open(scale, SOFT_HANDLES, &ATTACKS.iter().collect::<Vec<_>>()).await;
     scene.pass(each).await;
     let attackers = Attackers::start();
-    let target = scene.house.target(&scene.server);
+    let target = scene.setup.target(&scene.server);
     let before = scene.began..Instant::now();
     let mut attacks = Vec::new();
     for attack in ATTACKS {
         let stop = CancellationToken::new();
         let one = Running::start(attack, &target, scale, &stop, &attackers.handle());
         scene.pass(each).await;
-        let reached = timeout(PATIENCE, async {
+        let reached = timeout(TIMEOUT, async {
             while one.tally.calls() == 0 {
                 sleep(LOOK).await;
             }
@@ -214,7 +214,7 @@ pub(crate) async fn one_by_one(scale: Scale, each: Duration) -> PhaseOutcome {
 /// Asserts that all acknowledged data exists: on the running server if it still serves, and after a kill and a restart.
 pub(crate) async fn verify(outcome: PhaseOutcome) {
     let PhaseOutcome {
-        house,
+        setup,
         server,
         mut promised,
         most,
@@ -227,12 +227,12 @@ pub(crate) async fn verify(outcome: PhaseOutcome) {
         .get("append")
         .is_some_and(|it| it.calls > it.given_up);
     if most.ended.is_none() && appended {
-        check(&server, &house.honest, &mut promised).await;
+        check(&server, &setup.honest, &mut promised).await;
     }
     server.signal("KILL");
     drop(server);
-    let again = house.serve(SOFT_HANDLES, &[]);
-    check(&again, &house.honest, &mut promised).await;
+    let again = setup.serve(SOFT_HANDLES, &[]);
+    check(&again, &setup.honest, &mut promised).await;
     let acknowledged: usize = promised.iter().map(|turns| turns.there().len()).sum();
     eprintln!("{acknowledged} acknowledged turns are there, also after a restart");
     assert!(acknowledged > 0, "nothing was acknowledged");

@@ -91,7 +91,7 @@ impl TenantSetup {
             keys(&file, &["create", "--project", project, "--right", right])
         };
         let attackers = (0..ATTACKERS).map(|n| key(&format!("attacker-{n}"), "read,write"));
-        let house = Self {
+        let setup = Self {
             keys: attackers.collect(),
             reader: key("reader", "read"),
             race: key("race", "read,write"),
@@ -100,8 +100,8 @@ impl TenantSetup {
             folder,
             scale,
         };
-        house.make_sessions(seeds).await;
-        house
+        setup.make_sessions(seeds).await;
+        setup
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -48,15 +48,15 @@ pub struct InProcessServer {
 }
 
 impl InProcessServer {
-    /// Number of references to the sessions in an idle house.
+    /// Number of references to the sessions in an idle server.
     pub const HOLDS: usize = 2;
 
-    /// Creates a house whose cache evicts no session.
+    /// Creates a server whose cache evicts no session.
     pub fn new(log: Arc<dyn SessionLog>) -> Result<Self> {
         Self::with_cache(log, 1 << 30)
     }
 
-    /// Creates a house with a cache of `cache_bytes`.
+    /// Creates a server with a cache of `cache_bytes`.
     pub fn with_cache(log: Arc<dyn SessionLog>, cache_bytes: usize) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let blobs = Arc::new(Blobs::in_memory());

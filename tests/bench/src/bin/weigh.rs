@@ -22,7 +22,7 @@ use serde_json::json;
 /// Number of sessions that are loaded and evicted.
 const IDLE: usize = 200;
 /// Time limit for background tasks that still use the handlers.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -39,11 +39,11 @@ fn main() -> Result<()> {
         let nothing = let_go(InProcessServer::new(Arc::clone(&log))?).await?;
 
         // A session whose whole view was sent has all contents loaded, which is its maximum size.
-        let house = InProcessServer::new(Arc::clone(&log))?;
-        let (reply, _) = house.prepare(&name(&session), vec![], b"unknown").await?;
+        let server = InProcessServer::new(Arc::clone(&log))?;
+        let (reply, _) = server.prepare(&name(&session), vec![], b"unknown").await?;
         let (view_bytes, messages) = (reply.view_bytes, reply.view_messages);
         drop(reply);
-        let loaded = let_go(house).await? - nothing;
+        let loaded = let_go(server).await? - nothing;
 
         // The cache has no capacity, so each session is evicted when the next one is loaded.
         let key = |number: usize| SessionKey::parse(&name(&format!("idle-{number}")));
@@ -54,11 +54,11 @@ fn main() -> Result<()> {
         let_go(maker).await?;
         let mut held = Vec::new();
         for sessions in [1, IDLE] {
-            let house = InProcessServer::with_cache(Arc::clone(&log), 1)?;
+            let server = InProcessServer::with_cache(Arc::clone(&log), 1)?;
             for number in 0..sessions {
-                house.sessions.read(&key(number)?, |_| ()).await?;
+                server.sessions.read(&key(number)?, |_| ()).await?;
             }
-            held.push(let_go(house).await? - nothing);
+            held.push(let_go(server).await? - nothing);
         }
         let of_others = held.get(1).zip(held.first()).map(|(all, one)| all - one);
         let counted = json!({
@@ -74,19 +74,19 @@ fn main() -> Result<()> {
     })
 }
 
-/// Returns the bytes that are freed when an idle house is dropped.
-async fn let_go(house: InProcessServer) -> Result<i64> {
-    let sessions = Arc::downgrade(&house.sessions);
+/// Returns the bytes that are freed when an idle server is dropped.
+async fn let_go(server: InProcessServer) -> Result<i64> {
+    let sessions = Arc::downgrade(&server.sessions);
     let quiet = async {
-        // Waits until only the handlers and the house hold the sessions. Other holders are background tasks that are
+        // Waits until only the handlers and the server hold the sessions. Other holders are background tasks that are
         // about to end.
         while Weak::strong_count(&sessions) > InProcessServer::HOLDS {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(PATIENCE, quiet).await;
+    let waited = tokio::time::timeout(TIMEOUT, quiet).await;
     waited.context("something goes on in the background that does not end")?;
-    let counted = allocation_counter::measure(|| drop(house));
+    let counted = allocation_counter::measure(|| drop(server));
     if Weak::strong_count(&sessions) > 0 {
         bail!("somebody still holds the sessions");
     }
