@@ -148,10 +148,10 @@ macro_rules! fields {
 }
 
 fields! {
-    url, "Where it answers, over gRPC: http for plain text, https for TLS.";
-    token_env, "The variable that holds the token that it is shown.";
-    token_file, "The file that holds it, read for every call.";
-    max_concurrent in 1..=10_000, "Calls at one time; further ones wait, within their deadlines.";
+    url, "The gRPC address of the service: http for plaintext, https for TLS.";
+    token_env, "The variable with the token for the service.";
+    token_file, "The file with the token. It is read for every call.";
+    max_concurrent in 1..=10_000, "The maximum concurrent calls. Further calls wait until their deadlines.";
 }
 
 /// Returns the key of the endpoint setting that an environment variable sets, if it sets one.
@@ -171,7 +171,7 @@ impl HooksConfig {
     pub(crate) fn set(&mut self, rest: &str, raw: &RawValue) -> Result<(), String> {
         let (name, field) = rest.rsplit_once('.').unwrap_or((rest, ""));
         let name = EndpointName::new(name)
-            .ok_or_else(|| format!("does not name an endpoint: that takes {NAME}"))?;
+            .ok_or_else(|| format!("is not a valid endpoint: use {NAME}"))?;
         let Some(field) = FIELDS.iter().find(|known| known.name == field) else {
             let known = FIELDS.iter().map(|known| known.name.to_owned());
             let hint = did_you_mean(field, known);

@@ -168,7 +168,7 @@ pub(crate) fn check(
     config: &OtlpConfig,
     check: &mut impl FnMut(bool, &'static [&'static str], &str),
 ) {
-    let lonely = "has no effect without otlp.endpoint: set that to where the collector is";
+    let lonely = "has no effect without otlp.endpoint: set it to the address of the collector";
     let has_endpoint = config.endpoint.is_some();
     check(
         has_endpoint || config.headers_env.is_none(),
@@ -183,7 +183,7 @@ pub(crate) fn check(
     check(
         config.headers_env.is_none() || config.headers_file.is_none(),
         &["otlp.headers_env", "otlp.headers_file"],
-        "is given beside otlp.headers_file: keep one of them",
+        "is set together with otlp.headers_file: remove one of them",
     );
     let endpoint = config.endpoint.as_ref().map(BaseUrl::as_str);
     let plain = endpoint.is_some_and(|url| url.starts_with("http:"));
@@ -201,12 +201,12 @@ pub(crate) fn check(
     // Each key is reported on its own, so one load shows every setting that needs `https`.
     for (file, keys) in files {
         check(has_endpoint || file.is_none(), keys, lonely);
-        let what = "has no effect on an otlp.endpoint without TLS: that begins with https://";
+        let what = "has no effect on an otlp.endpoint without TLS: use an address that begins with https://";
         check(!plain || file.is_none(), keys, what);
     }
     check(
         config.client_cert_file.is_some() == config.client_key_file.is_some(),
         &["otlp.client_cert_file", "otlp.client_key_file"],
-        "and otlp.client_key_file are a certificate and its key: set both of them or neither",
+        "and otlp.client_key_file are a certificate and its key: set both, or neither",
     );
 }

@@ -146,11 +146,11 @@ fn list(raw: &RawValue, names: Option<&[String]>) -> Result<Json, String> {
             split = items.map(|item| RawValue::Text(item.to_owned())).collect();
             &split
         }
-        _ => return Err(raw.type_error("a list of texts")),
+        _ => return Err(raw.type_error("a list of strings")),
     };
     let item = |item: &RawValue| match names {
         Some(names) => choice(item, names),
-        None => text(item, "a list of texts"),
+        None => text(item, "a list of strings"),
     };
     items.iter().map(item).collect()
 }
@@ -259,7 +259,7 @@ impl PolicySettings {
         let what = if error.what.starts_with("must") {
             error.what
         } else {
-            format!("does not fit: {}", error.what)
+            format!("is invalid: {}", error.what)
         };
         ConfigProblem {
             origin: self.set_where(scope, &path),

@@ -99,10 +99,9 @@ pub(crate) fn check(
     check(
         !has_main || main.model.is_some(),
         &["summarizer.model", "summarizer.provider"],
-        "must be set: the name of the model that writes summaries",
+        "must be set to the name of the model that writes summaries",
     );
-    let lonely =
-        "has no effect without summarizer.provider: set that to \"anthropic\" or \"openai\"";
+    let lonely = "has no effect without summarizer.provider: set it to \"anthropic\" or \"openai\"";
     let needs_main: [(bool, &'static [&'static str]); 7] = [
         (
             !config.allowed_models.are_all(),
@@ -141,7 +140,7 @@ pub(crate) fn check(
     check(
         !elsewhere || fallback.model.is_some(),
         &["summarizer.fallback.model", "summarizer.fallback.provider"],
-        "must be set: the name of the model that is asked when the main one gives no summary",
+        "must be set to the name of the model that is called if the main model returns no summary",
     );
     let at_main = "has no effect without summarizer.fallback.provider: without it the fallback is \
                    another model at the main one's place";
@@ -174,7 +173,7 @@ pub(crate) fn check(
     check(
         main.api_key_env.is_none() || main.api_key_file.is_none(),
         &["summarizer.api_key_env", "summarizer.api_key_file"],
-        "is given beside summarizer.api_key_file: keep one of them",
+        "is set together with summarizer.api_key_file: remove one of them",
     );
     check(
         fallback.api_key_env.is_none() || fallback.api_key_file.is_none(),
@@ -182,7 +181,7 @@ pub(crate) fn check(
             "summarizer.fallback.api_key_env",
             "summarizer.fallback.api_key_file",
         ],
-        "is given beside summarizer.fallback.api_key_file: keep one of them",
+        "is set together with summarizer.fallback.api_key_file: remove one of them",
     );
 }
 

@@ -103,8 +103,8 @@ fn conflicting_settings_are_rejected() {
         &source,
         &expect![[r#"
             the configuration has 4 mistakes:
-              p.toml:2: admin.listen is the address of the gRPC services too: give each its own port
-              p.toml:3: limits.max_message_bytes is more than limits.max_request_bytes: no such message could arrive
+              p.toml:2: admin.listen is also the address of the gRPC services: use another port
+              p.toml:3: limits.max_message_bytes is more than limits.max_request_bytes: a message of this size would be rejected
               p.toml:4: grpc.request_timeout_ms is more than grpc.max_request_timeout_ms
               p.toml:5: policy.tokens.default_window_tokens leaves no room: it must be more than autocompact.output_reserve_tokens + compact_buffer_tokens + warn_buffer_tokens
             `palimpsest config` lists every setting with its value and where it is set"#]],
@@ -373,8 +373,8 @@ fn all_errors_in_policies_are_reported_together() {
               p.toml:7: policy.collapse.max_risk must be between 0 and 1
               p.toml:9: policy.collapse.enabled must be true or false, is "yes"
               p.toml:11: policy.microcompact.time.idle must be a number of seconds, such as 90s or 0.5s
-              p.toml:12: policy.microcompact.protected_tools must be a list of texts, is 1
-              p.toml:14: policy.tool_results.rules.Read.fixed_chars does not fit: invalid type: boolean `true`, expected u64
+              p.toml:12: policy.microcompact.protected_tools must be a list of strings, is 1
+              p.toml:14: policy.tool_results.rules.Read.fixed_chars is invalid: invalid type: boolean `true`, expected u64
               p.toml:15: projects.a b: may hold only letters, digits, '-', '_' and '.', and must begin with a letter or a digit
               p.toml:17: projects.p.snip is not a setting: a project has sections such as [projects.p.policy]
               p.toml:19: projects.q.policy.snip.nugde is not a setting: did you mean projects.q.policy.snip.nudge?
@@ -564,8 +564,8 @@ fn a_model_has_a_provider_a_name_and_one_key() {
           p.toml:4: summarizer.api_key_env must be the name of the environment variable that holds the key, such as "ANTHROPIC_API_KEY", and not the key itself
           p.toml:5: summarizer.window_tokens must be a whole number from 2000 to 100000000, is 5
           p.toml:7: summarizer.fallback.provider has no effect without summarizer.provider: set that to "anthropic" or "openai"
-          p.toml:7: summarizer.fallback.model must be set: the name of the model that is asked when the main one gives no summary
-          p.toml:8: summarizer.fallback.api_key_env is given beside summarizer.fallback.api_key_file: keep one of them
+          p.toml:7: summarizer.fallback.model must be set to the name of the model that is called if the main model returns no summary
+          p.toml:8: summarizer.fallback.api_key_env is set together with summarizer.fallback.api_key_file: remove one of them
         `palimpsest config` lists every setting with its value and where it is set"#]],
     );
     let (flags, source) = with_file("[summarizer.fallback]\nbase_url = \"http://x\"\n");
@@ -576,7 +576,7 @@ fn a_model_has_a_provider_a_name_and_one_key() {
         &expect![[r#"
         the configuration has 2 mistakes:
           p.toml:2: summarizer.fallback.base_url has no effect without summarizer.fallback.provider: without it the fallback is another model at the main one's place
-          PALIMPSEST_SUMMARIZER_PROVIDER: summarizer.model must be set: the name of the model that writes summaries
+          PALIMPSEST_SUMMARIZER_PROVIDER: summarizer.model must be set to the name of the model that writes summaries
         `palimpsest config` lists every setting with its value and where it is set"#]],
     );
 }
@@ -619,15 +619,15 @@ fn all_errors_in_hook_endpoints_are_reported() {
         &source,
         &expect![[r#"
         the configuration has 9 mistakes:
-          p.toml:2: hooks.default_endpoint names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url
+          p.toml:2: hooks.default_endpoint names an endpoint that is not configured: add [hooks.endpoints.NAME] with its url
           p.toml:3: hooks.endpoints.flat is a section: write [hooks.endpoints.flat]
           p.toml:5: hooks.endpoints.audit.url must be an http or https URL of a host and a port alone, such as "http://127.0.0.1:50061"
           p.toml:6: hooks.endpoints.audit.tokn_env is not a setting of an endpoint: did you mean token_env?
           p.toml:7: hooks.endpoints.audit.max_concurrent must be a whole number from 1 to 10000, is 0
-          p.toml:9: hooks.endpoints.lost.url must be set: where the hook service answers
-          p.toml:9: hooks.endpoints.lost.token_env is given beside token_file: keep one of them
-          p.toml:12: hooks.endpoints.Ä.url does not name an endpoint: that takes a name of at most 64 small letters, digits, - and _
-          p.toml:14: policy.hooks.endpoint names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url
+          p.toml:9: hooks.endpoints.lost.url must be set to the address of the hook service
+          p.toml:9: hooks.endpoints.lost.token_env is set together with token_file: remove one of them
+          p.toml:12: hooks.endpoints.Ä.url is not a valid endpoint: use a name of at most 64 small letters, digits, - and _
+          p.toml:14: policy.hooks.endpoint names an endpoint that is not configured: add [hooks.endpoints.NAME] with its url
         `palimpsest config` lists every setting with its value and where it is set"#]],
     );
 }
@@ -658,13 +658,13 @@ fn hook_endpoints_of_all_layers_are_merged_and_printed() {
     expect![[r##"
         # The endpoint of [hooks.endpoints.NAME] that is called around compactions if a policy names none.
         default_endpoint = "audit" # PALIMPSEST_HOOKS_DEFAULT_ENDPOINT
-        # Where it answers, over gRPC: http for plain text, https for TLS.
+        # The gRPC address of the service: http for plaintext, https for TLS.
         url = "http://127.0.0.1:50061" # p.toml:2
-        # The variable that holds the token that it is shown.
+        # The variable with the token for the service.
         token_env = "MY_TOKEN" # PALIMPSEST_HOOKS_ENDPOINTS_AUDIT_TOKEN_ENV
-        # The file that holds it, read for every call.
+        # The file with the token. It is read for every call.
         # token_file is not set # default
-        # Calls at one time; further ones wait, within their deadlines.
+        # The maximum concurrent calls. Further calls wait until their deadlines.
         max_concurrent = 3 # --set"##]].assert_eq(&hooks);
     assert!(!text.contains("secret-4"));
     let (flags, source) = with_file(&text);

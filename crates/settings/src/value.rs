@@ -165,7 +165,7 @@ impl SettingValue for PathBuf {
         raw.text()
             .filter(|text| !text.is_empty())
             .map(Self::from)
-            .ok_or_else(|| raw.type_error("the path of a folder"))
+            .ok_or_else(|| raw.type_error("the path of a directory"))
     }
 
     fn toml(&self) -> Option<String> {
@@ -249,16 +249,16 @@ pub(crate) use choices;
 choices! {
     /// Format of log lines.
     LogFormat {
-        "For people on a terminal, JSON otherwise." Auto = "auto",
-        "For people." Pretty = "pretty",
-        "One JSON object a line." Json = "json"
+        "Pretty on a terminal, JSON otherwise." Auto = "auto",
+        "Readable text." Pretty = "pretty",
+        "One JSON object per line." Json = "json"
     }
 }
 
 choices! {
     /// The part of the work that a process does.
     Role {
-        "All of it." All = "all",
+        "Answers calls, updates session memory and runs maintenance." All = "all",
         "Answers calls. Other processes on the same store update session memory and run maintenance." Server = "server",
         "Updates session memory and runs maintenance. Answers no calls." Worker = "worker"
     }
@@ -279,9 +279,9 @@ impl Role {
 choices! {
     /// The API of a model.
     ModelProvider {
-        "Nobody's: there is no such model." None = "none",
+        "No model." None = "none",
         "Anthropic's Messages API." Anthropic = "anthropic",
-        "OpenAI's Chat Completions, or whatever speaks them." OpenAi = "openai"
+        "OpenAI's Chat Completions, or a compatible API." OpenAi = "openai"
     }
 }
 
