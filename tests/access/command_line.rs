@@ -14,7 +14,7 @@ fn fails(output: &Output, says: &str) {
 }
 
 #[test]
-fn commands_show_a_key_over_tls_and_say_what_is_missing() {
+fn commands_send_a_key_over_tls_and_report_missing_credentials() {
     let world = World::new();
     let key = world.key("default", "read");
     let authority = Authority::new();
@@ -74,7 +74,7 @@ fn commands_show_a_key_over_tls_and_say_what_is_missing() {
 }
 
 #[test]
-fn the_key_file_is_its_owners_and_holds_no_key() {
+fn the_key_file_is_private_and_contains_no_key() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let world = World::new();
@@ -118,7 +118,7 @@ fn the_key_file_is_its_owners_and_holds_no_key() {
 }
 
 #[test]
-fn a_server_does_not_start_with_keys_that_it_cannot_use() {
+fn a_server_does_not_start_with_unusable_keys() {
     let world = World::new();
     std::fs::write(world.at("keys.toml"), "keys = 1").unwrap();
     let file = world.setting("auth.keys_file", "keys.toml");

@@ -62,7 +62,7 @@ async fn tokens_of_sessions(
 }
 
 #[tokio::test]
-async fn page_tokens_lead_their_owner_alone() {
+async fn page_tokens_of_another_tenant_are_rejected() {
     let world = World::new();
     let (theirs, mine) = (world.key("bbb", RIGHTS), world.key("aaa", RIGHTS));
     let server = world.serve(&[]);
@@ -130,7 +130,7 @@ async fn page_tokens_lead_their_owner_alone() {
 }
 
 #[tokio::test]
-async fn delegation_tokens_are_of_their_session_alone() {
+async fn delegation_tokens_of_another_session_are_rejected() {
     let world = World::new();
     let (theirs, mine) = (world.key("bbb", RIGHTS), world.key("aaa", RIGHTS));
     let server = world.serve(&["policy.autocompact.min_input_tokens=100".to_owned()]);

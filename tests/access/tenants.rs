@@ -27,7 +27,7 @@ async fn put(channel: &Channel, key: &str, session: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn every_rpc_answers_of_another_tenants_sessions_as_of_none() {
+async fn every_rpc_treats_a_session_of_another_tenant_as_missing() {
     let world = World::new();
     let theirs = world.key("bbb", "read,write,compact,admin");
     let mine = world.key("aaa", "read,write,compact,admin");
@@ -70,7 +70,7 @@ async fn every_rpc_answers_of_another_tenants_sessions_as_of_none() {
 }
 
 #[tokio::test]
-async fn every_rpc_takes_a_credential_and_exactly_one_right() {
+async fn every_rpc_requires_a_credential_and_exactly_one_right() {
     let world = World::new();
     let owner = world.key("*", "read,write,compact,admin");
     let keys = RIGHTS.map(|right| (right, world.key("p", right)));
@@ -122,7 +122,7 @@ async fn every_rpc_takes_a_credential_and_exactly_one_right() {
 }
 
 #[tokio::test]
-async fn what_leads_to_other_sessions_stays_within_the_project() {
+async fn references_to_other_sessions_stay_within_the_project() {
     let world = World::new();
     let theirs = world.key("bbb", "read,write,compact,admin");
     let mine = world.key("aaa", "read,write,compact,admin");
@@ -150,7 +150,7 @@ async fn what_leads_to_other_sessions_stays_within_the_project() {
 }
 
 #[tokio::test]
-async fn the_tool_that_snips_takes_the_right_to() {
+async fn the_snip_tool_requires_the_right_to_snip() {
     let world = World::new();
     let owner = world.key("p", "read,write,compact");
     let reader = world.key("p", "read");
@@ -194,7 +194,7 @@ async fn the_tool_that_snips_takes_the_right_to() {
 }
 
 #[tokio::test]
-async fn a_hold_takes_the_right_to_delete_and_an_adopted_summary_the_right_to_compact() {
+async fn a_hold_requires_the_right_admin_and_an_adopted_summary_the_right_compact() {
     let world = World::new();
     let owner = world.key("p", "read,write,compact,admin");
     let writer = world.key("p", "read,write");

@@ -25,7 +25,7 @@ fn serve(world: &World, more: &[String]) -> Server {
 }
 
 #[tokio::test]
-async fn calls_are_private_and_what_is_not_is_refused() {
+async fn plaintext_calls_are_rejected_with_tls() {
     let world = World::new();
     let key = world.key("p", "read");
     let authority = Authority::new();
@@ -58,7 +58,7 @@ async fn calls_are_private_and_what_is_not_is_refused() {
 }
 
 #[tokio::test]
-async fn mutual_tls_lets_only_holders_of_a_certificate_in() {
+async fn mutual_tls_requires_a_client_certificate() {
     let world = World::new();
     let key = world.key("p", "read");
     let (authority, callers) = (Authority::new(), Authority::new());
@@ -83,7 +83,7 @@ async fn mutual_tls_lets_only_holders_of_a_certificate_in() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_shown_while_an_old_stream_goes_on() {
+async fn a_new_certificate_is_used_while_an_old_stream_continues() {
     let world = World::new();
     let key = world.key("p", "read,write");
     let (old, new) = (Authority::new(), Authority::new());

@@ -111,7 +111,7 @@ fn serve(world: &World) -> Server {
 }
 
 #[tokio::test]
-async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
+async fn a_token_is_accepted_only_if_every_claim_is_valid() {
     let world = World::new();
     let rsa = Signer::new("rsa", Algorithm::RS256);
     let ec = Signer::new("ec", Algorithm::ES256);
@@ -146,9 +146,9 @@ async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
 
     let wrong = [
         (json!({"exp": now() - 60}), "expired"),
-        (json!({"exp": null}), "when it expires"),
+        (json!({"exp": null}), "no expiry"),
         (json!({"nbf": now() + 60}), "not valid yet"),
-        (json!({"nbf": "soon"}), "not a JWT"),
+        (json!({"nbf": "soon"}), "not a supported JWT"),
         (json!({"iss": "https://other.test"}), "issuer"),
         (json!({"iss": null}), "issuer"),
         (json!({"aud": "other"}), "audience"),
@@ -173,7 +173,7 @@ async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
 }
 
 #[tokio::test]
-async fn a_forged_token_is_not_taken() {
+async fn a_forged_token_is_rejected() {
     let world = World::new();
     let rsa = Signer::new("rsa", Algorithm::RS256);
     let ec = Signer::new("ec", Algorithm::ES256);
@@ -224,7 +224,7 @@ async fn a_forged_token_is_not_taken() {
 }
 
 #[tokio::test]
-async fn new_keys_of_the_issuer_are_taken_up_and_old_ones_are_let_go() {
+async fn new_keys_of_the_issuer_are_loaded_and_old_ones_are_dropped() {
     let world = World::new();
     let (old, new) = (
         Signer::new("1", Algorithm::ES256),
@@ -250,7 +250,12 @@ async fn new_keys_of_the_issuer_are_taken_up_and_old_ones_are_let_go() {
     .await;
     list(&channel, &second, "p").await.unwrap();
     std::fs::write(world.at("jwks.json"), "{}").unwrap();
-    let said = async || server.log().join("\n").contains("cannot be used");
+    let said = async || {
+        server
+            .log()
+            .join("\n")
+            .contains("failed to reload changed files")
+    };
     soon("the error", said).await;
     list(&channel, &second, "p").await.unwrap();
 }

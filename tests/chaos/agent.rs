@@ -18,7 +18,7 @@ use tonic::{Code, Request, Status};
 use crate::intruder::Intruder;
 
 /// The deadline of a call.
-const PATIENCE: Duration = Duration::from_millis(800);
+const TIMEOUT: Duration = Duration::from_millis(800);
 /// Number of turns between two compactions.
 const COMPACT_EVERY: u64 = 9;
 /// Number of turns between two calls for another tenant's data.
@@ -214,7 +214,7 @@ impl Agent {
     /// Returns a request with a deadline.
     fn limited<T>(&self, message: T) -> Request<T> {
         let mut request = with(&self.key, message);
-        request.set_timeout(PATIENCE);
+        request.set_timeout(TIMEOUT);
         request
     }
 }

@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 use crate::faults::{Fault, Faults};
 
 /// Generous, because this limit must only detect hangs.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 const SETTINGS: &[&str] = &[
     "worker.enabled=false",
@@ -129,7 +129,7 @@ async fn until(server: &Server, what: &str, is_so: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !is_so().await {
         let log = || server.log().join("\n");
-        assert!(began.elapsed() < PATIENCE, "not {what}: {}", log());
+        assert!(began.elapsed() < TIMEOUT, "not {what}: {}", log());
         sleep(Duration::from_millis(20)).await;
     }
 }
@@ -187,7 +187,7 @@ async fn a_result_that_cannot_be_read_now_fails_its_export_and_keeps_its_session
     let url = format!("retention.export_url=file://{}", place.display());
     let server = start(&data, &faults, &[&url, "retention.max_age=1s"]);
     until(&server, "tried", async || {
-        lines(&server, "failed to export a session") > 1
+        lines(&server, "failed to export an expired session") > 1
     })
     .await;
     assert_eq!(count(&server).await, 1);
@@ -201,7 +201,7 @@ async fn a_result_that_cannot_be_read_now_fails_its_export_and_keeps_its_session
 }
 
 #[tokio::test]
-async fn a_result_that_is_lost_is_reported_by_its_export_and_keeps_its_session() {
+async fn a_lost_result_is_reported_by_its_export_and_keeps_its_session() {
     let root = tempfile::tempdir().unwrap();
     let (data, place) = (root.path().join("data"), root.path().join("exports"));
     let faults = Faults::new(root.path());
@@ -254,13 +254,7 @@ async fn a_result_that_is_lost_is_reported_by_its_export_and_keeps_its_session()
     })
     .await;
     passes(&server).await;
-    assert_eq!(
-        lines(
-            &server,
-            "is kept, because its export would not be all of it"
-        ),
-        1
-    );
+    assert_eq!(lines(&server, "because its export would be incomplete"), 1);
     assert_eq!(count(&server).await, 1);
     assert!(exported(&place).is_empty());
     std::fs::write(&file, content).unwrap();
@@ -318,7 +312,7 @@ async fn a_clock_that_jumps_during_retention_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn a_dry_run_deletes_nothing_and_says_what_would_go() {
+async fn a_dry_run_deletes_nothing_and_lists_deletions() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

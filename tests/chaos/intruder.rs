@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 /// The deadline of a call.
-const PATIENCE: Duration = Duration::from_millis(800);
+const TIMEOUT: Duration = Duration::from_millis(800);
 /// A turn number that no agent uses. A message with this number in an agent's session reveals a leak.
 const FOREIGN: u64 = 0xFFFF_FFFF;
 /// The end of a session name that does not exist. Its length equals that of an agent's session name.
@@ -138,7 +138,7 @@ impl Intruder {
                 }
             }
         };
-        let status = match tokio::time::timeout(PATIENCE, asked).await {
+        let status = match tokio::time::timeout(TIMEOUT, asked).await {
             Err(_) => return None,
             Ok(Ok(())) => panic!("kind {kind}: {name} was answered to another tenant"),
             Ok(Err(status)) => status,
@@ -165,6 +165,6 @@ impl Intruder {
 /// Returns an error if the call was rejected. An open stream counts as accepted, even without a first message.
 async fn answered(rpc: &Rpc, channel: &Channel, key: &str, name: &str) -> Result<(), Status> {
     let mut stream = rpc.open(channel, Some(key), name).await?;
-    let first = tokio::time::timeout(PATIENCE / 4, stream.message()).await;
+    let first = tokio::time::timeout(TIMEOUT / 4, stream.message()).await;
     first.map_or(Ok(()), |first| first.map(drop))
 }

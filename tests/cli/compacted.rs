@@ -93,7 +93,7 @@ fn transcript() -> String {
 }
 
 #[test]
-fn what_its_agent_had_replaced_leaves_the_view() {
+fn messages_that_the_agent_had_compacted_leave_the_view() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
     let address = format!("http://{}", server.address());
@@ -167,7 +167,7 @@ fn imported(content: &str) -> Value {
 }
 
 #[test]
-fn a_replay_goes_on_after_a_summary_of_another_program() {
+fn a_replay_continues_after_a_summary_of_another_program() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("session.jsonl");
     fs::write(&file, transcript()).unwrap();
@@ -185,7 +185,7 @@ fn a_replay_goes_on_after_a_summary_of_another_program() {
 }
 
 #[test]
-fn a_message_whose_parent_was_refused_is_imported_without_it() {
+fn a_message_with_a_rejected_parent_is_imported_without_it() {
     let mut lines = Lines::default();
     lines.says(1, "user", "the first question");
     let call = json!([{"type": "tool_use", "name": "no id", "input": {}}]);

@@ -66,7 +66,7 @@ fn share(said: &str, name: &str) -> (u64, u64) {
 }
 
 #[test]
-fn the_demo_ends_well_and_its_figures_add_up() {
+fn the_demo_succeeds_and_its_figures_are_consistent() {
     let temporary = tempfile::tempdir().unwrap();
     let began = Instant::now();
     let output = demo(temporary.path())
@@ -127,7 +127,7 @@ fn the_demo_ends_well_and_its_figures_add_up() {
 }
 
 #[test]
-fn a_demo_that_is_stopped_leaves_nothing_behind() {
+fn a_stopped_demo_leaves_no_files() {
     let temporary = tempfile::tempdir().unwrap();
     let mut child = demo(temporary.path())
         .stdout(Stdio::piped())
@@ -153,7 +153,7 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
 }
 
 #[test]
-fn whoever_has_seen_enough_ends_the_demo() {
+fn a_key_press_ends_the_demo() {
     let temporary = tempfile::tempdir().unwrap();
     let mut child = demo(temporary.path())
         .stdout(Stdio::piped())
@@ -188,7 +188,7 @@ fn terminal(columns: u16, rows: u16) -> (File, File) {
 }
 
 #[test]
-fn a_terminal_is_given_back_as_it_was() {
+fn the_terminal_is_restored_after_the_demo() {
     let temporary = tempfile::tempdir().unwrap();
     let (mut screen, process) = terminal(80, 24);
     let before = tcgetattr(&process).unwrap();
@@ -236,7 +236,7 @@ fn texts(svg: &str) -> Vec<String> {
 }
 
 #[test]
-fn without_a_terminal_the_demo_plays_what_the_readme_shows() {
+fn without_a_terminal_the_demo_prints_the_text_of_the_readme() {
     let temporary = tempfile::tempdir().unwrap();
     let output = demo(temporary.path())
         .args(["--svg", "demo.svg"])

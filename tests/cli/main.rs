@@ -126,7 +126,7 @@ impl Setting {
 }
 
 #[test]
-fn a_transcript_is_brought_in_looked_at_and_taken_out_again() {
+fn a_transcript_is_imported_inspected_and_exported() {
     let setting = Setting::new();
     let report = setting.import();
     assert_eq!(report[0]["sessions"][0]["messages"], 5);
@@ -181,7 +181,7 @@ fn a_transcript_is_brought_in_looked_at_and_taken_out_again() {
 }
 
 #[test]
-fn what_is_exported_for_claude_code_is_imported_again() {
+fn an_export_for_claude_code_can_be_imported() {
     let setting = Setting::new();
     setting.import();
     for session in ["first", "second"] {
@@ -205,7 +205,7 @@ fn what_is_exported_for_claude_code_is_imported_again() {
 }
 
 #[test]
-fn a_store_is_compacted_while_nobody_uses_it() {
+fn an_unused_store_is_compacted() {
     let setting = Setting::new();
     setting.import();
     let data = setting.folder.path().join("data");
@@ -276,7 +276,7 @@ fn sessions_reports_rows_that_cannot_be_decoded_and_lists_the_others() {
 }
 
 #[test]
-fn verify_needs_no_server_and_nothing_to_check_is_an_error() {
+fn verify_needs_no_server_and_rejects_empty_input() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap().to_owned();
     let empty = palimpsest(&["verify", "--format", "claude-code", &path]);
@@ -305,7 +305,7 @@ fn verify_needs_no_server_and_nothing_to_check_is_an_error() {
 }
 
 #[test]
-fn what_config_prints_is_a_configuration() {
+fn the_output_of_config_is_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("palimpsest.toml");
     fs::write(&file, said(&["config"])).unwrap();
@@ -321,7 +321,7 @@ fn what_config_prints_is_a_configuration() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_said_in_a_sentence() {
+fn an_unreachable_server_is_reported_in_one_sentence() {
     let output = palimpsest(&["sessions", "--server", "http://127.0.0.1:9"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -19,7 +19,7 @@ fn commands() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_of_the_readme_is_one_that_the_binary_takes() {
+fn every_command_of_the_readme_is_accepted_by_the_binary() {
     let commands = commands();
     assert!(commands.len() >= 7, "{commands:?}");
     for command in commands {
@@ -33,7 +33,7 @@ fn every_command_of_the_readme_is_one_that_the_binary_takes() {
 }
 
 #[test]
-fn the_admin_port_and_the_services_are_where_the_readme_says() {
+fn the_documented_ports_and_services_exist() {
     let config = String::from_utf8(palimpsest(&["config"]).stdout).unwrap();
     assert!(config.contains("127.0.0.1:50051"), "{config}");
     assert!(config.contains("127.0.0.1:50052"), "{config}");

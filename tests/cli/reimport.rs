@@ -185,7 +185,7 @@ fn conversation() -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn what_is_exported_comes_back_with_view_transcript_and_summary() {
+async fn an_export_restores_view_transcript_and_summary() {
     let world = World::new();
     let create = CreateSessionRequest {
         parent: "projects/default".into(),
@@ -240,7 +240,7 @@ async fn what_is_exported_comes_back_with_view_transcript_and_summary() {
 }
 
 #[tokio::test]
-async fn what_left_the_view_leaves_it_again() {
+async fn messages_outside_the_view_stay_outside_after_import() {
     let world = World::new();
     let mut client = world.server.context().await;
     let say = |number: u64, message| with_id(&uuid(number), message);
@@ -317,7 +317,7 @@ async fn what_left_the_view_leaves_it_again() {
 }
 
 #[tokio::test]
-async fn a_bad_file_brings_nothing() {
+async fn a_damaged_file_imports_nothing() {
     let world = World::new();
     let mut client = world.server.context().await;
     client

@@ -120,7 +120,7 @@ fn presets_are_compared_in_a_table_in_json_and_in_a_chart() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_said() {
+fn an_input_that_cannot_be_replayed_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let fails = |args: &[&str], words: &str| {

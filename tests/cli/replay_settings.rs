@@ -54,7 +54,7 @@ fn transcript(path: &Path) {
 }
 
 #[test]
-fn a_file_of_settings_is_a_column_of_its_own() {
+fn a_settings_file_has_its_own_column() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("session.jsonl");
     transcript(&file);
@@ -105,7 +105,7 @@ fn a_file_of_settings_is_a_column_of_its_own() {
 }
 
 #[test]
-fn a_file_of_settings_that_cannot_be_taken_is_refused_before_anything_runs() {
+fn an_invalid_settings_file_is_rejected_before_the_replay() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("session.jsonl");
     transcript(&file);

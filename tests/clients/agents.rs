@@ -55,7 +55,7 @@ fn session_of(language: Language) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_run_with_the_providers_own_sdks() {
+async fn example_agents_run_with_the_sdks_of_the_providers() {
     // Builds the binary first, because a build would block this runtime's threads during the test.
     palimpsest_tests::binary();
     let folder = tempfile::tempdir().unwrap();

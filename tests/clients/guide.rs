@@ -153,17 +153,17 @@ async fn run(language: Language, extension: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guides_python_programs_print_what_the_pages_show() {
+async fn the_python_programs_of_the_guide_print_the_documented_output() {
     run(Language::Python, "py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guides_typescript_programs_print_what_the_pages_show() {
+async fn the_typescript_programs_of_the_guide_print_the_documented_output() {
     run(Language::TypeScript, "ts").await;
 }
 
 #[test]
-fn every_page_has_its_programs_in_both_languages() {
+fn every_page_has_programs_in_both_languages() {
     let pages = pages();
     assert!(pages.len() >= 10, "{}", pages.len());
     for page in &pages {

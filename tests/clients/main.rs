@@ -63,7 +63,7 @@ async fn all_languages_get_the_same_answers() {
 
 /// Asserts that the scenario produces every error reason, or that the README explains why it cannot.
 #[test]
-fn every_reason_is_met_or_explained() {
+fn every_error_reason_is_tested_or_exempted() {
     let expected = std::fs::read_to_string(beside("expected.jsonl")).unwrap();
     let readme = std::fs::read_to_string(beside("README.md")).unwrap();
     let met = outcomes(&expected);

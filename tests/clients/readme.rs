@@ -18,7 +18,7 @@ fn snippet() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_readmes_client_runs_against_a_server() {
+async fn the_client_of_the_readme_runs_against_a_server() {
     palimpsest_tests::binary();
     let built = Language::Python.build().await;
     let folder = tempfile::tempdir().unwrap();

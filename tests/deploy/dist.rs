@@ -26,7 +26,7 @@ fn succeeds(output: &Output) -> String {
 }
 
 #[test]
-fn two_runs_give_the_same_bytes_and_the_check_finds_a_changed_one() {
+fn two_builds_are_identical_and_a_changed_file_is_detected() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let sums = folders.each_ref().map(|folder| {
         succeeds(&script("dist", &["chart", "api"], folder.path()));

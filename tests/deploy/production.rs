@@ -44,7 +44,7 @@ fn ask(folder: &Path, port: u16, key: &str, args: &[&str]) -> Output {
 }
 
 #[test]
-fn the_example_for_production_starts_and_lets_in_who_has_the_key() {
+fn the_production_example_starts_and_accepts_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let secrets = Command::new(root().join("scripts/dev-secrets"))
         .arg(folder.path().join("dev-secrets"))

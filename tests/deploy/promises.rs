@@ -37,7 +37,7 @@ fn set_in(toml: &str, key: &str) -> Option<u64> {
 }
 
 #[test]
-fn no_pod_is_killed_while_it_still_drains() {
+fn no_pod_is_killed_before_its_drain_ends() {
     let (drain, worker) = (
         default_of("shutdown.drain_ms"),
         default_of("worker.shutdown_grace_ms"),
@@ -97,7 +97,7 @@ fn the_pod_has_no_privileges() {
 }
 
 #[test]
-fn the_only_pod_owns_its_volume_and_can_be_moved() {
+fn a_single_pod_owns_its_volume_and_can_be_moved() {
     for example in examples() {
         let objects = Objects::of(&example);
         if objects.all("StatefulSet").is_empty() {
@@ -122,7 +122,7 @@ fn the_only_pod_owns_its_volume_and_can_be_moved() {
 }
 
 #[test]
-fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
+fn servers_and_workers_on_a_database_are_independent() {
     let example = chart().join("examples/scale-out.yaml");
     let objects = Objects::of(&example);
     let toml = objects.toml();
@@ -239,7 +239,7 @@ fn admin_of(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn the_probes_ask_what_the_server_answers() {
+async fn the_probes_use_endpoints_of_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut health = HealthClient::new(server.channel().await);
@@ -288,7 +288,7 @@ async fn the_probes_ask_what_the_server_answers() {
 }
 
 #[test]
-fn what_is_scraped_is_the_admin_port_of_one_service() {
+fn the_admin_port_of_one_service_is_scraped() {
     let objects = Objects::of(&chart().join("examples/production.yaml"));
     let monitor = &objects.one("ServiceMonitor")["spec"];
     let wanted = monitor["selector"]["matchLabels"].as_object().unwrap();

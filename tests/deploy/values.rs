@@ -31,7 +31,7 @@ fn rows(readme: &str) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn the_readme_has_every_value_with_its_default() {
+fn the_readme_lists_every_value_with_its_default() {
     let readme = fs::read_to_string(chart().join("README.md")).unwrap();
     let rows = rows(&readme);
     let values = yaml(&chart().join("values.yaml"));

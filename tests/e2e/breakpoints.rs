@@ -130,7 +130,7 @@ fn work(round: usize, calls: usize) -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn they_follow_the_conversation_and_are_no_part_of_the_view() {
+async fn breakpoints_follow_the_conversation_outside_the_view() {
     let shared = SERVER.get();
     for (provider, session) in [
         (Provider::Anthropic, "breaks-anthropic"),
@@ -171,7 +171,7 @@ async fn they_follow_the_conversation_and_are_no_part_of_the_view() {
 }
 
 #[tokio::test]
-async fn what_callers_marked_is_not_shown_and_what_they_mark_counts() {
+async fn markers_of_callers_are_hidden_and_counted() {
     let shared = SERVER.get();
     let mut caller = Caller::new(&shared.0, "breaks-own", Provider::Anthropic).await;
     let marker = json!({"type": "ephemeral"});
@@ -252,7 +252,7 @@ async fn what_callers_marked_is_not_shown_and_what_they_mark_counts() {
 }
 
 #[tokio::test]
-async fn openai_caches_by_itself() {
+async fn openai_views_have_no_breakpoints() {
     let shared = SERVER.get();
     let mut caller = Caller::new(&shared.0, "breaks-openai", Provider::Openai).await;
     let said = openai(&json!({"role": "user", "content": "one"}));
@@ -261,7 +261,7 @@ async fn openai_caches_by_itself() {
 }
 
 #[tokio::test]
-async fn bedrock_is_a_target_of_its_own_and_is_remembered() {
+async fn bedrock_is_a_separate_target_that_is_stored() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut caller = Caller::new(&server, "bedrock", Provider::Bedrock).await;

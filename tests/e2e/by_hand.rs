@@ -50,7 +50,7 @@ fn tokens(reply: &CompactResponse) -> (u32, u32) {
 }
 
 #[tokio::test]
-async fn what_was_never_prepared_is_compacted() {
+async fn messages_that_were_never_prepared_are_compacted() {
     let shared = SERVER.get();
     let (mut client, session) = (shared.0.context().await, "by-hand-never-prepared");
     bring_in(&mut client, session, 0..30).await;
@@ -90,7 +90,7 @@ async fn messages_since_the_last_prepare_are_compacted_too() {
 }
 
 #[tokio::test]
-async fn little_is_compacted_by_hand_and_a_refused_call_serves_nothing() {
+async fn a_small_view_is_compacted_manually_and_a_rejected_call_serves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let (mut client, session) = (server.context().await, "by-hand-little");
@@ -111,7 +111,7 @@ async fn little_is_compacted_by_hand_and_a_refused_call_serves_nothing() {
 }
 
 #[tokio::test]
-async fn a_running_summary_that_is_far_behind_does_not_stand_in() {
+async fn session_memory_that_lags_too_far_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let (mut client, session) = (server.context().await, "by-hand-behind");
@@ -192,7 +192,7 @@ async fn kept(server: &Server) -> usize {
 }
 
 #[tokio::test]
-async fn the_threshold_preset_summarises_50000_tokens_a_round_and_keeps_five_messages() {
+async fn the_threshold_preset_summarises_50000_tokens_per_round_and_keeps_five_messages() {
     let (_server, mut client, _folder) = threshold(34).await;
     let reply = client.compact(wanted("s")).await.unwrap().into_inner();
     let applied = reply.level_reports.iter();
@@ -213,7 +213,7 @@ async fn the_threshold_preset_summarises_50000_tokens_a_round_and_keeps_five_mes
 }
 
 #[tokio::test]
-async fn a_critical_view_is_truncated_where_the_policy_wants_it_and_comes_back() {
+async fn a_critical_view_is_truncated_by_policy_and_can_be_restored() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         "worker.enabled=false",

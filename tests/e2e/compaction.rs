@@ -75,7 +75,7 @@ fn leads_back(reply: &PrepareContextResponse, messages: u32) {
 }
 
 #[tokio::test]
-async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
+async fn p06_a_view_above_its_threshold_is_compacted_and_the_last_input_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -136,7 +136,7 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
 }
 
 #[tokio::test]
-async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
+async fn p13_an_undone_compaction_restores_the_exact_view_even_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -192,7 +192,7 @@ async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_dry_run_compacts_nothing_and_too_little_is_refused() {
+async fn a_dry_run_compacts_nothing_and_a_too_small_view_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -223,7 +223,7 @@ async fn a_dry_run_compacts_nothing_and_too_little_is_refused() {
 }
 
 #[tokio::test]
-async fn parts_are_compacted_up_to_and_from_a_message() {
+async fn a_range_is_compacted_up_to_or_from_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -253,7 +253,7 @@ async fn parts_are_compacted_up_to_and_from_a_message() {
 }
 
 #[tokio::test]
-async fn a_request_that_only_a_summary_told_of_is_in_force_again_after_a_rewind() {
+async fn a_request_known_from_a_summary_is_current_after_a_rewind() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -290,7 +290,7 @@ async fn a_request_that_only_a_summary_told_of_is_in_force_again_after_a_rewind(
 }
 
 #[tokio::test]
-async fn a_caller_may_want_no_compaction_or_one_beside_the_call() {
+async fn a_caller_can_disable_compaction_or_run_it_in_the_background() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;

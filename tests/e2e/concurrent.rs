@@ -35,7 +35,7 @@ async fn texts(client: &mut Sessions, session: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p15_a_thousand_appends_at_once_are_all_there_once() {
+async fn p15_a_thousand_concurrent_appends_are_stored_once() {
     const SESSIONS: usize = 20;
     const CALLERS: usize = 5;
     const EACH: usize = 10;
@@ -115,7 +115,7 @@ async fn gone(server: &Server, wait: Duration, session: &str) -> usize {
 }
 
 #[tokio::test]
-async fn an_append_whose_caller_went_away_is_whole_or_not_there() {
+async fn an_append_of_a_disconnected_caller_is_atomic() {
     let shared = SERVER.get();
     for micros in [300, 1_000, 3_000] {
         gone(

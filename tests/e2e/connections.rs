@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 #[tokio::test]
-async fn a_client_sees_no_failed_call_when_its_connection_is_old() {
+async fn an_aged_connection_closes_without_a_failed_call() {
     let folder = tempfile::tempdir().unwrap();
     let aged = ["--set", "grpc.max_connection_age_ms=1000"];
     let server = Server::start(folder.path(), &aged);
@@ -39,7 +39,7 @@ async fn a_client_sees_no_failed_call_when_its_connection_is_old() {
 
 /// The peer sends a greeting and then never answers, like a peer behind a router that lost its state.
 #[tokio::test]
-async fn a_peer_that_does_not_answer_is_dropped() {
+async fn an_unresponsive_peer_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(
         folder.path(),

@@ -111,7 +111,7 @@ fn work() -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn the_callers_own_model_writes_the_summary_even_after_a_restart() {
+async fn a_delegated_summary_is_committed_even_after_a_restart() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let mut request = delegated("s");
@@ -172,7 +172,7 @@ async fn the_callers_own_model_writes_the_summary_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn p07_a_bad_summary_is_not_taken_and_its_token_stays_good() {
+async fn p07_a_rejected_summary_leaves_its_token_valid() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     let reply = world.delegate(delegated("s")).await;
@@ -221,7 +221,7 @@ async fn p07_a_bad_summary_is_not_taken_and_its_token_stays_good() {
 }
 
 #[tokio::test]
-async fn a_summary_of_what_was_changed_meanwhile_is_not_taken() {
+async fn a_summary_of_changed_messages_is_rejected() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let reply = world.delegate(delegated("s")).await;
@@ -255,7 +255,7 @@ async fn a_summary_of_what_was_changed_meanwhile_is_not_taken() {
 }
 
 #[tokio::test]
-async fn tokens_of_others_and_of_nobody_are_unknown() {
+async fn foreign_and_invalid_delegation_tokens_are_unknown() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     world.view("t", work()).await;
@@ -305,7 +305,7 @@ async fn a_delegation_expires_and_the_next_command_closes_it() {
 }
 
 #[tokio::test]
-async fn a_request_fits_the_callers_window_and_can_be_made_shorter() {
+async fn a_delegated_request_fits_the_window_and_can_be_shortened() {
     let mut world = World::new(&[]).await;
     let mut said = Vec::new();
     for n in 0..40 {
@@ -368,7 +368,7 @@ async fn a_request_fits_the_callers_window_and_can_be_made_shorter() {
 }
 
 #[tokio::test]
-async fn a_model_that_never_finds_it_short_enough_ends_it() {
+async fn a_delegated_compaction_ends_after_too_many_shortenings() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     let mut token = token(&world.delegate(delegated("s")).await);

@@ -64,7 +64,7 @@ fn settings(reserve: &str) -> [String; 3] {
 }
 
 #[expect(clippy::print_stderr, reason = "a test that is left out says so")]
-async fn full_and_back(reserve: &str) {
+async fn a_full_disk_is_survived(reserve: &str) {
     let Some(disk) = Mounted::new() else {
         eprintln!("skipped: nothing can be mounted here, which takes root");
         return;
@@ -115,7 +115,7 @@ async fn full_and_back(reserve: &str) {
     // Readiness changes.
     let logged = |text: &str| server.log().iter().any(|line| line.contains(text));
     let began = Instant::now();
-    while !logged("not ready until it does") {
+    while !logged("the server is not ready") {
         assert!(began.elapsed() < Duration::from_mins(2), "readiness tells");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -154,19 +154,19 @@ async fn full_and_back(reserve: &str) {
 }
 
 #[tokio::test]
-async fn writes_stop_before_the_disk_is_full_and_go_on_when_there_is_room() {
+async fn writes_stop_before_the_disk_is_full_and_resume_with_free_space() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
-    full_and_back("8388608").await;
+    a_full_disk_is_survived("8388608").await;
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_all_the_same_is_survived() {
+async fn an_unexpectedly_full_disk_is_survived() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
-    full_and_back("0").await;
+    a_full_disk_is_survived("0").await;
 }
 
 #[tokio::test]

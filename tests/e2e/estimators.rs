@@ -46,7 +46,7 @@ async fn change(client: &mut Sessions, id: &str, estimator: TokenEstimator) {
 }
 
 #[tokio::test]
-async fn a_session_counts_with_what_its_policy_names() {
+async fn a_session_uses_the_estimator_of_its_policy() {
     let folder = tempfile::tempdir().unwrap();
     let vars = [("PALIMPSEST_POLICY_TOKENS_ESTIMATOR", "o200k")];
     let server = Server::start_with(folder.path(), &[], &vars);

@@ -47,7 +47,7 @@ async fn says(client: &mut Context, from: u64, overhead: u32) {
 }
 
 #[tokio::test]
-async fn an_event_is_listed_with_the_same_bytes_whatever_comes_after_it() {
+async fn a_listed_event_never_changes() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         "worker.enabled=false",

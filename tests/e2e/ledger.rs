@@ -57,7 +57,7 @@ fn long(word: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_snip_says_what_it_breaks_and_an_undo_that_it_is_whole_again() {
+async fn a_snip_and_its_undo_report_their_cache_effects() {
     let shared = SERVER.get();
     let mut caller = Caller::new(&shared.0, "ledger").await;
     let first = caller.prepare(vec![user(&long("one"))], false).await;
@@ -156,7 +156,7 @@ async fn a_snip_says_what_it_breaks_and_an_undo_that_it_is_whole_again() {
 }
 
 #[tokio::test]
-async fn totals_grow_with_what_is_answered_and_survive_a_restart() {
+async fn ledger_totals_grow_with_responses_and_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let prices = [
         ("PALIMPSEST_PRICES_CACHE_WRITE", "2"),

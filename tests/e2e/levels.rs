@@ -119,7 +119,7 @@ async fn p11_p12_a_large_result_is_stored_and_stays_readable() {
 }
 
 #[tokio::test]
-async fn p04_parallel_results_come_out_under_the_limit_of_a_message() {
+async fn p04_parallel_results_stay_below_the_message_limit() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let ids: Vec<String> = (0..40).map(|n| format!("r{n}")).collect();
@@ -159,7 +159,7 @@ async fn p04_parallel_results_come_out_under_the_limit_of_a_message() {
 }
 
 #[tokio::test]
-async fn p19_turns_are_snipped_by_the_names_that_the_view_shows() {
+async fn p19_turns_are_snipped_by_the_ids_in_the_view() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -223,7 +223,7 @@ async fn p19_turns_are_snipped_by_the_names_that_the_view_shows() {
 }
 
 #[tokio::test]
-async fn a_turn_of_the_parent_is_told_apart_from_one_that_never_was() {
+async fn a_turn_of_the_parent_is_distinguished_from_an_unknown_turn() {
     use palimpsest_proto::context::v1::{CreateSessionRequest, Session};
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
@@ -271,7 +271,7 @@ async fn a_turn_of_the_parent_is_told_apart_from_one_that_never_was() {
 }
 
 #[tokio::test]
-async fn p04_a_poisoned_block_is_snipped_by_its_place_in_the_view() {
+async fn p04_a_rejected_block_is_snipped_by_its_position_in_the_view() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -311,7 +311,7 @@ fn long_ago(mut input: MessageInput) -> MessageInput {
 }
 
 #[tokio::test]
-async fn p10_p21_a_cold_cache_clears_old_results_once_and_tells() {
+async fn p10_p21_a_cold_cache_clears_old_results_once_and_reports_it() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -350,7 +350,7 @@ async fn p10_p21_a_cold_cache_clears_old_results_once_and_tells() {
 }
 
 #[tokio::test]
-async fn p12_results_are_cleared_by_hand_and_can_be_read_where_they_were_stored() {
+async fn p12_manually_cleared_results_remain_readable() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -390,7 +390,7 @@ async fn p12_results_are_cleared_by_hand_and_can_be_read_where_they_were_stored(
 }
 
 #[tokio::test]
-async fn p13_undo_brings_the_view_back_byte_for_byte() {
+async fn p13_undo_restores_the_exact_view() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -460,7 +460,7 @@ async fn p13_undo_brings_the_view_back_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn p09_cache_edits_are_given_once_kept_in_place_and_repeated() {
+async fn p09_cache_edits_are_returned_once_and_stay_in_position() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;

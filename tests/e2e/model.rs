@@ -128,7 +128,7 @@ fn text(array: &Array) -> String {
 }
 
 #[tokio::test]
-async fn a_model_writes_the_summary_and_it_is_in_the_view() {
+async fn a_summary_of_a_model_is_in_the_view() {
     let mut world = World::new(&["policy.summary.instructions=Keep all port numbers."]).await;
     world
         .provider
@@ -190,7 +190,7 @@ async fn a_model_writes_the_summary_and_it_is_in_the_view() {
 }
 
 #[tokio::test]
-async fn instructions_under_a_heading_in_the_context_are_followed_and_those_of_tools_are_not() {
+async fn instructions_of_users_are_followed_and_those_of_tools_are_not() {
     let mut world = World::new(&[]).await;
     let mut said = work();
     said[0] =
@@ -222,7 +222,7 @@ async fn instructions_under_a_heading_in_the_context_are_followed_and_those_of_t
 }
 
 #[tokio::test]
-async fn the_extractive_summary_stands_in_for_a_model_that_gives_none() {
+async fn the_extractive_summary_replaces_a_failed_model() {
     let mut world = World::new(&[]).await;
     for (at, fault) in [
         "refuse",
@@ -269,7 +269,7 @@ async fn the_extractive_summary_stands_in_for_a_model_that_gives_none() {
 }
 
 #[tokio::test]
-async fn a_busy_provider_is_asked_again() {
+async fn a_busy_provider_is_retried() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let model = "claude-fake+status=429+retry-after=1+times=2";
@@ -290,7 +290,7 @@ async fn a_busy_provider_is_asked_again() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_a_model_learns_why_there_is_no_summary() {
+async fn a_requested_model_that_fails_is_an_error_with_the_reason() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     for (fault, reason) in [
@@ -365,7 +365,7 @@ async fn no_secret_reaches_the_provider_or_the_summary() {
 }
 
 #[tokio::test]
-async fn the_fallback_is_asked_when_the_model_gives_no_summary() {
+async fn the_fallback_model_is_called_after_a_failure() {
     let mut world = World::new(&["summarizer.fallback.model=claude-fallback"]).await;
     world.view("s", work()).await;
     let model = "claude-fake+refuse";
@@ -383,7 +383,7 @@ async fn the_fallback_is_asked_when_the_model_gives_no_summary() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_too_long_is_shortened_and_a_large_conversation_goes_in_pieces() {
+async fn a_too_long_prompt_is_shortened_and_a_large_conversation_is_chunked() {
     let mut world = World::new(&["policy.summary.max_output_tokens=500"]).await;
     world.view("s", work()).await;
     let model = "claude-fake+ptl=anthropic+times=1";
@@ -418,7 +418,7 @@ async fn a_prompt_that_is_too_long_is_shortened_and_a_large_conversation_goes_in
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_chat_completions_writes_it_too() {
+async fn a_chat_completions_endpoint_can_write_the_summary() {
     let provider = FakeProvider::start().await.unwrap();
     let url = format!("summarizer.base_url={}/v1", provider.url());
     let mut world = World::new(&[
@@ -440,7 +440,7 @@ async fn a_server_that_speaks_chat_completions_writes_it_too() {
 }
 
 #[tokio::test]
-async fn a_dry_run_asks_nobody() {
+async fn a_dry_run_calls_no_model() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     let request = CompactRequest {
@@ -458,7 +458,7 @@ async fn a_dry_run_asks_nobody() {
 }
 
 #[tokio::test]
-async fn without_a_model_nobody_can_ask_for_one() {
+async fn without_a_model_a_request_for_one_is_rejected() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     client
@@ -480,7 +480,7 @@ async fn without_a_model_nobody_can_ask_for_one() {
 
 /// A caller with a deadline of three seconds gets a summary within that time, although not from the model.
 #[tokio::test]
-async fn a_slow_model_has_as_much_time_as_the_caller() {
+async fn a_slow_model_has_until_the_deadline_of_the_caller() {
     let mut world = World::new(&[]).await;
     let slow = Plan {
         delay: Duration::from_secs(40),
@@ -502,7 +502,7 @@ async fn a_slow_model_has_as_much_time_as_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_models_that_the_server_allows_can_be_chosen() {
+async fn only_allowed_models_can_be_chosen() {
     let mut world = World::new(&["summarizer.allowed_models=claude-small-*, gpt-tiny"]).await;
     world
         .view(

@@ -74,7 +74,7 @@ fn text(reply: &PrepareContextResponse) -> String {
 }
 
 #[tokio::test]
-async fn a_refused_prompt_is_compacted_and_keeps_its_last_turn() {
+async fn a_rejected_prompt_is_compacted_and_keeps_its_last_turn() {
     let mut world = World::new(&[]).await;
     world.turns(0..3).await;
     let reply = world.prepare(too_long(3_000, vec![])).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_refused_prompt_is_compacted_and_keeps_its_last_turn() {
 }
 
 #[tokio::test]
-async fn the_oldest_rounds_leave_a_prompt_that_nothing_else_makes_short_enough() {
+async fn the_oldest_rounds_are_dropped_from_a_prompt_that_stays_too_long() {
     let mut world = World::new(&["policy.autocompact.min_input_tokens=1000000"]).await;
     world.turns(0..4).await;
     let reply = world
@@ -174,7 +174,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_summary_that_was_written_ahead_takes_its_place_at_once_even_after_a_restart() {
+async fn a_prepared_summary_is_used_immediately_even_after_a_restart() {
     let mut world = World::new(&AHEAD).await;
     world.turns(0..3).await;
     let epoch = world.prepare(request(vec![])).await.unwrap().epoch;
@@ -200,7 +200,7 @@ async fn a_summary_that_was_written_ahead_takes_its_place_at_once_even_after_a_r
 }
 
 #[tokio::test]
-async fn a_summary_of_what_was_changed_meanwhile_is_thrown_away() {
+async fn a_prepared_summary_of_changed_messages_is_discarded() {
     let mut world = World::new(&AHEAD).await;
     world.turns(0..3).await;
     let epoch = world.prepare(request(vec![])).await.unwrap().epoch;
@@ -238,7 +238,7 @@ async fn a_summary_of_what_was_changed_meanwhile_is_thrown_away() {
 }
 
 #[tokio::test]
-async fn p02_a_conversation_of_five_windows_is_compacted_whatever_the_model_does() {
+async fn p02_a_conversation_of_five_windows_is_compacted_despite_any_model_failure() {
     for (settings, strategy) in [
         (
             &["summarizer.window_tokens=30000"][..],
@@ -288,7 +288,7 @@ async fn p02_a_conversation_of_five_windows_is_compacted_whatever_the_model_does
 }
 
 #[tokio::test]
-async fn p03_a_floor_that_nothing_can_lower_is_tried_once() {
+async fn p03_an_incompressible_view_is_tried_once() {
     let mut world = World::new(&[]).await;
     world.turns(0..3).await;
     let huge = "all of this has to be read, word for word, please\n".repeat(2_500);

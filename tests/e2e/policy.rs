@@ -89,7 +89,7 @@ async fn changes(client: &mut Sessions, id: &str, descending: bool) -> Vec<(u64,
 }
 
 #[tokio::test]
-async fn a_session_is_made_of_a_preset_and_overrides() {
+async fn a_session_policy_is_a_preset_with_overrides() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     let rule = ToolResultRule {
@@ -134,7 +134,7 @@ async fn a_session_is_made_of_a_preset_and_overrides() {
 }
 
 #[tokio::test]
-async fn a_creation_with_overrides_can_be_repeated() {
+async fn a_creation_with_overrides_is_idempotent() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     let request = CreateSessionRequest {
@@ -228,7 +228,7 @@ async fn an_update_changes_the_policy_and_the_epoch() {
 }
 
 #[tokio::test]
-async fn bad_overrides_name_their_path() {
+async fn invalid_overrides_name_their_path() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     create(&mut client, "policy-bad", Policy::default())
@@ -285,7 +285,7 @@ async fn bad_overrides_name_their_path() {
 }
 
 #[tokio::test]
-async fn a_server_and_its_projects_set_what_sessions_start_with() {
+async fn servers_and_projects_set_the_initial_policy() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("palimpsest.toml");
     let text = "

@@ -75,7 +75,7 @@ async fn loop_for(session: &str, provider: Provider) {
 }
 
 #[tokio::test]
-async fn p09_what_was_served_is_a_prefix_of_what_follows() {
+async fn p09_a_served_view_is_a_prefix_of_the_next() {
     loop_for("p09", Provider::Anthropic).await;
 }
 
@@ -85,7 +85,7 @@ async fn p09_for_openai_too() {
 }
 
 #[tokio::test]
-async fn the_typed_form_has_the_same_protocol() {
+async fn the_typed_form_follows_the_same_protocol() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = name("typed-loop");
@@ -107,7 +107,7 @@ async fn the_typed_form_has_the_same_protocol() {
 }
 
 #[tokio::test]
-async fn an_etag_that_is_not_known_brings_the_whole_view() {
+async fn an_unknown_etag_returns_the_whole_view() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let foreign = ask(&mut client, prepare(&name("foreign"), vec![user("other")])).await;

@@ -41,7 +41,7 @@ pub(crate) fn over(status: &Status, reason: &str, quota: &str, limit: &str) -> O
 }
 
 #[tokio::test]
-async fn calls_a_second_are_counted_by_project_and_the_delay_is_true() {
+async fn the_call_rate_is_limited_by_project_with_a_correct_retry_delay() {
     let (server, _folder) = server(
         "[quotas]\nrequests_per_second = 1\n[projects.free.quotas]\nrequests_per_second = 0\n",
     );
@@ -78,7 +78,7 @@ async fn calls_a_second_are_counted_by_project_and_the_delay_is_true() {
 }
 
 #[tokio::test]
-async fn a_large_request_passes_and_is_owed() {
+async fn a_large_request_is_admitted_and_charged_to_later_ones() {
     let (server, _folder) = server("[quotas]\nbytes_per_second = 20000\n");
     let mut client = server.context().await;
     let large = || append(&of("p", "a"), vec![user(&"x".repeat(100_000))]);
@@ -101,7 +101,7 @@ async fn a_large_request_passes_and_is_owed() {
 }
 
 #[tokio::test]
-async fn watches_at_one_time() {
+async fn concurrent_watches_are_limited() {
     let (server, _folder) = server("[quotas]\nwatches = 1\n");
     let mut client = server.context().await;
     client
@@ -125,7 +125,7 @@ async fn watches_at_one_time() {
 }
 
 #[tokio::test]
-async fn sessions_and_stored_bytes_are_counted_also_after_a_kill() {
+async fn sessions_and_stored_bytes_are_counted_after_a_kill() {
     let lines = "[quotas]\nsessions = 2\nstored_bytes = 100000\n";
     let (server, folder) = server(lines);
     let mut client = server.context().await;
@@ -221,7 +221,7 @@ async fn requests_in_memory_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_closed() {
+async fn a_connection_above_the_limit_is_closed() {
     let (server, _folder) = server("[grpc]\nmax_connections = 1\n");
     let mut first = server.context().await;
     let said = || append(&of("p", "a"), vec![user("x")]);

@@ -28,7 +28,7 @@ fn ask(project: &str, session: &str) -> GetSessionRequest {
 }
 
 #[tokio::test]
-async fn rates_of_all_projects_together() {
+async fn the_rate_of_all_projects_is_limited() {
     let (slow, _folder) = server("[quotas.server]\nrequests_per_second = 1\n");
     let sessions = slow.sessions().await;
     // Each project calls once, and all calls are concurrent, because sequential calls can take longer than a second on
@@ -66,7 +66,7 @@ async fn rates_of_all_projects_together() {
 }
 
 #[tokio::test]
-async fn what_all_projects_store_together() {
+async fn the_storage_of_all_projects_is_limited() {
     let lines = "[quotas.server]\nsessions = 2\nstored_bytes = 100000\n";
     let (server, _folder) = server(lines);
     let mut client = server.context().await;

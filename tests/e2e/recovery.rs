@@ -138,7 +138,7 @@ fn kinds(report: &RecoveryReport) -> Vec<(RemovedItemKind, EventKind)> {
 }
 
 #[tokio::test]
-async fn every_way_back_that_is_told_leads_to_the_original() {
+async fn every_recovery_handle_leads_to_the_original() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -296,7 +296,7 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
 }
 
 #[tokio::test]
-async fn nothing_is_told_where_nothing_left() {
+async fn complete_views_have_no_recovery_handles() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let said = vec![user("one"), assistant("two"), user("three")];

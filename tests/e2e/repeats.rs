@@ -121,7 +121,7 @@ fn work() -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn a_repeat_is_told_the_same_compaction_even_after_a_restart() {
+async fn a_repeat_returns_the_same_compaction_even_after_a_restart() {
     let world = World::at_work().await;
     let first = world.compact(request("once", "")).await.unwrap();
     assert_eq!(first.state(), CompactionState::Succeeded);
@@ -150,7 +150,7 @@ async fn a_repeat_is_told_the_same_compaction_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_repeat_waits_for_what_still_runs() {
+async fn a_repeat_waits_for_the_running_compaction() {
     let world = World::at_work().await;
     let slow = || request("slow", "+delay=800");
     let (one, other, third) = tokio::join!(world.compact(slow()), world.compact(slow()), async {
@@ -173,7 +173,7 @@ async fn a_repeat_waits_for_what_still_runs() {
 }
 
 #[tokio::test]
-async fn a_repeat_is_told_the_same_failure_even_after_a_restart() {
+async fn a_repeat_returns_the_same_failure_even_after_a_restart() {
     let world = World::at_work().await;
     let bad = || request("bad", "+refuse");
     let first = world.compact(bad()).await.unwrap_err();
@@ -195,7 +195,7 @@ async fn a_repeat_is_told_the_same_failure_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_repeat_after_a_crash_learns_at_once_that_it_came_to_nothing() {
+async fn a_repeat_after_a_crash_returns_the_failure_immediately() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -217,7 +217,7 @@ async fn a_repeat_after_a_crash_learns_at_once_that_it_came_to_nothing() {
 }
 
 #[tokio::test]
-async fn p14_p15_nobody_waits_for_a_compaction_in_the_background() {
+async fn p14_p15_no_call_waits_for_a_background_compaction() {
     let mut world = World::at_work().await;
     let mut beside = request("beside", "+delay=700");
     beside.set_compaction_mode(CompactionMode::Background);

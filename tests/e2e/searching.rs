@@ -42,7 +42,7 @@ fn tool(session: &str, input: &Value) -> CallToolRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pattern_that_looks_far_ahead_neither_outlives_its_call_nor_starves_others() {
+async fn an_expensive_pattern_neither_outlives_its_call_nor_starves_others() {
     let shared = SERVER.get();
     let mut context = shared.0.context().await;
     let mut sessions = shared.0.sessions().await;
@@ -96,7 +96,7 @@ async fn a_pattern_that_looks_far_ahead_neither_outlives_its_call_nor_starves_ot
 }
 
 #[tokio::test]
-async fn a_search_that_ended_early_goes_on_where_it_says() {
+async fn a_search_that_stopped_early_continues_from_its_token() {
     let shared = SERVER.get();
     let mut context = shared.0.context().await;
     for n in 1..=30 {

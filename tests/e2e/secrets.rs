@@ -22,7 +22,7 @@ fn private_key(separator: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_private_key_does_not_survive_in_a_summary_made_from_structure() {
+async fn a_private_key_is_redacted_from_an_extractive_summary() {
     let folder = tempfile::tempdir().unwrap();
     let off = ["--set", "worker.enabled=false"];
     let server = Server::start(&folder.path().join("data"), &off);

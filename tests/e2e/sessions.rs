@@ -34,7 +34,7 @@ async fn get(client: &mut Sessions, session: &str) -> Result<Session, Status> {
 }
 
 #[tokio::test]
-async fn a_session_is_created_read_and_changed() {
+async fn a_session_is_created_read_and_updated() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     let session = Session {
@@ -181,7 +181,7 @@ fn response(id: &str, block: &Value, output: u64) -> MessageInput {
 }
 
 #[tokio::test]
-async fn what_a_session_counts_outlasts_a_restart() {
+async fn counts_of_a_session_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let call = json!({"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}});

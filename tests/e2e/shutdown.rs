@@ -97,7 +97,7 @@ async fn ended(server: Server) -> ExitStatus {
 }
 
 #[tokio::test]
-async fn a_large_append_under_way_is_answered_and_nothing_new_begins() {
+async fn shutdown_completes_a_large_append_and_starts_nothing_new() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &DRAIN);
     let channel = server.channel().await;
@@ -151,7 +151,7 @@ async fn large_view(client: &mut Context, session: &str) -> PrepareContextRespon
 }
 
 #[tokio::test]
-async fn a_view_that_is_being_streamed_comes_to_its_end_and_a_watch_is_told() {
+async fn shutdown_completes_a_streamed_view_and_ends_watches() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &DRAIN);
     let mut client = server.context().await;
@@ -197,7 +197,7 @@ async fn a_view_that_is_being_streamed_comes_to_its_end_and_a_watch_is_told() {
 }
 
 #[tokio::test]
-async fn a_reader_who_does_not_read_is_not_waited_for_longer_than_the_drain() {
+async fn a_stalled_reader_does_not_extend_the_drain() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--set", "shutdown.drain_ms=500"]);
     let mut client = server.context().await;

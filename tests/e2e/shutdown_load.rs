@@ -103,7 +103,7 @@ fn was_not_accepted(sent: &Sent) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_under_load_fails_no_call_that_was_let_in() {
+async fn sigterm_under_load_fails_no_admitted_call() {
     let folder = tempfile::tempdir().unwrap();
     let drain = format!("shutdown.drain_ms={}", DRAIN.as_millis());
     let patient = "grpc.max_slowdown_percent=10000";

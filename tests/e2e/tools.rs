@@ -120,7 +120,7 @@ async fn p12_every_part_of_an_original_can_be_read() {
 }
 
 #[tokio::test]
-async fn a_read_that_was_cut_goes_on() {
+async fn a_truncated_read_can_be_continued() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let (text, _) = with_result(&mut client, "cut").await;
@@ -141,7 +141,7 @@ async fn a_read_that_was_cut_goes_on() {
 }
 
 #[tokio::test]
-async fn results_that_are_not_there_or_not_clear_are_refused() {
+async fn missing_and_ambiguous_results_are_rejected() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     with_result(&mut client, "refuse").await;
@@ -313,7 +313,7 @@ async fn a_model_reads_searches_and_snips_by_itself() {
 }
 
 #[tokio::test]
-async fn tools_are_listed_ready_for_either_provider() {
+async fn tool_definitions_are_listed_for_each_provider() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut list = async |format: Format| {

@@ -61,7 +61,7 @@ pub(crate) async fn messages(
 }
 
 #[tokio::test]
-async fn p12_originals_are_listed_whatever_the_view_makes_of_them() {
+async fn p12_originals_are_listed_independently_of_the_view() {
     let shared = SERVER.get();
     thirty(&shared.0, "listed-messages").await;
     let mut client = shared.0.sessions().await;
@@ -175,7 +175,7 @@ async fn search(
 }
 
 #[tokio::test]
-async fn p12_originals_are_found() {
+async fn p12_originals_can_be_searched() {
     let shared = SERVER.get();
     thirty(&shared.0, "searched").await;
     let literal = |text: &str| Pattern::Literal(text.into());
@@ -253,7 +253,7 @@ async fn events(client: &mut Sessions, mut request: ListEventsRequest) -> Vec<Se
 }
 
 #[tokio::test]
-async fn events_are_listed_and_watched_alike() {
+async fn listed_and_watched_events_are_equal() {
     let shared = SERVER.get();
     let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
     let session = name("events");
@@ -401,7 +401,7 @@ async fn a_watch_that_is_resumed_after_any_element_misses_no_event() {
 }
 
 #[tokio::test]
-async fn a_session_that_an_append_made_says_so() {
+async fn a_session_created_by_an_append_is_reported() {
     let shared = SERVER.get();
     let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
     let said = append(&name("implicit"), vec![user("x")]);

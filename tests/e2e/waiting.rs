@@ -38,7 +38,7 @@ fn crowded(session: &str) -> PrepareContextRequest {
 
 /// With the mode WAIT, a caller with a short deadline receives the current view.
 #[tokio::test]
-async fn p14_a_view_comes_in_time_though_its_summary_does_not() {
+async fn p14_a_view_is_returned_in_time_without_its_summary() {
     let mut world = World::new(&["summarizer.model=claude-fake+delay=30000"]).await;
     let mut request = Request::new(crowded(&name("s")));
     request.set_timeout(Duration::from_secs(10));
@@ -74,7 +74,7 @@ async fn p14_a_view_comes_in_time_though_its_summary_does_not() {
 
 /// Appends a thousand messages while compactions run one after another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p15_a_thousand_appends_during_compactions_are_all_there_once() {
+async fn p15_a_thousand_appends_during_compactions_are_stored_once() {
     const CALLERS: usize = 20;
     const EACH: usize = 50;
     let folder = tempfile::tempdir().unwrap();

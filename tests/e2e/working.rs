@@ -98,7 +98,7 @@ fn work(number: usize) -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn working_state_changes_by_key_and_outlives_the_process() {
+async fn working_state_is_updated_by_key_and_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let quiet = ["--set", "worker.enabled=false"];
     let server = Server::start(folder.path(), &quiet);
@@ -158,7 +158,7 @@ async fn working_state_changes_by_key_and_outlives_the_process() {
 }
 
 #[tokio::test]
-async fn a_wrong_entry_is_refused_by_its_path_and_changes_nothing() {
+async fn an_invalid_entry_is_rejected_by_path_and_changes_nothing() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = "state-wrong";
@@ -212,7 +212,7 @@ async fn a_wrong_entry_is_refused_by_its_path_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn p24_an_update_is_safe_to_repeat_and_may_expect_a_revision() {
+async fn p24_an_update_is_idempotent_and_can_expect_a_revision() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let first = UpdateWorkingStateRequest {
@@ -238,7 +238,7 @@ async fn p24_an_update_is_safe_to_repeat_and_may_expect_a_revision() {
 }
 
 #[tokio::test]
-async fn p20_typed_working_state_comes_back_without_a_model_and_open_calls_are_never_compacted() {
+async fn p20_working_state_is_attached_without_a_model_and_open_calls_are_never_compacted() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
     let mut client = server.context().await;
@@ -398,7 +398,7 @@ async fn p05_pins_are_the_same_bytes_after_ten_compactions() {
 }
 
 #[tokio::test]
-async fn p05_no_level_takes_what_is_pinned() {
+async fn p05_no_level_removes_pinned_content() {
     let folder = tempfile::tempdir().unwrap();
     let quiet = ["--set", "worker.enabled=false"];
     let server = Server::start(folder.path(), &quiet);

@@ -69,7 +69,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Time limit for background work.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 const ASKS_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"go on"}]}"#;
 
@@ -217,7 +217,7 @@ impl World {
             if memory.state() == MemoryState::Ready && memory.behind_messages == 0 {
                 return Ok(());
             }
-            assert!(began.elapsed() < PATIENCE, "no summary: {memory:#?}");
+            assert!(began.elapsed() < TIMEOUT, "no summary: {memory:#?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -340,7 +340,7 @@ async fn crash_at(point: &'static str) {
     world.check_results(&mut client, 6).await;
     let began = Instant::now();
     while !world.check_file(folder.path()).contains("module 5") {
-        assert!(began.elapsed() < PATIENCE, "{point}: the file is behind");
+        assert!(began.elapsed() < TIMEOUT, "{point}: the file is behind");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // The client must be dropped first. Its connection cannot close while the blocking `stop` below occupies the
@@ -353,7 +353,7 @@ async fn crash_at(point: &'static str) {
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p08_a_process_that_ends_at_any_point_leaves_the_old_view_or_the_new_one() {
+async fn p08_a_crash_at_any_point_leaves_the_old_or_the_new_view() {
     let mut points = POINTS.iter().copied();
     let mut running = tokio::task::JoinSet::new();
     for point in points.by_ref().take(AT_ONCE) {

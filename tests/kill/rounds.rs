@@ -91,12 +91,12 @@ async fn p08_a_kill_loses_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kill_leaves_turns_and_rewinds_whole_and_etags_in_force() {
+async fn a_kill_leaves_complete_turns_and_rewinds_and_valid_etags() {
     kill_in_rounds(Turns::all()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_under_load_loses_nothing_and_is_in_time() {
+async fn a_stop_under_load_loses_nothing_and_meets_its_deadline() {
     let folder = tempfile::tempdir().unwrap();
     let server = Arc::new(Server::start(
         folder.path(),

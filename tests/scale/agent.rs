@@ -18,10 +18,10 @@ use palimpsest_tests::turns::Turns;
 use palimpsest_tests::{chance, name};
 use tonic::{Code, Request, Status};
 
-use crate::house::House;
+use crate::deployment::Deployment;
 
 /// The deadline of a call.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for session memory after the load has stopped.
 const SUMMARY: Duration = Duration::from_mins(1);
 
@@ -50,7 +50,7 @@ impl std::ops::AddAssign for Counts {
 /// An agent and the expected state of its session.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    house: Arc<House>,
+    deployment: Arc<Deployment>,
     turns: Turns,
     random: u64,
     array: Array,
@@ -73,9 +73,9 @@ fn call(turn: u64) -> String {
 }
 
 impl Agent {
-    pub(crate) fn new(house: &Arc<House>, number: u64, seed: u64) -> Self {
+    pub(crate) fn new(deployment: &Arc<Deployment>, number: u64, seed: u64) -> Self {
         Self {
-            house: Arc::clone(house),
+            deployment: Arc::clone(deployment),
             turns: Turns::new(&name(&format!("scale-{number}")), 3),
             random: seed ^ (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
             array: Array::default(),
@@ -84,7 +84,7 @@ impl Agent {
     }
 
     fn server(&mut self) -> usize {
-        let servers = u64::try_from(self.house.servers()).unwrap();
+        let servers = u64::try_from(self.deployment.servers()).unwrap();
         usize::try_from(self.below(servers)).unwrap()
     }
 
@@ -119,7 +119,7 @@ impl Agent {
                 ..append(self.turns.session(), std::mem::take(&mut messages))
             };
             let server = self.server();
-            let mut client = self.house.context(server);
+            let mut client = self.deployment.context(server);
             if let Err(status) = client.append_messages(limited(request)).await {
                 return self.bear(&status);
             }
@@ -127,7 +127,7 @@ impl Agent {
         let mut request = prepare(self.turns.session(), messages);
         request.known_etag = self.array.etag.clone();
         let server = self.server();
-        let mut client = self.house.context(server);
+        let mut client = self.deployment.context(server);
         match client.prepare_context(limited(request)).await {
             Ok(reply) => {
                 self.array.take(reply.get_ref());
@@ -144,7 +144,7 @@ impl Agent {
             ..CompactRequest::default()
         };
         let server = self.server();
-        let mut client = self.house.context(server);
+        let mut client = self.deployment.context(server);
         match client.compact(limited(request)).await {
             Ok(_) => self.counts.compacted += 1,
             Err(status) if status.code() == Code::FailedPrecondition => {}
@@ -172,7 +172,7 @@ impl Agent {
             ..RewindSessionRequest::default()
         };
         let server = self.server();
-        let mut client = self.house.context(server);
+        let mut client = self.deployment.context(server);
         match client.rewind_session(limited(request)).await {
             Ok(_) => self.counts.rewound += 1,
             Err(status) if status.code() == Code::FailedPrecondition => {}
@@ -191,14 +191,14 @@ impl Agent {
         if !self.turns.has_begun() {
             return;
         }
-        for server in 0..self.house.servers() {
-            let mut sessions = self.house.sessions(server);
+        for server in 0..self.deployment.servers() {
+            let mut sessions = self.deployment.sessions(server);
             self.turns.check(&mut sessions, None).await;
         }
         // The first server serves the pending messages. The others must return an equal view.
         let mut views = Vec::new();
-        for server in 0..self.house.servers() {
-            let mut client = self.house.context(server);
+        for server in 0..self.deployment.servers() {
+            let mut client = self.deployment.context(server);
             let mut request = prepare(self.turns.session(), Vec::new());
             request.known_etag = self.array.etag.clone();
             let delta = client.prepare_context(request).await.unwrap();
@@ -240,14 +240,14 @@ impl Agent {
     /// Waits for session memory and returns its state on every server.
     pub(crate) async fn summary(&self) -> Vec<SessionMemory> {
         let mut found = Vec::new();
-        for server in 0..self.house.servers() {
+        for server in 0..self.deployment.servers() {
             let began = tokio::time::Instant::now();
             loop {
                 let request = GetSessionMemoryRequest {
                     session: self.turns.session().to_owned(),
                     ..GetSessionMemoryRequest::default()
                 };
-                let mut client = self.house.context(server);
+                let mut client = self.deployment.context(server);
                 let memory = client.get_session_memory(request).await.unwrap();
                 let memory = memory.into_inner().memory.unwrap();
                 if memory.state() != MemoryState::Behind && !memory.running {
@@ -275,7 +275,7 @@ impl Agent {
             })),
             ..ReadToolResultRequest::default()
         };
-        let mut client = self.house.context(server);
+        let mut client = self.deployment.context(server);
         let stream = client.read_tool_result(request).await.unwrap().into_inner();
         whole(stream).await
     }
@@ -284,6 +284,6 @@ impl Agent {
 /// Returns a request with a deadline.
 fn limited<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(PATIENCE);
+    request.set_timeout(TIMEOUT);
     request
 }

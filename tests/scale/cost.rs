@@ -17,7 +17,7 @@ use palimpsest_tests::say::{assistant_call, noise, prepare, result, user};
 use palimpsest_tests::{Array, chance, name};
 use tokio::time::sleep;
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 
 const RUN: Duration = Duration::from_secs(20);
 const AGENTS: usize = 32;
@@ -38,19 +38,19 @@ struct Taken {
 }
 
 impl Taken {
-    fn now(cluster: &Cluster, house: &House) -> Self {
+    fn now(cluster: &Cluster, deployment: &Deployment) -> Self {
         let figure = |query: &str| cluster.psql(query).parse::<f64>().unwrap();
         Self {
-            servers: processors(&house.pids()[..house.servers()]),
-            workers: processors(&house.pids()[house.servers()..]),
+            servers: processors(&deployment.pids()[..deployment.servers()]),
+            workers: processors(&deployment.pids()[deployment.servers()..]),
             database: database(),
             wal: figure("SELECT wal_bytes FROM pg_stat_wal"),
             kept: figure("SELECT pg_database_size('postgres')"),
             transactions: figure(
                 "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'",
             ),
-            summaries: (0..house.processes())
-                .map(|number| house.metric(number, "palimpsest_session_memory_updates_total"))
+            summaries: (0..deployment.processes())
+                .map(|number| deployment.metric(number, "palimpsest_session_memory_updates_total"))
                 .sum(),
         }
     }
@@ -80,15 +80,15 @@ fn database() -> f64 {
         .sum()
 }
 
-/// Returns the memory of all processes of a house, in megabytes.
-fn memory(house: &House) -> f64 {
+/// Returns the memory of all processes of a deployment, in megabytes.
+fn memory(deployment: &Deployment) -> f64 {
     let of = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
         kib.unwrap_or_default() / 1_024.0
     };
-    house.pids().iter().map(of).sum()
+    deployment.pids().iter().map(of).sum()
 }
 
 /// The cost per turn.
@@ -140,9 +140,9 @@ struct Work {
 }
 
 /// Runs the agents and returns the cost.
-async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
+async fn measure(cluster: &Cluster, deployment: &Deployment, work: Work) -> Cost {
     let sessions = work.sessions;
-    let before = Taken::now(cluster, house);
+    let before = Taken::now(cluster, deployment);
     let began = Instant::now();
     let agents = (0..AGENTS).map(async |agent| {
         let mut random = agent as u64 + 1;
@@ -165,7 +165,7 @@ async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
             } else {
                 any
             };
-            let mut client = house.context(place % house.servers());
+            let mut client = deployment.context(place % deployment.servers());
             let asked = Instant::now();
             let reply = client.prepare_context(request).await.unwrap();
             took.push(asked.elapsed());
@@ -177,7 +177,7 @@ async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
     });
     let mut took: Vec<_> = join_all(agents).await.concat();
     let seconds = began.elapsed().as_secs_f64();
-    let after = Taken::now(cluster, house);
+    let after = Taken::now(cluster, deployment);
     took.sort();
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     let turns = took.len() as f64;
@@ -192,7 +192,7 @@ async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
         kept_kb: (after.kept - before.kept) / 1e3 / turns,
         transactions: (after.transactions - before.transactions) / turns,
         summaries: (after.summaries - before.summaries) / turns,
-        memory_mb: memory(house),
+        memory_mb: memory(deployment),
     }
 }
 
@@ -201,15 +201,15 @@ async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
 async fn cost_of_a_turn() {
     let cluster = Cluster::start();
     let room = ["sessions.cache_bytes=2000000000"];
-    let house = House::start(&at(&[&cluster]), None, (1, 0), &room);
+    let deployment = Deployment::start(&at(&[&cluster]), None, (1, 0), &room);
     let work = Work {
         sessions: 1,
         pace: Duration::ZERO,
         is_routed: true,
     };
-    let cost = measure(&cluster, &house, work).await;
+    let cost = measure(&cluster, &deployment, work).await;
     println!("{AGENTS} agents of a session each, one process: {cost}");
-    house.stop();
+    deployment.stop();
 }
 
 /// Measures the same turns on a half-idle machine, which is the recommended load, and on a saturated one. In the
@@ -231,20 +231,20 @@ async fn cost_of_calls_at_random() {
                 "grpc.max_slowdown_percent=10000".to_owned(),
             ];
             let settings: Vec<_> = settings.iter().map(String::as_str).collect();
-            let house = House::start(&at(&[&cluster]), None, (3, 2), &settings);
+            let deployment = Deployment::start(&at(&[&cluster]), None, (3, 2), &settings);
             let work = Work {
                 sessions: 32,
                 pace,
                 is_routed,
             };
-            let cost = measure(&cluster, &house, work).await;
+            let cost = measure(&cluster, &deployment, work).await;
             let how = if is_routed { "by session" } else { "at random" };
             println!(
                 "{AGENTS} agents of {} sessions, a turn every {pace:?}, 3 servers, 2 workers, room for {bytes} bytes, \
                  {how}: {cost}",
                 work.sessions
             );
-            house.stop();
+            deployment.stop();
         }
     }
 }

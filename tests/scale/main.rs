@@ -7,10 +7,10 @@
 
 mod agent;
 mod cost;
-mod house;
-mod lost;
-mod mishaps;
-mod moving;
+mod deployment;
+mod faults;
+mod lost_history;
+mod migrate;
 mod refusals;
 mod replicas;
 mod rows;
@@ -24,8 +24,8 @@ use palimpsest_test_servers::{Bucket, Cluster};
 use palimpsest_tests::chance;
 
 use crate::agent::{Agent, Counts};
-use crate::house::{House, at};
-use crate::mishaps::Mishaps;
+use crate::deployment::{Deployment, at};
+use crate::faults::Faults;
 
 /// Default duration. `SCALE_MINUTES` overrides it.
 const SHORT: Duration = Duration::from_secs(20);
@@ -60,26 +60,28 @@ async fn whatever_happens() {
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
     primary.reload();
     let database = at(&[&primary, &standby]);
-    let house = House::start(
+    let deployment = Deployment::start(
         &database,
         Some(Bucket::start()),
         (SERVERS, WORKERS),
         &SETTINGS,
     );
-    let house = Arc::new(house);
-    let mut agents: Vec<_> = (0..AGENTS).map(|it| Agent::new(&house, it, seed)).collect();
-    let mut mishaps = Mishaps::new(seed, duration());
+    let deployment = Arc::new(deployment);
+    let mut agents: Vec<_> = (0..AGENTS)
+        .map(|it| Agent::new(&deployment, it, seed))
+        .collect();
+    let mut mishaps = Faults::new(seed, duration());
     let mut worked = Duration::ZERO;
     for number in 1..=CHECKS {
         let until = duration() * number / CHECKS;
         let began = Instant::now();
         let happen = |now: Duration| {
-            mishaps.happen(worked + now, &house, &mut primary, &standby);
+            mishaps.happen(worked + now, &deployment, &mut primary, &standby);
             worked + now < until
         };
         agents = run(agents, happen).await;
         worked += began.elapsed();
-        mishaps.mend(&house);
+        mishaps.mend(&deployment);
         for agent in &mut agents {
             agent.check().await;
         }
@@ -93,7 +95,7 @@ async fn whatever_happens() {
         let told = agent.summary().await;
         assert!(told.iter().all(|memory| *memory == told[0]), "{told:#?}");
     }
-    let log = house.log().join("\n");
+    let log = deployment.log().join("\n");
     assert!(!log.contains("panicked"), "{log}");
     let acknowledged: u64 = agents.iter().map(|agent| agent.counts.acknowledged).sum();
     assert!(
@@ -101,8 +103,8 @@ async fn whatever_happens() {
         "hardly anything was done: {acknowledged}"
     );
     assert!(mishaps.happened(), "{mishaps:?}");
-    assert!(house.has_results(), "nothing was kept in the bucket");
-    house.stop();
+    assert!(deployment.has_results(), "nothing was kept in the bucket");
+    deployment.stop();
 }
 
 /// Runs the agents. Calls `happen` with the elapsed time to cause failures, until it returns false.

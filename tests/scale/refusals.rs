@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use crate::house::{at, borrowed};
+use crate::deployment::{at, borrowed};
 use crate::replicas::database;
 
 /// Checks the database frequently, so that the server notices changes early.
@@ -63,7 +63,7 @@ fn server(folder: &Path, url: &str, settings: &[&str]) -> Server {
 }
 
 #[test]
-fn a_start_says_what_is_wrong_with_the_database() {
+fn a_start_reports_problems_of_the_database() {
     let cluster = database();
     let url = at(&[&cluster]);
     let nobody = "postgres://palimpsest@127.0.0.1:1/postgres";
@@ -97,7 +97,7 @@ fn a_start_says_what_is_wrong_with_the_database() {
 }
 
 #[test]
-fn a_start_says_what_is_wrong_with_the_bucket() {
+fn a_start_reports_problems_of_the_bucket() {
     let bucket = Bucket::start();
     let start = |url: &str, (name, value): (&'static str, &str)| {
         let mut variables = bucket.variables();
@@ -165,7 +165,7 @@ impl Encrypted {
 }
 
 #[test]
-fn a_connection_is_encrypted_and_the_database_is_who_it_says() {
+fn a_connection_is_encrypted_and_verifies_the_database() {
     let (authority, stranger, later) = (Authority::new(), Authority::new(), Authority::new());
     let encrypted = Encrypted::by(&authority);
     encrypted.file("other.crt", &stranger.pem());
@@ -203,7 +203,7 @@ fn a_connection_is_encrypted_and_the_database_is_who_it_says() {
 }
 
 #[test]
-fn passwords_are_asked_for() {
+fn passwords_are_required() {
     let cluster = Cluster::with(&Options {
         access: vec![
             "host all palimpsest all trust".into(),
@@ -244,7 +244,7 @@ fn until_ready(server: &Server, is_ready: bool) {
 }
 
 #[test]
-fn a_start_says_which_rights_are_missing() {
+fn a_start_reports_missing_rights() {
     let cluster = database();
     cluster.psql("CREATE ROLE limited LOGIN");
     let url = at(&[&cluster]).replace("palimpsest@", "limited@");
@@ -276,7 +276,7 @@ fn a_start_says_which_rights_are_missing() {
 }
 
 #[test]
-fn tables_of_another_release_are_told() {
+fn tables_of_another_release_are_reported() {
     let cluster = database();
     let url = at(&[&cluster]);
     let own = "store.postgres.schema=versions";
@@ -296,7 +296,7 @@ fn tables_of_another_release_are_told() {
 }
 
 #[test]
-fn a_database_that_would_lose_what_it_acknowledges_is_refused() {
+fn a_database_without_durable_commits_is_rejected() {
     let cluster = Cluster::start();
     for setting in ["fsync", "full_page_writes"] {
         cluster.psql(&format!("ALTER SYSTEM SET {setting} = off"));
@@ -313,7 +313,7 @@ fn a_database_that_would_lose_what_it_acknowledges_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_database_is_away_calls_are_unavailable_and_nothing_is_lost() {
+async fn a_database_outage_makes_calls_unavailable_and_loses_nothing() {
     let mut cluster = Cluster::start();
     let folder = tempfile::tempdir().unwrap();
     let settings = [
@@ -360,7 +360,7 @@ async fn while_the_database_is_away_calls_are_unavailable_and_nothing_is_lost() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_pool_refuses_and_keeps_nobody_waiting() {
+async fn an_exhausted_pool_rejects_without_delay() {
     let cluster = Cluster::start();
     let folder = tempfile::tempdir().unwrap();
     let settings = [

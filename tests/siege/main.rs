@@ -15,9 +15,9 @@
 mod attack;
 mod attackers;
 mod attacks;
-mod course;
-mod honest;
+mod honest_tenant;
 mod latency;
+mod phases;
 mod report;
 mod sample;
 mod silent_tls;
@@ -28,7 +28,7 @@ mod wire;
 use std::time::Duration;
 
 use attack::Scale;
-use course::Plan;
+use phases::Plan;
 
 /// The limits of the process, as arguments of the shell's `ulimit`: the usual soft limit of file handles, or a hard
 /// one.
@@ -58,10 +58,10 @@ async fn an_honest_tenant_is_served_while_everybody_attacks() {
         calm: Duration::from_secs(10),
         after: Duration::from_secs(10),
     };
-    let outcome = course::siege(&plan).await;
+    let outcome = phases::siege(&plan).await;
     let wrong = verdict::wrong(&outcome);
     report::print(&outcome, Some(&wrong));
-    course::verify(outcome).await;
+    phases::verify(outcome).await;
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -69,8 +69,8 @@ async fn an_honest_tenant_is_served_while_everybody_attacks() {
 /// data must exist. Latencies are printed and not judged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_under_each_attack() {
-    let outcome = course::one_by_one(Scale(2), Duration::from_millis(1_500)).await;
+    let outcome = phases::one_by_one(Scale(2), Duration::from_millis(1_500)).await;
     report::print(&outcome, None);
     assert_eq!(outcome.most.ended, None);
-    course::verify(outcome).await;
+    phases::verify(outcome).await;
 }

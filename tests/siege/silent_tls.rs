@@ -21,7 +21,7 @@ const SLOWER: u32 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "`make siege` runs it: it measures latencies"]
-async fn clients_connect_beside_silent_handshakes() {
+async fn clients_connect_despite_silent_handshakes() {
     if crate::variable("SIEGE_ONLY").is_some_and(|only| only != NAME) {
         return;
     }

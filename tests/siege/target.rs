@@ -71,7 +71,7 @@ fn session_of(attacker: usize, session: &str) -> String {
 }
 
 /// The folder of a server, with its configuration and its keys.
-pub(crate) struct House {
+pub(crate) struct TenantSetup {
     folder: TempDir,
     keys: Vec<String>,
     reader: String,
@@ -81,7 +81,7 @@ pub(crate) struct House {
     scale: Scale,
 }
 
-impl House {
+impl TenantSetup {
     /// Creates the folder, the keys and the sessions.
     pub(crate) async fn new(scale: Scale, seeds: &[Seed]) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ impl House {
             keys(&file, &["create", "--project", project, "--right", right])
         };
         let attackers = (0..ATTACKERS).map(|n| key(&format!("attacker-{n}"), "read,write"));
-        let house = Self {
+        let setup = Self {
             keys: attackers.collect(),
             reader: key("reader", "read"),
             race: key("race", "read,write"),
@@ -100,8 +100,8 @@ impl House {
             folder,
             scale,
         };
-        house.make_sessions(seeds).await;
-        house
+        setup.make_sessions(seeds).await;
+        setup
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::course::Outcome;
 use crate::latency::Figures;
+use crate::phases::PhaseOutcome;
 use crate::target::RACE_SESSIONS;
 
 /// Latencies up to this value are always accepted.
@@ -43,13 +43,13 @@ impl Limits {
 }
 
 /// Returns the limits of a siege.
-pub(crate) fn limits(outcome: &Outcome) -> Limits {
+pub(crate) fn limits(outcome: &PhaseOutcome) -> Limits {
     let windows = outcome.latencies.windows(&outcome.before).len();
     Limits::of(&outcome.latencies.figures(&outcome.before), windows)
 }
 
 /// Returns all violations. Empty if the server passed.
-pub(crate) fn wrong(outcome: &Outcome) -> Vec<String> {
+pub(crate) fn wrong(outcome: &PhaseOutcome) -> Vec<String> {
     let limits = limits(outcome);
     let windows = outcome.latencies.windows(&outcome.during);
     let mut wrong = wrong_before(&outcome.latencies.figures(&outcome.before));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_follow_the_latency_before() {
+    fn limits_follow_the_latency_of_the_baseline() {
         let slow = Limits::of(&figures(800, 0, 100), 2);
         assert_eq!(
             (slow.during, slow.after, slow.calls),
@@ -177,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_not_judged() {
+    fn a_busy_machine_gives_no_verdict() {
         assert!(wrong_before(&figures(400, 0, 500)).is_empty());
         assert_eq!(wrong_before(&figures(400, 0, 501)).len(), 1);
     }
 
     #[test]
-    fn slow_stalled_and_unserved_windows_are_wrong() {
+    fn slow_stalled_and_unserved_windows_are_failures() {
         let windows = [
             figures(400, 0, 900),
             figures(400, 0, 1_100),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_of_a_rare_kind_must_not_wait_for_long() {
+    fn a_rare_call_must_not_wait_long() {
         let waited = |ms| Figures {
             max: Duration::from_millis(ms),
             ..Figures::default()
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_has_to_be_normal_afterwards() {
+    fn latency_must_recover_after_the_attack() {
         assert!(wrong_after(&figures(400, 0, 240), LIMITS).is_empty());
         assert_eq!(wrong_after(&figures(400, 0, 260), LIMITS).len(), 1);
         assert_eq!(wrong_after(&figures(0, 2, 0), LIMITS).len(), 2);

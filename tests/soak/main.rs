@@ -37,7 +37,7 @@ fn duration() -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_grows_but_what_is_kept() {
+async fn only_stored_data_grows() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         "sessions.cache_bytes=16777216",

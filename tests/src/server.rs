@@ -19,7 +19,7 @@ pub type Context = ContextServiceClient<Channel>;
 pub type Sessions = SessionServiceClient<Channel>;
 
 /// Time limit for a server's start and stop.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// Lets the operating system choose a free port.
 const ANY_PORT: &str = "127.0.0.1:0";
 /// The clients' message limit. It exceeds every server limit, so that the server rejects large messages and not the
@@ -169,7 +169,7 @@ impl Server {
             log,
         };
         loop {
-            let line = received.recv_timeout(PATIENCE);
+            let line = received.recv_timeout(TIMEOUT);
             let line = line.unwrap_or_else(|_| panic!("not ready: {:?}", server.log()));
             let message = text_of(&line, "message");
             if message == Some("serving") {
@@ -252,7 +252,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(began.elapsed() < PATIENCE, "it does not end");
+            assert!(began.elapsed() < TIMEOUT, "it does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

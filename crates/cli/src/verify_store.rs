@@ -8,8 +8,8 @@ use anyhow::{Error, bail};
 use clap::Args;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
+use palimpsest_server::maintenance::referenced_files::{self, ReferencedFiles};
 use palimpsest_server::store;
-use palimpsest_server::upkeep::names::{self, ReferencedFiles};
 use palimpsest_store::blobs::{BlobError, Blobs, result_path};
 use palimpsest_store::encoding::{decode_about, decode_frame};
 use palimpsest_store::{MAX_LIST, SessionHead, SessionLog, StoreError};
@@ -308,7 +308,7 @@ async fn events(
                 );
             }
             for recorded in &recorded {
-                names::add(&recorded.event, &mut names);
+                referenced_files::add(&recorded.event, &mut names);
             }
             if session.is_none() && !recorded.is_empty() {
                 let first = recorded.remove(0);

@@ -5,4 +5,4 @@
     reason = "calls are timed by the machine's clock"
 )]
 
-pub mod house;
+pub mod in_process;

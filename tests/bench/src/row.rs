@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_of_one_round_and_not_of_two_medians() {
+    fn a_ratio_is_computed_within_one_round() {
         // The machine was twice as fast in the second round, for the value and for its limit.
         let rounds = [(50.0, 100.0), (100.0, 200.0), (60.0, 120.0)];
         let ratio = row(&rounds, Target::None).ratio;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_rounds_is_not_met() {
+    fn a_row_without_rounds_fails() {
         assert_eq!(row(&[], Target::AtMost(1.0)).is_met, Some(false));
     }
 }

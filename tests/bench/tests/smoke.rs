@@ -14,7 +14,7 @@ fn read(file: &Path) -> Value {
 }
 
 #[test]
-fn every_row_is_measured_beside_a_limit() {
+fn every_row_is_measured_with_its_limit() {
     let out = tempfile::tempdir().unwrap();
     let done = Command::new(env!("CARGO_BIN_EXE_palimpsest-bench"))
         .args(["--quick", "--out"])

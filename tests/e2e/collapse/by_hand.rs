@@ -9,7 +9,7 @@ use super::{Agent, detail, ids, policy, report, spans, turn};
 use crate::SERVER;
 
 #[tokio::test]
-async fn a_target_folds_as_much_as_it_takes_and_the_safest_first() {
+async fn a_target_collapses_the_safest_spans_until_it_is_reached() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "hand-target").await;
     let staged = agent.staged().await;
@@ -55,7 +55,7 @@ async fn a_target_folds_as_much_as_it_takes_and_the_safest_first() {
 }
 
 #[tokio::test]
-async fn without_a_target_it_folds_down_to_what_the_policy_says() {
+async fn without_a_target_the_policy_limits_the_collapse() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "hand-default").await;
     agent.staged().await;
@@ -77,7 +77,7 @@ async fn without_a_target_it_folds_down_to_what_the_policy_says() {
 }
 
 #[tokio::test]
-async fn it_folds_by_hand_where_the_policy_has_it_off_and_nothing_is_staged() {
+async fn a_manual_collapse_works_if_the_policy_disables_the_level() {
     let shared = SERVER.get();
     let mut off = policy();
     off.collapse.get_or_insert_default().enabled = Some(false);
@@ -99,7 +99,7 @@ async fn it_folds_by_hand_where_the_policy_has_it_off_and_nothing_is_staged() {
 }
 
 #[tokio::test]
-async fn a_retry_folds_once_and_another_body_is_a_conflict() {
+async fn a_repeated_collapse_is_idempotent_and_another_body_is_a_conflict() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "hand-retry").await;
     agent.staged().await;

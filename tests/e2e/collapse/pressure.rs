@@ -13,7 +13,7 @@ use super::{Agent, EFFECTIVE_TOKENS, detail, ids, policy, report, spans, turn};
 use crate::SERVER;
 
 #[tokio::test]
-async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
+async fn p21_spans_are_staged_after_a_reply_and_collapsed_at_ninety_percent() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-auto").await;
     let staged = agent.staged().await;
@@ -144,7 +144,7 @@ async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
 }
 
 #[tokio::test]
-async fn at_ninety_five_percent_all_that_is_staged_folds() {
+async fn at_ninety_five_percent_all_staged_spans_are_collapsed() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-all").await;
     let staged = agent.staged().await;
@@ -166,7 +166,7 @@ async fn at_ninety_five_percent_all_that_is_staged_folds() {
 }
 
 #[tokio::test]
-async fn a_dry_run_says_what_would_fold_and_changes_nothing() {
+async fn a_dry_run_reports_the_collapse_and_changes_nothing() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-dry").await;
     agent.staged().await;
@@ -189,7 +189,7 @@ async fn a_dry_run_says_what_would_fold_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_refused_prompt_folds_all_that_is_staged_and_once() {
+async fn a_rejected_prompt_collapses_all_staged_spans_once() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-overflow").await;
     let staged = agent.staged().await;
@@ -210,7 +210,7 @@ async fn a_refused_prompt_folds_all_that_is_staged_and_once() {
 }
 
 #[tokio::test]
-async fn a_policy_that_has_it_off_is_told_as_the_reason() {
+async fn a_disabled_level_is_reported_as_the_reason() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let request = prepare(&name("fold-off"), vec![user("hello")]);
@@ -238,7 +238,7 @@ async fn a_policy_that_has_it_off_is_told_as_the_reason() {
 }
 
 #[tokio::test]
-async fn too_much_risk_and_too_little_gain_fold_nothing() {
+async fn spans_with_high_risk_or_little_gain_are_not_collapsed() {
     let shared = SERVER.get();
     let of = |max_risk, min_freed_tokens| {
         let mut policy = policy();
@@ -262,7 +262,7 @@ async fn too_much_risk_and_too_little_gain_fold_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_staged_before_a_kill_folds_after_it() {
+async fn spans_staged_before_a_kill_are_collapsed_after_the_restart() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &[]);
     let mut agent = Agent::new(&server, "fold-kill").await;

@@ -52,7 +52,7 @@ fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
 }
 
 #[tokio::test]
-async fn p12_a_folded_span_is_listed_and_read_page_by_page() {
+async fn p12_a_collapsed_span_is_listed_and_read_in_pages() {
     let shared = SERVER.get();
     let mut agent = Agent::with_policy(&shared.0, "read-span", with_short_answers()).await;
     agent.staged().await;
@@ -110,7 +110,7 @@ async fn p12_a_folded_span_is_listed_and_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_long_folded_message_is_read_by_offset() {
+async fn a_long_collapsed_message_is_read_by_offset() {
     let shared = SERVER.get();
     let mut agent = Agent::with_policy(&shared.0, "read-offset", with_short_answers()).await;
     let call = json!({"type": "tool_use", "id": "long", "name": "Read", "input": {"path": "/é"}});
@@ -158,7 +158,7 @@ async fn a_long_folded_message_is_read_by_offset() {
 }
 
 #[tokio::test]
-async fn spans_that_are_not_there_are_refused_by_name() {
+async fn unknown_spans_are_rejected_by_id() {
     let shared = SERVER.get();
     let mut agent = Agent::with_policy(&shared.0, "read-none", with_short_answers()).await;
     let staged = agent.staged().await;

@@ -46,7 +46,7 @@ impl Agent {
 }
 
 #[tokio::test]
-async fn p13_undo_unfolds_byte_for_byte_and_can_be_undone() {
+async fn p13_undo_restores_a_collapsed_span_exactly_and_can_be_undone() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &[]);
     let mut agent = Agent::new(&server, "unfold").await;
@@ -97,7 +97,7 @@ async fn p13_undo_unfolds_byte_for_byte_and_can_be_undone() {
 }
 
 #[tokio::test]
-async fn a_rewind_into_a_fold_unfolds_it_first() {
+async fn a_rewind_into_a_collapsed_span_restores_it_first() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "unfold-rewind").await;
     agent.staged().await;
@@ -141,7 +141,7 @@ async fn a_rewind_into_a_fold_unfolds_it_first() {
 }
 
 #[tokio::test]
-async fn a_rewind_behind_a_fold_leaves_it_folded() {
+async fn a_rewind_after_a_collapsed_span_keeps_it() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "rewind-behind").await;
     agent.staged().await;
@@ -158,7 +158,7 @@ async fn a_rewind_behind_a_fold_leaves_it_folded() {
 }
 
 #[tokio::test]
-async fn a_turn_is_snipped_with_what_is_folded_of_it() {
+async fn a_turn_is_snipped_with_its_collapsed_part() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-snip").await;
     agent.staged().await;

@@ -191,7 +191,7 @@ fn stage(reply: &PrepareContextResponse) -> &palimpsest_proto::context::v1::Leve
 }
 
 #[tokio::test]
-async fn hooks_are_told_what_happens_and_what_they_did_is_an_event() {
+async fn hooks_are_called_and_their_results_are_recorded() {
     let mut world = World::new(&["policy.summary.instructions=Keep all port numbers."]).await;
     world.view("s", work()).await;
     let mut sessions = world.server.sessions().await;
@@ -280,7 +280,7 @@ async fn hooks_are_told_what_happens_and_what_they_did_is_an_event() {
 }
 
 #[tokio::test]
-async fn a_dry_run_calls_no_hook_and_a_session_may_want_none() {
+async fn a_dry_run_or_a_session_without_hooks_calls_none() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let request = CompactRequest {
@@ -303,7 +303,7 @@ async fn a_dry_run_calls_no_hook_and_a_session_may_want_none() {
 }
 
 #[tokio::test]
-async fn a_veto_by_hand_refuses_the_call_and_changes_nothing() {
+async fn a_veto_of_a_manual_compaction_rejects_the_call() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     world.hook.answers(veto("a release is going on"));
@@ -333,7 +333,7 @@ async fn a_veto_by_hand_refuses_the_call_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_automatic_compaction_tells_of_a_veto_and_asks_again_when_the_user_has_spoken() {
+async fn a_vetoed_automatic_compaction_is_retried_after_the_next_input() {
     let mut world = World::new(&["policy.autocompact.max_failures=1"]).await;
     world.view("s", work()).await;
     world.hook.answers(veto("not now"));
@@ -378,7 +378,7 @@ async fn asked_so_often(world: &World, counts: (usize, usize, usize)) {
 }
 
 #[tokio::test]
-async fn a_view_that_is_rewound_while_a_hook_thinks_is_not_compacted() {
+async fn a_view_rewound_during_a_hook_call_is_not_compacted() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let gate = std::sync::Arc::new(tokio::sync::Notify::new());
@@ -430,7 +430,7 @@ async fn a_view_that_is_rewound_while_a_hook_thinks_is_not_compacted() {
 }
 
 #[tokio::test]
-async fn appends_go_on_while_a_hook_thinks_and_stay() {
+async fn appends_during_a_hook_call_are_kept() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let gate = std::sync::Arc::new(tokio::sync::Notify::new());

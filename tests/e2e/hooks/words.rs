@@ -87,7 +87,7 @@ async fn with_memory(world: &mut World, session: &str) {
 const WORKER: [&str; 2] = ["worker.enabled=true", "worker.poll_ms=50"];
 
 #[tokio::test]
-async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used() {
+async fn hook_instructions_reach_the_model_and_disable_session_memory() {
     let mut world = World::new(&WORKER).await;
     with_memory(&mut world, "s").await;
     world.hook.answers(wishes("Name the lamp maker.", &[]));
@@ -122,7 +122,7 @@ async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used(
 }
 
 #[tokio::test]
-async fn the_running_summary_reads_the_same_with_hooks_and_without() {
+async fn session_memory_is_the_same_with_and_without_hooks() {
     let mut world = World::new(&WORKER).await;
     with_memory(&mut world, "s").await;
     // A dry run calls no hook.
@@ -144,7 +144,7 @@ async fn the_running_summary_reads_the_same_with_hooks_and_without() {
 }
 
 #[tokio::test]
-async fn a_summary_written_ahead_takes_effect_by_hand_where_the_running_one_is_far_behind() {
+async fn a_prepared_summary_is_used_manually_if_session_memory_lags() {
     let mut world = World::new(&[
         WORKER[0],
         WORKER[1],
@@ -201,7 +201,7 @@ async fn a_summary_written_ahead_takes_effect_by_hand_where_the_running_one_is_f
 }
 
 #[tokio::test]
-async fn what_must_be_kept_stands_word_for_word_whoever_writes_the_summary() {
+async fn kept_texts_are_verbatim_for_every_strategy() {
     let mut world = World::new(&WORKER).await;
     world
         .hook
@@ -238,7 +238,7 @@ async fn what_must_be_kept_stands_word_for_word_whoever_writes_the_summary() {
 }
 
 #[tokio::test]
-async fn a_delegated_request_has_the_hooks_words_and_its_end_asks_the_others() {
+async fn a_delegated_request_contains_hook_instructions_and_its_commit_calls_hooks() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let mut answers = wishes("Name the lamp maker.", &[KEPT]);
@@ -313,7 +313,7 @@ async fn a_delegated_request_has_the_hooks_words_and_its_end_asks_the_others() {
 }
 
 #[tokio::test]
-async fn what_a_hook_rejects_leaves_the_view_byte_for_byte_and_counts_as_failed() {
+async fn a_summary_rejected_by_a_hook_leaves_the_view_unchanged() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     world.hook.answers(Answers {
@@ -352,7 +352,7 @@ async fn what_a_hook_rejects_leaves_the_view_byte_for_byte_and_counts_as_failed(
 }
 
 #[tokio::test]
-async fn messages_of_a_hook_follow_the_summary_and_leave_with_the_next_one() {
+async fn hook_messages_follow_the_summary_until_the_next_compaction() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     world

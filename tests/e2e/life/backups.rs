@@ -190,7 +190,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_was_cut_off_is_none() {
+async fn an_interrupted_backup_is_no_backup() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -281,7 +281,7 @@ async fn a_backup_that_was_cut_off_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restoration_that_is_killed_after_its_log_was_renamed_is_complete() {
+async fn a_restore_killed_after_the_log_rename_is_complete() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -327,7 +327,7 @@ async fn a_restoration_that_is_killed_after_its_log_was_renamed_is_complete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_result_is_reported_and_fails_no_backup_of_the_others() {
+async fn a_damaged_result_is_reported_and_the_rest_is_backed_up() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

@@ -13,7 +13,7 @@ use tonic::Code;
 use super::{SETTINGS, delete, files, fill};
 
 #[tokio::test]
-async fn a_deletion_leaves_nothing_and_says_so() {
+async fn a_deletion_removes_everything_and_reports_it() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), SETTINGS);
     let mut client = server.sessions().await;
@@ -43,7 +43,7 @@ async fn a_deletion_leaves_nothing_and_says_so() {
 
 /// At whatever point the process ends, the session is complete or deleted. A restart finishes the deletion by itself.
 #[tokio::test]
-async fn a_deletion_that_was_cut_off_is_finished() {
+async fn an_interrupted_deletion_is_completed() {
     for point in [
         "log.decided",
         "log.synced",
@@ -112,7 +112,7 @@ async fn a_deletion_that_was_cut_off_is_finished() {
 }
 
 #[tokio::test]
-async fn a_hold_keeps_a_session_and_its_family() {
+async fn a_hold_protects_a_session_and_its_family() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), SETTINGS);
     let mut client = server.sessions().await;

@@ -118,7 +118,7 @@ async fn only_what_the_log_announced_and_no_event_names_is_swept() {
 /// A process ends between the steps of a sweep or of storing a result. The file is then removed or referenced, and
 /// never both.
 #[tokio::test]
-async fn a_sweep_that_was_cut_off_is_finished_by_the_next() {
+async fn an_interrupted_sweep_is_completed_by_the_next() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -159,7 +159,7 @@ async fn a_sweep_that_was_cut_off_is_finished_by_the_next() {
 /// Runs writers that store results, continuous sweeps, and kills, repeatedly. All intents are made old each time. Every
 /// referenced file must exist.
 #[tokio::test(flavor = "multi_thread")]
-async fn p23_sweeping_never_removes_what_an_event_names() {
+async fn p23_a_sweep_never_removes_a_referenced_blob() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

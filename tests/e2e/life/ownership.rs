@@ -49,7 +49,7 @@ fn serve(data: &Path, extra: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn an_empty_log_does_not_start_on_the_files_of_another() {
+async fn an_empty_log_does_not_start_on_blobs_of_another_log() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -80,7 +80,7 @@ async fn an_empty_log_does_not_start_on_the_files_of_another() {
 }
 
 #[tokio::test]
-async fn a_log_that_went_missing_is_not_begun_anew() {
+async fn a_missing_log_is_not_recreated() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -102,7 +102,7 @@ async fn a_log_that_went_missing_is_not_begun_anew() {
 }
 
 #[tokio::test]
-async fn a_compaction_that_is_cut_off_anywhere_leaves_a_whole_store() {
+async fn an_interrupted_store_compaction_leaves_a_complete_store() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -133,7 +133,7 @@ async fn a_compaction_that_is_cut_off_anywhere_leaves_a_whole_store() {
 }
 
 #[tokio::test]
-async fn verifying_changes_no_byte_of_a_store_whole_or_damaged() {
+async fn verification_never_writes_to_a_store() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

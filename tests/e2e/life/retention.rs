@@ -106,7 +106,7 @@ fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[tokio::test]
-async fn what_is_too_old_is_exported_and_goes_and_what_is_needed_stays() {
+async fn expired_sessions_are_exported_and_deleted_unless_needed() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -184,7 +184,7 @@ async fn what_is_too_old_is_exported_and_goes_and_what_is_needed_stays() {
 }
 
 #[tokio::test]
-async fn nothing_is_deleted_that_could_not_be_exported() {
+async fn a_failed_export_prevents_the_deletion() {
     let root = tempfile::tempdir().unwrap();
     let (data, place) = (root.path().join("data"), root.path().join("exports"));
     let url = format!("retention.export_url=file://{}", place.display());
@@ -193,7 +193,7 @@ async fn nothing_is_deleted_that_could_not_be_exported() {
     std::fs::write(place.join("p"), "in the way").unwrap();
     fill(&server, &name("kept"), 1).await;
     let began = Instant::now();
-    let failed = |line: &String| line.contains("failed to export a session");
+    let failed = |line: &String| line.contains("failed to export an expired session");
     while !server.log().iter().any(failed) {
         assert!(began.elapsed() < PATIENCE, "{:?}", server.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -205,7 +205,7 @@ async fn nothing_is_deleted_that_could_not_be_exported() {
 }
 
 #[tokio::test]
-async fn a_project_over_its_quota_loses_its_oldest_and_another_does_not() {
+async fn a_project_above_its_quota_loses_its_oldest_sessions() {
     let root = tempfile::tempdir().unwrap();
     let data = root.path().join("data");
     let config = root.path().join("palimpsest.toml");

@@ -71,7 +71,7 @@ fn says(text: &str) -> Plan {
 }
 
 #[tokio::test]
-async fn a_model_keeps_the_notes_and_never_sees_a_secret() {
+async fn a_model_updates_session_memory_and_never_receives_a_secret() {
     let mut world = World::new(vec![says(NOTES), says(NOTES)]).await;
     let session = named("by-model");
     let secret = "sk-ant-api03-Zx8Kq2Lw9Rt4Yp7Bn3Vc6Md1Fg5Hj0Qs-Zx8Kq2Lw9Rt4Yp7Bn3Vc6Md1";
@@ -105,7 +105,7 @@ async fn a_model_keeps_the_notes_and_never_sees_a_secret() {
 
 /// Whatever the model returns, placeholders are never accepted and failures are reported.
 #[tokio::test]
-async fn p26_notes_that_a_model_does_not_write_are_kept_without_one_and_it_is_told() {
+async fn p26_session_memory_is_updated_without_a_model_after_a_failure() {
     let bad: Vec<(&str, Plan)> = vec![
         (
             "placeholders",
@@ -147,7 +147,7 @@ async fn p26_notes_that_a_model_does_not_write_are_kept_without_one_and_it_is_to
 }
 
 #[tokio::test]
-async fn a_compaction_waits_for_the_notes_that_are_being_written() {
+async fn a_compaction_waits_for_a_running_update() {
     let slow = Plan {
         delay: Duration::from_secs(2),
         ..says(NOTES)

@@ -5,7 +5,7 @@ use palimpsest_proto::context::v1::{MemorySource, MemoryState};
 use super::*;
 
 #[tokio::test]
-async fn an_edit_by_hand_is_taken_in_and_survives_updates() {
+async fn a_manual_edit_is_imported_and_survives_updates() {
     let running = SERVER.get();
     let (server, folder) = &*running;
     let mut client = server.context().await;
@@ -47,7 +47,7 @@ async fn an_edit_by_hand_is_taken_in_and_survives_updates() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_gone_or_empty_is_written_again() {
+async fn a_missing_or_empty_file_is_written_again() {
     let running = SERVER.get();
     let (server, folder) = &*running;
     let mut client = server.context().await;

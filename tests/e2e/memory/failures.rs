@@ -6,7 +6,7 @@ use palimpsest_tests::binary;
 use super::*;
 
 #[tokio::test]
-async fn a_file_that_cannot_be_written_is_told_and_written_later() {
+async fn an_unwritable_file_is_reported_and_written_later() {
     let folder = tempfile::tempdir().unwrap();
     let server = own(folder.path(), &[]);
     let mut client = server.context().await;
@@ -53,7 +53,7 @@ async fn a_file_that_cannot_be_written_is_told_and_written_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_kill_cut_off_is_finished_by_the_next_start() {
+async fn an_interrupted_update_is_completed_after_the_restart() {
     let folder = tempfile::tempdir().unwrap();
     let session = named("killed");
     let path = file(folder.path(), &session);
@@ -77,7 +77,7 @@ async fn what_a_kill_cut_off_is_finished_by_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_was_not_written_before_a_kill_is_written_after_it() {
+async fn a_file_not_written_before_a_kill_is_written_after_it() {
     let folder = tempfile::tempdir().unwrap();
     let session = named("unwritten");
     let path = file(folder.path(), &session);
@@ -100,7 +100,7 @@ async fn a_file_that_was_not_written_before_a_kill_is_written_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_worker_it_falls_behind_until_a_worker_runs_on_the_store() {
+async fn session_memory_lags_until_a_worker_runs() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

@@ -21,7 +21,7 @@ use super::{
 use crate::SERVER;
 
 #[tokio::test]
-async fn calls_that_share_an_id_are_told_apart() {
+async fn calls_that_share_an_id_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -93,7 +93,7 @@ async fn calls_that_share_an_id_are_told_apart() {
 }
 
 #[tokio::test]
-async fn callers_that_race_get_one_answer() {
+async fn racing_callers_get_the_same_decision() {
     let shared = SERVER.get();
     let original = large(60_000);
     let race = (0..8).map(|_| {
@@ -114,7 +114,7 @@ async fn callers_that_race_get_one_answer() {
 }
 
 #[tokio::test]
-async fn a_conflict_says_both_digests_and_a_request_is_answered_once() {
+async fn a_conflict_contains_both_digests_and_a_request_is_idempotent() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = "persist-conflict";
@@ -206,7 +206,7 @@ async fn an_id_never_becomes_a_path() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_opened_again_gets_its_own_result() {
+async fn a_repeated_call_gets_its_own_result() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = "reopened";
@@ -237,7 +237,7 @@ async fn a_call_that_is_opened_again_gets_its_own_result() {
 type Spoil = fn(&mut PersistToolResultRequest);
 
 #[tokio::test]
-async fn wrong_requests_name_the_field() {
+async fn invalid_requests_name_the_field() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let good = || ask("persist-bad", "a", "x");
@@ -306,7 +306,7 @@ async fn wrong_requests_name_the_field() {
 }
 
 #[tokio::test]
-async fn stored_results_that_nobody_appends_are_bounded() {
+async fn stored_results_without_an_append_are_bounded() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let tight = |id: &str| PersistToolResultRequest {

@@ -36,7 +36,7 @@ async fn with_policy(sessions: &mut Sessions, session: &str, results: ToolResult
 }
 
 #[tokio::test]
-async fn blocks_and_json_come_back_in_their_own_form() {
+async fn blocks_and_json_keep_their_form() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let original = large(70_000);
@@ -95,7 +95,7 @@ async fn blocks_and_json_come_back_in_their_own_form() {
 }
 
 #[tokio::test]
-async fn every_decision_is_reached_and_none_is_taken_twice() {
+async fn every_persist_decision_is_covered_and_final() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -236,7 +236,7 @@ async fn every_decision_is_reached_and_none_is_taken_twice() {
 }
 
 #[tokio::test]
-async fn the_limit_of_a_message_holds_for_what_stays_inline_too() {
+async fn the_message_limit_applies_to_inline_results() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = "inline-budget";
@@ -264,7 +264,7 @@ async fn the_limit_of_a_message_holds_for_what_stays_inline_too() {
 }
 
 #[tokio::test]
-async fn a_dry_run_leaves_nothing() {
+async fn a_dry_run_stores_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;

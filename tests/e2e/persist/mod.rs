@@ -154,7 +154,7 @@ fn rule(rule: Rule) -> ToolResultRule {
 }
 
 #[tokio::test]
-async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
+async fn p11_p12_a_result_stored_before_its_call_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -292,7 +292,7 @@ async fn originals_lead_to(
 }
 
 #[tokio::test]
-async fn the_original_comes_to_the_same_and_is_stored_once() {
+async fn the_original_result_gets_the_same_decision_and_is_stored_once() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;

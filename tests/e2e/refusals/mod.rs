@@ -246,7 +246,7 @@ async fn revision(server: &Server, session: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn every_refusal_has_its_words_and_changes_nothing() {
+async fn every_rejection_has_its_message_and_changes_nothing() {
     let shared = SERVER.get();
     let server = &shared.0;
     let mut client = server.context().await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_range_past_the_end_is_empty_and_a_slow_pattern_is_not() {
+async fn a_range_past_the_end_is_empty_and_a_slow_pattern_finds_matches() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = name("past-the-end");
@@ -53,7 +53,7 @@ async fn a_range_past_the_end_is_empty_and_a_slow_pattern_is_not() {
 }
 
 #[tokio::test]
-async fn a_stored_result_of_another_project_or_session_is_nobodys() {
+async fn a_stored_result_of_another_project_or_session_is_not_found() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let large = "a secret line\n".repeat(5_000);
@@ -87,7 +87,7 @@ async fn a_stored_result_of_another_project_or_session_is_nobodys() {
 }
 
 #[tokio::test]
-async fn a_result_without_its_call_is_told_in_words_and_reported() {
+async fn a_result_without_its_call_becomes_text_and_is_reported() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let said = vec![user("go"), result("never-called", "what it said")];

@@ -29,7 +29,7 @@ fn complaints(server: &Server) -> usize {
 }
 
 #[tokio::test]
-async fn metrics_arrive_with_the_headers_that_the_collector_wants() {
+async fn metrics_arrive_with_the_configured_headers() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -55,7 +55,7 @@ async fn metrics_arrive_with_the_headers_that_the_collector_wants() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_sent_when_the_server_goes_down() {
+async fn remaining_telemetry_is_sent_at_shutdown() {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
     let receiver = world.receiver.clone();
@@ -72,7 +72,7 @@ async fn what_is_left_is_sent_when_the_server_goes_down() {
 }
 
 #[tokio::test]
-async fn a_slow_collector_slows_no_call_and_is_told_once() {
+async fn a_slow_collector_slows_no_call_and_is_logged_once() {
     let settings = ["otlp.timeout_ms=10000", "worker.enabled=false"];
     let mut world = World::new(&settings).await;
     world.receiver.delay(Duration::from_hours(1));
@@ -100,7 +100,7 @@ async fn a_slow_collector_slows_no_call_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_down_is_told_once() {
+async fn an_unreachable_collector_is_logged_once() {
     // A port that is free for the moment.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = port.local_addr().unwrap();

@@ -153,7 +153,7 @@ fn rules() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn every_query_of_the_dashboard_and_the_alerts_is_answered() {
+async fn every_query_of_the_dashboard_and_the_alerts_returns_data() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -182,7 +182,7 @@ async fn every_query_of_the_dashboard_and_the_alerts_is_answered() {
 }
 
 #[test]
-fn every_alert_says_what_it_means_and_where_its_runbook_is() {
+fn every_alert_has_a_description_and_a_runbook() {
     let mut names = BTreeSet::new();
     let runbooks = fs::read_to_string(file("docs/operations.md")).unwrap_or_default();
     for rule in rules().iter().filter(|rule| rule.get("alert").is_some()) {
@@ -211,7 +211,7 @@ fn every_alert_says_what_it_means_and_where_its_runbook_is() {
 }
 
 #[tokio::test]
-async fn what_is_told_is_what_is_documented() {
+async fn exported_metrics_are_documented() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

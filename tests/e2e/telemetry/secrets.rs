@@ -224,7 +224,7 @@ async fn manage_everything(world: &mut World, said: &mut Said, session: &str, te
 }
 
 #[tokio::test]
-async fn no_key_and_no_word_of_a_conversation_comes_out() {
+async fn telemetry_contains_no_key_and_no_message_content() {
     let provider = format!("summarizer.base_url={}", echo().await);
     let settings = [
         provider.as_str(),

@@ -44,7 +44,7 @@ fn way(spans: &[Span], from: &Span) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_call_is_seen_from_the_callers_span_to_the_disk() {
+async fn a_trace_spans_from_the_caller_to_the_disk() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -89,7 +89,7 @@ async fn a_call_is_seen_from_the_callers_span_to_the_disk() {
 }
 
 #[tokio::test]
-async fn models_and_hooks_are_asked_as_a_part_of_the_trace() {
+async fn calls_of_models_and_hooks_are_part_of_the_trace() {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
     let compact = CompactRequest {
@@ -131,7 +131,7 @@ async fn models_and_hooks_are_asked_as_a_part_of_the_trace() {
 }
 
 #[tokio::test]
-async fn a_caller_that_does_not_sample_is_followed_and_a_fault_is_told() {
+async fn an_unsampled_trace_is_respected_and_an_error_is_logged() {
     let mut world = World::with(
         &["log.level=debug"],
         &[("OTEL_SERVICE_NAME", "memory-of-agents")],
@@ -175,7 +175,7 @@ async fn a_caller_that_does_not_sample_is_followed_and_a_fault_is_told() {
 }
 
 #[tokio::test]
-async fn a_pass_of_the_worker_is_a_trace_of_its_own() {
+async fn a_pass_of_the_worker_is_its_own_trace() {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
     for _ in 0..200 {

@@ -62,7 +62,7 @@ fn has(receiver: &Receiver, session: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_sent_after_a_collector_came_or_came_back_arrives_and_the_rest_is_counted() {
+async fn spans_are_exported_after_a_reconnect_and_lost_ones_are_counted() {
     for protocol in PROTOCOLS {
         // A port that is free for the moment.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -92,7 +92,7 @@ async fn what_is_sent_after_a_collector_came_or_came_back_arrives_and_the_rest_i
         let again = |world: &World| {
             let log = world.server.log();
             log.iter()
-                .filter(|line| line.contains("takes what is sent again"))
+                .filter(|line| line.contains("accepts telemetry again"))
                 .count()
         };
         until("that is told", || again(&world) >= 1).await;
@@ -119,7 +119,7 @@ async fn what_is_sent_after_a_collector_came_or_came_back_arrives_and_the_rest_i
 }
 
 #[tokio::test]
-async fn a_collector_over_tls_is_known_by_its_authority_and_knows_us_by_a_certificate() {
+async fn a_collector_over_tls_and_the_server_authenticate_each_other() {
     let authority = Authority::new();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: String| {

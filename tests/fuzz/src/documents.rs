@@ -2,7 +2,7 @@
 
 use palimpsest_core::memory::{Memory, apply_sections};
 use palimpsest_core::policy::SummaryStyle;
-use palimpsest_core::summary::{SummaryDocument, accept, standing_instructions};
+use palimpsest_core::summary::{SummaryDocument, parse_summary, standing_instructions};
 use palimpsest_summarize::{prompt_too_long, redact};
 
 /// The first byte selects the options for the text.
@@ -16,7 +16,7 @@ pub(crate) fn run(data: &[u8]) {
     let truncated = flags & 1 == 1;
     memory(text, truncated);
     for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
-        if let Ok(accepted) = accept(text, truncated, &SummaryDocument::new(style)) {
+        if let Ok(accepted) = parse_summary(text, truncated, &SummaryDocument::new(style)) {
             assert!(!accepted.document.render().trim().is_empty());
         }
     }

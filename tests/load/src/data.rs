@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_have_their_size_and_conversations_about_theirs() {
+    fn generated_texts_and_conversations_have_their_size() {
         for bytes in [0, 1, 1_000, 300_000] {
             assert_eq!(text(7, bytes).len(), bytes);
         }

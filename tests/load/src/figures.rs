@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_latencies_that_were_there() {
+    fn quantiles_are_measured_latencies() {
         let of = |n: u64| Latencies::new((1..=n).rev().map(Duration::from_millis).collect());
         let at = |n, part| of(n).quantile(part).map(|t| t.as_millis());
         assert_eq!(at(100, 0.5), Some(50));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_short() {
+    fn figures_are_formatted_briefly() {
         assert_eq!(short(0.1234), "0.12");
         assert_eq!(short(12.345), "12.3");
         assert_eq!(short(1_234_567.8), "1,234,568");

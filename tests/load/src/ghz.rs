@@ -14,7 +14,7 @@ use palimpsest_load::figures::Latencies;
 /// The root of the repository. The configurations of ghz use paths relative to it.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// The server's error message for load shedding. Any other rejection is an error.
-const SHED: &str = "the server has too much to do";
+const SHED: &str = "the server is overloaded";
 
 /// The pacing of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shed_by_design_is_told_from_errors() {
+    fn shed_calls_are_distinguished_from_errors() {
         let report = r#"{"total":2000000000,"statusCodeDistribution":{"OK":2,"ResourceExhausted":4},
             "errorDistribution":{"rpc error: code = ResourceExhausted desc = the server has too much to do: try again":3,
             "rpc error: code = ResourceExhausted desc = the quota":1},
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loop_has_a_rate_and_does_not_wait() {
+    fn an_open_loop_keeps_its_rate() {
         let run = Run {
             config: "snip",
             address: "h:1",

@@ -15,5 +15,5 @@ pub mod requests;
 pub mod retry;
 pub mod sessions;
 pub mod settle;
-pub mod site;
-pub mod works;
+pub mod test_server;
+pub mod workloads;

@@ -25,7 +25,7 @@ use clap::Parser;
 
 use crate::matrix::Scope;
 use crate::report::Report;
-use palimpsest_load::site::Site;
+use palimpsest_load::test_server::TestServer;
 use palimpsest_load::{machine, sessions, settle};
 
 /// Puts a server under load, prints a table and writes a report.
@@ -188,7 +188,10 @@ async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Repo
         false if !mix => return Ok(()),
         _ => {}
     }
-    let (patient, by_default) = (Site::patient(out)?, Site::default_settings(out)?);
+    let (patient, by_default) = (
+        TestServer::patient(out)?,
+        TestServer::default_settings(out)?,
+    );
     for site in [&patient, &by_default] {
         mix::warm_up(site, Duration::from_secs_f64(extent.warm_up)).await?;
     }

@@ -12,8 +12,8 @@ use crate::report::Row;
 use palimpsest_load::figures::rate;
 use palimpsest_load::requests::requests;
 use palimpsest_load::settle::rested;
-use palimpsest_load::site::{Site, cpu};
-use palimpsest_load::works::{WORKS, Work};
+use palimpsest_load::test_server::{TestServer, cpu};
+use palimpsest_load::workloads::{WORKS, Workload};
 
 /// The rate of an open loop, in percent of the best closed loop of the same call.
 const OFFERED_PERCENT: u32 = 50;
@@ -61,19 +61,19 @@ impl Scope<'_> {
 }
 
 /// Returns the name of a closed-loop run.
-fn closed(work: &Work, connections: usize) -> String {
+fn closed(work: &Workload, connections: usize) -> String {
     format!("{}/closed-{connections}", work.name)
 }
 
-fn open(work: &Work) -> String {
+fn open(work: &Workload) -> String {
     format!("{}/open", work.name)
 }
 
 /// Runs all selected runs. Calls `tell` with each row when it is complete.
 pub(crate) async fn run(
     scope: &Scope<'_>,
-    patient: &Site,
-    by_default: &Site,
+    patient: &TestServer,
+    by_default: &TestServer,
     mut tell: impl FnMut(&Row),
 ) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
@@ -123,13 +123,13 @@ fn offered(best: f64) -> u32 {
 
 struct Runner<'a> {
     scope: &'a Scope<'a>,
-    work: &'a Work,
+    work: &'a Workload,
     /// Files of requests that can be repeated, by the name of the server.
     files: BTreeMap<&'static str, PathBuf>,
 }
 
 impl Runner<'_> {
-    async fn measure(&mut self, site: &Site, connections: usize, pace: Loop) -> Result<Row> {
+    async fn measure(&mut self, site: &TestServer, connections: usize, pace: Loop) -> Result<Row> {
         let name = format!("{}-{connections}-{}", self.work.name, site.name);
         let (connections, extent) = match pace {
             Loop::Open(rate) => {
@@ -167,7 +167,7 @@ impl Runner<'_> {
 
     fn ghz(
         &self,
-        site: &Site,
+        site: &TestServer,
         data: &Path,
         connections: usize,
         pace: Loop,
@@ -186,7 +186,7 @@ impl Runner<'_> {
     }
 
     /// Estimates the rate of calls per second with a pilot run.
-    async fn pilot(&mut self, site: &Site, name: &str, connections: usize) -> Result<f64> {
+    async fn pilot(&mut self, site: &TestServer, name: &str, connections: usize) -> Result<f64> {
         let pilot = PILOT.max(connections).min(self.work.most());
         let file = if self.work.repeats() {
             self.shared(site).await?
@@ -211,7 +211,7 @@ impl Runner<'_> {
     }
 
     /// Creates repeatable requests once per server, and returns their file.
-    async fn shared(&mut self, site: &Site) -> Result<PathBuf> {
+    async fn shared(&mut self, site: &TestServer) -> Result<PathBuf> {
         if let Some(file) = self.files.get(site.name) {
             return Ok(file.clone());
         }
@@ -223,7 +223,7 @@ impl Runner<'_> {
 
     async fn write(
         &self,
-        site: &Site,
+        site: &TestServer,
         name: &str,
         numbers: std::ops::Range<usize>,
     ) -> Result<PathBuf> {

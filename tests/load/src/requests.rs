@@ -17,8 +17,8 @@ use serde_json::Value;
 use crate::data::{call_id, content, conversation, round_as_json, round_typed, text};
 use crate::retry::answered;
 use crate::settle::settled;
-use crate::site::Site;
-use crate::works::{Kind, Work};
+use crate::test_server::TestServer;
+use crate::workloads::{Workload, WorkloadKind};
 
 /// The project of all sessions.
 const PROJECT: &str = "projects/load/sessions";
@@ -34,8 +34,8 @@ const AT_ONCE: usize = 8;
 /// Returns length-delimited requests, as ghz reads them. Requests that can be sent only once are created for `numbers`.
 /// Repeatable requests use `read` sessions.
 pub async fn requests(
-    work: &Work,
-    site: &Site,
+    work: &Workload,
+    site: &TestServer,
     run: &str,
     (numbers, read): (Range<usize>, usize),
 ) -> Result<Vec<u8>> {
@@ -46,16 +46,16 @@ pub async fn requests(
         prefix: format!("{PROJECT}/{run}"),
     };
     match work.kind {
-        Kind::AppendJson => Ok(make.appends(round_as_json)),
-        Kind::AppendTyped => Ok(make.appends(round_typed)),
-        Kind::PrepareFull => make.each_read(Maker::full).await,
-        Kind::PrepareDelta => make.each_read(Maker::delta).await,
-        Kind::Memory => make.each_read(Maker::memory).await,
-        Kind::ReadResult => make.each_read(Maker::stored).await,
-        Kind::ListMessages => make.each_read(Maker::listed).await,
-        Kind::Persist => make.results(numbers).await,
-        Kind::Snip => make.snips(numbers).await,
-        Kind::Compact => make.compactions(numbers).await,
+        WorkloadKind::AppendJson => Ok(make.appends(round_as_json)),
+        WorkloadKind::AppendTyped => Ok(make.appends(round_typed)),
+        WorkloadKind::PrepareFull => make.each_read(Maker::full).await,
+        WorkloadKind::PrepareDelta => make.each_read(Maker::delta).await,
+        WorkloadKind::Memory => make.each_read(Maker::memory).await,
+        WorkloadKind::ReadResult => make.each_read(Maker::stored).await,
+        WorkloadKind::ListMessages => make.each_read(Maker::listed).await,
+        WorkloadKind::Persist => make.results(numbers).await,
+        WorkloadKind::Snip => make.snips(numbers).await,
+        WorkloadKind::Compact => make.compactions(numbers).await,
     }
     .with_context(|| format!("the sessions of {} could not be made", work.name))
 }
@@ -72,8 +72,8 @@ fn said(messages: Vec<Value>) -> Vec<MessageInput> {
 }
 
 struct Maker<'a> {
-    work: &'a Work,
-    site: &'a Site,
+    work: &'a Workload,
+    site: &'a TestServer,
     prefix: String,
     /// Number of sessions that reads use in turn.
     read: usize,
@@ -233,7 +233,7 @@ impl Maker<'_> {
         });
         let reply = reply.await?.reply.into_inner();
         let wanted = match self.work.kind {
-            Kind::Persist if self.work.bytes < 50_000 => PersistVerdict::InlineUnderLimit,
+            WorkloadKind::Persist if self.work.bytes < 50_000 => PersistVerdict::InlineUnderLimit,
             _ => PersistVerdict::Persisted,
         };
         ensure!(reply.decision() == wanted, "it was {:?}", reply.decision());

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::data::conversation;
 use crate::figures::Latencies;
 use crate::retry::answered;
-use crate::site::{PATIENT, memory};
+use crate::test_server::{PATIENT, memory};
 
 /// Bytes of text in each session.
 const BYTES: usize = 2_000;

@@ -24,7 +24,7 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Session, Strategy};
 use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::view::{Etag, Provider, Target};
-use palimpsest_facts::user_words;
+use palimpsest_facts::user_text;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -330,7 +330,7 @@ impl Live {
         let transcript = self.session.transcript();
         let said: Vec<String> = starts
             .filter(|at| transcript.get(**at).is_some_and(|it| it.standing.holds()))
-            .filter_map(|at| user_words(self.log.get(at.index())?))
+            .filter_map(|at| user_text(self.log.get(at.index())?))
             .collect();
         summary_of(&self.session, leaving, &said, None).render()
     }

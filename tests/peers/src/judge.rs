@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_goes_on_loses_nothing() {
+    fn an_extended_view_loses_nothing() {
         let verdict = judged(&[
             head(),
             json!({ "keep": 0, "messages": [user("one")] }),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_changes_early_loses_all_that_follows() {
+    fn a_change_loses_everything_after_it() {
         let verdict = judged(&[
             head(),
             json!({ "keep": 0, "messages": [user("one"), assistant("two"), user("three")] }),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_grows_at_its_end_loses_nothing() {
+    fn a_message_extended_at_its_end_loses_nothing() {
         let part = |text: &str| json!({ "type": "text", "text": text });
         let verdict = judged(&[
             head(),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_takes_is_not_refused() {
+    fn accepted_requests_are_not_rejected() {
         let verdict = judged(&[
             head(),
             json!({ "keep": 0, "messages": [user("one"), user("two"), assistant("three"), user("four")] }),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_its_call_is_refused() {
+    fn a_result_without_its_call_is_rejected() {
         let result = json!({ "type": "tool_result", "tool_use_id": "t", "content": "x" });
         let verdict = judged(&[
             head(),

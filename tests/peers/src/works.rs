@@ -63,7 +63,7 @@ pub(crate) fn overlay(work: &str) -> anyhow::Result<Overlay> {
         ),
     };
     let mut overlay = Overlay::from_toml(NOTHING)?;
-    overlay.lay_over(&Overlay::from_toml(own)?);
+    overlay.merge(&Overlay::from_toml(own)?);
     Ok(overlay)
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_work_acts_at_the_size_that_it_says() {
+    fn every_workload_has_its_stated_size() {
         let points = |work| policy(work).unwrap().thresholds(WindowHint::default());
         assert_eq!(points("clear").warn, 50_000);
         assert_eq!(points("budget").compact, 50_000);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_written_once_and_read_from_then_on() {
+    fn a_prefix_is_written_once_and_read_afterwards() {
         let mut cache = Cache::default();
         let first = blocks(&[("a", false), ("b", true), ("c", false)]);
         assert_eq!(

@@ -214,7 +214,7 @@ mod tests {
     use super::{Behaviour, Plan, Wording, named};
 
     #[test]
-    fn names_say_what_to_do() {
+    fn model_names_select_the_behaviour() {
         assert_eq!(named("claude-fake", 0), Ok(Plan::default()));
         let plan = named("m+status=429+retry-after=2+delay=5", 0).unwrap();
         assert_eq!(plan.delay, Duration::from_millis(5));

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::{free_port, leashed};
 
 /// Time limit for the start.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 const SECRET: &str = "a-secret-of-tests";
 
 /// The server with one bucket.
@@ -53,7 +53,7 @@ impl Bucket {
         let mut waited = Duration::ZERO;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let log = fs::read_to_string(bucket.folder.path().join("log"));
-            assert!(waited < PATIENCE, "it does not start: {log:?}");
+            assert!(waited < TIMEOUT, "it does not start: {log:?}");
             sleep(look_every);
             waited += look_every;
         }

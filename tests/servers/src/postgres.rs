@@ -19,7 +19,7 @@ use crate::{free_port, leashed};
 pub const OWNER: &str = "palimpsest";
 
 /// Time limit for starts and stops.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The initial configuration of a cluster.
 #[derive(Debug, Clone, Default)]
@@ -169,7 +169,7 @@ impl Cluster {
         let look_every = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
         while !self.answers() {
-            assert!(waited < PATIENCE, "it does not start:\n{}", self.log());
+            assert!(waited < TIMEOUT, "it does not start:\n{}", self.log());
             sleep(look_every);
             waited += look_every;
         }
@@ -279,7 +279,7 @@ impl Cluster {
         let look_every = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
         while self.psql(question) != "t" {
-            assert!(waited < PATIENCE, "it does not come: {question}");
+            assert!(waited < TIMEOUT, "it does not come: {question}");
             sleep(look_every);
             waited += look_every;
         }

@@ -27,7 +27,7 @@ use crate::wire::{Call, Open, USUAL_WINDOW};
 pub(crate) use quota_race::sessions_that_exist;
 
 /// The maximum time that an attacker waits for one answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// All attacks, in the order of their start. Attacks that hoard connections are last, so that they do not keep the
 /// others out.
@@ -81,7 +81,7 @@ async fn repeat(
 
 /// Reads the reply of a call and returns the outcome.
 async fn answered(open: Open) -> String {
-    let outcome = timeout(PATIENCE, open.taken()).await;
+    let outcome = timeout(TIMEOUT, open.taken()).await;
     outcome.unwrap_or_else(|_elapsed| "no answer in 30 s".to_owned())
 }
 

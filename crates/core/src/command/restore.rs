@@ -105,7 +105,7 @@ impl RestoredState {
         // The restored ledger knows the earlier view. The later messages are added as estimates.
         for (_, entry) in state.transcript().entries().skip(from.index()) {
             if entry.standing.takes_part() {
-                ledger.follow(entry.counts_as(), entry.size);
+                ledger.add_estimated(entry.counts_as(), entry.size);
             }
         }
         ledger.calibration = now.ledger().calibration;

@@ -107,7 +107,9 @@ fn ledger_without(
 ) -> Result<TokenLedger, ContentNotLoaded> {
     let (epoch, window) = (session.sealed().epoch().next(), session.thresholds().window);
     let overhead = session.last_served().overhead_tokens;
-    let mut ledger = session.ledger().rebased(session.tokens().tokens, overhead);
+    let mut ledger = session
+        .ledger()
+        .reset_for_view(session.tokens().tokens, overhead);
     // Messages before the boundary report usage for the view before the compaction, so they count as estimates.
     let boundaries = session.compactions().boundaries.iter().rev();
     let mut in_force = boundaries.filter(|boundary| {
@@ -122,7 +124,7 @@ fn ledger_without(
     for (ordinal, entry) in staying {
         let is_before = boundary.is_some_and(|mark| ordinal < mark);
         if is_before || entry.standing == Visibility::Collapsed {
-            ledger.follow(entry.counts_as(), entry.size);
+            ledger.add_estimated(entry.counts_as(), entry.size);
             continue;
         }
         let message = session.transcript().held(ordinal)?;

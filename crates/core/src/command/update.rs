@@ -71,7 +71,7 @@ impl Update {
         }
         // The policy has an event of its own, because that event is view-changing.
         if let Some(overlay) = self.policy {
-            let policy = overlay.change(session.policy())?;
+            let policy = overlay.apply_to(session.policy())?;
             if policy != *session.policy() {
                 events.push(Event::PolicyChanged(PolicyChanged {
                     policy: Arc::new(policy),

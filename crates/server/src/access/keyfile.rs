@@ -6,7 +6,7 @@ use jiff::Timestamp as Instant;
 use palimpsest_core::ids::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::grant::{Grant, Projects, Right};
+use super::grant::{Grant, ProjectSet, Right};
 use super::key::{KeyHash, KeyId, PREFIX};
 
 /// The comment at the beginning of the file.
@@ -52,7 +52,7 @@ pub struct KeyEntry {
 
 /// A parsed and validated key.
 #[derive(Debug)]
-pub struct Key {
+pub struct ParsedKey {
     /// The public id.
     pub id: KeyId,
     /// The hash of the complete key.
@@ -87,7 +87,7 @@ impl KeyFile {
     }
 
     /// Returns the validated keys. Fails on an invalid entry or a duplicate id.
-    pub fn checked(&self) -> Result<Vec<Key>, String> {
+    pub fn checked(&self) -> Result<Vec<ParsedKey>, String> {
         let mut seen = BTreeSet::new();
         let keys: Result<Vec<_>, _> = (1..)
             .zip(&self.keys)
@@ -111,21 +111,22 @@ impl KeyFile {
 
 impl KeyEntry {
     /// Validates the entry.
-    fn checked(&self) -> Result<Key, String> {
+    fn checked(&self) -> Result<ParsedKey, String> {
         let names = self.projects.iter().map(String::as_str);
-        Ok(Key {
+        Ok(ParsedKey {
             id: KeyId::parse(&self.id).ok_or("id must be 16 small hexadecimal digits")?,
             hash: KeyHash::parse(&self.hash)
                 .ok_or("hash must be \"sha256:\" and 64 small hexadecimal digits")?,
             grant: Grant {
-                projects: Projects::read(names).map_err(|what| without_key("projects", &what))?,
+                projects: ProjectSet::read(names).map_err(|what| without_key("projects", &what))?,
                 rights: rights(&self.rights).map_err(|what| without_key("rights", &what))?,
             },
             expires: self
                 .expires
                 .as_deref()
                 .map(|text| {
-                    moment(text).ok_or("expires must be a time such as 2027-01-31T00:00:00Z")
+                    parse_timestamp(text)
+                        .ok_or("expires must be a time such as 2027-01-31T00:00:00Z")
                 })
                 .transpose()?,
             disabled: self.disabled,
@@ -154,7 +155,7 @@ pub fn is_label(text: &str) -> bool {
     text.chars().count() <= MAX_LABEL_CHARS && !text.chars().any(char::is_control)
 }
 
-fn moment(text: &str) -> Option<Timestamp> {
+fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let at: Instant = text.parse().ok()?;
     Some(Timestamp::from_millis(at.as_millisecond()))
 }
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_as_it_was_written() {
+    fn a_key_file_survives_a_round_trip() {
         let keys = vec![entry(), entry()];
         let file = KeyFile { keys };
         assert_eq!(KeyFile::read(&file.text().unwrap()), Ok(file));
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_and_no_value_repeated() {
+    fn an_error_names_the_mistake_and_no_value() {
         #[track_caller]
         fn check(change: impl FnOnce(&mut KeyEntry), expected: &str) {
             let mut entry = entry();

@@ -24,7 +24,7 @@ use super::failure::SOON;
 use super::{Service, reply};
 use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
-use crate::upkeep::names::{self, ReferencedFiles};
+use crate::maintenance::referenced_files::{self, ReferencedFiles};
 
 /// Bytes of a log that one read requests: 1 MiB.
 const READ_BYTES: usize = 1 << 20;
@@ -214,7 +214,7 @@ async fn read(
 /// Returns the digests of a session's files as recorded in the log. A log whose events cannot be decoded is still
 /// backed up, and its files are copied without a check.
 async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles, SessionsError> {
-    match names::of(&service.sessions, key).await {
+    match referenced_files::read_referenced_files(&service.sessions, key).await {
         Err(error @ SessionsError::Unreadable { .. }) => {
             tracing::warn!(session = %key, error = %error_chain(&error), "failed to read the events of a session that is backed up; its files are copied unchecked");
             Ok(ReferencedFiles::new())

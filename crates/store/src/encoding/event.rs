@@ -157,7 +157,7 @@ impl StoredAs<Option<v1::Policy>> for Arc<Policy> {
             return Ok(Self::default());
         };
         let fields: Option<Overlay> = serde_json::from_str(&stored.json).ok();
-        let policy = fields.and_then(|fields| fields.restore().ok());
+        let policy = fields.and_then(|fields| fields.restore_policy().ok());
         policy
             .map(Arc::new)
             .ok_or(DecodeError::Damaged("a policy cannot be read"))

@@ -3,7 +3,9 @@
 use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{CallState, Pairing, PendingMessage};
-use palimpsest_core::tokens::{Anchor, Basis, Calibration, Size, TokenBreakdown, TokenLedger};
+use palimpsest_core::tokens::{
+    Anchor, Calibration, EstimateBasis, Size, TokenBreakdown, TokenLedger,
+};
 
 use super::error::DecodeError;
 use super::stored_as::{StoredAs, cell};
@@ -153,7 +155,7 @@ impl StoredAs<v1::Ledger> for TokenLedger {
             removed: stored.removed,
             all: StoredAs::from_proto(stored.all)?,
             calibration: StoredAs::from_proto(stored.calibration_milli)?,
-            basis: stored.prefix.map(|prefix| Basis { prefix, scale }),
+            basis: stored.prefix.map(|prefix| EstimateBasis { prefix, scale }),
         })
     }
 }

@@ -22,7 +22,7 @@ use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::memory::MemoryLog;
 use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreId};
-use palimpsest_worker::{Host, HostError, MemoryJob, MessagePage, Options, Worker};
+use palimpsest_worker::{HostError, MemoryJob, MessagePage, SessionHost, Worker, WorkerOptions};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -93,11 +93,11 @@ impl Fake {
         ServerClock(self.began)
     }
 
-    pub(crate) fn worker(self: &Arc<Self>, options: Options) -> Worker {
+    pub(crate) fn worker(self: &Arc<Self>, options: WorkerOptions) -> Worker {
         let clock: Arc<dyn Clock> = Arc::new(self.clock());
         Worker::new(
             Arc::clone(&self.log) as Arc<dyn SessionLog>,
-            Arc::clone(self) as Arc<dyn Host>,
+            Arc::clone(self) as Arc<dyn SessionHost>,
             Arc::clone(&self.blobs),
             Arc::clone(&clock),
             Arc::new(IdSource::counting(clock)),
@@ -239,17 +239,17 @@ impl Fake {
 }
 
 #[async_trait]
-impl Host for Fake {
+impl SessionHost for Fake {
     async fn job(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
         let now = self.clock().now();
         let sessions = self.sessions.lock().unwrap();
         Ok(sessions.get(key).map(|session| MemoryJob {
             revision: session.revision(),
-            wanted: wants_memory(session),
+            is_enabled: wants_memory(session),
             due: memory_update_due(session, now),
             session_memory: session.memory().clone(),
-            is_false: session.memory_is_false(),
-            reach: session.memory_reach(),
+            is_invalidated: session.memory_is_false(),
+            readable_through: session.memory_reach(),
             memory: session.policy().session_memory.clone(),
             summary: session.policy().summary.clone(),
         }))
@@ -337,7 +337,7 @@ impl Host for Fake {
             .map(drop)
     }
 
-    async fn filed(&self, key: &SessionKey) -> Result<(), HostError> {
+    async fn file_written(&self, key: &SessionKey) -> Result<(), HostError> {
         self.run(key, vec![Command::ConfirmMemoryFile(FileMemory)])
             .await
             .map(drop)

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use palimpsest_bench::house::{House, name};
+use palimpsest_bench::in_process::{InProcessServer, name};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::SessionLog;
 use palimpsest_store::sled::{SledLog, SledOptions};
@@ -22,7 +22,7 @@ use serde_json::json;
 /// Number of sessions that are loaded and evicted.
 const IDLE: usize = 200;
 /// Time limit for background tasks that still use the handlers.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -36,29 +36,29 @@ fn main() -> Result<()> {
     runtime.block_on(async {
         let log = SledLog::open(&SledOptions::new(PathBuf::from(folder)))?;
         let log: Arc<dyn SessionLog> = Arc::new(log);
-        let nothing = let_go(House::new(Arc::clone(&log))?).await?;
+        let nothing = let_go(InProcessServer::new(Arc::clone(&log))?).await?;
 
         // A session whose whole view was sent has all contents loaded, which is its maximum size.
-        let house = House::new(Arc::clone(&log))?;
-        let (reply, _) = house.prepare(&name(&session), vec![], b"unknown").await?;
+        let server = InProcessServer::new(Arc::clone(&log))?;
+        let (reply, _) = server.prepare(&name(&session), vec![], b"unknown").await?;
         let (view_bytes, messages) = (reply.view_bytes, reply.view_messages);
         drop(reply);
-        let loaded = let_go(house).await? - nothing;
+        let loaded = let_go(server).await? - nothing;
 
         // The cache has no capacity, so each session is evicted when the next one is loaded.
         let key = |number: usize| SessionKey::parse(&name(&format!("idle-{number}")));
-        let maker = House::new(Arc::clone(&log))?;
+        let maker = InProcessServer::new(Arc::clone(&log))?;
         for number in 0..IDLE {
             maker.grow(&format!("idle-{number}"), 2).await?;
         }
         let_go(maker).await?;
         let mut held = Vec::new();
         for sessions in [1, IDLE] {
-            let house = House::with_cache(Arc::clone(&log), 1)?;
+            let server = InProcessServer::with_cache(Arc::clone(&log), 1)?;
             for number in 0..sessions {
-                house.sessions.read(&key(number)?, |_| ()).await?;
+                server.sessions.read(&key(number)?, |_| ()).await?;
             }
-            held.push(let_go(house).await? - nothing);
+            held.push(let_go(server).await? - nothing);
         }
         let of_others = held.get(1).zip(held.first()).map(|(all, one)| all - one);
         let counted = json!({
@@ -74,19 +74,19 @@ fn main() -> Result<()> {
     })
 }
 
-/// Returns the bytes that are freed when an idle house is dropped.
-async fn let_go(house: House) -> Result<i64> {
-    let sessions = Arc::downgrade(&house.sessions);
+/// Returns the bytes that are freed when an idle server is dropped.
+async fn let_go(server: InProcessServer) -> Result<i64> {
+    let sessions = Arc::downgrade(&server.sessions);
     let quiet = async {
-        // Waits until only the handlers and the house hold the sessions. Other holders are background tasks that are
+        // Waits until only the handlers and the server hold the sessions. Other holders are background tasks that are
         // about to end.
-        while Weak::strong_count(&sessions) > House::HOLDS {
+        while Weak::strong_count(&sessions) > InProcessServer::HOLDS {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(PATIENCE, quiet).await;
+    let waited = tokio::time::timeout(TIMEOUT, quiet).await;
     waited.context("something goes on in the background that does not end")?;
-    let counted = allocation_counter::measure(|| drop(house));
+    let counted = allocation_counter::measure(|| drop(server));
     if Weak::strong_count(&sessions) > 0 {
         bail!("somebody still holds the sessions");
     }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::Extent;
 use crate::row::{BYTES, MILLIS, Row, Spread, Target};
-use palimpsest_bench::house::{House, message, name};
+use palimpsest_bench::in_process::{InProcessServer, message, name};
 
 const OPEN_MS: f64 = 20.0;
 /// Maximum memory of a loaded session: a factor of its view's bytes, plus bytes per message, plus a constant.
@@ -49,11 +49,11 @@ pub(super) async fn rows(extent: &Extent, folder: &Path) -> Result<Vec<Row>> {
 }
 
 async fn fill(log: Arc<dyn SessionLog>, messages: usize) -> Result<Bytes> {
-    let house = House::new(log)?;
+    let server = InProcessServer::new(log)?;
     let mut etag = Bytes::new();
     for turn in 0..messages / 2 {
         let said = vec![message(2 * turn), message(2 * turn + 1)];
-        etag = house.prepare(&name(SESSION), said, &etag).await?.0.etag;
+        etag = server.prepare(&name(SESSION), said, &etag).await?.0.etag;
     }
     Ok(etag)
 }
@@ -62,13 +62,13 @@ async fn open(extent: &Extent, log: &Arc<dyn SessionLog>, etag: &[u8]) -> Result
     let key = SessionKey::parse(&name(SESSION))?;
     let (mut rounds, mut deltas, mut wholes, mut reads) = (vec![], vec![], vec![], vec![]);
     for _ in 0..extent.rounds {
-        let house = House::new(Arc::clone(log))?;
+        let server = InProcessServer::new(Arc::clone(log))?;
         let began = Instant::now();
-        house.sessions.read(&key, |_| ()).await?;
+        server.sessions.read(&key, |_| ()).await?;
         rounds.push((began.elapsed().as_secs_f64() * 1e3, OPEN_MS));
-        let (_, took) = house.prepare(&name(SESSION), vec![], etag).await?;
+        let (_, took) = server.prepare(&name(SESSION), vec![], etag).await?;
         deltas.push(took.as_secs_f64() * 1e3);
-        let (_, took) = house.prepare(&name(SESSION), vec![], b"unknown").await?;
+        let (_, took) = server.prepare(&name(SESSION), vec![], b"unknown").await?;
         wholes.push(took.as_secs_f64() * 1e3);
         let began = Instant::now();
         let head = log.head(&key).await?.context("it is not there")?;

@@ -18,7 +18,7 @@ const PREFIX: usize = 5;
 /// The flow-control window. Larger than any reply of the bench.
 const WINDOW: u32 = 8 << 20;
 /// Extra time for the last answers of a round.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Requests of one method, sent in order.
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl Callers {
             }
         }
         let mut all = Outcome::default();
-        let gathered = tokio::time::timeout(time + PATIENCE, async {
+        let gathered = tokio::time::timeout(time + TIMEOUT, async {
             while let Some(joined) = callers.join_next().await {
                 let mine = joined??;
                 all.done += mine.done;

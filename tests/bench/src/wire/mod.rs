@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 use palimpsest_load::figures::{rate, short};
 use palimpsest_load::requests::requests;
 use palimpsest_load::settle::rested;
-use palimpsest_load::site::{Site, cpu};
-use palimpsest_load::works::{Kind, WORKS, Work};
+use palimpsest_load::test_server::{TestServer, cpu};
+use palimpsest_load::workloads::{WORKS, Workload, WorkloadKind};
 use palimpsest_store::Batch;
 use palimpsest_tests::cores::{Cores, busy};
 use tokio::runtime::Runtime;
@@ -55,7 +55,7 @@ const fn measured(work: &'static str, is_durable: bool, target: Target) -> Measu
 }
 
 impl Measured {
-    fn work(&self) -> Result<&'static Work> {
+    fn work(&self) -> Result<&'static Workload> {
         let found = WORKS.iter().find(|work| work.name == self.work);
         found.with_context(|| format!("{} is no work of make load", self.work))
     }
@@ -76,15 +76,15 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    fn least(&self, work: &Work) -> usize {
+    fn least(&self, work: &Workload) -> usize {
         match work.kind {
-            Kind::Snip => self.least_snips,
+            WorkloadKind::Snip => self.least_snips,
             _ => self.least,
         }
     }
 }
 
-fn method(work: &Work) -> &'static str {
+fn method(work: &Workload) -> &'static str {
     work.rpc.split(',').next().unwrap_or(work.rpc)
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn rows(
         .map(|measured| measured.work())
         .collect::<Result<Vec<_>>>()?;
     let mut batches = runtime.block_on(sample::batches(folder, &durable))?;
-    let site = cores.on(0, || Site::patient(folder))?;
+    let site = cores.on(0, || TestServer::patient(folder))?;
     let mut rows = Vec::new();
     for measured in all {
         let work = measured.work()?;
@@ -138,10 +138,10 @@ struct Side {
 /// A work with its empty and its real service.
 struct Bench<'a> {
     runtime: &'a Runtime,
-    site: &'a Site,
+    site: &'a TestServer,
     cores: &'a Cores,
     extent: &'a Extent,
-    work: &'static Work,
+    work: &'static Workload,
     empty: Empty,
     for_real: Arc<Requests>,
     for_empty: Arc<Requests>,
@@ -153,10 +153,10 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn start(
         runtime: &'a Runtime,
-        (site, folder): (&'a Site, &Path),
+        (site, folder): (&'a TestServer, &Path),
         cores: &'a Cores,
         extent: &'a Extent,
-        work: &'static Work,
+        work: &'static Workload,
     ) -> Result<Self> {
         let made = runtime.block_on(make(work, site, 0, (extent.least(work), extent.read)))?;
         let reply = runtime.block_on(async {
@@ -267,8 +267,8 @@ impl<'a> Bench<'a> {
 }
 
 async fn make(
-    work: &Work,
-    site: &Site,
+    work: &Workload,
+    site: &TestServer,
     number: usize,
     (count, read): (usize, usize),
 ) -> Result<Requests> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use palimpsest_core::ids::Revision;
 use palimpsest_load::requests::requests;
-use palimpsest_load::site::Site;
-use palimpsest_load::works::{Kind, Work};
+use palimpsest_load::test_server::TestServer;
+use palimpsest_load::workloads::{Workload, WorkloadKind};
 use palimpsest_server::LOG_FOLDER;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{Batch, DueChange, MAX_LIST, Position, SessionLog};
@@ -27,9 +27,9 @@ const TIME: Duration = Duration::from_mins(1);
 /// Returns the batches that calls of these works commit, by the names of the works.
 pub(super) async fn batches(
     folder: &Path,
-    works: &[&'static Work],
+    works: &[&'static Workload],
 ) -> Result<BTreeMap<&'static str, Vec<Batch>>> {
-    let site = Site::without_worker(folder)?;
+    let site = TestServer::without_worker(folder)?;
     let callers = Callers::connect(site.server.address(), 1).await?;
     for work in works {
         let mut made = requests(work, &site, &run(work), (0..CALLS, 1)).await?;
@@ -57,7 +57,7 @@ pub(super) async fn batches(
     Ok(found)
 }
 
-fn run(work: &Work) -> String {
+fn run(work: &Workload) -> String {
     format!("sample-{}", work.name)
 }
 
@@ -75,10 +75,10 @@ fn first(delimited: &[u8], count: usize) -> Result<Vec<u8>> {
 }
 
 /// Returns the batches that the calls of a work committed, without those of its preparation.
-async fn committed(log: &SledLog, work: &Work) -> Result<Vec<Batch>> {
+async fn committed(log: &SledLog, work: &Workload) -> Result<Vec<Batch>> {
     let prepared = match work.kind {
         // The append of the messages, and the serving of the view that contains them.
-        Kind::Snip => 2,
+        WorkloadKind::Snip => 2,
         // The creation of the session.
         _ => 1,
     };

@@ -32,7 +32,7 @@ autocompact = { min_input_tokens = 0 }
 collapse = { enabled = true, min_freed_tokens = 1, max_risk = 1.0, pass_every_tokens = 50 }
 ";
 /// Maximum wait of a call. Most runs contain a call that waits for an event that never occurs.
-const PATIENCE: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_millis(5);
 /// Maximum number of messages that are read from a stream. A watch has no end.
 const MAX_REPLIES: usize = 64;
 /// The bytes before each message: a flag and the length.
@@ -90,7 +90,7 @@ impl Server {
             .header("content-type", "application/grpc")
             .body(Body::new(http_body_util::Full::new(frame.freeze())))
             .unwrap();
-        let deadline = Deadline::after(PATIENCE);
+        let deadline = Deadline::after(TIMEOUT);
         request.extensions_mut().insert(deadline);
         request.extensions_mut().insert(CallContext::default());
         let routes = self.routes.clone();
@@ -107,7 +107,7 @@ async fn read(response: http::Response<Body>) -> Answer {
     while bodies.len() < MAX_REPLIES {
         let next = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx));
         // A stream without a message within the time limit counts as read.
-        let Ok(Some(frame)) = tokio::time::timeout(PATIENCE, next).await else {
+        let Ok(Some(frame)) = tokio::time::timeout(TIMEOUT, next).await else {
             break;
         };
         let frame = match frame {

@@ -17,7 +17,7 @@ use self::agent::Agent;
 pub(crate) use self::agent::Done;
 use crate::report::{Mix, MixCall};
 use palimpsest_load::figures::{Latencies, rate};
-use palimpsest_load::site::{PATIENT, Site};
+use palimpsest_load::test_server::{PATIENT, TestServer};
 
 /// Agents that measure the capacity in turns.
 const FEW: usize = 16;
@@ -31,8 +31,8 @@ const LEAST: f64 = 2.0;
 /// Measures the maximum rate of turns, then runs half that rate with many more agents on a server with default
 /// settings.
 pub(crate) async fn run(
-    patient: &Site,
-    by_default: &Site,
+    patient: &TestServer,
+    by_default: &TestServer,
     (look, time): (Duration, Duration),
 ) -> Result<Vec<Mix>> {
     let (done, took) = turns(patient, ("closed", FEW), None, look).await?;
@@ -46,13 +46,13 @@ pub(crate) async fn run(
 
 /// Runs some turns that are not measured. A new server is slower, and adaptive limiting has no latency without load
 /// yet.
-pub(crate) async fn warm_up(site: &Site, time: Duration) -> Result<()> {
+pub(crate) async fn warm_up(site: &TestServer, time: Duration) -> Result<()> {
     turns(site, ("warm-up", 2), None, time).await.map(drop)
 }
 
 fn mix(
     pace: &'static str,
-    site: &Site,
+    site: &TestServer,
     agents: usize,
     offered: Option<f64>,
     (done, took): (Done, Duration),
@@ -87,7 +87,7 @@ fn mix(
 /// Runs agents for `time` and returns their results. With a rate, turns start at this rate regardless of the duration
 /// of others.
 async fn turns(
-    site: &Site,
+    site: &TestServer,
     (run, agents): (&'static str, usize),
     rate: Option<f64>,
     time: Duration,

@@ -19,7 +19,7 @@ pub(crate) use self::table::{line, print};
 use crate::ghz::{Loop, Outcome};
 use palimpsest_load::figures::{ms, rate};
 use palimpsest_load::sessions::Crowd;
-use palimpsest_load::works::Work;
+use palimpsest_load::workloads::Workload;
 
 /// One run of ghz.
 #[derive(Debug, Clone, Serialize)]
@@ -105,7 +105,7 @@ pub(crate) struct Report {
 impl Row {
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     pub(crate) fn new(
-        work: &Work,
+        work: &Workload,
         server: &'static str,
         (connections, pace): (usize, Loop),
         outcome: Outcome,

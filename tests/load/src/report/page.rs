@@ -10,7 +10,7 @@ use super::table::{
 };
 use crate::{growth, mix};
 use palimpsest_load::figures::or_dash;
-use palimpsest_load::site::PATIENT;
+use palimpsest_load::test_server::PATIENT;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--text:#14171c;--soft:#5b6472;--line:#e3e6eb;--sheet:#fff;--good:#00785a;--bad:#b3261e}

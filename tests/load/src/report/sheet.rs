@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_hold_their_values_and_have_round_ticks() {
+    fn scales_contain_their_values_and_have_round_ticks() {
         let scale = Scale::logarithmic((0.0, 100.0), [0.3, 40.0]);
         assert_eq!(
             (n(scale.place(0.1)), n(scale.place(100.0))),

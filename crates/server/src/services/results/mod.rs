@@ -231,12 +231,12 @@ pub(super) async fn original(
     // size is reserved before the read, so that many concurrent calls are rejected early.
     let expected = usize::try_from(found.bytes).unwrap_or(usize::MAX);
     let expected = expected.saturating_mul(2);
-    CallContext::hold_reply(expected)?;
+    CallContext::reserve_reply(expected)?;
     let (text, is_json) = match found.place {
         ResultLocation::Message { entry, block } => in_message(service, key, entry, block).await?,
         ResultLocation::File { file, sha256 } => in_file(service, key, &file, &sha256).await?,
     };
-    CallContext::hold_reply(text.len().saturating_mul(2).saturating_sub(expected))?;
+    CallContext::reserve_reply(text.len().saturating_mul(2).saturating_sub(expected))?;
     let make = move || {
         let info = ToolResultInfo {
             call: Some(call),

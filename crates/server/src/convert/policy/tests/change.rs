@@ -16,7 +16,7 @@ fn changed(given: Json, masked: Option<&[&str]>, session: Json, inherited: Json)
         inherited.set(&["preset"], "claude_code".into());
     }
     let mut now = inherited.clone();
-    now.lay_over(&over(session));
+    now.merge(&over(session));
     let now = now.resolve(Preset::default()).unwrap();
     let masked = masked.map(|paths| {
         let paths = paths.iter().map(|path| masked_path(path).unwrap());
@@ -24,7 +24,7 @@ fn changed(given: Json, masked: Option<&[&str]>, session: Json, inherited: Json)
     });
     let change = PolicyChange::of(over(given), masked);
     let overlay = change.overlay(&now, &inherited).unwrap();
-    overlay.change(&now).unwrap()
+    overlay.apply_to(&now).unwrap()
 }
 
 #[test]
