@@ -1,6 +1,6 @@
 //! `palimpsest backup`: everything that a running server has stored, somewhere else.
 
-mod take;
+mod create;
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use palimpsest_engine::backup;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_store::archive::Archive;
 
-use self::take::{BackupReport, take};
+use self::create::{BackupReport, create_backup};
 use super::client::{Remote, block_on};
 use super::output::{bytes, number, print, print_json, print_line};
 
@@ -64,11 +64,11 @@ impl BackupCommand {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random = IdSource::random(Arc::clone(&clock)).uuid().as_u64_pair().1;
         let named = (clock.now(), random);
-        let taken = take(&place, clients.admin, named, self.full).await;
+        let taken = create_backup(&place, clients.admin, named, self.full).await;
         let taken = taken.context("there is no new backup; those from before are as they were")?;
         report(&taken, self.json)?;
         for (session, file) in &taken.damaged {
-            tell_damaged(session, file);
+            report_damaged(session, file);
         }
         if let Some(keep) = self.keep {
             let pruned = backup::prune(&place, keep as usize).await?;
@@ -86,7 +86,7 @@ impl BackupCommand {
 
 /// On standard error, so that a job that only keeps errors keeps this.
 #[expect(clippy::print_stderr, reason = "it is the command's own output")]
-fn tell_damaged(session: &str, file: &str) {
+fn report_damaged(session: &str, file: &str) {
     eprintln!(
         "The backup lacks the stored result {file} of {session}: the server's copy is damaged, and no earlier backup here \
          has it. palimpsest verify-store --contents lists all of them."

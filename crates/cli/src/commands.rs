@@ -37,12 +37,12 @@ enum Command {
     Keys(keys::KeysCommand),
     Backup(backup::BackupCommand),
     Restore(restore::RestoreCommand),
-    Retention(retention::Retention),
+    Retention(retention::RetentionCommand),
     VerifyStore(verify_store::VerifyStore),
     CompactStore(compact_store::CompactStore),
     Schema(schema::Schema),
     Migrate(migrate::Migrate),
-    Config(config::Print),
+    Config(config::ConfigCommand),
     Completions(completions::Completions),
 }
 

@@ -14,7 +14,7 @@ use super::settings::Settings;
 
 A value comes from the defaults, the file, the environment (PALIMPSEST_LISTEN,
 PALIMPSEST_LIMITS_MAX_MESSAGES, …) or a flag; the later wins.")]
-pub(super) struct Print {
+pub(super) struct ConfigCommand {
     /// Print nothing: only say whether the configuration is good (exit code 0) or not (64)
     #[arg(long)]
     check: bool,
@@ -41,7 +41,7 @@ fn check(loaded: &LoadedConfig) -> anyhow::Result<()> {
     Err(ConfigErrors(problems).into())
 }
 
-impl Print {
+impl ConfigCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let loaded = self.settings.load()?;
         if self.check {

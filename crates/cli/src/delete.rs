@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use palimpsest_proto::context::v1::DeleteSessionRequest;
 
-use super::client::{Remote, block_on, said};
+use super::client::{Remote, block_on, status_error};
 use super::output::{number, print_line};
 
 /// Delete sessions with everything that belongs to them, for good
@@ -29,7 +29,7 @@ impl Delete {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let names = self.sessions.iter().map(|name| self.remote.session(name));
         let names = names.collect::<anyhow::Result<Vec<_>>>()?;
-        if !self.yes && !confirmed(&names)? {
+        if !self.yes && !confirm(&names)? {
             bail!("nothing was deleted");
         }
         block_on(self.delete(&names))
@@ -44,7 +44,9 @@ impl Delete {
                 ..DeleteSessionRequest::default()
             };
             let deleted = clients.sessions.delete_session(request).await;
-            let deleted = deleted.map_err(|status| said(&status))?.into_inner();
+            let deleted = deleted
+                .map_err(|status| status_error(&status))?
+                .into_inner();
             let rest = if deleted.complete {
                 "nothing of it is left"
             } else {
@@ -57,7 +59,7 @@ impl Delete {
     }
 }
 
-fn confirmed(names: &[String]) -> anyhow::Result<bool> {
+fn confirm(names: &[String]) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!(
             "say --yes to delete {} sessions without being asked",

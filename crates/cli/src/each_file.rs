@@ -26,7 +26,7 @@ pub(super) fn each_file<T: Send>(
         for _ in 0..threads.min(files.len()) {
             scope.spawn(|| {
                 while let Some(file) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    progress.set_message(terminal::line(&name(file)).into_owned());
+                    progress.set_message(terminal::line(&file_name(file)).into_owned());
                     let outcome = work(file);
                     progress.inc(1);
                     if let Ok(mut done) = done.lock() {
@@ -42,7 +42,7 @@ pub(super) fn each_file<T: Send>(
 }
 
 /// What a file is called in reports.
-pub(super) fn name(file: &Path) -> String {
+pub(super) fn file_name(file: &Path) -> String {
     file.file_name()
         .unwrap_or_default()
         .to_string_lossy()

@@ -7,12 +7,12 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use palimpsest_proto::context::v1::{ExportTranscriptRequest, Format};
 
-use super::client::{Remote, block_on, said};
+use super::client::{Remote, block_on, status_error};
 use super::terminal::TerminalDocument;
 
 /// How a transcript is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum As {
+enum ExportFormat {
     /// One JSON object a line, nothing left out
     Palimpsest,
     /// Claude Code's JSON lines
@@ -34,7 +34,7 @@ pub(super) struct Export {
     session: String,
     /// How it is written
     #[arg(long, value_enum, default_value = "palimpsest")]
-    format: As,
+    format: ExportFormat,
     /// Where to [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -50,10 +50,10 @@ impl Export {
     async fn stream(&self) -> anyhow::Result<()> {
         let mut clients = self.remote.connect().await?;
         let format = match self.format {
-            As::Palimpsest => Format::PalimpsestJsonl,
-            As::ClaudeCode => Format::ClaudeCodeJsonl,
-            As::Anthropic => Format::AnthropicMessages,
-            As::OpenAi => Format::OpenaiChat,
+            ExportFormat::Palimpsest => Format::PalimpsestJsonl,
+            ExportFormat::ClaudeCode => Format::ClaudeCodeJsonl,
+            ExportFormat::Anthropic => Format::AnthropicMessages,
+            ExportFormat::OpenAi => Format::OpenaiChat,
         };
         let request = ExportTranscriptRequest {
             session: self.remote.session(&self.session)?,
@@ -64,7 +64,7 @@ impl Export {
             .sessions
             .export_transcript(request)
             .await
-            .map_err(|status| said(&status))?
+            .map_err(|status| status_error(&status))?
             .into_inner();
         let mut out: Box<dyn std::io::Write> = match &self.output {
             Some(path) => Box::new(
@@ -74,7 +74,11 @@ impl Export {
             None => Box::new(TerminalDocument::stdout()),
         };
         let mut lost = Vec::new();
-        while let Some(chunk) = stream.message().await.map_err(|status| said(&status))? {
+        while let Some(chunk) = stream
+            .message()
+            .await
+            .map_err(|status| status_error(&status))?
+        {
             match out.write_all(&chunk.data) {
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
                 outcome => outcome?,
@@ -82,7 +86,7 @@ impl Export {
             lost.extend(chunk.unreadable_results.into_iter().map(|lost| lost.file));
             if chunk.last {
                 out.flush()?;
-                return complete(&lost);
+                return check_complete(&lost);
             }
         }
         bail!("the server ended the export before its end: what was written is incomplete")
@@ -90,7 +94,7 @@ impl Export {
 }
 
 /// Fails when the export lacks stored results: it is written, and not all of the transcript.
-fn complete(lost: &[String]) -> anyhow::Result<()> {
+fn check_complete(lost: &[String]) -> anyhow::Result<()> {
     let Some(first) = lost.first() else {
         return Ok(());
     };

@@ -11,14 +11,14 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::client::{Remote, block_on, said};
+use super::client::{Remote, block_on, status_error};
 use super::output::print;
 
 /// How long one try may take. Health is answered from memory, so a server that takes longer has no time
 /// for calls either.
-const TRY: Duration = Duration::from_secs(3);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a wait rests between two tries.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Ask a server whether it can serve; the exit code says it too
 #[derive(Debug, Args)]
@@ -42,19 +42,19 @@ pub(super) struct HealthCommand {
 
 impl HealthCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        block_on(self.until_yes())?;
+        block_on(self.wait_until_healthy())?;
         print(if self.live { "alive\n" } else { "ready\n" })
     }
 
-    async fn until_yes(&self) -> anyhow::Result<()> {
-        let mut last = self.ask_once().await;
+    async fn wait_until_healthy(&self) -> anyhow::Result<()> {
+        let mut last = self.check_once().await;
         if self.wait == 0 || last.is_ok() {
             return last;
         }
         let asking = async {
             while last.is_err() {
-                sleep(PAUSE).await;
-                last = self.ask_once().await;
+                sleep(RETRY_PAUSE).await;
+                last = self.check_once().await;
             }
         };
         let limit = Duration::from_secs(self.wait);
@@ -65,18 +65,18 @@ impl HealthCommand {
         last
     }
 
-    async fn ask_once(&self) -> anyhow::Result<()> {
-        let asked = timeout(TRY, self.ask()).await;
+    async fn check_once(&self) -> anyhow::Result<()> {
+        let asked = timeout(ATTEMPT_TIMEOUT, self.check()).await;
         asked.unwrap_or_else(|_| {
             Err(anyhow!(
                 "{} did not answer within {} s",
                 self.remote.server(),
-                TRY.as_secs()
+                ATTEMPT_TIMEOUT.as_secs()
             ))
         })
     }
 
-    async fn ask(&self) -> anyhow::Result<()> {
+    async fn check(&self) -> anyhow::Result<()> {
         let service = if self.live { LIVENESS } else { READINESS };
         let mut client = HealthClient::new(self.remote.channel().await?);
         let request = HealthCheckRequest {
@@ -87,7 +87,7 @@ impl HealthCommand {
             if matches!(status.code(), Code::NotFound | Code::Unimplemented) {
                 anyhow!("{server} knows no {service}: is it a Palimpsest server?")
             } else {
-                said(&status)
+                status_error(&status)
             }
         })?;
         if reply.get_ref().status() != ServingStatus::Serving {

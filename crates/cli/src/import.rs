@@ -1,9 +1,9 @@
 //! `palimpsest import`: brings transcripts of other programs, and our own exports, into a server.
 
+mod atomic;
 mod report;
 mod upload;
 mod view_change;
-mod whole;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Import {
         }
         // Before a server is needed: a program in place of a transcript is refused at once.
         files::refuse_binary(&files)?;
-        let reports = block_on(self.bring(files))?;
+        let reports = block_on(self.import_files(files))?;
         report::show(&reports, self.json)?;
         let failed = reports
             .iter()
@@ -85,7 +85,7 @@ impl Import {
         Ok(())
     }
 
-    async fn bring(&self, files: Vec<PathBuf>) -> anyhow::Result<Vec<FileReport>> {
+    async fn import_files(&self, files: Vec<PathBuf>) -> anyhow::Result<Vec<FileReport>> {
         let clients = self.remote.connect().await?;
         let total: u64 = files
             .iter()

@@ -52,13 +52,13 @@ pub(super) struct Migrate {
     project: Option<String>,
     /// What becomes of sessions that were deleted in one of the two stores since they were moved
     #[arg(long, value_enum, default_value = "refuse", value_name = "HOW")]
-    deletions: HowDeleted,
+    deletions: DeletionMode,
     #[command(flatten)]
     settings: Settings,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum HowDeleted {
+enum DeletionMode {
     /// Nothing is moved, and they are named
     Refuse,
     /// They are deleted in the other store too
@@ -67,12 +67,12 @@ enum HowDeleted {
     Keep,
 }
 
-impl From<HowDeleted> for Deletions {
-    fn from(how: HowDeleted) -> Self {
+impl From<DeletionMode> for Deletions {
+    fn from(how: DeletionMode) -> Self {
         match how {
-            HowDeleted::Refuse => Self::Refuse,
-            HowDeleted::Mirror => Self::Mirror,
-            HowDeleted::Keep => Self::Keep,
+            DeletionMode::Refuse => Self::Refuse,
+            DeletionMode::Mirror => Self::Mirror,
+            DeletionMode::Keep => Self::Keep,
         }
     }
 }

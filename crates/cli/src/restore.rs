@@ -73,7 +73,7 @@ impl RestoreCommand {
         let selection = self.selection()?;
         let Some(data_dir) = &self.data_dir else {
             let found = backup::check(&place, &id, &selection).await?;
-            return told(&id, "is whole", found);
+            return print_report(&id, "is whole", found);
         };
         let location = match &self.blobs {
             Some(url) => url.clone(),
@@ -88,7 +88,7 @@ impl RestoreCommand {
         };
         let restored = backup::restore(&place, &id, &selection, target).await?;
         let what = format!("is restored into {}", data_dir.display());
-        told(&id, &what, restored)
+        print_report(&id, &what, restored)
     }
 
     fn selection(&self) -> anyhow::Result<RestoreFilter> {
@@ -105,7 +105,7 @@ impl RestoreCommand {
     }
 }
 
-fn told(id: &str, what: &str, found: RestoreReport) -> anyhow::Result<()> {
+fn print_report(id: &str, what: &str, found: RestoreReport) -> anyhow::Result<()> {
     let damaged = match found.damaged {
         0 => String::new(),
         some => format!(

@@ -34,7 +34,7 @@ Examples:
   palimpsest retention --dry-run --config palimpsest.toml
   palimpsest retention --dry-run --data-dir /var/lib/palimpsest --set retention.max_age=90d --json"
 )]
-pub(super) struct Retention {
+pub(super) struct RetentionCommand {
     /// Delete nothing: this command does nothing else, and wants it said
     #[arg(long)]
     dry_run: bool,
@@ -49,7 +49,7 @@ pub(super) struct Retention {
     settings: Settings,
 }
 
-impl Retention {
+impl RetentionCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         if !self.dry_run {
             bail!(

@@ -48,12 +48,12 @@ impl Schema {
             SchemaAction::Apply(settings) => block_on(async {
                 let options = options(settings)?;
                 let state = postgres::apply(&options).await?;
-                tell(&options, state)
+                print_state(&options, state)
             }),
             SchemaAction::Check(settings) => block_on(async {
                 let options = options(settings)?;
                 let state = postgres::state(&options).await?;
-                tell(&options, state)?;
+                print_state(&options, state)?;
                 if !state.is_usable() {
                     bail!(
                         "this release does not work on them: it needs version {}",
@@ -72,7 +72,7 @@ fn options(settings: Settings) -> anyhow::Result<PostgresOptions> {
     options.map_err(anyhow::Error::from_boxed)
 }
 
-fn tell(options: &PostgresOptions, state: SchemaState) -> anyhow::Result<()> {
+fn print_state(options: &PostgresOptions, state: SchemaState) -> anyhow::Result<()> {
     let mut out = io::stdout();
     match state.version {
         0 => writeln!(out, "there are no tables in the schema {}", options.schema)?,

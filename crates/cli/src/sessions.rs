@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use palimpsest_proto::context::v1::{ListSessionsRequest, Session};
 
-use super::client::{Remote, block_on, said};
+use super::client::{Remote, block_on, status_error};
 use super::delete::Delete;
 use super::output::{align_right, note, number, one_line, print, print_json, table};
 
@@ -101,7 +101,7 @@ impl SessionsCommand {
                 .sessions
                 .list_sessions(request)
                 .await
-                .map_err(|status| said(&status))?
+                .map_err(|status| status_error(&status))?
                 .into_inner();
             sessions.extend(page.sessions);
             // Each page counts all rows of the project.

@@ -10,18 +10,26 @@ use std::io::{self, IsTerminal as _, Write};
 
 /// Text of several lines: line breaks and tabs stay.
 pub(super) fn lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| is_active(c) && !matches!(c, '\n' | '\t'), rust)
+    escaped(
+        text,
+        |c| is_active(c) && !matches!(c, '\n' | '\t'),
+        escape_rust,
+    )
 }
 
 /// Text of one line: line breaks become escapes too, so that no content forges a line of its own.
 pub(super) fn line(text: &str) -> Cow<'_, str> {
-    escaped(text, is_active, rust)
+    escaped(text, is_active, escape_rust)
 }
 
 /// A JSON or TOML document. An escape within a string means the same character, so that the document keeps
 /// its meaning.
 pub(super) fn document(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| is_active(c) && !matches!(c, '\n' | '\t'), json)
+    escaped(
+        text,
+        |c| is_active(c) && !matches!(c, '\n' | '\t'),
+        escape_json,
+    )
 }
 
 /// Text of several lines with colours of our own: nothing but colours and weights passes.
@@ -36,7 +44,7 @@ pub(super) fn styled(text: &str) -> Cow<'_, str> {
         out.push_str(&lines(before));
         let len = style_len(from);
         if len == 0 {
-            rust(&mut out, '\u{1b}');
+            escape_rust(&mut out, '\u{1b}');
             rest = &from[1..];
         } else {
             out.push_str(&from[..len]);
@@ -84,12 +92,12 @@ fn escaped(text: &str, active: fn(char) -> bool, escape: fn(&mut String, char)) 
 }
 
 /// `\u{1b}`, `\r`.
-fn rust(out: &mut String, c: char) {
+fn escape_rust(out: &mut String, c: char) {
     out.extend(c.escape_default());
 }
 
 /// `\u001b`. Every active character lies in the plane that takes one such escape.
-fn json(out: &mut String, c: char) {
+fn escape_json(out: &mut String, c: char) {
     // Writing to a string cannot fail.
     let _ = write!(out, "\\u{:04x}", u32::from(c));
 }

@@ -8,7 +8,7 @@ use palimpsest_core::view::Provider;
 use palimpsest_transcripts::import::{self, Imported};
 use palimpsest_transcripts::replay::{PrepareFrequency, RecordedSession, VerifyReport, verify};
 
-use super::each_file::{each_file, name};
+use super::each_file::{each_file, file_name};
 use super::files::{self, Format};
 use super::output::{align_right, bytes, number, print, print_line, table};
 
@@ -70,7 +70,7 @@ fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<File
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let imported: Imported<'_> = import::read(format.into(), &text);
     let mut outcome = FileVerification {
-        file: name(file),
+        file: file_name(file),
         sessions: imported.sessions.len(),
         import_defects: imported.defects.iter().map(ToString::to_string).collect(),
         unrecognised: imported.unrecognised.clone(),

@@ -79,7 +79,7 @@ const MAX_FAULTS: usize = 100;
 
 impl StoreFindings {
     /// Counts a file that no event names.
-    fn unnamed(&mut self, path: String, bytes: u64, is_announced: bool) {
+    fn add_unreferenced(&mut self, path: String, bytes: u64, is_announced: bool) {
         if is_announced {
             self.orphans += 1;
             self.orphan_bytes += bytes;
@@ -92,7 +92,7 @@ impl StoreFindings {
         }
     }
 
-    fn fault(&mut self, what: String) {
+    fn add_fault(&mut self, what: String) {
         if self.faults.len() < MAX_FAULTS {
             self.faults.push(what);
         }
@@ -112,13 +112,13 @@ impl VerifyStore {
         let log = Arc::clone(&readable.log);
         let blobs = store::blobs(&config)?;
         let mut found = StoreFindings::default();
-        let announced = announced(&*log, &mut found).await?;
+        let announced = intended_files(&*log, &mut found).await?;
         let mut from: Option<SessionKey> = None;
         loop {
             let page = log.rows(None, from.as_ref(), MAX_LIST).await?;
             found.damaged += page.nameless;
             if page.nameless > 0 {
-                found.fault(format!("{} rows have no readable name", page.nameless));
+                found.add_fault(format!("{} rows have no readable name", page.nameless));
             }
             let Some((last, _)) = page.rows.last() else {
                 break;
@@ -131,19 +131,19 @@ impl VerifyStore {
                     Err(error) => {
                         found.sessions += 1;
                         found.damaged += 1;
-                        found.fault(format!("{key}: {error}"));
+                        found.add_fault(format!("{key}: {error}"));
                     }
                 }
             }
         }
-        homeless(&*log, &blobs, &announced, &mut found).await?;
+        check_orphans(&*log, &blobs, &announced, &mut found).await?;
         log.close().await?;
         report(&found, self.json)
     }
 }
 
 /// The paths of all files that the log has announced.
-async fn announced(
+async fn intended_files(
     log: &dyn SessionLog,
     found: &mut StoreFindings,
 ) -> anyhow::Result<HashSet<String>> {
@@ -166,7 +166,7 @@ async fn announced(
 
 /// Whether a session still is the one that was looked at. Of one that somebody has deleted since, nothing needs to be
 /// there.
-async fn is_there(
+async fn still_exists(
     log: &dyn SessionLog,
     key: &SessionKey,
     head: &SessionHead,
@@ -185,25 +185,25 @@ async fn session(
     let named = match events(log, key, head).await {
         Ok(named) => named,
         Err(error) => {
-            if !is_there(log, key, head).await? {
+            if !still_exists(log, key, head).await? {
                 return Ok(());
             }
             found.sessions += 1;
             found.damaged += 1;
-            found.fault(format!("{key}: {error}"));
+            found.add_fault(format!("{key}: {error}"));
             return Ok(());
         }
     };
     if let Err(error) = decode_about(&head.summary) {
         found.damaged += 1;
-        found.fault(format!("{key}: its row {error}"));
+        found.add_fault(format!("{key}: its row {error}"));
     }
     let stored = blobs.results(key).await?;
     let mut missing = named.clone();
     for (file, _) in &stored {
         missing.remove(&**file);
     }
-    if !missing.is_empty() && !is_there(log, key, head).await? {
+    if !missing.is_empty() && !still_exists(log, key, head).await? {
         return Ok(());
     }
     found.sessions += 1;
@@ -215,19 +215,19 @@ async fn session(
         } else {
             let path = result_path(key, &file)?;
             let is_announced = announced.contains(&path);
-            found.unnamed(path, size, is_announced);
+            found.add_unreferenced(path, size, is_announced);
         }
     }
     for file in missing.keys() {
         found.missing += 1;
-        found.fault(format!("{key}: the stored result {file} is missing"));
+        found.add_fault(format!("{key}: the stored result {file} is missing"));
     }
     for (file, sha256) in named.iter().filter(|_| contents) {
         match blobs.get_result(key, file, sha256).await {
             Ok(_) | Err(BlobError::NotFound(_)) => {}
             Err(BlobError::Damaged(_)) => {
                 found.damaged += 1;
-                found.fault(format!(
+                found.add_fault(format!(
                     "{key}: the stored result {file} is not what its event says"
                 ));
             }
@@ -325,7 +325,7 @@ async fn events(
 }
 
 /// Files of sessions that do not exist, and deletions that are not through.
-async fn homeless(
+async fn check_orphans(
     log: &dyn SessionLog,
     blobs: &Blobs,
     announced: &HashSet<String>,
@@ -351,7 +351,7 @@ async fn homeless(
             }
             for entry in blobs.list(&key).await? {
                 let is_announced = announced.contains(&entry.path);
-                found.unnamed(entry.path, entry.bytes, is_announced);
+                found.add_unreferenced(entry.path, entry.bytes, is_announced);
             }
         }
     }

@@ -6,7 +6,7 @@ use palimpsest_proto::context::v1::{
     PrepareContextRequest, PrepareContextResponse, Provider, StreamContextRequest, Target,
 };
 
-use super::client::{Clients, Remote, block_on, said};
+use super::client::{Clients, Remote, block_on, status_error};
 use super::output::print_document;
 
 /// Whose API takes the view.
@@ -72,12 +72,12 @@ impl ViewCommand {
             thinking: self.thinking,
             ..Target::default()
         };
-        whole(&mut clients, session, target).await
+        fetch_full_view(&mut clients, session, target).await
     }
 }
 
 /// The whole array of a session, however large.
-async fn whole(
+async fn fetch_full_view(
     clients: &mut Clients,
     session: String,
     target: Target,
@@ -104,10 +104,14 @@ async fn whole(
         .context
         .stream_context(request)
         .await
-        .map_err(|status| said(&status))?
+        .map_err(|status| status_error(&status))?
         .into_inner();
     let mut messages = Vec::new();
-    while let Some(chunk) = stream.message().await.map_err(|status| said(&status))? {
+    while let Some(chunk) = stream
+        .message()
+        .await
+        .map_err(|status| status_error(&status))?
+    {
         messages.extend(chunk.messages_json);
         if chunk.last {
             break;
@@ -122,5 +126,5 @@ pub(super) async fn prepare(
     request: PrepareContextRequest,
 ) -> anyhow::Result<PrepareContextResponse> {
     let reply = clients.context.prepare_context(request).await;
-    Ok(reply.map_err(|status| said(&status))?.into_inner())
+    Ok(reply.map_err(|status| status_error(&status))?.into_inner())
 }

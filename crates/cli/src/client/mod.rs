@@ -65,7 +65,7 @@ impl Remote {
             .tcp_nodelay(true);
         let endpoint = self.security.apply(endpoint, server)?;
         let connected = endpoint.connect().await;
-        connected.map_err(|error| security::unreachable(server, &error))
+        connected.map_err(|error| security::connect_error(server, &error))
     }
 
     pub(super) async fn connect(&self) -> anyhow::Result<Clients> {
@@ -101,7 +101,7 @@ impl Remote {
 }
 
 /// A refusal in one sentence, with its reason and with what to do about it here.
-pub(super) fn said(status: &Status) -> anyhow::Error {
+pub(super) fn status_error(status: &Status) -> anyhow::Error {
     // A command line does not speak gRPC: what helps there is another step than for a client's code.
     if status.message().contains(ANSWERED_BY_HTTP) {
         return anyhow!(

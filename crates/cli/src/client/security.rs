@@ -70,7 +70,7 @@ impl Security {
         let Some(key) = self.key()? else {
             return Ok(Credential::default());
         };
-        if !is_private(server) && !self.allow_plaintext {
+        if !is_confidential(server) && !self.allow_plaintext {
             bail!(
                 "the API key would be sent to {server} in the clear: use https://, or, where \
                  something else encrypts the connection, --allow-plaintext"
@@ -86,7 +86,7 @@ impl Security {
 
     fn key(&self) -> anyhow::Result<Option<SecretString>> {
         let text = match &self.api_key_file {
-            Some(path) => Some(fs::read_to_string(path).with_context(|| reading(path))?),
+            Some(path) => Some(fs::read_to_string(path).with_context(|| read_context(path))?),
             None => std::env::var(KEY_VARIABLE).ok(),
         };
         let text = text.map(|text| text.trim().to_owned());
@@ -103,18 +103,17 @@ impl Security {
             }
             return Ok(endpoint);
         }
-        let mut tls = match &self.tls_ca {
-            Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(
-                path,
-                "--tls-ca",
-                Pem::Certificate,
-            )?)),
-            None => ClientTlsConfig::new().with_native_roots(),
-        };
+        let mut tls =
+            match &self.tls_ca {
+                Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(
+                    read_pem(path, "--tls-ca", Pem::Certificate)?,
+                )),
+                None => ClientTlsConfig::new().with_native_roots(),
+            };
         if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
             tls = tls.identity(Identity::from_pem(
-                pem(cert, "--tls-cert", Pem::Certificate)?,
-                pem(key, "--tls-key", Pem::PrivateKey)?,
+                read_pem(cert, "--tls-cert", Pem::Certificate)?,
+                read_pem(key, "--tls-key", Pem::PrivateKey)?,
             ));
         }
         endpoint
@@ -141,8 +140,8 @@ impl Pem {
 
 /// A PEM file with a section of a kind. TLS libraries skip sections of another kind, so that a key in
 /// place of a certificate would only show as a peer that is not trusted.
-fn pem(path: &Path, flag: &str, wanted: Pem) -> anyhow::Result<Vec<u8>> {
-    let bytes = fs::read(path).with_context(|| reading(path))?;
+fn read_pem(path: &Path, flag: &str, wanted: Pem) -> anyhow::Result<Vec<u8>> {
+    let bytes = fs::read(path).with_context(|| read_context(path))?;
     let text = String::from_utf8_lossy(&bytes);
     let labels = text.lines().filter_map(|line| {
         line.trim()
@@ -173,12 +172,12 @@ fn pem(path: &Path, flag: &str, wanted: Pem) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-fn reading(path: &Path) -> String {
+fn read_context(path: &Path) -> String {
     format!("failed to read {}", path.display())
 }
 
 /// Whether nobody else can read what is sent there.
-fn is_private(server: &str) -> bool {
+fn is_confidential(server: &str) -> bool {
     let Ok(url) = Url::parse(server) else {
         return false;
     };
@@ -192,7 +191,7 @@ fn is_private(server: &str) -> bool {
 }
 
 /// Why no connection came about, and what to do.
-pub(super) fn unreachable(server: &str, error: &tonic::transport::Error) -> anyhow::Error {
+pub(super) fn connect_error(server: &str, error: &tonic::transport::Error) -> anyhow::Error {
     let said = causes(error);
     if said.contains("invalid peer certificate") {
         let what = if said.contains("UnknownIssuer") {

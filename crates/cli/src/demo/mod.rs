@@ -5,7 +5,6 @@
 //! second session takes the same messages with every level off, to compare. The conversation alone is
 //! made up (`story`): no model is asked, and no price but the configured ones is known.
 
-mod happened;
 mod picture;
 mod play;
 mod player;
@@ -14,6 +13,7 @@ mod report;
 mod server;
 mod stage;
 mod story;
+mod timeline;
 mod watch;
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::play::{DemoOutcome, Play};
+use self::play::{DemoOutcome, DemoRun};
 use self::server::DemoServer;
 use self::stage::Display;
 use self::story::Story;
@@ -80,7 +80,7 @@ impl Demo {
             std::fs::write(file, stage::svg(&outcome.picture))?;
         }
         print(&report::text(&outcome))?;
-        outcome.judge()
+        outcome.check()
     }
 
     /// Plays it all; nothing comes of it when somebody stopped it.
@@ -96,7 +96,7 @@ impl Demo {
         let time = (stage.is_live() && !self.fast).then(|| PLAYING.div_f64(self.speed));
         let house = DemoServer::open().await?;
         let playing = async {
-            let play = Play::new(&house, stage, &story, self.seed, time).await?;
+            let play = DemoRun::new(&house, stage, &story, self.seed, time).await?;
             play.run(&story).await
         };
         let played = tokio::select! {

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use palimpsest_core::policy::Prices;
 use palimpsest_proto::context::v1::{Budget, SessionMemory, TokenBreakdown};
 
-use super::happened::TimelineEntry;
 use super::player::RequestTotals;
+use super::timeline::TimelineEntry;
 
 /// How many lines of what happened are kept: more than any terminal shows.
-const MAX_HAPPENED: usize = 500;
+const MAX_TIMELINE: usize = 500;
 
 /// Everything that a frame is drawn from.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(super) struct Picture {
     pub(super) without: RequestTotals,
     /// The request of `with` that each request of `without` belongs to.
     pub(super) without_at: Vec<usize>,
-    pub(super) happened: VecDeque<TimelineEntry>,
+    pub(super) timeline: VecDeque<TimelineEntry>,
     pub(super) memory: SessionMemory,
     pub(super) prices: Prices,
     /// Who speaks, and what is said.
@@ -53,7 +53,7 @@ impl Picture {
             with: RequestTotals::default(),
             without: RequestTotals::default(),
             without_at: Vec::new(),
-            happened: VecDeque::new(),
+            timeline: VecDeque::new(),
             memory: SessionMemory::default(),
             prices,
             now: ("", String::new()),
@@ -63,10 +63,10 @@ impl Picture {
     }
 
     pub(super) fn add(&mut self, happened: TimelineEntry) {
-        if self.happened.len() == MAX_HAPPENED {
-            self.happened.pop_front();
+        if self.timeline.len() == MAX_TIMELINE {
+            self.timeline.pop_front();
         }
-        self.happened.push_back(happened);
+        self.timeline.push_back(happened);
     }
 
     /// What both cost, in uncached tokens, and the one as a share of the other in thousandths.

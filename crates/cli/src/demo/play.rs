@@ -15,15 +15,15 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use tonic::transport::Channel;
 
-use super::happened::{Actor, TimelineEntry, count};
 use super::picture::Picture;
 use super::player::Player;
 use super::readback::{ReadBack, read_back};
 use super::server::{DemoServer, OffsetClock};
 use super::stage::Display;
-use super::story::{Own, Story, StoryStep};
+use super::story::{ServiceToolCall, Story, StoryStep};
+use super::timeline::{Actor, TimelineEntry, count};
 use super::watch::Events;
-use crate::client::said;
+use crate::client::status_error;
 use crate::output::one_line;
 
 const PROJECT: &str = "projects/demo";
@@ -62,7 +62,7 @@ impl DemoOutcome {
     }
 
     /// An error when a promise was not kept.
-    pub(super) fn judge(&self) -> anyhow::Result<()> {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
         let back = &self.read_back;
         ensure!(
             back.same == back.messages,
@@ -81,7 +81,7 @@ impl DemoOutcome {
 }
 
 /// Both sessions under way.
-pub(super) struct Play<'h> {
+pub(super) struct DemoRun<'h> {
     clock: &'h OffsetClock,
     channel: Channel,
     stage: Display,
@@ -93,10 +93,10 @@ pub(super) struct Play<'h> {
     with: Player,
     without: Player,
     events: Events,
-    own_calls: usize,
+    service_calls: usize,
 }
 
-impl<'h> Play<'h> {
+impl<'h> DemoRun<'h> {
     /// Creates both sessions and begins to watch the first.
     pub(super) async fn new(
         house: &'h DemoServer,
@@ -110,7 +110,7 @@ impl<'h> Play<'h> {
         create(&mut sessions, WITHOUT, Some(no_levels())).await?;
         let mut tools = story.tools.clone();
         let bare = prefix(story, &tools);
-        tools.extend(own_tools(house.channel.clone()).await?);
+        tools.extend(service_tools(house.channel.clone()).await?);
         Ok(Self {
             clock: &house.clock,
             channel: house.channel.clone(),
@@ -121,7 +121,7 @@ impl<'h> Play<'h> {
             with: Player::new(house.channel.clone(), WITH, prefix(story, &tools)),
             without: Player::new(house.channel.clone(), WITHOUT, bare),
             events: Events::of(&mut sessions, WITH).await?,
-            own_calls: 0,
+            service_calls: 0,
         })
     }
 
@@ -130,7 +130,7 @@ impl<'h> Play<'h> {
         for step in &story.steps {
             self.step(step).await?;
             self.follow().await?;
-            self.rest().await;
+            self.wait_until_due().await;
         }
         self.picture.done = true;
         self.follow().await?;
@@ -159,62 +159,66 @@ impl<'h> Play<'h> {
             StoryStep::Ask(text) => {
                 self.picture.asked += 1;
                 self.say("user", text);
-                self.with.hear(text);
-                self.without.hear(text);
+                self.with.add_user_message(text);
+                self.without.add_user_message(text);
             }
             StoryStep::Say { text, calls } => {
                 let (reply, _) = tokio::try_join!(self.with.prepare(), self.without.prepare())?;
-                self.picture.without_at.push(self.with.tally.sent.len());
-                self.take(reply);
-                self.remember().await?;
+                self.picture.without_at.push(self.with.totals.sent.len());
+                self.update_window(reply);
+                self.wait_for_memory().await?;
                 let tools: Vec<&str> = calls.iter().map(|call| call.tool).collect();
                 self.say("model", &called(text, &tools));
-                self.with.answered(text, calls);
-                self.without.answered(text, calls);
+                self.with.add_model_turn(text, calls);
+                self.without.add_model_turn(text, calls);
                 if calls.is_empty() {
                     // Nothing follows before a person speaks.
                     tokio::try_join!(self.with.flush(), self.without.flush())?;
-                    self.remember().await?;
+                    self.wait_for_memory().await?;
                 }
             }
-            StoryStep::Own { text, tool } => {
+            StoryStep::ServiceTool { text, tool } => {
                 let reply = self.with.prepare().await?;
-                self.take(reply);
+                self.update_window(reply);
                 // What this request did comes before what the model does then.
                 self.follow().await?;
-                self.own(text, tool).await?;
+                self.call_service_tool(text, tool).await?;
             }
             StoryStep::Pause(time) => {
                 self.clock.advance(*time);
                 let text = format!("{} minutes without a word", time.as_secs() / 60);
-                self.tell(Actor::Time, text)?;
+                self.add_entry(Actor::Time, text)?;
             }
         }
         Ok(())
     }
 
     /// The model calls one of the service's tools.
-    async fn own(&mut self, text: &str, tool: &Own) -> anyhow::Result<()> {
-        self.own_calls += 1;
+    async fn call_service_tool(
+        &mut self,
+        text: &str,
+        tool: &ServiceToolCall,
+    ) -> anyhow::Result<()> {
+        self.service_calls += 1;
         let (name, input) = match tool {
-            Own::Snip { ask, reason } => {
+            ServiceToolCall::Snip { ask, reason } => {
                 let Some(turn) = self.with.turns.get(*ask) else {
                     bail!("the turn {ask} has no id yet");
                 };
                 ("Snip", json!({"ids": [turn], "reason": reason}))
             }
-            Own::Grep { call, pattern } => (
+            ServiceToolCall::Grep { call, pattern } => (
                 "ReadToolResult",
                 json!({"tool_use_id": call, "pattern": pattern}),
             ),
-            Own::Read { call } => ("ReadToolResult", json!({"tool_use_id": call})),
+            ServiceToolCall::Read { call } => ("ReadToolResult", json!({"tool_use_id": call})),
         };
         self.say("model", &called(text, &[name]));
-        let id = format!("toolu_own_{:04}", self.own_calls);
-        let answer = self.with.call_own(text, &id, name, &input).await?;
+        let id = format!("toolu_own_{:04}", self.service_calls);
+        let answer = self.with.call_service_tool(text, &id, name, &input).await?;
         if name != "Snip" {
             let lines = count(answer.lines().count(), "line");
-            self.tell(Actor::Model, format!("read {lines} back"))?;
+            self.add_entry(Actor::Model, format!("read {lines} back"))?;
         }
         Ok(())
     }
@@ -223,20 +227,20 @@ impl<'h> Play<'h> {
         self.picture.now = (who, one_line(text, NOW_CHARS));
     }
 
-    fn tell(&mut self, actor: Actor, text: String) -> anyhow::Result<()> {
+    fn add_entry(&mut self, actor: Actor, text: String) -> anyhow::Result<()> {
         let happened = TimelineEntry {
-            request: self.with.tally.sent.len(),
+            request: self.with.totals.sent.len(),
             actor,
             text,
             freed: None,
         };
-        self.stage.tell(&happened)?;
+        self.stage.print_entry(&happened)?;
         self.picture.add(happened);
         Ok(())
     }
 
     /// Takes what a reply says about the window.
-    fn take(&mut self, reply: PrepareContextResponse) {
+    fn update_window(&mut self, reply: PrepareContextResponse) {
         if let Some(budget) = reply.budget {
             self.picture.budget = budget;
         }
@@ -246,7 +250,7 @@ impl<'h> Play<'h> {
     }
 
     /// Waits until the summary has followed, so that the same seed gives the same session.
-    async fn remember(&mut self) -> anyhow::Result<()> {
+    async fn wait_for_memory(&mut self) -> anyhow::Result<()> {
         let request = GetSessionMemoryRequest {
             session: WITH.to_owned(),
             wait: Some(ProtoDuration {
@@ -256,7 +260,7 @@ impl<'h> Play<'h> {
             known_version: self.picture.memory.version,
         };
         let reply = self.with.context.get_session_memory(request).await;
-        let reply = reply.map_err(|status| said(&status))?.into_inner();
+        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
         if let (Some(memory), false) = (reply.memory, reply.unchanged) {
             self.picture.memory = memory;
         }
@@ -265,13 +269,13 @@ impl<'h> Play<'h> {
 
     /// Takes what happened, and shows it.
     async fn follow(&mut self) -> anyhow::Result<()> {
-        self.picture.with.clone_from(&self.with.tally);
-        self.picture.without.clone_from(&self.without.tally);
+        self.picture.with.clone_from(&self.with.totals);
+        self.picture.without.clone_from(&self.without.totals);
         self.picture.messages = self.with.sent.len();
-        let request = self.with.tally.sent.len();
+        let request = self.with.totals.sent.len();
         for event in self.events.until(self.with.revision).await? {
             if let Some(happened) = TimelineEntry::of(request, &event) {
-                self.stage.tell(&happened)?;
+                self.stage.print_entry(&happened)?;
                 self.picture.add(happened);
             }
         }
@@ -279,11 +283,11 @@ impl<'h> Play<'h> {
     }
 
     /// Waits until the next request is due, when somebody looks on.
-    async fn rest(&self) {
+    async fn wait_until_due(&self) {
         let Some(time) = self.time else {
             return;
         };
-        let done = u32::try_from(self.with.tally.sent.len()).unwrap_or(u32::MAX);
+        let done = u32::try_from(self.with.totals.sent.len()).unwrap_or(u32::MAX);
         let all = u32::try_from(self.picture.requests.max(1)).unwrap_or(u32::MAX);
         sleep_until(self.began + time * done / all).await;
     }
@@ -312,18 +316,18 @@ async fn create(
     };
     // A policy is large, and so is a call that holds one.
     let created = Box::pin(sessions.create_session(request)).await;
-    created.map_err(|status| said(&status))?;
+    created.map_err(|status| status_error(&status))?;
     Ok(())
 }
 
 /// The service's own tools, as the model is given them.
-async fn own_tools(channel: Channel) -> anyhow::Result<Vec<Value>> {
+async fn service_tools(channel: Channel) -> anyhow::Result<Vec<Value>> {
     let request = ListToolsRequest {
         session: WITH.to_owned(),
         format: Format::AnthropicMessages.into(),
     };
     let listed = ContextServiceClient::new(channel).list_tools(request).await;
-    let listed = listed.map_err(|status| said(&status))?.into_inner();
+    let listed = listed.map_err(|status| status_error(&status))?.into_inner();
     let tools = listed.tools.iter();
     let tools = tools.map(|tool| serde_json::from_slice(&tool.definition_json));
     Ok(tools.collect::<Result<_, _>>()?)

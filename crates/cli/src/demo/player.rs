@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tonic::transport::Channel;
 
 use super::story::ScriptedCall;
-use crate::client::said;
+use crate::client::status_error;
 
 /// The model that the session is played for, and its window.
 pub(super) const MODEL: &str = "claude-sonnet-4-5";
@@ -63,7 +63,7 @@ pub(super) struct BeforeCompaction {
 pub(super) struct Player {
     pub(super) context: ContextServiceClient<Channel>,
     pub(super) session: String,
-    pub(super) tally: RequestTotals,
+    pub(super) totals: RequestTotals,
     /// How many arrays were checked by the provider's rules.
     pub(super) checked: usize,
     pub(super) sent: Vec<SentMessage>,
@@ -87,7 +87,7 @@ impl Player {
                 .max_decoding_message_size(MAX_REPLY_BYTES)
                 .max_encoding_message_size(MAX_REPLY_BYTES),
             session: session.to_owned(),
-            tally: RequestTotals::default(),
+            totals: RequestTotals::default(),
             checked: 0,
             sent: Vec::new(),
             turns: Vec::new(),
@@ -101,16 +101,16 @@ impl Player {
     }
 
     /// What a person says; it goes out with the next request.
-    pub(super) fn hear(&mut self, text: &str) {
+    pub(super) fn add_user_message(&mut self, text: &str) {
         self.pending.push(json!({"role": "user", "content": text}));
     }
 
     /// What the model said and its tools returned; it goes out with the next request.
-    pub(super) fn answered(&mut self, text: &str, calls: &[ScriptedCall]) {
+    pub(super) fn add_model_turn(&mut self, text: &str, calls: &[ScriptedCall]) {
         let uses = calls.iter().map(|call| {
             json!({"type": "tool_use", "id": call.id, "name": call.tool, "input": call.input})
         });
-        self.model_said(text, uses.collect());
+        self.add_assistant_message(text, uses.collect());
         if calls.is_empty() {
             return;
         }
@@ -130,7 +130,7 @@ impl Player {
             .push(json!({"role": "user", "content": results}));
     }
 
-    fn model_said(&mut self, text: &str, uses: Vec<Value>) {
+    fn add_assistant_message(&mut self, text: &str, uses: Vec<Value>) {
         let mut content = vec![json!({"type": "text", "text": text})];
         content.extend(uses);
         self.pending
@@ -138,7 +138,7 @@ impl Player {
     }
 
     /// The model calls one of the service's tools; returns what the tool answered.
-    pub(super) async fn call_own(
+    pub(super) async fn call_service_tool(
         &mut self,
         text: &str,
         id: &str,
@@ -146,9 +146,9 @@ impl Player {
         input: &Value,
     ) -> anyhow::Result<String> {
         let tool_use = json!({"type": "tool_use", "id": id, "name": name, "input": input});
-        self.model_said(text, vec![tool_use.clone()]);
+        self.add_assistant_message(text, vec![tool_use.clone()]);
         self.flush().await?;
-        let result = self.ask_tool(&tool_use).await?;
+        let result = self.call_tool(&tool_use).await?;
         let answer = result["content"].as_str().unwrap_or_default().to_owned();
         ensure!(
             result["is_error"] != true,
@@ -160,14 +160,14 @@ impl Player {
     }
 
     /// Runs a tool of the service; what it answers is in no view yet.
-    pub(super) async fn ask_tool(&mut self, tool_use: &Value) -> anyhow::Result<Value> {
+    pub(super) async fn call_tool(&mut self, tool_use: &Value) -> anyhow::Result<Value> {
         let request = CallToolRequest {
             session: self.session.clone(),
             call: Some(ToolCall::Payload(payload(tool_use))),
             ..CallToolRequest::default()
         };
         let reply = self.context.call_tool(request).await;
-        let reply = reply.map_err(|status| said(&status))?.into_inner();
+        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
         self.revision = reply.revision;
         Ok(serde_json::from_slice(&reply.tool_result_json)?)
     }
@@ -184,7 +184,7 @@ impl Player {
             ..AppendMessagesRequest::default()
         };
         let reply = self.context.append_messages(request).await;
-        let reply = reply.map_err(|status| said(&status))?.into_inner();
+        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
         self.revision = reply.revision;
         self.note(reply.append)
     }
@@ -205,8 +205,8 @@ impl Player {
             .map_or(0, |tokens| tokens.total_tokens);
         let cached = reply.cache_ledger.as_ref();
         let read = cached.map_or(0, |cache| cache.reused_tokens).min(tokens);
-        self.tally.sent.push(tokens);
-        self.tally.split.add(TokenSplit {
+        self.totals.sent.push(tokens);
+        self.totals.split.add(TokenSplit {
             cache_read: read.into(),
             cache_write: (tokens - read).into(),
             uncached: 0,
@@ -216,8 +216,8 @@ impl Player {
             .as_ref()
             .map_or(WINDOW, |budget| budget.window_tokens);
         if tokens > window {
-            self.tally.over_window += 1;
-            self.tally.first_over.get_or_insert(self.tally.sent.len());
+            self.totals.over_window += 1;
+            self.totals.first_over.get_or_insert(self.totals.sent.len());
         }
         Ok(reply)
     }
@@ -232,7 +232,7 @@ impl Player {
             ..PrepareContextRequest::default()
         };
         let reply = self.context.prepare_context(request).await;
-        let reply = reply.map_err(|status| said(&status))?.into_inner();
+        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
         self.revision = reply.revision;
         self.note(reply.append.clone())?;
         ensure!(
@@ -240,7 +240,7 @@ impl Player {
             "{}: the view is larger than one reply may be",
             self.session
         );
-        self.remember(&reply);
+        self.save_before_compaction(&reply);
         self.array.truncate(reply.keep_messages as usize);
         let new = reply.messages_json.iter();
         self.array
@@ -257,7 +257,7 @@ impl Player {
     }
 
     /// Keeps the array as it was sent last, when a compaction is about to take its place.
-    fn remember(&mut self, reply: &PrepareContextResponse) {
+    fn save_before_compaction(&mut self, reply: &PrepareContextResponse) {
         let items = reply.recovery.iter().flat_map(|report| &report.items);
         let compacted = items.filter(|item| item.cause() == EventKind::Compacted);
         if let Some(revision) = compacted.map(|item| item.restore_to_revision).max() {
@@ -302,7 +302,7 @@ impl Player {
             bail!(
                 "{}: request {} would be refused: {violation}",
                 self.session,
-                self.tally.sent.len() + 1
+                self.totals.sent.len() + 1
             );
         }
         self.checked += 1;
@@ -326,7 +326,7 @@ impl Player {
             ..RestoreContextRequest::default()
         };
         let reply = self.context.restore_context(request).await;
-        reply.map_err(|status| said(&status))?;
+        reply.map_err(|status| status_error(&status))?;
         self.fetch().await?;
         let same = before.array.iter().zip(&self.array);
         let same = same.take_while(|(was, (is, _))| *was == is).count();

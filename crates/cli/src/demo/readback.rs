@@ -10,7 +10,7 @@ use serde_json::json;
 use tonic::transport::Channel;
 
 use super::player::Player;
-use crate::client::said;
+use crate::client::status_error;
 
 /// Messages of a page.
 const PAGE: u32 = 1_000;
@@ -68,7 +68,7 @@ async fn shown_as_they_are(player: &Player, channel: Channel) -> anyhow::Result<
             ..ListMessagesRequest::default()
         };
         let reply = sessions.list_messages(request).await;
-        let reply = reply.map_err(|status| said(&status))?.into_inner();
+        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
         let whole = reply.messages.into_iter();
         let whole = whole.filter(|message| message.block_statuses.is_empty());
         shown.extend(whole.map(|message| message.id));
@@ -89,7 +89,7 @@ async fn read(player: &mut Player, id: &str) -> anyhow::Result<String> {
             "name": "ReadTranscript",
             "input": {"message_id": id, "offset": text.len()},
         });
-        let answer = player.ask_tool(&tool_use).await?;
+        let answer = player.call_tool(&tool_use).await?;
         let part = answer["content"].as_str().unwrap_or_default();
         let Some((part, _)) = part.rsplit_once(CUT) else {
             text.push_str(part);

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::happened::{Actor, count};
 use super::play::DemoOutcome;
 use super::player::WINDOW;
+use super::timeline::{Actor, count};
 use crate::output::{align_right, bytes, number, table};
 
 /// The whole report.
@@ -34,7 +34,7 @@ fn write(out: &mut String, outcome: &DemoOutcome) -> std::fmt::Result {
         prices.cache_write.get()
     )?;
     for level in 1..=5 {
-        let acted = picture.happened.iter();
+        let acted = picture.timeline.iter();
         let acted = acted.filter(|one| one.actor == Actor::Level(level));
         let freed: Vec<u64> = acted.map(|one| one.freed.unwrap_or(0).into()).collect();
         if freed.is_empty() {

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 
 /// How often it is looked whether the server answers, and how many times.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 500;
+const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+const MAX_CONNECT_ATTEMPTS: u32 = 500;
 /// How long calls in flight may take when it ends.
 const DRAIN_MS: u64 = 2_000;
 
@@ -65,10 +65,10 @@ impl DemoServer {
                     serving.await??;
                     return Err(anyhow!("the demo's server ended before it began"));
                 }
-                Err(error) if looks >= LOOKS => {
+                Err(error) if looks >= MAX_CONNECT_ATTEMPTS => {
                     return Err(anyhow!("the demo's server does not answer: {error}"));
                 }
-                Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+                Err(_) => tokio::time::sleep(CONNECT_PAUSE).await,
             }
             looks += 1;
         };
@@ -104,20 +104,20 @@ impl DemoServer {
 #[derive(Debug, Default)]
 pub(super) struct OffsetClock {
     machine: SystemClock,
-    by_ms: AtomicI64,
+    offset_ms: AtomicI64,
 }
 
 impl OffsetClock {
     /// Lets so much time pass at once.
     pub(super) fn advance(&self, by: Duration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-        self.by_ms.fetch_add(by, Ordering::Relaxed);
+        self.offset_ms.fetch_add(by, Ordering::Relaxed);
     }
 }
 
 impl Clock for OffsetClock {
     fn now(&self) -> Timestamp {
-        let ahead = self.by_ms.load(Ordering::Relaxed);
+        let ahead = self.offset_ms.load(Ordering::Relaxed);
         Timestamp::from_millis(self.machine.now().as_millis().saturating_add(ahead))
     }
 

@@ -8,11 +8,11 @@ use tokio::time::timeout;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use crate::client::said;
+use crate::client::status_error;
 
 /// How long an event may be on its way. The demo goes on without it: it is missing from the picture, and
 /// from the sums of the report, but from nothing else.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Events {
     stream: Streaming<WatchSessionResponse>,
@@ -30,7 +30,7 @@ impl Events {
             ..WatchSessionRequest::default()
         };
         let stream = sessions.watch_session(request).await;
-        let stream = stream.map_err(|status| said(&status))?.into_inner();
+        let stream = stream.map_err(|status| status_error(&status))?.into_inner();
         Ok(Self { stream, seen: 0 })
     }
 
@@ -38,10 +38,10 @@ impl Events {
     pub(super) async fn until(&mut self, revision: u64) -> anyhow::Result<Vec<SessionEvent>> {
         let mut events = Vec::new();
         while self.seen < revision {
-            let Ok(element) = timeout(PATIENCE, self.stream.message()).await else {
+            let Ok(element) = timeout(EVENT_TIMEOUT, self.stream.message()).await else {
                 break;
             };
-            let Some(element) = element.map_err(|status| said(&status))? else {
+            let Some(element) = element.map_err(|status| status_error(&status))? else {
                 break;
             };
             self.seen = self.seen.max(element.revision);

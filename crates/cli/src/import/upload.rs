@@ -17,10 +17,10 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use uuid::Builder;
 
+use super::atomic;
 use super::report::{FileReport, SessionReport};
 use super::view_change::ViewChangeUpload;
-use super::whole;
-use crate::client::{Clients, said};
+use crate::client::{Clients, status_error};
 use crate::files;
 
 /// How much goes into one call: large enough that a commit is worth its sync, small enough that no
@@ -35,7 +35,7 @@ pub(super) struct ImportPlan {
     report: FileReport,
     sessions: Vec<SessionPlan>,
     /// Everything, or nothing.
-    is_whole: bool,
+    is_atomic: bool,
 }
 
 struct SessionPlan {
@@ -104,10 +104,10 @@ pub(super) fn plan(
     });
     let sessions = sessions.filter(|_| report.failure.is_none()).collect();
     if imported.is_atomic {
-        report.defects.extend(whole::unsaid(imported));
+        report.defects.extend(atomic::inexact_messages(imported));
     }
     ImportPlan {
-        is_whole: imported.is_atomic,
+        is_atomic: imported.is_atomic,
         sessions,
         report,
     }
@@ -205,9 +205,9 @@ pub(super) async fn run(mut clients: Clients, plan: ImportPlan) -> FileReport {
     let mut report = plan.report;
     for session in plan.sessions {
         let mut session_report = SessionReport::new(&session.parent, &session.id);
-        let (defects, is_whole) = (&mut report.defects, plan.is_whole);
+        let (defects, is_whole) = (&mut report.defects, plan.is_atomic);
         // Holding a whole batch, it does not belong on the stack.
-        let outcome = Box::pin(bring(
+        let outcome = Box::pin(upload_session(
             &mut clients,
             session,
             &mut session_report,
@@ -230,7 +230,7 @@ pub(super) async fn run(mut clients: Clients, plan: ImportPlan) -> FileReport {
 }
 
 /// Brings a session in; says why the rest was given up.
-async fn bring(
+async fn upload_session(
     clients: &mut Clients,
     plan: SessionPlan,
     report: &mut SessionReport,
@@ -245,25 +245,25 @@ async fn bring(
     let is_new = match Box::pin(clients.sessions.create_session(create)).await {
         Ok(_) => true,
         Err(status) if status.code() == Code::AlreadyExists => false,
-        Err(status) => return Err(said(&status).to_string()),
+        Err(status) => return Err(status_error(&status).to_string()),
     };
-    let made = make(clients, plan.calls, report, (is_whole, defects)).await;
+    let made = run_calls(clients, plan.calls, report, (is_whole, defects)).await;
     let Err(failure) = made else {
         return Ok(());
     };
     if is_whole {
-        return Err(whole::undo(clients, &report.name, is_new, &failure).await);
+        return Err(atomic::undo(clients, &report.name, is_new, &failure).await);
     }
     Err(failure)
 }
 
-async fn make(
+async fn run_calls(
     clients: &mut Clients,
     calls: Vec<UploadCall>,
     report: &mut SessionReport,
     (is_whole, defects): (bool, &mut Vec<String>),
 ) -> Result<(), String> {
-    let told = |status: Status| said(&status).to_string();
+    let told = |status: Status| status_error(&status).to_string();
     let first = calls.iter().find_map(|call| match call {
         UploadCall::Append { messages, .. } => Some(messages.first()?.id.clone()),
         UploadCall::Rewind(_) | UploadCall::Change(_) => None,
@@ -273,7 +273,7 @@ async fn make(
         match call {
             UploadCall::Append { lines, messages } if is_whole => {
                 let sent = send(clients, messages, report).await;
-                sent.map_err(|status| whole::refusal(&lines, &status))?;
+                sent.map_err(|status| atomic::describe_rejection(&lines, &status))?;
             }
             UploadCall::Append { lines, messages } => {
                 let appended = append(clients, lines, messages, report, defects).await;
@@ -298,7 +298,7 @@ async fn append(
 ) -> Result<(), Status> {
     match send(clients, messages.clone(), report).await {
         Ok(()) => return Ok(()),
-        Err(status) if is_refusal(&status) => {}
+        Err(status) if is_permanent(&status) => {}
         Err(status) => return Err(status),
     }
     for (line, mut message) in lines.into_iter().zip(messages) {
@@ -312,8 +312,8 @@ async fn append(
         }
         match sent {
             Ok(()) => {}
-            Err(status) if is_refusal(&status) => {
-                defects.push(format!("line {line}: {}", said(&status)));
+            Err(status) if is_permanent(&status) => {
+                defects.push(format!("line {line}: {}", status_error(&status)));
             }
             Err(status) => return Err(status),
         }
@@ -328,7 +328,7 @@ fn lacks_parent(status: &Status) -> bool {
 }
 
 /// Whether the server refuses what it was given, so that giving it again is of no use.
-pub(super) fn is_refusal(status: &Status) -> bool {
+pub(super) fn is_permanent(status: &Status) -> bool {
     matches!(
         status.code(),
         Code::InvalidArgument | Code::AlreadyExists | Code::NotFound

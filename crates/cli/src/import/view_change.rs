@@ -9,8 +9,8 @@ use palimpsest_transcripts::import::ImportedCompaction;
 use tonic::{Code, Status};
 
 use super::report::SessionReport;
-use super::upload::is_refusal;
-use crate::client::{Clients, said};
+use super::upload::is_permanent;
+use crate::client::{Clients, status_error};
 
 /// How many messages a call removes; the rest go with the next.
 const MAX_REMOVED: usize = 100;
@@ -92,7 +92,7 @@ async fn compact(
             report.count(&result);
             return Ok(None);
         }
-        Err(status) if is_refusal(&status) => {}
+        Err(status) if is_permanent(&status) => {}
         Err(status) => return Err(status),
     }
     // It comes in as a message like others, beside what it was to replace.
@@ -108,7 +108,9 @@ async fn compact(
                 "its summary cannot take the place of what it stands for, which stays in the view";
             Ok(Some(format!("line {line}: {what}")))
         }
-        Err(status) if is_refusal(&status) => Ok(Some(format!("line {line}: {}", said(&status)))),
+        Err(status) if is_permanent(&status) => {
+            Ok(Some(format!("line {line}: {}", status_error(&status))))
+        }
         Err(status) => Err(status),
     }
 }
@@ -130,8 +132,8 @@ async fn remove(
         };
         match clients.context.snip(request).await {
             Ok(_) => report.removals += 1,
-            Err(status) if is_refusal(&status) || status.code() == Code::FailedPrecondition => {
-                return Ok(Some(format!("line {line}: {}", said(&status))));
+            Err(status) if is_permanent(&status) || status.code() == Code::FailedPrecondition => {
+                return Ok(Some(format!("line {line}: {}", status_error(&status))));
             }
             Err(status) => return Err(status),
         }

@@ -48,7 +48,7 @@ enum Action {
     Create(CreateKey),
     /// List the keys: their ids, and what they open
     List,
-    Rotate(Rotate),
+    Rotate(RotateKey),
     /// Let a key be refused from now on; its entry stays
     Revoke {
         /// The key's id
@@ -93,7 +93,7 @@ struct CreateKey {
 
 /// Make a key with the projects and rights of another, which ends after a time
 #[derive(Debug, Args)]
-struct Rotate {
+struct RotateKey {
     /// The id of the key to replace
     id: String,
     /// How long both are taken
@@ -126,18 +126,18 @@ impl KeysCommand {
             Action::List => list(&file::read(path)?, now, self.json),
             Action::Create(create) => {
                 let (key, entry) = file::change(path, |file| create.make(file, now))?;
-                told(&key, &entry, self.json)
+                print_key(&key, &entry, self.json)
             }
             Action::Rotate(rotate) => {
                 let (key, entry) = file::change(path, |file| rotate.make(file, now))?;
-                told(&key, &entry, self.json)
+                print_key(&key, &entry, self.json)
             }
             Action::Revoke { id } => {
                 file::change(path, |file| {
                     find(file, &id)?.disabled = true;
                     Ok(())
                 })?;
-                done("revoked", &id, self.json)
+                print_done("revoked", &id, self.json)
             }
             Action::Remove { id } => {
                 file::change(path, |file| {
@@ -145,7 +145,7 @@ impl KeysCommand {
                     file.keys.retain(|key| key.id != id);
                     Ok(())
                 })?;
-                done("removed", &id, self.json)
+                print_done("removed", &id, self.json)
             }
         }
     }
@@ -167,7 +167,7 @@ impl CreateKey {
     }
 }
 
-impl Rotate {
+impl RotateKey {
     fn make(self, file: &mut KeyFile, now: Timestamp) -> anyhow::Result<(NewKey, KeyEntry)> {
         let old = find(file, &self.id)?;
         if old.disabled {
@@ -225,10 +225,10 @@ fn find<'a>(file: &'a mut KeyFile, id: &str) -> anyhow::Result<&'a mut KeyEntry>
     found.ok_or_else(|| anyhow!("there is no key {id}: see `palimpsest keys list`"))
 }
 
-fn told(key: &NewKey, entry: &KeyEntry, json: bool) -> anyhow::Result<()> {
+fn print_key(key: &NewKey, entry: &KeyEntry, json: bool) -> anyhow::Result<()> {
     let text = key.text.expose_secret();
     if json {
-        let mut object = shown(entry);
+        let mut object = key_json(entry);
         object["key"] = text.into();
         return print_json(&object.to_string());
     }
@@ -241,7 +241,7 @@ fn told(key: &NewKey, entry: &KeyEntry, json: bool) -> anyhow::Result<()> {
     print_line(text)
 }
 
-fn done(what: &str, id: &str, json: bool) -> anyhow::Result<()> {
+fn print_done(what: &str, id: &str, json: bool) -> anyhow::Result<()> {
     if json {
         return print_json(&json!({"id": id, what: true}).to_string());
     }
@@ -250,7 +250,7 @@ fn done(what: &str, id: &str, json: bool) -> anyhow::Result<()> {
 }
 
 /// All that is known of a key, none of it secret; its hash helps nobody who reads a list.
-fn shown(entry: &KeyEntry) -> Value {
+fn key_json(entry: &KeyEntry) -> Value {
     json!({
         "id": entry.id,
         "label": entry.label,
@@ -264,7 +264,7 @@ fn shown(entry: &KeyEntry) -> Value {
 
 fn list(file: &KeyFile, now: Timestamp, json: bool) -> anyhow::Result<()> {
     if json {
-        let keys: Vec<_> = file.keys.iter().map(shown).collect();
+        let keys: Vec<_> = file.keys.iter().map(key_json).collect();
         return print_json(&json!({ "keys": keys }).to_string());
     }
     let mut table = table(&[

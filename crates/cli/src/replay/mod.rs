@@ -91,11 +91,11 @@ fn window(text: &str) -> Result<u32, String> {
 
 fn choice(text: &str) -> Result<PolicyChoice, String> {
     if text == NONE {
-        return Ok(none());
+        return Ok(no_levels_choice());
     }
     let is_file = Path::new(text).extension().is_some_and(|it| it == "toml");
     if is_file {
-        return of_file(Path::new(text));
+        return choice_from_file(Path::new(text));
     }
     let preset = Preset::by_name(text).ok_or_else(|| {
         let names = Preset::ALL.map(Preset::name).join(", ");
@@ -107,7 +107,7 @@ fn choice(text: &str) -> Result<PolicyChoice, String> {
     })
 }
 
-fn none() -> PolicyChoice {
+fn no_levels_choice() -> PolicyChoice {
     PolicyChoice {
         name: NONE.into(),
         policy: Arc::new(no_levels()),
@@ -124,7 +124,7 @@ fn with_window(policy: &Policy, window: u32) -> Policy {
 }
 
 /// Settings over a preset, as `[policy]` has them in the server's configuration.
-fn of_file(path: &Path) -> Result<PolicyChoice, String> {
+fn choice_from_file(path: &Path) -> Result<PolicyChoice, String> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot be read: {error}"))?;
     let policy = Overlay::from_toml(&text).and_then(|overlay| overlay.resolve(Preset::default()));
@@ -166,7 +166,7 @@ impl Replay {
         } else {
             table::show(&replayed)?;
         }
-        conclude(&replayed, self.json)
+        print_verdict(&replayed, self.json)
     }
 
     /// The policies that were named, each once; then `none`, with which they are compared.
@@ -178,7 +178,7 @@ impl Replay {
                 choices.push(choice.clone());
             }
         }
-        choices.push(none());
+        choices.push(no_levels_choice());
         if let Some(window) = self.window {
             for choice in &mut choices {
                 choice.policy = Arc::new(with_window(&choice.policy, window));
@@ -189,7 +189,7 @@ impl Replay {
 }
 
 /// The last line says whether every promise was kept.
-fn conclude(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
+fn print_verdict(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
     let broken: usize = replayed
         .totals
         .iter()

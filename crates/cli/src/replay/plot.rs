@@ -32,7 +32,7 @@ const COLOURS: [(&str, &str); 4] = [
 ];
 
 /// Where values lie on the sheet.
-struct Scale {
+struct PlotScale {
     requests: u64,
     tokens: u64,
 }
@@ -41,7 +41,7 @@ struct Scale {
     clippy::cast_precision_loss,
     reason = "a place on a sheet of a thousand points"
 )]
-impl Scale {
+impl PlotScale {
     fn x(&self, request: u64) -> f64 {
         let span = self.requests.saturating_sub(1).max(1) as f64;
         LEFT + (WIDTH - LEFT - RIGHT) * (request.saturating_sub(1) as f64 / span)
@@ -71,7 +71,7 @@ fn chart(svg: &mut String, replayed: &ReplayResults, file: &FileResult) -> std::
         .max()
         .unwrap_or(0);
     let step = step(most);
-    let scale = Scale {
+    let scale = PlotScale {
         requests: file.requests() as u64,
         tokens: most.div_ceil(step).max(1) * step,
     };
@@ -154,7 +154,7 @@ struct LimitLine {
 }
 
 impl LimitLine {
-    fn draw(&self, svg: &mut String, scale: &Scale) -> std::fmt::Result {
+    fn draw(&self, svg: &mut String, scale: &PlotScale) -> std::fmt::Result {
         let (right, y) = (WIDTH - RIGHT, scale.y(self.tokens));
         let (base, class, label) = (y - 4.0, &self.class, &self.label);
         writeln!(
@@ -220,7 +220,7 @@ fn legend(svg: &mut String, policies: &[String], has_rings: bool) -> std::fmt::R
     Ok(())
 }
 
-fn axes(svg: &mut String, scale: &Scale, step: u64) -> std::fmt::Result {
+fn axes(svg: &mut String, scale: &PlotScale, step: u64) -> std::fmt::Result {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     for tokens in (0..=scale.tokens / step).map(|n| n * step) {
         let y = scale.y(tokens);
@@ -249,7 +249,7 @@ fn axes(svg: &mut String, scale: &Scale, step: u64) -> std::fmt::Result {
     )
 }
 
-fn line(svg: &mut String, class: &str, curve: &[u64], scale: &Scale) -> std::fmt::Result {
+fn line(svg: &mut String, class: &str, curve: &[u64], scale: &PlotScale) -> std::fmt::Result {
     write!(svg, r#"<polyline class="line {class}" points=""#)?;
     for (request, tokens) in (1..).zip(curve) {
         write!(svg, "{:.1},{:.1} ", scale.x(request), scale.y(*tokens))?;
@@ -263,7 +263,7 @@ fn marks(
     svg: &mut String,
     class: &str,
     (curve, places): (&[u64], &[usize]),
-    scale: &Scale,
+    scale: &PlotScale,
 ) -> std::fmt::Result {
     for place in places {
         if let Some(tokens) = curve.get(*place) {

@@ -10,15 +10,15 @@ use super::run::ReplayResults;
 
 /// One policy: its sums, and its numbers for each file.
 #[derive(Serialize)]
-struct OfPolicy<'r> {
+struct PolicyReport<'r> {
     preset: &'r str,
     #[serde(flatten)]
     total: Numbers,
-    files: Vec<OfFile<'r>>,
+    files: Vec<FileNumbers<'r>>,
 }
 
 #[derive(Serialize)]
-struct OfFile<'r> {
+struct FileNumbers<'r> {
     file: &'r str,
     #[serde(flatten)]
     numbers: Numbers,
@@ -43,9 +43,9 @@ struct Numbers {
     compacted_tokens_before: u64,
     compacted_tokens_after: u64,
     /// Of the facts in what compactions replaced, those that are told in its place.
-    told_by_kind: BTreeMap<&'static str, Survived>,
+    told_by_kind: BTreeMap<&'static str, FactCounts>,
     /// The same for all kinds but errors.
-    told: Survived,
+    told: FactCounts,
     lost_requests: usize,
     invalid_views: usize,
     prefix_violations: usize,
@@ -63,13 +63,13 @@ struct Numbers {
 }
 
 #[derive(Serialize)]
-struct Survived {
+struct FactCounts {
     told: usize,
     word_for_word: usize,
     all: usize,
 }
 
-impl From<FactRetention> for Survived {
+impl From<FactRetention> for FactCounts {
     fn from(share: FactRetention) -> Self {
         Self {
             told: share.kept,
@@ -149,7 +149,7 @@ fn by_strategy(measured: &ReplayMetrics) -> BTreeMap<&'static str, usize> {
 }
 
 pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
-    let of_policy = |index: usize| OfPolicy {
+    let of_policy = |index: usize| PolicyReport {
         preset: &replayed.policies[index],
         total: Numbers::new(&replayed.totals[index], &replayed.totals),
         files: replayed
@@ -158,7 +158,7 @@ pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
             .map(|file| {
                 let measured = &file.measured[index];
                 let refused = measured.defects.iter().map(ToString::to_string);
-                OfFile {
+                FileNumbers {
                     file: &file.file,
                     numbers: Numbers::new(measured, &file.measured),
                     defects: (file.unrecognised.iter().chain(&file.unreadable))
@@ -170,7 +170,7 @@ pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
             })
             .collect(),
     };
-    let all: Vec<OfPolicy<'_>> = (0..replayed.policies.len()).map(of_policy).collect();
+    let all: Vec<PolicyReport<'_>> = (0..replayed.policies.len()).map(of_policy).collect();
     Ok(serde_json::to_string_pretty(&all)?)
 }
 

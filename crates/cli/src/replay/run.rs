@@ -9,7 +9,7 @@ use palimpsest_transcripts::import;
 use palimpsest_transcripts::replay::{RecordedSession, ReplayMetrics, measure};
 
 use super::PolicyChoice;
-use crate::each_file::{each_file, name};
+use crate::each_file::{each_file, file_name};
 use crate::files::Format;
 
 /// What came of all files.
@@ -89,7 +89,7 @@ fn replay_file(
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let imported = import::read(format.into(), &text);
     let mut replayed = FileResult {
-        file: name(file),
+        file: file_name(file),
         measured: vec![ReplayMetrics::default(); policies.len()],
         unreadable: imported.defects.iter().map(ToString::to_string).collect(),
         unrecognised: imported.unrecognised.clone(),

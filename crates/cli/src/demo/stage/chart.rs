@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 
 use super::grid::Grid;
-use super::look::{colour, dim};
+use super::style::{colour, dim};
 use crate::demo::picture::Picture;
 
 /// Steps of a cell's height.
@@ -32,8 +32,8 @@ pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: ChartArea) {
         let all = (place.height * 8) as u64;
         usize::try_from((tokens * all).div_ceil(top)).unwrap_or(0)
     };
-    let with = spread(&picture.with.sent, None, picture.requests, columns);
-    let bare = spread(
+    let with = max_per_column(&picture.with.sent, None, picture.requests, columns);
+    let bare = max_per_column(
         &picture.without.sent,
         Some(&picture.without_at),
         picture.requests,
@@ -82,7 +82,7 @@ fn axis(grid: &mut Grid, place: ChartArea, plot: usize, columns: usize, (window,
 }
 
 /// The largest request of each column; nothing where none has been made yet.
-fn spread(
+fn max_per_column(
     tokens: &[u32],
     at: Option<&[usize]>,
     requests: usize,
@@ -121,12 +121,13 @@ mod tests {
 
     #[test]
     fn requests_are_spread_over_the_columns() {
-        let one = |tokens: &[u32], requests, columns| spread(tokens, None, requests, columns);
+        let one =
+            |tokens: &[u32], requests, columns| max_per_column(tokens, None, requests, columns);
         assert_eq!(one(&[5], 2, 4), [Some(5), Some(5), None, None]);
         assert_eq!(one(&[5, 9, 2], 4, 2), [Some(9), Some(2)]);
         // A request that only one session made leaves no hole in the other.
         assert_eq!(
-            spread(&[5, 9], Some(&[1, 3]), 3, 3),
+            max_per_column(&[5, 9], Some(&[1, 3]), 3, 3),
             [Some(5), Some(9), Some(9)]
         );
         assert_eq!(one(&[], 0, 3), [None; 3]);

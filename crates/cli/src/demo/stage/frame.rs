@@ -5,9 +5,9 @@ use palimpsest_proto::context::v1::MemorySectionKind;
 
 use super::chart::{self, short};
 use super::grid::Grid;
-use super::look::{self, WindowShare, bold, colour, dim};
-use crate::demo::happened::count;
+use super::style::{self, WindowShare, bold, colour, dim};
 use crate::demo::picture::Picture;
+use crate::demo::timeline::count;
 use crate::output::number;
 
 /// Space at both sides.
@@ -91,7 +91,7 @@ impl FrameBuilder<'_> {
         let budget = &self.picture.budget;
         let (window, width) = (u64::from(budget.window_tokens).max(1), self.width());
         let cells = |tokens: u64| usize::try_from(tokens * width as u64 / window).unwrap_or(width);
-        let (state, style) = look::state(budget.state());
+        let (state, style) = style::state(budget.state());
         let used = number(budget.used_tokens.into());
         let x = self.grid.put(self.left, self.y, &used, bold());
         let of = format!(" of {} tokens  ", number(budget.window_tokens.into()));
@@ -110,7 +110,7 @@ impl FrameBuilder<'_> {
             end = end.saturating_sub(1);
         }
         self.y += 1;
-        let shares = look::shares(&self.picture.breakdown);
+        let shares = style::shares(&self.picture.breakdown);
         let (mut tokens, mut filled) = (0, 0);
         for share in shares {
             tokens += u64::from(share.tokens);
@@ -214,22 +214,22 @@ impl FrameBuilder<'_> {
     fn lists(&mut self, height: usize) {
         let half = self.width() * 11 / 20;
         let rows = height.saturating_sub(1);
-        self.happened(self.left, half.saturating_sub(2), rows);
+        self.timeline(self.left, half.saturating_sub(2), rows);
         let x = self.left + half;
         self.memory(x, self.right.saturating_sub(x), rows);
         self.y += height;
     }
 
-    fn happened(&mut self, x: usize, width: usize, rows: usize) {
+    fn timeline(&mut self, x: usize, width: usize, rows: usize) {
         self.grid
             .put_cut(x, self.y, "what the levels did", width, dim());
-        let all = &self.picture.happened;
+        let all = &self.picture.timeline;
         let latest = all.iter().skip(all.len().saturating_sub(rows));
         for (row, one) in latest.enumerate() {
             let y = self.y + 1 + row;
             let name = format!("{:<8}", one.actor.name());
             self.grid
-                .put_cut(x, y, &name, width, look::actor(one.actor));
+                .put_cut(x, y, &name, width, style::actor(one.actor));
             let freed = one.freed.filter(|freed| *freed > 0);
             let freed = freed.map(|freed| format!(" −{}", short(freed.into())));
             let freed = freed.unwrap_or_default();

@@ -6,7 +6,7 @@
 mod chart;
 mod frame;
 mod grid;
-mod look;
+mod style;
 mod svg;
 mod terminal;
 #[cfg(test)]
@@ -16,8 +16,8 @@ use std::fmt::Write as _;
 
 use self::grid::runs;
 use self::terminal::Terminal;
-use super::happened::TimelineEntry;
 use super::picture::Picture;
+use super::timeline::TimelineEntry;
 use crate::output::{number, print, print_line, print_styled};
 
 /// The size of the picture as SVG, and at most of the one that stays in the scrollback.
@@ -43,7 +43,7 @@ impl Display {
     }
 
     /// Something happened.
-    pub(super) fn tell(&mut self, happened: &TimelineEntry) -> anyhow::Result<()> {
+    pub(super) fn print_entry(&mut self, happened: &TimelineEntry) -> anyhow::Result<()> {
         match self {
             Self::Live(_) => Ok(()),
             Self::Plain { .. } => print_line(&happened.line()),

@@ -41,7 +41,7 @@ impl Terminal {
         let choice = anstream::AutoStream::choice(&io::stdout());
         Some(Self {
             colour: choice != anstream::ColorChoice::Never,
-            keys: silence(),
+            keys: disable_echo(),
             painted: None,
         })
     }
@@ -104,7 +104,7 @@ impl Drop for Terminal {
 
 /// Keys shall not show in the picture, and nothing shall stop the process while it owns the screen. Ctrl-C
 /// stays a signal.
-fn silence() -> Option<Termios> {
+fn disable_echo() -> Option<Termios> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return None;

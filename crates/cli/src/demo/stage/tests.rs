@@ -7,8 +7,8 @@ use palimpsest_proto::context::v1::{
 
 use super::grid::Grid;
 use super::{frame, progress, svg};
-use crate::demo::happened::{Actor, TimelineEntry};
 use crate::demo::picture::Picture;
+use crate::demo::timeline::{Actor, TimelineEntry};
 
 fn picture() -> Picture {
     let mut picture = Picture::new(1, 4, 2, Prices::default());
@@ -111,7 +111,7 @@ fn without_colours_the_parts_have_signs_of_their_own() {
 
 #[test]
 fn plain_lines_and_the_svg_have_no_escape_codes() {
-    let all = progress(&picture()) + &svg(&picture()) + &picture().happened[0].line();
+    let all = progress(&picture()) + &svg(&picture()) + &picture().timeline[0].line();
     assert!(!all.contains('\u{1b}'), "{all}");
     assert!(all.contains("150,000 tokens"), "{all}");
 }

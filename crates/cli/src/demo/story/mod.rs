@@ -35,7 +35,7 @@ pub(super) enum StoryStep {
         calls: Vec<ScriptedCall>,
     },
     /// The model calls one of the service's tools.
-    Own { text: String, tool: Own },
+    ServiceTool { text: String, tool: ServiceToolCall },
     /// Nothing happens for so long.
     Pause(Duration),
 }
@@ -52,7 +52,7 @@ pub(super) struct ScriptedCall {
 
 /// What the model wants of the service.
 #[derive(Debug)]
-pub(super) enum Own {
+pub(super) enum ServiceToolCall {
     /// A question that came to nothing shall leave: the number of the ask, from 0.
     Snip { ask: usize, reason: String },
     /// The lines of an earlier result that match.
@@ -73,8 +73,9 @@ impl Story {
 
     /// How many requests the agent makes: each answer takes one.
     pub(super) fn requests(&self) -> usize {
-        let is_answer =
-            |step: &&StoryStep| matches!(step, StoryStep::Say { .. } | StoryStep::Own { .. });
+        let is_answer = |step: &&StoryStep| {
+            matches!(step, StoryStep::Say { .. } | StoryStep::ServiceTool { .. })
+        };
         self.steps.iter().filter(is_answer).count()
     }
 
@@ -161,15 +162,15 @@ mod tests {
             assert!(is(|step| matches!(step, StoryStep::Pause(_))));
             assert!(is(|step| matches!(
                 step,
-                StoryStep::Own {
-                    tool: Own::Snip { .. },
+                StoryStep::ServiceTool {
+                    tool: ServiceToolCall::Snip { .. },
                     ..
                 }
             )));
             assert!(is(|step| matches!(
                 step,
-                StoryStep::Own {
-                    tool: Own::Read { .. },
+                StoryStep::ServiceTool {
+                    tool: ServiceToolCall::Read { .. },
                     ..
                 }
             )));
@@ -177,8 +178,8 @@ mod tests {
             let ids: HashSet<&str> = calls(&story).map(|call| call.id.as_str()).collect();
             assert_eq!(ids.len(), calls(&story).count());
             for step in &story.steps {
-                if let StoryStep::Own {
-                    tool: Own::Read { call } | Own::Grep { call, .. },
+                if let StoryStep::ServiceTool {
+                    tool: ServiceToolCall::Read { call } | ServiceToolCall::Grep { call, .. },
                     ..
                 } = step
                 {

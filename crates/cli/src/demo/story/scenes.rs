@@ -6,7 +6,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::files::{PLACES, SourceFile};
-use super::{Own, ScriptedCall, StoryStep, code, outputs};
+use super::{ScriptedCall, ServiceToolCall, StoryStep, code, outputs};
 
 /// What a scene is about.
 #[derive(Debug, Clone, Copy)]
@@ -342,9 +342,9 @@ impl SceneWriter {
         );
         let id = log.id.clone();
         self.say("I read the log of the night.", vec![log]);
-        self.steps.push(StoryStep::Own {
+        self.steps.push(StoryStep::ServiceTool {
             text: "The log was stored, so I search it instead of reading all of it.".into(),
-            tool: Own::Grep {
+            tool: ServiceToolCall::Grep {
                 call: id.clone(),
                 pattern: " ERROR ".into(),
             },
@@ -390,9 +390,9 @@ impl SceneWriter {
         self.ask(
             "Agreed, forget that idea. Back to the ledger: is everything green without it?".into(),
         );
-        self.steps.push(StoryStep::Own {
+        self.steps.push(StoryStep::ServiceTool {
             text: "That attempt is of no use any more; I take it out of my context.".into(),
-            tool: Own::Snip {
+            tool: ServiceToolCall::Snip {
                 ask,
                 reason: "an attempt that was dropped".into(),
             },
@@ -407,14 +407,14 @@ impl SceneWriter {
             return;
         };
         self.ask("Back again. You read a file at the very beginning: does it still say what you think it says?".into());
-        self.steps.push(StoryStep::Own {
+        self.steps.push(StoryStep::ServiceTool {
             text: "I no longer see that file, so I read the result again.".into(),
-            tool: Own::Read { call },
+            tool: ServiceToolCall::Read { call },
         });
         if let Some(call) = self.last_log.take() {
-            self.steps.push(StoryStep::Own {
+            self.steps.push(StoryStep::ServiceTool {
                 text: "And the warnings that came before the errors in the log.".into(),
-                tool: Own::Grep {
+                tool: ServiceToolCall::Grep {
                     call,
                     pattern: " WARN .*connection".into(),
                 },

@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use palimpsest_proto::context::v1::{BudgetState, TokenBreakdown};
 
-use crate::demo::happened::Actor;
+use crate::demo::timeline::Actor;
 
 pub(super) fn colour(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(colour.into()))

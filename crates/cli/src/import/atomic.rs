@@ -6,10 +6,10 @@ use palimpsest_server::convert;
 use palimpsest_transcripts::import::{ImportStep, Imported};
 use tonic::Status;
 
-use crate::client::{Clients, said};
+use crate::client::{Clients, status_error};
 
 /// The messages that a server cannot be told in just the way that it had them.
-pub(super) fn unsaid(imported: &Imported<'_>) -> Vec<String> {
+pub(super) fn inexact_messages(imported: &Imported<'_>) -> Vec<String> {
     let steps = imported.sessions.iter().flat_map(|session| &session.steps);
     let messages = steps.filter_map(|step| match step {
         ImportStep::Message(message) => Some(message),
@@ -27,11 +27,11 @@ pub(super) fn unsaid(imported: &Imported<'_>) -> Vec<String> {
 }
 
 /// What a server said of a batch of lines; of one of them, when it names one.
-pub(super) fn refusal(lines: &[usize], status: &Status) -> String {
+pub(super) fn describe_rejection(lines: &[usize], status: &Status) -> String {
     // The sentence begins with the field that it is about.
     let index = status.message().strip_prefix("messages[");
     let index = index.and_then(|rest| rest.split_once(']')?.0.parse::<usize>().ok());
-    let said = said(status);
+    let said = status_error(status);
     match (index.and_then(|index| lines.get(index)), lines) {
         (Some(line), _) | (None, [line]) => format!("line {line}: {said}"),
         (None, [first, .., last]) => format!("lines {first} to {last}: {said}"),
@@ -51,7 +51,7 @@ pub(super) async fn undo(clients: &mut Clients, name: &str, is_new: bool, why: &
     match clients.sessions.delete_session(request).await {
         Ok(_) => format!("nothing of it was brought in: {why}"),
         Err(status) => {
-            let status = said(&status);
+            let status = status_error(&status);
             format!("{why}; delete {name}, which holds a part of it: {status}")
         }
     }

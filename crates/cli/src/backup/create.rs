@@ -57,25 +57,25 @@ pub(super) struct BackupReport {
 /// An error while a backup is taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(super) enum TakeError {
+pub(super) enum CreateBackupError {
     /// The server refused, or cannot be reached.
     #[error("the server says: {}", .0.message())]
     Server(#[source] Box<Status>),
     /// The server ended a stream before its end.
     #[error("the server ended {0} before its end: try again")]
-    Cut(SessionKey),
+    StreamEnded(SessionKey),
     /// The place of the backup cannot be read or written, or an earlier backup in it is no base.
     #[error(transparent)]
     Backup(#[from] BackupError),
 }
 
-impl From<Status> for TakeError {
+impl From<Status> for CreateBackupError {
     fn from(status: Status) -> Self {
         Self::Server(Box::new(status))
     }
 }
 
-impl From<BlobError> for TakeError {
+impl From<BlobError> for CreateBackupError {
     fn from(error: BlobError) -> Self {
         Self::Backup(error.into())
     }
@@ -105,12 +105,12 @@ impl<T> GrpcTransport for T where
 }
 
 /// Takes a backup. `now` and `random` make its name; with `full`, it stands by itself.
-pub(super) async fn take<W: GrpcTransport>(
+pub(super) async fn create_backup<W: GrpcTransport>(
     place: &Archive,
     client: AdminServiceClient<W>,
     (now, random): (Timestamp, u64),
     full: bool,
-) -> Result<BackupReport, TakeError> {
+) -> Result<BackupReport, CreateBackupError> {
     let last = latest(place).await?;
     let last = match last {
         // A base that is damaged would make this one worthless too; what stands by itself needs none.
@@ -140,12 +140,12 @@ pub(super) async fn take<W: GrpcTransport>(
     let base = last.map(|last| last.id);
     let backup = ManifestHeader {
         format: FORMAT,
-        id: name(started, random),
+        id: backup_id(started, random),
         started_ms: started.as_millis(),
         base: base.clone(),
         store_id: Some(store_id.clone()),
     };
-    let run = Run {
+    let run = BackupRun {
         place,
         client,
         id: &backup.id,
@@ -161,7 +161,7 @@ pub(super) async fn take<W: GrpcTransport>(
         let mut work = Vec::with_capacity(page.sessions.len());
         for session in page.sessions {
             let key = parsed(&session)?;
-            let before = before.of(&key).await?;
+            let before = before.find(&key).await?;
             work.push((key, session, before));
         }
         let read = work
@@ -220,14 +220,14 @@ fn is_store(found: &str, given: &str, backup: &str) -> Result<(), BackupError> {
     })
 }
 
-fn parsed(session: &StoredSession) -> Result<SessionKey, TakeError> {
+fn parsed(session: &StoredSession) -> Result<SessionKey, CreateBackupError> {
     let no_name = || Status::new(Code::Internal, "it lists a session without a name");
     Ok(SessionKey::parse(&session.session).map_err(|_| no_name())?)
 }
 
 /// The time in UTC, so that names sort as backups were taken, and something that tells two of one
 /// second apart.
-fn name(now: Timestamp, random: u64) -> String {
+fn backup_id(now: Timestamp, random: u64) -> String {
     let at = jiff::Timestamp::from_millisecond(now.as_millis()).unwrap_or_default();
     let random = random & 0xFFFF_FFFF;
     format!("{}-{random:08x}", at.strftime("%Y%m%dT%H%M%S%.3fZ"))
@@ -253,7 +253,7 @@ impl PreviousManifest {
     }
 
     /// The entry of a session; those before it are not asked for any more.
-    async fn of(&mut self, key: &SessionKey) -> Result<Option<ManifestEntry>, BackupError> {
+    async fn find(&mut self, key: &SessionKey) -> Result<Option<ManifestEntry>, BackupError> {
         loop {
             let next = self.next.as_ref().and_then(ManifestEntry::key);
             match next {
@@ -277,18 +277,18 @@ impl PreviousManifest {
     }
 }
 
-struct Run<'a, W> {
+struct BackupRun<'a, W> {
     place: &'a Archive,
     client: AdminServiceClient<W>,
     id: &'a str,
 }
 
 /// A stored result that was asked for.
-enum Copied {
+enum ResultCopy {
     /// It is in the backup now.
-    Whole(ResultFile),
+    Copied(ResultFile),
     /// The server's copy is damaged, and the place of the backup has a whole one.
-    Kept(ResultFile),
+    AlreadyStored(ResultFile),
     /// It was swept meanwhile, which only happens to what no event names.
     Swept,
     /// The server's copy is damaged, and there is no other.
@@ -302,7 +302,7 @@ struct BackedUpSession {
     bytes: u64,
 }
 
-impl<W: GrpcTransport> Run<'_, W> {
+impl<W: GrpcTransport> BackupRun<'_, W> {
     /// Reads what is new of a session; none when it is gone. A store that cannot be read now, or that changed the
     /// session's history meanwhile, is asked for all of it again.
     async fn whole_session(
@@ -310,14 +310,14 @@ impl<W: GrpcTransport> Run<'_, W> {
         key: SessionKey,
         stored: StoredSession,
         before: Option<ManifestEntry>,
-    ) -> Result<Option<BackedUpSession>, TakeError> {
+    ) -> Result<Option<BackedUpSession>, CreateBackupError> {
         let mut pause = FIRST_PAUSE;
         for _ in 1..ATTEMPTS {
             match self
                 .session(key.clone(), stored.clone(), before.clone())
                 .await
             {
-                Err(TakeError::Server(status)) if status.code() == Code::Unavailable => {
+                Err(CreateBackupError::Server(status)) if status.code() == Code::Unavailable => {
                     tracing::warn!(session = %key, error = status.message(), "failed to read a session; it is read again");
                     sleep(pause).await;
                     pause *= 2;
@@ -333,11 +333,11 @@ impl<W: GrpcTransport> Run<'_, W> {
         key: SessionKey,
         stored: StoredSession,
         before: Option<ManifestEntry>,
-    ) -> Result<Option<BackedUpSession>, TakeError> {
+    ) -> Result<Option<BackedUpSession>, CreateBackupError> {
         let before = before.filter(|before| before.incarnation == stored.incarnation);
         let (log, files, end) = match self.log(&key, before.as_ref()).await {
             Ok(read) => read,
-            Err(TakeError::Server(status)) if status.code() == Code::NotFound => {
+            Err(CreateBackupError::Server(status)) if status.code() == Code::NotFound => {
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -366,14 +366,14 @@ impl<W: GrpcTransport> Run<'_, W> {
             }
             let name = file.file.clone();
             match self.result(&key, file).await? {
-                Copied::Whole(result) => {
+                ResultCopy::Copied(result) => {
                     bytes += result.bytes;
                     new += 1;
                     results.push(result);
                 }
-                Copied::Kept(result) => results.push(result),
-                Copied::Swept => {}
-                Copied::Damaged => damaged.push(name),
+                ResultCopy::AlreadyStored(result) => results.push(result),
+                ResultCopy::Swept => {}
+                ResultCopy::Damaged => damaged.push(name),
             }
         }
         crash_point("backup.session");
@@ -398,7 +398,7 @@ impl<W: GrpcTransport> Run<'_, W> {
         &self,
         key: &SessionKey,
         before: Option<&ManifestEntry>,
-    ) -> Result<(Option<LogFile>, Vec<StoredFile>, StoredSessionEnd), TakeError> {
+    ) -> Result<(Option<LogFile>, Vec<StoredFile>, StoredSessionEnd), CreateBackupError> {
         let request = ReadStoredSessionRequest {
             session: key.to_string(),
             after_revision: before.map_or(0, |before| before.revision),
@@ -437,18 +437,22 @@ impl<W: GrpcTransport> Run<'_, W> {
             };
             return Ok((log, files, end));
         }
-        Err(TakeError::Cut(key.clone()))
+        Err(CreateBackupError::StreamEnded(key.clone()))
     }
 
     /// Copies a stored result. One that is damaged is no reason to have no backup of everything else.
-    async fn result(&self, key: &SessionKey, file: StoredFile) -> Result<Copied, TakeError> {
+    async fn result(
+        &self,
+        key: &SessionKey,
+        file: StoredFile,
+    ) -> Result<ResultCopy, CreateBackupError> {
         let request = ReadStoredFileRequest {
             session: key.to_string(),
             file: file.file.clone(),
         };
         let stream = match self.client.clone().read_stored_file(request).await {
             Ok(stream) => stream,
-            Err(status) if status.code() == Code::NotFound => return Ok(Copied::Swept),
+            Err(status) if status.code() == Code::NotFound => return Ok(ResultCopy::Swept),
             Err(status) => return Err(status.into()),
         };
         let mut stream = stream.into_inner();
@@ -479,12 +483,12 @@ impl<W: GrpcTransport> Run<'_, W> {
                 bytes: sum.bytes,
             };
             return Ok(match kept {
-                _ if is_whole => Copied::Whole(of(sum)),
-                Some(kept) => Copied::Kept(of(kept)),
-                None => Copied::Damaged,
+                _ if is_whole => ResultCopy::Copied(of(sum)),
+                Some(kept) => ResultCopy::AlreadyStored(of(kept)),
+                None => ResultCopy::Damaged,
             });
         }
-        Err(TakeError::Cut(key.clone()))
+        Err(CreateBackupError::StreamEnded(key.clone()))
     }
 }
 
@@ -506,7 +510,7 @@ mod tests {
             (1_709_251_200_000, "20240301T000000.000Z-000000ab"),
             (1_798_761_599_000, "20261231T235959.000Z-000000ab"),
         ] {
-            assert_eq!(name(Timestamp::from_millis(millis), 0xAB), expected);
+            assert_eq!(backup_id(Timestamp::from_millis(millis), 0xAB), expected);
         }
     }
 }
