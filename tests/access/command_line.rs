@@ -48,7 +48,10 @@ fn commands_send_a_key_over_tls_and_report_missing_credentials() {
     let place = world.at("backups");
     let place = place.to_str().unwrap();
     let backup = ["backup", "--to", place, "--server", &https, "--tls-ca", ca];
-    fails(&palimpsest_with(&backup, &variable), "the server says: ");
+    fails(
+        &palimpsest_with(&backup, &variable),
+        "a call to the server failed: ",
+    );
 
     fails(&palimpsest(&sessions), "PALIMPSEST_API_KEY");
     fails(&palimpsest_with(&sessions[..3], &variable), "--tls-ca");
@@ -57,14 +60,14 @@ fn commands_send_a_key_over_tls_and_report_missing_credentials() {
         "https://",
     );
     let far = ["sessions", "--server", "http://192.0.2.1:1"];
-    fails(&palimpsest_with(&far, &variable), "in the clear");
+    fails(&palimpsest_with(&far, &variable), "without encryption");
     let plain = World::new().serve(&[]);
     let not_tls = format!("https://{}", plain.address());
     let output = palimpsest_with(
         &["sessions", "--server", &not_tls, "--tls-ca", ca],
         &variable,
     );
-    fails(&output, "does not speak TLS");
+    fails(&output, "does not use TLS");
     for output in [
         output,
         palimpsest_with(&sessions, &[("PALIMPSEST_API_KEY", &key[..40])]),
@@ -110,9 +113,9 @@ fn the_key_file_is_private_and_contains_no_key() {
         &run(&["create", "--project", "../p", "--right", "read"]),
         "projects",
     );
-    fails(&run(&["revoke", "0000000000000000"]), "there is no key");
+    fails(&run(&["revoke", "0000000000000000"]), "no key has the id");
     let output = run(&["revoke", key]);
-    fails(&output, "no key's id");
+    fails(&output, "the id of the key is not valid");
     assert!(!String::from_utf8_lossy(&output.stderr).contains(&key[21..]));
     assert_eq!(std::fs::read_to_string(path).unwrap(), text);
 }

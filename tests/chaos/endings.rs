@@ -243,7 +243,7 @@ async fn a_lost_result_is_reported_by_its_export_and_keeps_its_session() {
     let done = palimpsest(&export);
     assert!(!done.status.success());
     let says = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(says.contains("1 stored results in it are lost"), "{says}");
+    assert!(says.contains("1 stored results are lost"), "{says}");
     assert!(std::fs::read_to_string(&out).unwrap().contains("DAMAGED"));
     server.stop();
 

@@ -147,7 +147,7 @@ fn a_transcript_is_imported_inspected_and_exported() {
     let inspected = setting.run(&["inspect", "first"]);
     assert!(inspected.contains("→ Read"), "{inspected}");
     assert!(
-        inspected.contains("3 messages on the wire, 0 repairs"),
+        inspected.contains("3 messages to send, 0 repairs"),
         "{inspected}"
     );
     assert!(

@@ -113,7 +113,7 @@ fn an_unusable_directory_is_reported_with_the_reason() {
     let outer = folder.path().join("projects");
     says(
         &error(&["verify", "--format", "openai", outer.to_str().unwrap()]),
-        &["only folders of them", inner.to_str().unwrap()],
+        &["subfolders contain such files", inner.to_str().unwrap()],
     );
     says(
         &error(&["replay", "--format", "openai", "--window", "4k", &file]),
@@ -128,7 +128,7 @@ fn an_unusable_directory_is_reported_with_the_reason() {
         &error(&["sessions", "--server", "localhost:1", "--tls-ca", &key]),
         &[
             "--tls-ca",
-            "holds a private key where a certificate is needed",
+            "contains a private key instead of a certificate",
         ],
     );
 }
@@ -142,7 +142,7 @@ fn the_logged_address_is_accepted_and_an_invalid_one_is_explained() {
     says(
         &error(&["inspect", "lost", "--server", server.address()]),
         &[
-            "there is no session projects/default/sessions/lost",
+            "session projects/default/sessions/lost does not exist",
             "palimpsest sessions",
         ],
     );
@@ -226,7 +226,7 @@ fn a_file_of_another_format_is_rejected_with_the_detected_format() {
         "--server",
         server.address(),
     ];
-    says(&all_of(&args), &["none of its messages was accepted"]);
+    says(&all_of(&args), &["the server accepted no message"]);
     says(
         &all_of(&["verify", "--format", "openai", &empty]),
         &["no message was found"],

@@ -85,7 +85,7 @@ fn presets_are_compared_in_a_table_in_json_and_in_a_chart() {
     assert!(
         table
             .trim_end()
-            .ends_with("what the user said last is in it."),
+            .ends_with("every compacted view contains the latest user message."),
         "{table}"
     );
 
@@ -136,7 +136,7 @@ fn an_input_that_cannot_be_replayed_is_reported() {
         "must be one of claude-code",
     );
     fs::write(folder.path().join("empty.jsonl"), "{}\n").unwrap();
-    fails(&args, "is --format right?");
+    fails(&args, "check --format");
 }
 
 #[test]
@@ -168,9 +168,9 @@ fn a_small_window_is_compacted_and_its_summaries_can_be_read() {
     assert_eq!(small[0]["lost_requests"], 0);
     let after = small[0]["compacted_tokens_after"].as_u64();
     assert!(after < small[0]["compacted_tokens_before"].as_u64());
-    let told = &small[0]["told"];
-    assert!(told["all"].as_u64() > Some(0), "{told}");
-    assert!(told["told"].as_u64() >= told["word_for_word"].as_u64());
+    let facts = &small[0]["facts_in_summaries"];
+    assert!(facts["all"].as_u64() > Some(0), "{facts}");
+    assert!(facts["found"].as_u64() >= facts["word_for_word"].as_u64());
     let summaries = fs::read_to_string(&summaries).unwrap();
     assert!(summaries.contains("make step-"), "{summaries}");
 }

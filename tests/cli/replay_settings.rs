@@ -122,7 +122,7 @@ fn an_invalid_settings_file_is_rejected_before_the_replay() {
         assert!(said.contains(words), "{said}");
     };
     fails(None, "cannot be read");
-    fails(Some("colapse.enabled = true"), "bad setting");
-    fails(Some("collapse.enabled = 1"), "bad setting");
-    fails(Some("collapse = "), "bad setting");
+    fails(Some("colapse.enabled = true"), "invalid setting");
+    fails(Some("collapse.enabled = 1"), "invalid setting");
+    fails(Some("collapse = "), "invalid setting");
 }

@@ -113,7 +113,7 @@ async fn sessions_migrate_to_a_database_and_back() {
     let said = migrate(&there, &bucket, &[]).unwrap();
     assert!(said.contains("12 sessions are in both stores"), "{said}");
     let said = migrate(&there, &bucket, &[]).unwrap();
-    assert!(said.contains("Moved now: 0 sessions"), "{said}");
+    assert!(said.contains("This run moved 0 sessions"), "{said}");
     let server = Server::start_with(&folder.path().join("new"), &shared, &variables);
     assert_eq!(all(&server).await, before);
     let verify = [&["verify-store", "--contents"][..], &shared].concat();
@@ -121,7 +121,7 @@ async fn sessions_migrate_to_a_database_and_back() {
     let said = String::from_utf8_lossy(&verified.stdout).into_owned();
     assert!(verified.status.success(), "{said}");
     assert!(
-        said.contains("12 sessions") && said.contains("0 things are damaged"),
+        said.contains("12 sessions") && said.contains("0 items are damaged"),
         "{said}"
     );
     // A session that grew in the new store is not moved again, because the old store contains only its prefix.
@@ -214,11 +214,11 @@ async fn a_session_deleted_after_its_migration_is_not_restored() {
     let mirror = [&there[..], &["--deletions", "mirror"]].concat();
     let said = migrate(&mirror, &bucket, &[]).unwrap();
     assert!(
-        said.contains("10 sessions") && said.contains("other store: 2."),
+        said.contains("10 sessions") && said.contains("deleted 2 sessions"),
         "{said}"
     );
     let said = migrate(&there, &bucket, &[]).unwrap();
-    assert!(said.contains("Moved now: 0 sessions"), "{said}");
+    assert!(said.contains("This run moved 0 sessions"), "{said}");
     let gone = [name("moved-1"), name("moved-2")];
     let server = Server::start(&old, &quiet);
     let left = names(&server).await;

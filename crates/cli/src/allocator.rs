@@ -1,12 +1,12 @@
-//! The setting of the allocator that a server runs with.
+//! The allocator setting of servers and workers.
 
-/// The environment variable that mimalloc reads: milliseconds after which memory that is free goes back to the system.
+/// The environment variable that mimalloc reads: the delay in milliseconds before it returns free memory to the system.
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 
-/// Starts this program again with an allocator that returns free memory at once, unless the environment has a delay.
+/// Restarts this program with an allocator that returns free memory immediately. A delay in the environment stays.
 ///
-/// With any other delay mimalloc defers the return for as long as memory comes and goes: under attack the process then
-/// takes three times what it uses. mimalloc reads its settings before `main`, and only from the environment.
+/// With a delay, mimalloc defers the return while memory is allocated and freed. Under attack, the process then takes
+/// three times the memory in use. mimalloc reads its settings before `main`, and only from the environment.
 pub(super) fn return_free_memory_at_once() {
     #[cfg(unix)]
     if std::env::var_os(PURGE_DELAY).is_none()
@@ -18,9 +18,9 @@ pub(super) fn return_free_memory_at_once() {
         if let Some(name) = arguments.next() {
             command.arg0(name);
         }
-        // On success this does not return.
+        // `exec` returns only if it fails.
         let error = command.args(arguments).env(PURGE_DELAY, "0").exec();
-        // The program works without.
-        tracing::debug!(%error, "failed to start again with {PURGE_DELAY}");
+        // The program works without the setting.
+        tracing::debug!(%error, "failed to restart with {PURGE_DELAY}");
     }
 }

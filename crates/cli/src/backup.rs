@@ -1,4 +1,4 @@
-//! `palimpsest backup`: everything that a running server has stored, somewhere else.
+//! `palimpsest backup`: copies all data of a running server to a folder or bucket.
 
 mod create;
 
@@ -12,14 +12,14 @@ use palimpsest_store::archive::Archive;
 
 use self::create::{BackupReport, create_backup};
 use super::client::{Remote, block_on};
-use super::output::{bytes, number, print, print_json, print_line};
+use super::output::{bytes, note, number, print, print_json, print_line};
 
-/// Back up a running server, upon the last backup if there is one
+/// Back up a running server, with the changes since the last backup
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The server goes on meanwhile. Each session is taken at the revision that is durable when it is
-read, with every stored result that its events name. Only what is new since the last backup in the
-same place is read and written. docs/backup.md says more.
+    after_help = "The server continues to serve. Each session is copied at the revision that is durable when it is read, \
+with every stored result that its events name. Only changes since the last backup in the same place are \
+read and written. docs/backup.md describes backups.
 
 Examples:
   palimpsest backup --to /var/backups/palimpsest
@@ -31,19 +31,19 @@ Examples:
     reason = "the comments are shown by --help as they are"
 )]
 pub(super) struct BackupCommand {
-    /// The folder or the bucket (s3://bucket/prefix) that holds the backups
+    /// Folder or bucket (s3://bucket/prefix) of the backups
     #[arg(long, value_name = "PLACE")]
     to: String,
-    /// Read everything anew instead of what is new alone
+    /// Read everything instead of the changes since the last backup
     #[arg(long)]
     full: bool,
-    /// Afterwards remove all backups but so many, and what only they had
+    /// Number of backups to keep; older ones are removed afterwards, with the files that only they use
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
-    /// List the backups that there are, and take none
+    /// List the complete backups instead of creating one
     #[arg(long, conflicts_with_all = ["full", "keep"])]
     list: bool,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -58,14 +58,14 @@ impl BackupCommand {
     async fn take(&self) -> anyhow::Result<()> {
         let place = Archive::open(&self.to)?;
         if self.list {
-            return list(&place).await;
+            return list(&place, self.json).await;
         }
         let clients = self.remote.connect().await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random = IdSource::random(Arc::clone(&clock)).uuid().as_u64_pair().1;
         let named = (clock.now(), random);
         let taken = create_backup(&place, clients.admin, named, self.full).await;
-        let taken = taken.context("there is no new backup; those from before are as they were")?;
+        let taken = taken.context("no backup was created, and earlier backups are unchanged")?;
         report(&taken, self.json)?;
         for (session, file) in &taken.damaged {
             report_damaged(session, file);
@@ -74,7 +74,7 @@ impl BackupCommand {
             let pruned = backup::prune(&place, keep as usize).await?;
             if !self.json {
                 print(&format!(
-                    "{} older backups and {} files that only they had are removed.\n",
+                    "Removed {} older backups and {} files that only they used.\n",
                     number(pruned.backups),
                     number(pruned.files)
                 ))?;
@@ -84,13 +84,12 @@ impl BackupCommand {
     }
 }
 
-/// On standard error, so that a job that only keeps errors keeps this.
-#[expect(clippy::print_stderr, reason = "it is the command's own output")]
+/// Reports a damaged result on standard error, so that a job that logs only errors logs it.
 fn report_damaged(session: &str, file: &str) {
-    eprintln!(
-        "The backup lacks the stored result {file} of {session}: the server's copy is damaged, and no earlier backup here \
-         has it. palimpsest verify-store --contents lists all of them."
-    );
+    note(&format!(
+        "The backup lacks the stored result {file} of {session}: the copy of the server is damaged, and no earlier \
+         backup has one. `palimpsest verify-store --contents` lists all damaged results."
+    ));
 }
 
 fn report(taken: &BackupReport, json: bool) -> anyhow::Result<()> {
@@ -107,12 +106,12 @@ fn report(taken: &BackupReport, json: bool) -> anyhow::Result<()> {
         });
         return print_json(&line.to_string());
     }
-    let upon = match &taken.base {
-        Some(base) => format!("upon {base}"),
-        None => "by itself".to_owned(),
+    let base = match &taken.base {
+        Some(base) => format!("based on {base}"),
+        None => "complete".to_owned(),
     };
     print(&format!(
-        "{}, {upon}: {} sessions, {} of them with something new, {} new results, {} written.\n",
+        "{}, {base}: {} sessions, {} changed, {} new results, {} written.\n",
         taken.id,
         number(taken.sessions),
         number(taken.changed),
@@ -121,9 +120,13 @@ fn report(taken: &BackupReport, json: bool) -> anyhow::Result<()> {
     ))
 }
 
-async fn list(place: &Archive) -> anyhow::Result<()> {
-    for id in backup::list(place).await? {
-        print_line(&id)?;
+async fn list(place: &Archive, json: bool) -> anyhow::Result<()> {
+    let ids = backup::list(place).await?;
+    if json {
+        return print_json(&serde_json::json!({ "backups": ids }).to_string());
+    }
+    for id in &ids {
+        print_line(id)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The command line: the list of commands, and the text of their errors.
+//! The command line: the list of commands and the text of their errors.
 
 use clap::{Parser, Subcommand};
 
@@ -8,14 +8,29 @@ use crate::{
     view, worker,
 };
 
-/// Owns the context of LLM agents: messages go in over gRPC, the array to send comes out.
+/// A gRPC service that owns the context of LLM agents
 #[derive(Debug, Parser)]
 #[command(name = "palimpsest", version, arg_required_else_help = true)]
+#[command(max_term_width = 100)]
 #[command(after_help = "Examples:
-  palimpsest demo                           a long session, live: a good place to begin
-  palimpsest serve                          everything on this machine, nothing to set up
+  palimpsest demo                           play a generated session; needs no setup
+  palimpsest serve                          run a server on 127.0.0.1:50051 with the data in ./data
   palimpsest serve --data-dir /var/lib/palimpsest --log-format json
-  palimpsest config                         every setting, its value, and where it is set")]
+  palimpsest config                         print every setting, its value and its origin
+
+Environment variables:
+  PALIMPSEST_SERVER    address of the server for commands that call a server
+  PALIMPSEST_API_KEY   API key or JWT for these commands
+  PALIMPSEST_PROJECT   project for these commands
+  PALIMPSEST_<KEY>     any setting: limits.max_messages is PALIMPSEST_LIMITS_MAX_MESSAGES
+  NO_COLOR             disables colours
+
+Exit codes:
+  0      success
+  1      the command failed; the error is on standard error
+  64     the command line or the configuration is invalid
+  130    a signal interrupted `demo`
+  128+N  a second signal N ended `serve` or `worker` during the drain")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -47,7 +62,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what the command says.
+    /// Runs the command.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Demo(command) => command.run(),
@@ -75,7 +90,7 @@ impl Cli {
     }
 }
 
-/// An error with its causes, safe for a terminal. A cause that the text before it repeats is left out.
+/// Returns an error and its causes, with control characters escaped. Omits a cause that the text already contains.
 pub fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

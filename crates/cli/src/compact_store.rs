@@ -1,4 +1,4 @@
-//! `palimpsest compact-store`: gives back the disk space that deleted and replaced data still takes.
+//! `palimpsest compact-store`: frees the disk space of deleted and replaced data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use palimpsest_store::sled::compact_store;
 
 use super::output::{bytes, number, print};
 
-/// Rewrite the embedded store so that it takes no more disk than its data needs
+/// Rewrite the embedded store to free the disk space of deleted data
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The server must be stopped. The old folder is kept beside the new one, as
-{data-dir}/log.before-compaction, until you delete it.
+    after_help = "Stop the server first. The old store stays in log.before-compaction in the data folder until you \
+delete it.
 
 Examples:
   palimpsest compact-store --data-dir /var/lib/palimpsest"
 )]
 pub(super) struct CompactStore {
-    /// The folder that the server keeps its data in
+    /// Data folder of the server
     #[arg(long, value_name = "FOLDER", default_value = "data")]
     data_dir: PathBuf,
 }
@@ -28,23 +28,26 @@ impl CompactStore {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let from = self.data_dir.join(palimpsest_server::LOG_FOLDER);
         if !from.is_dir() {
-            bail!("there is no store in {}", self.data_dir.display());
+            bail!(
+                "no store exists in {}: check --data-dir",
+                self.data_dir.display()
+            );
         }
         let to = sibling(&from, "compacting");
         let old = sibling(&from, "before-compaction");
         if old.exists() {
             bail!(
-                "{} is left of an earlier compaction: delete it once you trust the result",
+                "{} exists from an earlier run: check the store, and then delete this folder",
                 old.display()
             );
         }
         if to.exists() {
-            // An earlier run did not finish; nothing reads from there.
+            // An earlier run was interrupted. Nothing reads this folder.
             fs::remove_dir_all(&to).with_context(|| format!("cannot remove {}", to.display()))?;
         }
         let compacted = compact_store(&from, &to, &old)?;
         print(&format!(
-            "{} sessions, {} records: {} on disk before, {} now.\nThe old store is kept in {}; delete it when all is well.\n",
+            "{} sessions, {} records: {} on disk before, {} now.\nThe old store is in {}. Delete it after you have checked the new one.\n",
             number(compacted.sessions),
             number(compacted.records),
             bytes(compacted.from_disk_bytes),

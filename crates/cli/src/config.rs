@@ -1,4 +1,4 @@
-//! `palimpsest config`: which settings are in force, and who set them.
+//! `palimpsest config`: prints or checks the settings.
 
 use clap::Args;
 use palimpsest_settings::{ConfigErrors, ConfigProblem, LoadedConfig};
@@ -6,23 +6,26 @@ use palimpsest_settings::{ConfigErrors, ConfigProblem, LoadedConfig};
 use super::output::print_document;
 use super::settings::Settings;
 
-/// Print the configuration in force as TOML, with the origin of each value
+/// Print every setting as TOML, with its value and the origin of the value
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  palimpsest config > palimpsest.toml       a file to begin with
-  palimpsest config --check --config palimpsest.toml
+#[command(
+    after_help = "Settings are read from four layers. A later layer overrides an earlier one:
+the defaults, the file (--config), environment variables (PALIMPSEST_LISTEN, \
+PALIMPSEST_LIMITS_MAX_MESSAGES, …) and flags.
 
-A value comes from the defaults, the file, the environment (PALIMPSEST_LISTEN,
-PALIMPSEST_LIMITS_MAX_MESSAGES, …) or a flag; the later wins.")]
+Examples:
+  palimpsest config > palimpsest.toml                     create a configuration file
+  palimpsest config --check --config palimpsest.toml"
+)]
 pub(super) struct ConfigCommand {
-    /// Print nothing: only say whether the configuration is good (exit code 0) or not (64)
+    /// Check the configuration without printing it; the exit code is 64 if it is invalid
     #[arg(long)]
     check: bool,
     #[command(flatten)]
     settings: Settings,
 }
 
-/// The configuration is good; what it needs of the environment may still be missing.
+/// Rejects a valid configuration that names an unset environment variable.
 fn check(loaded: &LoadedConfig) -> anyhow::Result<()> {
     let is_set = |variable: &str| std::env::var_os(variable).is_some_and(|it| !it.is_empty());
     let missing = loaded.config.summarizer.missing_keys(is_set);
@@ -30,8 +33,8 @@ fn check(loaded: &LoadedConfig) -> anyhow::Result<()> {
         origin: loaded.origin(key),
         key: Some(key.to_owned()),
         what: format!(
-            "names the variable {variable}, which is not set: every summary would be made without the \
-             model; set the variable, or name a file with api_key_file"
+            "names the variable {variable}, which is not set. Summaries would be extracted without the \
+             model. Set the variable, or set api_key_file"
         ),
     });
     let problems: Vec<ConfigProblem> = problems.collect();

@@ -1,4 +1,4 @@
-//! `palimpsest sessions delete`: sessions, for good.
+//! `palimpsest sessions delete`: deletes sessions permanently.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -9,16 +9,19 @@ use palimpsest_proto::context::v1::DeleteSessionRequest;
 use super::client::{Remote, block_on, status_error};
 use super::output::{number, print_line};
 
-/// Delete sessions with everything that belongs to them, for good
+/// Delete sessions and all their data permanently
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  palimpsest sessions delete my-session
+  palimpsest sessions delete my-session projects/support/sessions/other --subagents --yes")]
 pub(super) struct Delete {
-    /// The sessions: their ids, or their full names
+    /// Ids or full names of the sessions
     #[arg(required = true, value_name = "SESSION")]
     sessions: Vec<String>,
-    /// Delete their subagents' sessions too
+    /// Delete their subagent sessions too
     #[arg(long)]
     subagents: bool,
-    /// Do not ask
+    /// Delete without confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -48,9 +51,9 @@ impl Delete {
                 .map_err(|status| status_error(&status))?
                 .into_inner();
             let rest = if deleted.complete {
-                "nothing of it is left"
+                "all data is removed"
             } else {
-                "the server goes on removing what is left; delete it again to wait"
+                "the server is still removing data; run the command again to wait"
             };
             let count = number(u64::from(deleted.deleted_sessions));
             print_line(&format!("{name}: {count} deleted, {rest}"))?;
@@ -62,14 +65,14 @@ impl Delete {
 fn confirm(names: &[String]) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!(
-            "say --yes to delete {} sessions without being asked",
+            "cannot ask for confirmation, because standard input is not a terminal: pass --yes to delete {} sessions",
             names.len()
         );
     }
     let mut err = std::io::stderr();
     write!(
         err,
-        "Delete for good:\n  {}\nyes or no? ",
+        "Permanently delete:\n  {}\nyes or no? ",
         names.join("\n  ")
     )?;
     err.flush()?;

@@ -1,4 +1,4 @@
-//! Work that is done for every file of a command, side by side, with a progress bar.
+//! Parallel work on the files of a command, with a progress bar.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::terminal;
 
-/// Does the work for each file on a thread of its own, as many at a time as there are processors. What
-/// comes of it is in the order of the files.
+/// Runs the work for each file, with one thread per processor. The results are in the order of the paths.
 pub(super) fn each_file<T: Send>(
     files: &[PathBuf],
     work: impl Fn(&Path) -> anyhow::Result<T> + Sync,
 ) -> anyhow::Result<Vec<T>> {
     let style = ProgressStyle::with_template("{bar:40.cyan} {pos}/{len} files  {wide_msg}")?;
     let progress = ProgressBar::new(files.len() as u64).with_style(style);
-    // The longest begin first, so that none of them is waited for at the end.
+    // The largest files are first, so that no thread works alone on a large file at the end.
     let mut order: Vec<&PathBuf> = files.iter().collect();
     order.sort_by_key(|file| std::cmp::Reverse(file.metadata().map_or(0, |about| about.len())));
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
@@ -41,7 +40,7 @@ pub(super) fn each_file<T: Send>(
     done.into_values().collect()
 }
 
-/// What a file is called in reports.
+/// Returns the name of a file in reports.
 pub(super) fn file_name(file: &Path) -> String {
     file.file_name()
         .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! `palimpsest export`: a transcript as a file.
+//! `palimpsest export`: writes a transcript to a file.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -10,32 +10,33 @@ use palimpsest_proto::context::v1::{ExportTranscriptRequest, Format};
 use super::client::{Remote, block_on, status_error};
 use super::terminal::TerminalDocument;
 
-/// How a transcript is written.
+/// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(clippy::doc_markdown, reason = "shown by --help as it is")]
 enum ExportFormat {
-    /// One JSON object a line, nothing left out
+    /// One JSON object per line, with all data; `import` reads it
     Palimpsest,
-    /// Claude Code's JSON lines
+    /// JSON lines of Claude Code
     ClaudeCode,
-    /// An array of Anthropic's messages
+    /// Array of Anthropic messages
     Anthropic,
-    /// An array of `OpenAI`'s messages
+    /// Array of OpenAI messages
     #[value(name = "openai")]
     OpenAi,
 }
 
-/// Write a whole transcript to a file or to standard output
+/// Write the transcript of a session to a file or to standard output
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   palimpsest export my-session > my-session.jsonl
   palimpsest export my-session --format openai --output my-session.json")]
 pub(super) struct Export {
-    /// The session: its id, or its full name
+    /// Id or full name of the session
     session: String,
-    /// How it is written
+    /// Format of the file
     #[arg(long, value_enum, default_value = "palimpsest")]
     format: ExportFormat,
-    /// Where to [default: standard output]
+    /// File to write [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -89,18 +90,20 @@ impl Export {
                 return check_complete(&lost);
             }
         }
-        bail!("the server ended the export before its end: what was written is incomplete")
+        bail!(
+            "the server ended the stream early, so the export is incomplete: run the command again"
+        )
     }
 }
 
-/// Fails when the export lacks stored results: it is written, and not all of the transcript.
+/// Fails if stored results are missing from a written export.
 fn check_complete(lost: &[String]) -> anyhow::Result<()> {
     let Some(first) = lost.first() else {
         return Ok(());
     };
     bail!(
-        "the export is written, but {} stored results in it are lost (the first: {first}): their replacements are in \
-         their place. Restore these files from a backup and export again",
+        "the export is written, but {} stored results are lost (the first is {first}). The export contains their \
+         replacements instead. Restore these files from a backup and export again",
         lost.len()
     )
 }

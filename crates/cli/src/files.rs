@@ -1,4 +1,4 @@
-//! Transcript files that a command is given: which ones, and in which format.
+//! Transcript files on the command line, and their formats.
 
 use std::fs;
 use std::io::Read as _;
@@ -9,20 +9,21 @@ use clap::ValueEnum;
 use palimpsest_core::view::Provider;
 use palimpsest_transcripts::import::{self, ImportFormat};
 
-/// Bytes of a file that tell whether it is text.
+/// The number of bytes that are inspected to detect a binary file.
 const HEAD: u64 = 8 * 1024;
 
-/// A program's way to write transcripts down.
+/// The format of a transcript file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(clippy::doc_markdown, reason = "shown by --help as it is")]
 pub(super) enum Format {
-    /// Claude Code's JSON lines, one session a file
+    /// JSON lines of Claude Code, one session per file
     ClaudeCode,
-    /// `OpenAI` chat messages: an array, an object that holds one, or one of these on every line
+    /// OpenAI chat messages: an array, an object with an array, or one of these per line
     #[value(name = "openai")]
     OpenAi,
-    /// The same with Anthropic's messages
+    /// Anthropic messages, in the same forms
     Anthropic,
-    /// What `palimpsest export` writes, one session a file
+    /// Exports of `palimpsest export`, one session per file
     Palimpsest,
 }
 
@@ -38,7 +39,7 @@ impl From<Format> for ImportFormat {
 }
 
 impl Format {
-    /// Who takes messages that are written so.
+    /// The provider of messages in this format.
     pub(super) fn provider(self) -> Provider {
         match self {
             Self::OpenAi => Provider::OpenAi,
@@ -47,8 +48,9 @@ impl Format {
     }
 }
 
-/// The files among `paths`, and those directly in the folders among them, in the order of their
-/// names. None at all is an error: a check that looked at nothing has not passed.
+/// Returns the files of `paths`, sorted by name. A folder stands for the transcripts directly in it.
+///
+/// Fails if the result is empty, because a check of no files must not pass.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -75,7 +77,8 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The reason why folders gave no file: the transcripts of several projects lie one folder deeper.
+/// Returns the error for folders without transcripts. If transcripts are one level deeper, as those of several projects
+/// are, the error names one of their folders.
 fn nothing_found(paths: &[PathBuf]) -> String {
     let entries = paths.iter().filter_map(|path| fs::read_dir(path).ok());
     let entries = entries.flatten().flatten().map(|entry| entry.path());
@@ -88,25 +91,25 @@ fn nothing_found(paths: &[PathBuf]) -> String {
     let expected = "no transcripts found: expected .jsonl or .json files";
     match folder {
         Some(folder) => format!(
-            "{expected}, and only folders of them are there: name those, such as {}",
+            "{expected}. The subfolders contain such files: pass these folders, such as {}",
             folder.display()
         ),
         None => expected.to_owned(),
     }
 }
 
-/// Refuses files that are no text, by their first bytes.
-pub(super) fn refuse_binary(files: &[PathBuf]) -> anyhow::Result<()> {
+/// Rejects binary files, by their first bytes.
+pub(super) fn reject_binary(files: &[PathBuf]) -> anyhow::Result<()> {
     for file in files {
-        let reading = || format!("cannot read {}", file.display());
+        let read_failed = || format!("cannot read {}", file.display());
         let mut head = Vec::new();
-        let opened = fs::File::open(file).with_context(reading)?;
+        let opened = fs::File::open(file).with_context(read_failed)?;
         opened
             .take(HEAD)
             .read_to_end(&mut head)
-            .with_context(reading)?;
-        if let Some(what) = import::detect_binary(&head) {
-            bail!("{} {what}", file.display());
+            .with_context(read_failed)?;
+        if let Some(reason) = import::detect_binary(&head) {
+            bail!("{} {reason}", file.display());
         }
     }
     Ok(())
@@ -117,7 +120,7 @@ fn is_transcript(path: &Path) -> bool {
         .is_some_and(|ending| ending == "jsonl" || ending == "json")
 }
 
-/// A session id made of a file's name, and of what tells its sessions apart.
+/// Returns a valid session id from the name of a file. The suffix distinguishes sessions of one file.
 pub(super) fn session_id(file: &Path, suffix: &str) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut id: String = stem

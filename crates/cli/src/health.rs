@@ -1,4 +1,4 @@
-//! `palimpsest health`: is a server alive, can it serve? For images and scripts that have no other client.
+//! `palimpsest health`: checks readiness or liveness of a server, for images and scripts without another client.
 
 use std::time::Duration;
 
@@ -14,25 +14,27 @@ use tonic_health::pb::health_client::HealthClient;
 use super::client::{Remote, block_on, status_error};
 use super::output::print;
 
-/// How long one try may take. Health is answered from memory, so a server that takes longer has no time
-/// for calls either.
+/// The time-out of one attempt. The server answers health from memory, so a slower server cannot serve calls either.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a wait rests between two tries.
+/// The pause between two attempts of `--wait`.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Ask a server whether it can serve; the exit code says it too
+/// Check that a server is ready; the exit code is 1 if it is not
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  palimpsest health                  0 when calls can be served, 1 when not
-  palimpsest health --live           0 while the process should go on living, ready or not
-  palimpsest health --wait 30        0 as soon as it can serve, 1 after 30 seconds without
+#[command(
+    after_help = "Ready: the server can serve calls and write to the store (palimpsest.readiness of the gRPC \
+health service). Alive: the process works and needs no restart (palimpsest.liveness).
 
-The names asked for are those of the gRPC health service: palimpsest.readiness, palimpsest.liveness.")]
+Examples:
+  palimpsest health                  0 if the server is ready, otherwise 1
+  palimpsest health --live           0 if the server is alive, ready or not
+  palimpsest health --wait 30        0 as soon as the server is ready, 1 after 30 seconds"
+)]
 pub(super) struct HealthCommand {
-    /// Ask whether it lives, not whether it can serve
+    /// Check liveness instead of readiness
     #[arg(long)]
     live: bool,
-    /// Go on asking for so many seconds until the answer is yes
+    /// Repeat the check until it succeeds, for at most this number of seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     wait: u64,
@@ -51,25 +53,25 @@ impl HealthCommand {
         if self.wait == 0 || last.is_ok() {
             return last;
         }
-        let asking = async {
+        let attempts = async {
             while last.is_err() {
                 sleep(RETRY_PAUSE).await;
                 last = self.check_once().await;
             }
         };
         let limit = Duration::from_secs(self.wait);
-        if timeout(limit, asking).await.is_err() {
+        if timeout(limit, attempts).await.is_err() {
             let seconds = self.wait;
-            return last.map_err(|error| anyhow!("{error} (asked for {seconds} s)"));
+            return last.map_err(|error| anyhow!("{error} (the wait of {seconds} s is over)"));
         }
         last
     }
 
     async fn check_once(&self) -> anyhow::Result<()> {
-        let asked = timeout(ATTEMPT_TIMEOUT, self.check()).await;
-        asked.unwrap_or_else(|_| {
+        let checked = timeout(ATTEMPT_TIMEOUT, self.check()).await;
+        checked.unwrap_or_else(|_| {
             Err(anyhow!(
-                "{} did not answer within {} s",
+                "{} did not answer within {} s: check the log and the load of the server",
                 self.remote.server(),
                 ATTEMPT_TIMEOUT.as_secs()
             ))
@@ -85,14 +87,15 @@ impl HealthCommand {
         let server = self.remote.server();
         let reply = client.check(request).await.map_err(|status| {
             if matches!(status.code(), Code::NotFound | Code::Unimplemented) {
-                anyhow!("{server} knows no {service}: is it a Palimpsest server?")
+                anyhow!("{server} has no health service `{service}`: pass --server with the address of a Palimpsest server")
             } else {
                 status_error(&status)
             }
         })?;
         if reply.get_ref().status() != ServingStatus::Serving {
             bail!(
-                "{server} is not serving ({service}): it starts, drains, or its store does not work; its log says which"
+                "{server} is not serving ({service}): the server is starting or draining, or its store is unavailable. \
+                 The log of the server has the cause"
             );
         }
         Ok(())

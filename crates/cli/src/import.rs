@@ -1,4 +1,4 @@
-//! `palimpsest import`: brings transcripts of other programs, and our own exports, into a server.
+//! `palimpsest import`: imports exports of Palimpsest and transcripts of other programs into a server.
 
 mod atomic;
 mod report;
@@ -19,16 +19,15 @@ use super::client::{Remote, block_on};
 use super::files::{self, Format};
 use super::terminal;
 
-/// How many files are brought in at a time.
+/// The number of files that are imported at the same time.
 const PARALLEL_FILES: usize = 4;
 
-/// Bring transcripts into a server, one session for each conversation
+/// Import transcripts into a server, one session per conversation
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A session is named after its file. Importing a file again changes nothing: messages
-keep their ids.
-
-What `palimpsest export` wrote comes in whole or not at all. docs/export.md lists the restored data.
+    after_help = "A session gets the name of its file. A second import of the same file changes nothing, because \
+messages keep their ids. An export of Palimpsest is imported completely or not at all; \
+docs/export.md lists the restored data.
 
 Examples:
   palimpsest import --format claude-code ~/.claude/projects/my-project/*.jsonl
@@ -36,10 +35,13 @@ Examples:
   palimpsest import --format palimpsest my-session.jsonl --session my-session-again"
 )]
 pub(super) struct Import {
-    /// How the files are written
+    /// Transcript files, or folders with such files
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Format of the files
     #[arg(long)]
     format: Format,
-    /// The id of the session, for a single file that holds one [default: the file's name]
+    /// Id of the session, for a single file with one session [default: the name of the file]
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Print the report as JSON
@@ -47,9 +49,6 @@ pub(super) struct Import {
     json: bool,
     #[command(flatten)]
     remote: Remote,
-    /// Files, or folders of them
-    #[arg(required = true, value_name = "PATH")]
-    paths: Vec<PathBuf>,
 }
 
 impl Import {
@@ -57,12 +56,12 @@ impl Import {
         let files = files::find(&self.paths)?;
         if self.session.is_some() && files.len() > 1 {
             bail!(
-                "--session names one session, and there are {} files",
+                "--session is for a single file, but {} files were found: import one file, or remove --session",
                 files.len()
             );
         }
-        // Before a server is needed: a program in place of a transcript is refused at once.
-        files::refuse_binary(&files)?;
+        // A binary file is rejected before the command connects to the server.
+        files::reject_binary(&files)?;
         let reports = block_on(self.import_files(files))?;
         report::show(&reports, self.json)?;
         let failed = reports
@@ -71,14 +70,14 @@ impl Import {
             .count();
         if failed > 0 {
             bail!(
-                "{failed} of {} files could not be brought in",
+                "{failed} of {} files were not imported: the report above has the reasons",
                 reports.len()
             );
         }
         let mut sessions = reports.iter().flat_map(|report| &report.sessions);
         if sessions.all(SessionReport::is_empty) {
             bail!(
-                "no message was found in {} files: is --format right?",
+                "no message was found in {} files: check --format",
                 reports.len()
             );
         }
@@ -107,7 +106,7 @@ impl Import {
                 let size = bytes.len() as u64;
                 let shown = file.display().to_string();
                 progress.set_message(terminal::line(&shown).into_owned());
-                // Parsing megabytes must not hold up the uploads of other files.
+                // Parsing takes processor time, so it must not block the thread of the uploads.
                 let task = tokio::task::spawn_blocking(move || {
                     let imported = import::read(format.into(), &bytes);
                     upload::plan(&project, (&file, session.as_deref()), &imported)

@@ -1,4 +1,4 @@
-//! `palimpsest inspect`: what a session's view holds, message by message, and what fills the window.
+//! `palimpsest inspect`: prints the messages of a view and the use of the context window.
 
 use anstyle::AnsiColor;
 use clap::Args;
@@ -14,24 +14,24 @@ use super::output::{
 };
 use super::view::{ProviderArg, prepare};
 
-/// How wide the bar is.
+/// The width of the bar, in characters.
 const BAR_CELLS: usize = 72;
 
-/// Show the view of a session: its messages, and what fills the window
+/// Print the messages of a session's view and the use of the context window
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   palimpsest inspect my-session
   palimpsest inspect my-session --all | less -R")]
 pub(super) struct Inspect {
-    /// The session: its id, or its full name
+    /// Id or full name of the session
     session: String,
-    /// For whom the view is
+    /// Provider that receives the view
     #[arg(long, value_enum, default_value = "anthropic")]
     provider: ProviderArg,
-    /// How many messages to show, the latest
-    #[arg(long, default_value_t = 40)]
+    /// Number of messages to print, counted from the last one
+    #[arg(long, value_name = "COUNT", default_value_t = 40)]
     limit: usize,
-    /// Show all messages
+    /// Print all messages
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -95,7 +95,7 @@ fn show_messages(messages: &[TranscriptMessage], limit: usize) -> anyhow::Result
     if skipped > 0 {
         let shown = messages.len() - skipped;
         print(&format!(
-            "The last {} of {} messages (--all shows all of them):\n",
+            "The last {} of {} messages (--all prints all):\n",
             number(shown as u64),
             number(messages.len() as u64)
         ))?;
@@ -124,7 +124,7 @@ fn role(message: &Message) -> &'static str {
     }
 }
 
-/// What a message says, in a line.
+/// Returns the content of a message on one line.
 fn outline(message: &Message) -> String {
     let parts = message.blocks.iter().filter_map(|block| {
         Some(match block.block.as_ref()? {
@@ -139,7 +139,9 @@ fn outline(message: &Message) -> String {
                 let failed = if result.is_error { "failed " } else { "" };
                 format!("← {failed}{}", result.call_key)
             }
-            block::Block::Thinking(_) | block::Block::RedactedThinking(_) => "(thinks)".to_owned(),
+            block::Block::Thinking(_) | block::Block::RedactedThinking(_) => {
+                "[thinking]".to_owned()
+            }
             block::Block::Opaque(other) => format!("[{}]", other.r#type),
         })
     });
@@ -196,7 +198,7 @@ fn show_window(view: &PrepareContextResponse) -> anyhow::Result<()> {
         BudgetState::Exhausted => "exhausted",
     };
     print(&format!(
-        "· free {}\n{} of {} tokens, {state}; compaction is due at {}, {:.0} % are left until then\n",
+        "· free {}\n{} of {} tokens, {state}; compaction is due at {}, {:.0} % remain until then\n",
         number(budget.free_tokens.into()),
         number(budget.used_tokens.into()),
         number(budget.window_tokens.into()),
@@ -207,17 +209,14 @@ fn show_window(view: &PrepareContextResponse) -> anyhow::Result<()> {
 
 fn show_state(view: &PrepareContextResponse) -> anyhow::Result<()> {
     let sendable = if view.sendable {
-        "can be sent".to_owned()
+        "sendable".to_owned()
     } else {
         let reason = view.not_sendable_reason().as_str_name();
         let reason = reason.trim_start_matches("NOT_SENDABLE_REASON_");
-        format!(
-            "cannot be sent yet ({})",
-            reason.to_lowercase().replace('_', " ")
-        )
+        format!("not sendable ({})", reason.to_lowercase().replace('_', " "))
     };
     print(&format!(
-        "{} messages on the wire, {} repairs, revision {}, epoch {}: {sendable}\n",
+        "{} messages to send, {} repairs, revision {}, epoch {}: {sendable}\n",
         number(view.view_messages.into()),
         number(view.repairs.len() as u64),
         view.revision,

@@ -1,8 +1,8 @@
-//! The commands of the `palimpsest` binary, one module each. `commands` holds the command line itself.
+//! The commands of the `palimpsest` binary, one module per command. `commands` defines the command line.
 //!
-//! This crate is the top: it may import every other crate, and none imports it. Commands that call a server use its
-//! public contract alone. Commands that open a store share code with the server. `serve` and `worker` run the server.
-//! Not here: the parts of a server (`palimpsest-server`).
+//! This crate may import every other crate, and no crate imports it. Commands that call a server use the public
+//! contract only. Commands that open a store share code with the server. `serve` and `worker` run the server, which
+//! is in `palimpsest-server`.
 
 mod allocator;
 mod backup;

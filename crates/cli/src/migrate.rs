@@ -1,4 +1,4 @@
-//! `palimpsest migrate`: sessions from the embedded store into a database, and back.
+//! `palimpsest migrate`: copies sessions between the embedded store and a database.
 
 use std::sync::Arc;
 
@@ -18,19 +18,22 @@ use super::client::block_on;
 use super::output::{bytes, number, print};
 use super::settings::Settings;
 
-/// Move all sessions from the embedded store into a database that servers share, or back
+/// Move all sessions from the embedded store to a database that servers share, or back
 #[derive(Debug, Args)]
 #[command(
-    after_help = "No server and no worker may work on either of the two meanwhile. The embedded store is in data_dir,
-and its stored results beside it; store.postgres.url says where the database is, and blobs.url where its
-results are. Each session is copied with its whole log and all its results, and counts when both stores
-give the same views, by their digests. What was cut off is gone on with when it is run again. The file
-migrated.jsonl in data_dir records what was moved: a session that is deleted in one of the two stores
-afterwards is not brought back by the next run, which stops and names it. Nothing of the source is changed
-otherwise.
+    after_help = "Stop all servers and workers of both stores first. The embedded store is in data_dir, and its stored \
+results are beside it, or in --embedded-blobs. store.postgres.url is the address of the database, and \
+blobs.url the place of its results.
+
+Each session is copied with its whole log and all its results. A session counts as moved when the digests \
+of its views are equal in both stores. The source is not changed. If a run is interrupted, the next run \
+continues it.
+
+The file migrated.jsonl in data_dir records the moved sessions. If such a session is later deleted in one \
+of the two stores, the next run stops and names it. --deletions selects another behavior.
 
 Examples:
-  palimpsest migrate --from sled --to postgres --data-dir /var/lib/palimpsest --config palimpsest.toml
+  palimpsest migrate --from sled --to postgres --config palimpsest.toml
   palimpsest migrate --from postgres --to sled --data-dir /tmp/back --config palimpsest.toml"
 )]
 #[expect(
@@ -38,19 +41,19 @@ Examples:
     reason = "the comments are shown by --help as they are"
 )]
 pub(super) struct Migrate {
-    /// The store that has the sessions
+    /// Store to read the sessions from
     #[arg(long, value_name = "STORE")]
     from: EngineArg,
-    /// The store that gets them
+    /// Store to write the sessions to
     #[arg(long, value_name = "STORE")]
     to: EngineArg,
-    /// Where the embedded store's results are, such as s3://bucket/prefix [default: in data_dir]
+    /// Folder or bucket of the embedded store's results, such as s3://bucket/prefix [default: in data_dir]
     #[arg(long, value_name = "URL")]
     embedded_blobs: Option<String>,
-    /// Move the sessions of this project alone
+    /// Move only the sessions of this project
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
-    /// What becomes of sessions that were deleted in one of the two stores since they were moved
+    /// Behavior for moved sessions that were later deleted in one of the two stores
     #[arg(long, value_enum, default_value = "refuse", value_name = "HOW")]
     deletions: DeletionMode,
     #[command(flatten)]
@@ -59,11 +62,11 @@ pub(super) struct Migrate {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DeletionMode {
-    /// Nothing is moved, and they are named
+    /// Move nothing, and print their names
     Refuse,
-    /// They are deleted in the other store too
+    /// Delete them in the other store too
     Mirror,
-    /// They stay where they are, and those of the source are moved again
+    /// Keep the remaining copies, and move those of the source again
     Keep,
 }
 
@@ -79,9 +82,9 @@ impl From<DeletionMode> for Deletions {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum EngineArg {
-    /// The embedded one, in the data folder
+    /// Embedded store in the data folder
     Sled,
-    /// A database, at store.postgres.url
+    /// PostgreSQL database (store.postgres.url)
     Postgres,
 }
 
@@ -93,7 +96,7 @@ impl Migrate {
     async fn migrate(self) -> anyhow::Result<()> {
         if self.from == self.to {
             bail!(
-                "--from and --to name the same store: say sled for one and postgres for the other"
+                "--from and --to name the same store: pass sled for one and postgres for the other"
             );
         }
         let project = self.project.as_deref().map(ProjectId::new).transpose();
@@ -108,7 +111,7 @@ impl Migrate {
         let (from_log, from_blobs) = from.map_err(Error::from_boxed)?;
         let to = open(&config, self.to, &embedded, false).await;
         let (to_log, to_blobs) = to.map_err(Error::from_boxed)?;
-        // Where both have one place for their results, it becomes the target's: the source cannot write there any more.
+        // If both stores share one place for results, the target takes it over. The source cannot write there any more.
         let owner = Owner {
             takes_over_from: Some(from_log.store_id().await?),
             restored_from: None,
@@ -116,7 +119,7 @@ impl Migrate {
         };
         let to_blobs = to_blobs.bind(owner);
         to_blobs.verify().await?;
-        // A deletion that is mirrored there removes files. A place that has become the target's refuses it.
+        // A mirrored deletion removes files of the source. The binding prevents it in a place that the target took over.
         let from_blobs = from_blobs.bind(Owner::of(&*from_log).await?);
         let side = |log: &Arc<dyn SessionLog>, blobs| {
             let side = StoreSide::new(Arc::clone(log), Arc::new(blobs), Arc::clone(&clock));
@@ -131,8 +134,8 @@ impl Migrate {
         to_log.close().await?;
         let moved = moved?;
         print(&format!(
-            "{} sessions are in both stores, and each gives the same views in both. Moved now: {} sessions, \
-             {} events, {} stored files, {}. Deleted now, as in the other store: {}.\n",
+            "{} sessions are in both stores with equal views. This run moved {} sessions, {} events and {} stored \
+             files ({}), and deleted {} sessions that were deleted in the other store.\n",
             number(moved.sessions),
             number(moved.moved),
             number(moved.events),

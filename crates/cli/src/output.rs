@@ -1,4 +1,4 @@
-//! Tables, numbers and bars for people.
+//! Output for people: tables, numbers and bars.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _, Write as _};
@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
 use super::terminal;
 
-/// A table whose cells are safe for a terminal, each of one line.
+/// A table with one line per cell. Control characters in cells are escaped.
 pub(super) struct Table(comfy_table::Table);
 
 impl Table {
@@ -23,7 +23,7 @@ impl fmt::Display for Table {
     }
 }
 
-// Before the layout: an escape is wider than the character that it stands for.
+// Cells are escaped before the layout, because an escape is wider than its character.
 fn safe_cells<T: AsRef<str>>(cells: impl IntoIterator<Item = T>) -> Vec<String> {
     let cells = cells.into_iter();
     cells
@@ -31,7 +31,7 @@ fn safe_cells<T: AsRef<str>>(cells: impl IntoIterator<Item = T>) -> Vec<String> 
         .collect()
 }
 
-/// A table with a header, plain enough to be read in any terminal.
+/// Creates a table with a header.
 pub(super) fn table(header: &[&str]) -> Table {
     let mut table = comfy_table::Table::new();
     table
@@ -39,13 +39,13 @@ pub(super) fn table(header: &[&str]) -> Table {
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(safe_cells(header));
     if !io::stdout().is_terminal() {
-        // A pipe has no width: nothing is cut for it.
+        // A pipe has no width, so no cell is wrapped.
         table.set_content_arrangement(ContentArrangement::Disabled);
     }
     Table(table)
 }
 
-/// Numbers stand to the right.
+/// Aligns columns of numbers to the right.
 pub(super) fn align_right(table: &mut Table, columns: &[usize]) {
     for column in columns {
         if let Some(column) = table.0.column_mut(*column) {
@@ -54,7 +54,7 @@ pub(super) fn align_right(table: &mut Table, columns: &[usize]) {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(super) fn number(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -67,7 +67,7 @@ pub(super) fn number(n: u64) -> String {
     out
 }
 
-/// Bytes in units of 1,024.
+/// Formats a number of bytes with one decimal, in powers of 1,024.
 #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
 pub(super) fn bytes(n: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -83,7 +83,7 @@ pub(super) fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// One part of a bar.
+/// A category of tokens in a bar.
 #[derive(Debug, Clone)]
 pub(super) struct BarSegment {
     pub(super) name: &'static str,
@@ -92,8 +92,8 @@ pub(super) struct BarSegment {
     pub(super) glyph: char,
 }
 
-/// The window as a bar: what fills it, by category, and what is free. A mark shows where compaction
-/// is due.
+/// Draws the context window as a bar: the tokens of each category and the free rest. A mark shows the compaction
+/// threshold.
 pub(super) fn context_bar(
     parts: &[BarSegment],
     window: u64,
@@ -123,12 +123,12 @@ pub(super) fn context_bar(
     bar
 }
 
-/// Writes text of our own, with content in it, to standard output.
+/// Writes text to standard output. Control characters other than line breaks and tabs are escaped.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     write(anstream::stdout(), &terminal::lines(text))
 }
 
-/// Writes one line to standard output. Content in it stays on that line.
+/// Writes one line to standard output. Line breaks in the text are escaped.
 pub(super) fn print_line(text: &str) -> anyhow::Result<()> {
     let mut line = terminal::line(text).into_owned();
     line.push('\n');
@@ -137,28 +137,28 @@ pub(super) fn print_line(text: &str) -> anyhow::Result<()> {
 
 /// Writes one line to standard error.
 pub(super) fn note(text: &str) {
-    // Nobody can be told that standard error is closed.
+    // An error cannot be reported if standard error is closed.
     let _ = writeln!(anstream::stderr(), "{}", terminal::line(text));
 }
 
-/// Writes text with colours to standard output.
+/// Writes text with colours to standard output. Control characters other than colours are escaped.
 pub(super) fn print_styled(text: &str) -> anyhow::Result<()> {
     write(anstream::stdout(), &terminal::styled(text))
 }
 
-/// Writes JSON for programs to standard output, with escapes for the characters that a terminal obeys.
+/// Writes a line of JSON to standard output. Control characters become JSON escapes.
 pub(super) fn print_json(text: &str) -> anyhow::Result<()> {
     let mut text = terminal::document(text).into_owned();
     text.push('\n');
     write(io::stdout(), &text)
 }
 
-/// Writes a document to standard output: as it is for files and pipes, escaped on a terminal.
+/// Writes a document to standard output: unchanged to files and pipes, escaped on a terminal.
 pub(super) fn print_document(text: &str) -> anyhow::Result<()> {
     write(terminal::TerminalDocument::stdout(), text)
 }
 
-/// A reader that has seen enough is no error.
+/// Writes and flushes text. A closed pipe is no error, because its reader has read enough.
 fn write(mut out: impl io::Write, text: &str) -> anyhow::Result<()> {
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     match written {
@@ -167,7 +167,7 @@ fn write(mut out: impl io::Write, text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Text on one line, cut to a width.
+/// Returns text on one line, truncated to a number of characters.
 pub(super) fn one_line(text: &str, max_chars: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(max_chars) {

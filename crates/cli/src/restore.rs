@@ -1,4 +1,4 @@
-//! `palimpsest restore`: a backup as the store of a server.
+//! `palimpsest restore`: restores a backup into a data folder.
 
 use std::path::PathBuf;
 
@@ -14,44 +14,44 @@ use palimpsest_store::blobs::Blobs;
 use super::client::block_on;
 use super::output::{bytes, number, print};
 
-/// Restore a backup into an empty data folder, or check that it could be
+/// Restore a backup into an empty data folder, or check a backup
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every byte is compared with what the backup says before it counts. The store comes into its place
-when it is complete. Start the server on the folder afterwards.
+    after_help = "Every byte is compared with the checksums of the backup. The store is moved into its place when it is \
+complete. Start the server on the folder afterwards.
 
 Examples:
   palimpsest restore --from /var/backups/palimpsest --data-dir /var/lib/palimpsest
   palimpsest restore --from s3://bucket/palimpsest --check
-  palimpsest restore --from /var/backups/palimpsest --data-dir /tmp/one --session projects/p/sessions/s"
+  palimpsest restore --from /var/backups/palimpsest --data-dir /tmp/one --project support"
 )]
 #[expect(
     clippy::doc_markdown,
     reason = "the comments are shown by --help as they are"
 )]
 pub(super) struct RestoreCommand {
-    /// The folder or the bucket that holds the backups
+    /// Folder or bucket (s3://bucket/prefix) of the backups
     #[arg(long, value_name = "PLACE")]
     from: String,
-    /// Which backup [default: the latest]
+    /// Name of the backup [default: the latest]
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
-    /// The data folder to make; it must hold no store
+    /// Data folder to create; it must not contain a store
     #[arg(long, value_name = "FOLDER", required_unless_present = "check")]
     data_dir: Option<PathBuf>,
-    /// Where stored results go, such as s3://bucket/prefix [default: in the data folder]
+    /// Folder or bucket for stored results, such as s3://bucket/prefix [default: in the data folder]
     #[arg(long, value_name = "URL")]
     blobs: Option<String>,
-    /// Write into a place that holds stored results already, those of the same sessions
+    /// Write to a place that already contains stored results of the same sessions
     #[arg(long)]
     keep_blobs: bool,
-    /// Restore the sessions of this project alone; may be repeated
+    /// Restore only the sessions of this project; repeatable
     #[arg(long, value_name = "NAME")]
     project: Vec<String>,
-    /// Restore this session alone, by its full name; may be repeated
+    /// Restore only this session, by its full name; repeatable
     #[arg(long, value_name = "NAME")]
     session: Vec<String>,
-    /// Read the whole backup and compare it with what it says, and restore nothing
+    /// Read the whole backup and compare it with its checksums; nothing is restored
     #[arg(long, conflicts_with = "data_dir")]
     check: bool,
 }
@@ -67,13 +67,13 @@ impl RestoreCommand {
             Some(id) => id.clone(),
             None => match backup::latest(&place).await? {
                 Some(id) => id,
-                None => bail!("there is no backup in {}", self.from),
+                None => bail!("no backup exists in {}: check --from", self.from),
             },
         };
         let selection = self.selection()?;
         let Some(data_dir) = &self.data_dir else {
             let found = backup::check(&place, &id, &selection).await?;
-            return print_report(&id, "is whole", found);
+            return print_report(&id, "is complete", found);
         };
         let location = match &self.blobs {
             Some(url) => url.clone(),
@@ -108,13 +108,13 @@ impl RestoreCommand {
 fn print_report(id: &str, what: &str, found: RestoreReport) -> anyhow::Result<()> {
     let damaged = match found.damaged {
         0 => String::new(),
-        some => format!(
-            " {} more were damaged on the server when the backup was taken, and are not in it.",
-            number(some)
+        count => format!(
+            " {} more results are missing, because they were damaged on the server during the backup.",
+            number(count)
         ),
     };
     print(&format!(
-        "{id} {what}: {} sessions with {} events, {} stored results, {} compared.{damaged}\n",
+        "{id} {what}: {} sessions with {} events, {} stored results, {} checked.{damaged}\n",
         number(found.sessions),
         number(found.events),
         number(found.results),

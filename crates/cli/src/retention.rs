@@ -1,4 +1,4 @@
-//! `palimpsest retention`: what retention would delete.
+//! `palimpsest retention`: lists the sessions that retention would delete.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,30 +19,31 @@ use super::client::block_on;
 use super::output::{align_right, bytes, number, print, table};
 use super::settings::Settings;
 
-/// Sessions that the cache may keep, which no preview reads.
+/// The size of the session cache, in bytes. A preview does not use the cache.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// List the sessions that retention would delete now; nothing is deleted
+/// List the sessions that retention would delete now, without deleting them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A running server or worker deletes by itself, as [retention] says. This command shows the result of these
-settings before they are in force. The embedded store belongs to one process at a time, so that its server
-must be stopped; a database may be in use. Beside a running server set retention.dry_run: it logs and counts
-what it would delete.
+    after_help = "A running server or worker deletes sessions according to [retention]. This command shows the effect of \
+these settings before you use them.
+
+Stop the server of an embedded store first. A database (store.postgres.url) can be in use. To observe a \
+running server instead, set retention.dry_run: each pass logs and counts the sessions that it would delete.
 
 Examples:
   palimpsest retention --dry-run --config palimpsest.toml
   palimpsest retention --dry-run --data-dir /var/lib/palimpsest --set retention.max_age=90d --json"
 )]
 pub(super) struct RetentionCommand {
-    /// Delete nothing: this command does nothing else, and wants it said
+    /// Confirm that nothing is deleted; required, because the command has no other mode
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON: one line a session
+    /// Print one JSON object per session
     #[arg(long)]
     json: bool,
-    /// Where the embedded store is copied to be read; as much room as it has is needed [default: the system's folder for
-    /// temporary files]
+    /// Folder for a copy of the embedded store, which needs the space of the store [default: the folder of
+    /// the system for temporary files]
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
     #[command(flatten)]
@@ -53,7 +54,7 @@ impl RetentionCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         if !self.dry_run {
             bail!(
-                "only a running server or worker deletes: add --dry-run to list what it would delete"
+                "this command deletes nothing: pass --dry-run to list the sessions that a server would delete"
             );
         }
         block_on(self.list())
@@ -116,15 +117,15 @@ fn as_table(preview: &RetentionPreview, percent: u32) -> anyhow::Result<()> {
         print(&format!("{rows}\n"))?;
     }
     print(&format!(
-        "{} of {} sessions would be deleted, at most {percent} % of a project by age in one pass; a hold keeps {}.\n",
+        "{} of {} sessions would be deleted, at most {percent} % of a project by age in one pass. {} are on hold.\n",
         number(preview.deletions.len() as u64),
         number(preview.sessions),
         number(preview.on_hold),
     ))?;
     if let Some(jump) = preview.jump {
         print(&format!(
-            "Retention by age would pause: the clock shows {}, and the newest event is of {}. If the clock is right, set \
-             retention.clock_trusted_until to a day after now.\n",
+            "Retention by age would pause: the clock shows {}, and the newest event is from {}. If the clock is right, \
+             set retention.clock_trusted_until to a later day.\n",
             day_of(jump.now),
             day_of(jump.expected),
         ))?;

@@ -1,6 +1,4 @@
-//! `palimpsest schema`: the tables of a database that many machines share.
-
-use std::io::{self, Write as _};
+//! `palimpsest schema`: creates, checks or prints the tables of a database that servers share.
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -8,42 +6,49 @@ use palimpsest_server::store;
 use palimpsest_store::postgres::{self, PostgresOptions, SchemaState};
 
 use super::client::block_on;
+use super::output::{print_document, print_line};
 use super::settings::Settings;
 
-/// Make the tables in the database that servers share, or bring them up to this release
+/// Create or update the tables in the database that servers share
 #[derive(Debug, Args)]
 #[command(
-    after_help = "store.postgres.url says where the database is. A server does this at its start, unless
-store.postgres.auto_migrate is false; apart from it, servers need no right to make or change tables. While
-servers of the release before are still at work, they go on on the tables of this one.
+    after_help = "store.postgres.url is the address of the database. A server applies the schema when it starts, unless \
+store.postgres.auto_migrate is false. If it is false, servers need no right to create or change tables. \
+Servers of the previous release continue to work on the tables of this release.
 
 Examples:
-  palimpsest schema apply --set store.postgres.url=postgres://owner@db/palimpsest --blobs s3://bucket
+  palimpsest schema apply --config palimpsest.toml
   palimpsest schema check --config palimpsest.toml
   palimpsest schema print | psql -d palimpsest"
 )]
 pub(super) struct Schema {
     #[command(subcommand)]
-    what: SchemaAction,
+    action: SchemaAction,
 }
 
 #[derive(Debug, Subcommand)]
 enum SchemaAction {
-    /// Make or change the tables, if that is needed; several may do it at once
+    /// Create or update the tables if necessary; safe to run on several machines at once
+    #[command(after_help = "Examples:
+  palimpsest schema apply --config palimpsest.toml")]
     Apply(Settings),
-    /// Say what the tables are; the exit code is 1 unless this release works on them
+    /// Print the version of the tables; the exit code is 1 if this release cannot use them
+    #[command(after_help = "Examples:
+  palimpsest schema check --config palimpsest.toml")]
     Check(Settings),
-    /// Print the statements that make the tables, for somebody else to run
+    /// Print the SQL statements that create the tables, for an administrator
+    #[command(after_help = "Examples:
+  palimpsest schema print | psql -d palimpsest")]
     Print(Settings),
 }
 
 impl Schema {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        match self.what {
+        match self.action {
             SchemaAction::Print(settings) => {
                 let loaded = settings.load()?;
                 let text = postgres::print(loaded.config.store.postgres.schema());
-                Ok(io::stdout().write_all(text.as_bytes())?)
+                print_document(&text)
             }
             SchemaAction::Apply(settings) => block_on(async {
                 let options = options(settings)?;
@@ -55,10 +60,7 @@ impl Schema {
                 let state = postgres::state(&options).await?;
                 print_state(&options, state)?;
                 if !state.is_usable() {
-                    bail!(
-                        "this release does not work on them: it needs version {}",
-                        state.supported
-                    );
+                    bail!("{}", unusable(&state));
                 }
                 Ok(())
             }),
@@ -73,14 +75,23 @@ fn options(settings: Settings) -> anyhow::Result<PostgresOptions> {
 }
 
 fn print_state(options: &PostgresOptions, state: SchemaState) -> anyhow::Result<()> {
-    let mut out = io::stdout();
+    let schema = &options.schema;
     match state.version {
-        0 => writeln!(out, "there are no tables in the schema {}", options.schema)?,
-        version => writeln!(
-            out,
-            "the tables in the schema {} have version {version}; releases that bring version {} or later work on them",
-            options.schema, state.oldest
-        )?,
+        0 => print_line(&format!("the schema {schema} has no tables")),
+        version => print_line(&format!(
+            "the tables in the schema {schema} have version {version}; releases with version {} or later can use them",
+            state.oldest
+        )),
     }
-    Ok(())
+}
+
+/// Returns the reason why this release cannot use the tables, and the next step.
+fn unusable(state: &SchemaState) -> String {
+    let supported = state.supported;
+    if state.version < supported {
+        return format!(
+            "this release needs version {supported} of the tables: run `palimpsest schema apply`"
+        );
+    }
+    format!("this release has version {supported} of the tables: use a newer release")
 }

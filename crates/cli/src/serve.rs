@@ -1,4 +1,4 @@
-//! `palimpsest serve`: the server.
+//! `palimpsest serve`: runs the server.
 
 use std::time::Duration;
 
@@ -10,20 +10,22 @@ use palimpsest_settings::LoadedConfig;
 use super::allocator::return_free_memory_at_once;
 use super::settings::Settings;
 
-/// How long tasks may take to end once everything is closed: nothing depends on them any more.
+/// The time limit for tasks that still run after the server has closed. Nothing depends on their result.
 const RUNTIME_CLOSE: Duration = Duration::from_secs(1);
 
-/// Serve gRPC, and health and metrics over HTTP, until SIGTERM or SIGINT
+/// Run a server: gRPC, and health and metrics over HTTP
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "`palimpsest config` prints every setting. SIGTERM or SIGINT drains calls in flight and then ends \
+the server. A second signal ends the server immediately.
+
+Examples:
   palimpsest serve
   palimpsest serve --data-dir /var/lib/palimpsest --blobs s3://bucket/palimpsest
   palimpsest serve --listen 0.0.0.0:50051 --insecure-listen-anywhere
   palimpsest serve --role server --config palimpsest.toml
-  PALIMPSEST_LOG_LEVEL=debug palimpsest serve --config palimpsest.toml
-
-`palimpsest config` shows every setting. The first signal lets calls in flight finish; a second
-one ends the server at once.")]
+  PALIMPSEST_LOG_LEVEL=debug palimpsest serve --config palimpsest.toml"
+)]
 pub(super) struct ServeCommand {
     #[command(flatten)]
     settings: Settings,
@@ -36,7 +38,7 @@ impl ServeCommand {
     }
 }
 
-/// Does what the settings say, until it is told to stop.
+/// Runs the roles of a configuration until a signal.
 pub(super) fn run(loaded: LoadedConfig) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&loaded.config)?;
     net::raise_limit();

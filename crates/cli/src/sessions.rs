@@ -1,4 +1,4 @@
-//! `palimpsest sessions`: what a project holds, and the way to delete some of it.
+//! `palimpsest sessions`: lists or deletes the sessions of a project.
 
 use clap::{Args, Subcommand};
 use palimpsest_proto::context::v1::{ListSessionsRequest, Session};
@@ -10,13 +10,17 @@ use super::output::{align_right, note, number, one_line, print, print_json, tabl
 /// List the sessions of a project, latest first
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:
+  palimpsest sessions --project support --limit 10
+  palimpsest sessions --json | jq -r .name
+  palimpsest sessions delete my-session --yes")]
 pub(super) struct SessionsCommand {
     #[command(subcommand)]
     action: Option<Action>,
-    /// How many to list
-    #[arg(long, default_value_t = 50)]
+    /// Maximum number of sessions
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
     limit: u32,
-    /// Print JSON lines
+    /// Print one JSON object per session
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -35,7 +39,7 @@ impl SessionsCommand {
         }
         let (sessions, unreadable) = block_on(self.list())?;
         self.print(&sessions)?;
-        // On standard error, so that a program still reads rows alone.
+        // The note is on standard error, because programs read the rows from standard output.
         if unreadable > 0 {
             note(&unreadable_note(unreadable));
         }
@@ -84,7 +88,7 @@ impl SessionsCommand {
         print(&format!("{table}\n"))
     }
 
-    /// The sessions, and the number of sessions whose rows cannot be decoded.
+    /// Returns the sessions, and the number of sessions whose rows cannot be decoded.
     async fn list(&self) -> anyhow::Result<(Vec<Session>, u32)> {
         let mut clients = self.remote.connect().await?;
         let mut sessions = Vec::new();
@@ -104,7 +108,7 @@ impl SessionsCommand {
                 .map_err(|status| status_error(&status))?
                 .into_inner();
             sessions.extend(page.sessions);
-            // Each page counts all rows of the project.
+            // The count of each page is for the whole project, so it is not added up.
             unreadable = page.unreadable_sessions;
             page_token = page.next_page_token;
             if page_token.is_empty() {

@@ -1,4 +1,4 @@
-//! The flags that set the most common settings; `--set` sets any.
+//! Flags for the most common settings. `--set` sets any setting.
 
 use std::path::PathBuf;
 
@@ -12,38 +12,39 @@ use palimpsest_settings::{ConfigErrors, Flags, LoadedConfig, ProcessSource, load
     reason = "the comments are shown by --help as they are"
 )]
 pub(super) struct Settings {
-    /// A TOML file with settings; `palimpsest config` prints one to begin with
+    /// TOML file with settings; `palimpsest config` prints one
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What this process does: all, or server or worker where several share a store [default: all]
+    /// Role of the process: all, server or worker; the last two are for several processes that share
+    /// a database [default: all]
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
-    /// Where the gRPC services listen [default: 127.0.0.1:50051]
+    /// Listen address of the gRPC services [default: 127.0.0.1:50051]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where metrics and health listen, over HTTP [default: 127.0.0.1:50052]
+    /// Listen address of metrics and health over HTTP [default: 127.0.0.1:50052]
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
-    /// The folder of the embedded store [default: data]
+    /// Data folder, which contains the embedded store [default: data]
     #[arg(long, value_name = "FOLDER")]
     data_dir: Option<String>,
-    /// Where tool results and summaries are kept, such as s3://bucket/prefix [default: in the data
-    /// folder]
+    /// Folder or bucket of stored results and session memory, such as s3://bucket/prefix [default:
+    /// in the data folder]
     #[arg(long, value_name = "URL")]
     blobs: Option<String>,
-    /// How a line of the log looks: auto, pretty or json [default: auto]
+    /// Format of log lines: auto, pretty or json [default: auto]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// What is logged: a level, or levels by module such as debug,sled=debug [default: info]
+    /// Log level, or levels by module, such as debug,sled=debug [default: info]
     #[arg(long, value_name = "FILTER")]
     log_level: Option<String>,
-    /// Allow an address that other machines can reach although nothing asks callers who they are
+    /// Allow a listen address that other machines can reach although no authentication is configured
     #[arg(long)]
     insecure_listen_anywhere: bool,
-    /// Any setting by its key, such as limits.max_messages=500; may be repeated
+    /// Set any setting by its key, such as limits.max_messages=500; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Who said the role, when no flag did.
+    /// The origin of the role if the command sets it instead of `--role`.
     #[arg(skip)]
     role_from: Option<&'static str>,
 }
@@ -51,26 +52,26 @@ pub(super) struct Settings {
 fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')
-        .ok_or("must have the form KEY=VALUE, such as limits.max_messages=500")?;
+        .ok_or("write KEY=VALUE, such as limits.max_messages=500")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
 impl Settings {
-    /// The same with a role that the command has.
+    /// Sets the role. Errors name the command as its origin.
     pub(super) fn with_role(mut self, command: &'static str, role: &str) -> Self {
         self.role = Some(role.to_owned());
         self.role_from = Some(command);
         self
     }
 
-    /// The configuration that these flags, the environment and the file make.
+    /// Loads the configuration from these flags, the environment and the file.
     pub(super) fn load(self) -> Result<LoadedConfig, ConfigErrors> {
         let anywhere = self.insecure_listen_anywhere.then(|| "true".to_owned());
         let mut flags = Flags {
             file: self.config,
             ..Flags::default()
         };
-        // The flags that have a name win over `--set`, which is less specific.
+        // A named flag overrides `--set`, because the last origin of a key wins.
         for (key, value) in self.set {
             flags = flags.with("--set", &key, Some(value));
         }

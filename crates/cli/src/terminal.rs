@@ -1,14 +1,14 @@
-//! Stored content made safe for a terminal.
+//! Escapes of control characters in stored content.
 //!
-//! Messages, titles, paths, file names and error texts may hold anything, and a terminal obeys control
-//! characters: they set the clipboard, forge links, clear the screen or write over earlier lines. Every
-//! command prints through `output`, which shows such characters as visible escapes.
+//! Messages, titles, paths, file names and error texts can contain any character. Control characters make a terminal
+//! set the clipboard, forge links, clear the screen or overwrite earlier lines. Every command prints through `output`,
+//! which replaces control characters by visible escapes.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write};
 
-/// Text of several lines: line breaks and tabs stay.
+/// Escapes text of several lines. Line breaks and tabs stay.
 pub(super) fn lines(text: &str) -> Cow<'_, str> {
     escaped(
         text,
@@ -17,13 +17,12 @@ pub(super) fn lines(text: &str) -> Cow<'_, str> {
     )
 }
 
-/// Text of one line: line breaks become escapes too, so that no content forges a line of its own.
+/// Escapes text of one line. Line breaks are escaped too, so that content cannot forge a line of output.
 pub(super) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_active, escape_rust)
 }
 
-/// A JSON or TOML document. An escape within a string means the same character, so that the document keeps
-/// its meaning.
+/// Escapes a JSON or TOML document. An escape in a string means the same character, so the document keeps its meaning.
 pub(super) fn document(text: &str) -> Cow<'_, str> {
     escaped(
         text,
@@ -32,7 +31,7 @@ pub(super) fn document(text: &str) -> Cow<'_, str> {
     )
 }
 
-/// Text of several lines with colours of our own: nothing but colours and weights passes.
+/// Escapes text of several lines that this program coloured. Only sequences for colour and weight stay.
 pub(super) fn styled(text: &str) -> Cow<'_, str> {
     if !text.contains('\u{1b}') {
         return lines(text);
@@ -55,7 +54,7 @@ pub(super) fn styled(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The length of the colour sequence (`ESC [ 1;31 m`) at the start of a text; 0 when there is none.
+/// Returns the length of the colour sequence (`ESC [ 1;31 m`) at the start of a text, or 0.
 fn style_len(text: &str) -> usize {
     let Some(inner) = text.strip_prefix("\u{1b}[") else {
         return 0;
@@ -65,8 +64,8 @@ fn style_len(text: &str) -> usize {
         .map_or(0, |end| "\u{1b}[".len() + end + 1)
 }
 
-/// True if a terminal does something else with the character than to show it: C0, DEL and C1 controls,
-/// Unicode's line breaks, and the characters that reorder text.
+/// Returns true if a terminal interprets the character instead of showing it: C0, DEL and C1 controls, Unicode line
+/// breaks, and characters that reorder text.
 fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -91,23 +90,24 @@ fn escaped(text: &str, active: fn(char) -> bool, escape: fn(&mut String, char)) 
     Cow::Owned(out)
 }
 
-/// `\u{1b}`, `\r`.
+/// Writes a character as a Rust escape, such as `\u{1b}` or `\r`.
 fn escape_rust(out: &mut String, c: char) {
     out.extend(c.escape_default());
 }
 
-/// `\u001b`. Every active character lies in the plane that takes one such escape.
+/// Writes a character as a JSON escape, such as `\u001b`. Active characters are in the basic multilingual plane, so one
+/// escape is enough.
 fn escape_json(out: &mut String, c: char) {
     // Writing to a string cannot fail.
     let _ = write!(out, "\\u{:04x}", u32::from(c));
 }
 
-/// Standard output for a document that comes in chunks: raw for files and pipes, escaped on a terminal.
+/// Standard output for a document in chunks: unchanged to files and pipes, escaped on a terminal.
 pub(super) struct TerminalDocument {
     out: io::Stdout,
     escapes: bool,
-    /// The beginning of a character whose rest has not come yet.
-    cut: Vec<u8>,
+    /// The first bytes of a character that continues in the next chunk.
+    partial: Vec<u8>,
 }
 
 impl TerminalDocument {
@@ -116,7 +116,7 @@ impl TerminalDocument {
         Self {
             escapes: out.is_terminal(),
             out,
-            cut: Vec::new(),
+            partial: Vec::new(),
         }
     }
 }
@@ -126,16 +126,16 @@ impl Write for TerminalDocument {
         if !self.escapes {
             return self.out.write(bytes);
         }
-        self.cut.extend_from_slice(bytes);
-        let whole = match std::str::from_utf8(&self.cut) {
-            // What cannot become a character any more is shown as a replacement character.
-            Ok(_) => self.cut.len(),
-            Err(error) if error.error_len().is_some() => self.cut.len(),
+        self.partial.extend_from_slice(bytes);
+        let complete = match std::str::from_utf8(&self.partial) {
+            Ok(_) => self.partial.len(),
+            // Invalid bytes are shown as replacement characters.
+            Err(error) if error.error_len().is_some() => self.partial.len(),
             Err(error) => error.valid_up_to(),
         };
-        let text = String::from_utf8_lossy(&self.cut[..whole]);
+        let text = String::from_utf8_lossy(&self.partial[..complete]);
         self.out.write_all(document(&text).as_bytes())?;
-        self.cut.drain(..whole);
+        self.partial.drain(..complete);
         Ok(bytes.len())
     }
 
@@ -194,12 +194,12 @@ mod tests {
         let mut document = TerminalDocument {
             out: io::stdout(),
             escapes: true,
-            cut: Vec::new(),
+            partial: Vec::new(),
         };
         let bytes = "é".as_bytes();
         assert_eq!(document.write(&bytes[..1]).unwrap(), 1);
-        assert_eq!(document.cut, bytes[..1]);
+        assert_eq!(document.partial, bytes[..1]);
         assert_eq!(document.write(&bytes[1..]).unwrap(), 1);
-        assert!(document.cut.is_empty());
+        assert!(document.partial.is_empty());
     }
 }

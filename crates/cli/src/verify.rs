@@ -1,4 +1,4 @@
-//! `palimpsest verify`: would every view of these transcripts be right?
+//! `palimpsest verify`: replays transcripts and checks every view.
 
 use std::path::{Path, PathBuf};
 
@@ -11,42 +11,36 @@ use palimpsest_transcripts::replay::{PrepareFrequency, RecordedSession, VerifyRe
 use super::each_file::{each_file, file_name};
 use super::files::{self, Format};
 use super::output::{align_right, bytes, number, print, print_line, table};
+use super::view::ProviderArg;
 
-/// How many violations are shown.
+/// The maximum number of printed problems per file and kind.
 const MAX_SHOWN: usize = 20;
 
-/// Replay transcripts in process and check every view: valid, continuing, whole
+/// Replay transcripts and check every view
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every transcript is replayed twice: with a view prepared before each response, as an
-agent does, and with one after every line, which is the hardest case. Nothing is
-sent anywhere and no server is needed.
+    after_help = "Every view must be valid for the provider and extend the view before it, and the deltas must give the \
+caller the same array. Every transcript is replayed twice: with a view before each response, as an agent \
+does, and with a view after every line, which is the hardest case. The replay runs in this process: it \
+needs no server and sends nothing. The exit code is 1 if a check fails or a file is not recognised.
 
 Examples:
   palimpsest verify --format claude-code ~/.claude/projects/my-project
   palimpsest verify --format openai conversations.jsonl"
 )]
 pub(super) struct Verify {
-    /// How the files are written
+    /// Format of the files
     #[arg(long)]
     format: Format,
-    /// Check what this provider would be sent [default: the format's own]
-    #[arg(long, value_parser = provider)]
-    provider: Option<Provider>,
-    /// Files, or folders of them
+    /// Provider whose rules the views must meet [default: the provider of the format]
+    #[arg(long, value_enum)]
+    provider: Option<ProviderArg>,
+    /// Transcript files, or folders with such files
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
 
-fn provider(text: &str) -> Result<Provider, String> {
-    match text {
-        "anthropic" => Ok(Provider::Anthropic),
-        "openai" => Ok(Provider::OpenAi),
-        _ => Err("must be anthropic or openai".to_owned()),
-    }
-}
-
-/// What came of one file.
+/// The results of one file.
 #[derive(Debug, Default)]
 struct FileVerification {
     file: String,
@@ -60,7 +54,9 @@ struct FileVerification {
 impl Verify {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let files = files::find(&self.paths)?;
-        let provider = self.provider.unwrap_or(self.format.provider());
+        let provider = self
+            .provider
+            .map_or(self.format.provider(), ProviderArg::of_views);
         let outcomes = each_file(&files, |file| check(file, self.format, provider))?;
         show(&outcomes)
     }
@@ -117,7 +113,7 @@ fn show(outcomes: &[FileVerification]) -> anyhow::Result<()> {
         let mut both = VerifyReport::default();
         add(&mut both, outcome.per_response.clone());
         add(&mut both, outcome.per_line.clone());
-        // The same messages were replayed twice.
+        // Both replays have the same messages, which count once.
         both.messages = outcome.per_line.messages;
         both.reemissions = outcome.per_line.reemissions;
         both.view_changes = outcome.per_line.view_changes;
@@ -133,7 +129,7 @@ fn show(outcomes: &[FileVerification]) -> anyhow::Result<()> {
     show_repairs(&total.1)?;
     let broken = show_problems(outcomes)?;
     if broken > 0 {
-        bail!("{broken} checks failed");
+        bail!("{broken} checks failed: see the lines INVALID, PREFIX and DELTA above");
     }
     let foreign = outcomes
         .iter()
@@ -141,17 +137,19 @@ fn show(outcomes: &[FileVerification]) -> anyhow::Result<()> {
         .count();
     if foreign > 0 {
         bail!(
-            "{foreign} of {} files were not recognised, and nothing of them was checked",
+            "{foreign} of {} files were not recognised and not checked: see the lines UNRECOGNISED above",
             outcomes.len()
         );
     }
     if total.1.messages == 0 {
         bail!(
-            "no message was found in {} files, so nothing was checked: is --format right?",
+            "no message was found in {} files, so nothing was checked: check --format",
             outcomes.len()
         );
     }
-    print("Every sendable view is valid, continues the one before, and is what a caller has.\n")
+    print(
+        "Every sendable view is valid, extends the view before it, and equals the array of the caller.\n",
+    )
 }
 
 fn row(file: &str, sessions: usize, report: &VerifyReport) -> Vec<String> {
@@ -179,7 +177,7 @@ fn show_repairs(total: &VerifyReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows what did not hold and what could not be read; returns how many checks failed.
+/// Prints the problems of all files. Returns the number of failed checks.
 fn show_problems(outcomes: &[FileVerification]) -> anyhow::Result<usize> {
     let mut broken = 0;
     for outcome in outcomes {
@@ -190,7 +188,7 @@ fn show_problems(outcomes: &[FileVerification]) -> anyhow::Result<usize> {
         let more = outcome.import_defects.len().saturating_sub(MAX_SHOWN);
         if more > 0 {
             print_line(&format!(
-                "  unreadable: {} and {more} lines more than these",
+                "  unreadable: {} has {more} more unreadable lines than these",
                 outcome.file
             ))?;
         }
@@ -198,7 +196,7 @@ fn show_problems(outcomes: &[FileVerification]) -> anyhow::Result<usize> {
             print_line(&format!("  unreadable: {} {defect}", outcome.file))?;
         }
         for defect in &outcome.per_line.defects {
-            print_line(&format!("  refused: {} {defect}", outcome.file))?;
+            print_line(&format!("  rejected: {} {defect}", outcome.file))?;
         }
         for report in [&outcome.per_response, &outcome.per_line] {
             for (line, violation) in report.invalid.iter().take(MAX_SHOWN) {
@@ -215,7 +213,7 @@ fn show_problems(outcomes: &[FileVerification]) -> anyhow::Result<usize> {
             }
             for line in report.delta_breaks.iter().take(MAX_SHOWN) {
                 print_line(&format!(
-                    "  DELTA: {} line {line}: a caller has another view",
+                    "  DELTA: {} line {line}: the array of the caller differs from the view",
                     outcome.file
                 ))?;
             }

@@ -1,4 +1,4 @@
-//! `palimpsest verify-store`: whether what is stored holds together.
+//! `palimpsest verify-store`: checks every stored session.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -19,19 +19,20 @@ use super::client::block_on;
 use super::output::{bytes, number, print, print_json, print_line};
 use super::settings::Settings;
 
-/// How much of a log is read at a time.
+/// The maximum size of one read of a log, in bytes.
 const READ_BYTES: usize = 4 << 20;
 
-/// Check every stored session: its log, and the stored results that its events name
+/// Check the log of every stored session, and the stored results that its events name
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The embedded store belongs to one process at a time, so that its server must be stopped; a database, which
-store.postgres.url names, may be in use. Nothing is changed: the embedded store is read from a copy in --scratch, and a
-damaged one is left where it is.
-Files that no event names are counted and are no fault. Those that the log has announced are swept by a running server
-after sweep.min_age_ms. The others may be another store's, or were restored and never named: no server removes them. --json
-lists the first hundred. Delete them yourself once you know that no other store has them.
-The exit code is 1 when a log cannot be read or a result that an event names is missing.
+    after_help = "Stop the server of an embedded store first. A database (store.postgres.url) can be in use. Nothing is \
+changed: the embedded store is read from a copy in --scratch, and a damaged store stays in place.
+
+A file that no event names is counted and is no fault. A file with an intent in the log is swept by a running \
+server after sweep.min_age_ms. No server removes a file without an intent: it can belong to another store, or come \
+from a restored backup. --json lists the first 100 of these files. Delete them if no other store uses them.
+
+The exit code is 1 if a log or row cannot be read, or if a result that an event names is missing or damaged.
 
 Examples:
   palimpsest verify-store --data-dir /var/lib/palimpsest
@@ -39,21 +40,21 @@ Examples:
   palimpsest verify-store --config palimpsest.toml"
 )]
 pub(super) struct VerifyStore {
-    /// Read every stored result and compare it with what its event says
+    /// Read every stored result and compare its checksum with its event
     #[arg(long)]
     contents: bool,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Where the embedded store is copied to be read; as much room as it has is needed [default: the system's folder for
-    /// temporary files]
+    /// Folder for a copy of the embedded store, which needs the space of the store [default: the folder of
+    /// the system for temporary files]
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
 
-/// What was found.
+/// The counts and faults of all sessions.
 #[derive(Debug, Default)]
 struct StoreFindings {
     sessions: u64,
@@ -61,26 +62,26 @@ struct StoreFindings {
     results: u64,
     result_bytes: u64,
     deleting: u64,
-    /// Files that no event names and that the log has announced: a server sweeps them.
+    /// Files that no event names and that have an intent in the log. A server sweeps them.
     orphans: u64,
     orphan_bytes: u64,
-    /// Files that no event names and that the log never announced.
+    /// Files that no event names and that have no intent.
     foreign: u64,
     foreign_bytes: u64,
     foreign_files: Vec<String>,
     missing: u64,
     damaged: u64,
-    /// The first faults, in words.
+    /// The first faults, at most `MAX_FAULTS`.
     faults: Vec<String>,
 }
 
-/// So many faults are told one by one.
+/// The maximum number of listed faults, and of listed files without an intent.
 const MAX_FAULTS: usize = 100;
 
 impl StoreFindings {
     /// Counts a file that no event names.
-    fn add_unreferenced(&mut self, path: String, bytes: u64, is_announced: bool) {
-        if is_announced {
+    fn add_unreferenced(&mut self, path: String, bytes: u64, has_intent: bool) {
+        if has_intent {
             self.orphans += 1;
             self.orphan_bytes += bytes;
             return;
@@ -112,7 +113,7 @@ impl VerifyStore {
         let log = Arc::clone(&readable.log);
         let blobs = store::blobs(&config)?;
         let mut found = StoreFindings::default();
-        let announced = intended_files(&*log, &mut found).await?;
+        let intended = intended_files(&*log, &mut found).await?;
         let mut from: Option<SessionKey> = None;
         loop {
             let page = log.rows(None, from.as_ref(), MAX_LIST).await?;
@@ -124,10 +125,10 @@ impl VerifyStore {
                 break;
             };
             from = Some(last.clone());
-            let asked = (self.contents, &announced);
+            let options = (self.contents, &intended);
             for (key, head) in &page.rows {
                 match head {
-                    Ok(head) => session(&*log, &blobs, (key, head), asked, &mut found).await?,
+                    Ok(head) => session(&*log, &blobs, (key, head), options, &mut found).await?,
                     Err(error) => {
                         found.sessions += 1;
                         found.damaged += 1;
@@ -136,13 +137,13 @@ impl VerifyStore {
                 }
             }
         }
-        check_orphans(&*log, &blobs, &announced, &mut found).await?;
+        check_orphans(&*log, &blobs, &intended, &mut found).await?;
         log.close().await?;
         report(&found, self.json)
     }
 }
 
-/// The paths of all files that the log has announced.
+/// Returns the paths of all files with an intent in the log.
 async fn intended_files(
     log: &dyn SessionLog,
     found: &mut StoreFindings,
@@ -164,8 +165,7 @@ async fn intended_files(
     }
 }
 
-/// Whether a session still is the one that was looked at. Of one that somebody has deleted since, nothing needs to be
-/// there.
+/// Returns true if a session was not deleted since its row was read. A deleted session needs no log and no results.
 async fn still_exists(
     log: &dyn SessionLog,
     key: &SessionKey,
@@ -179,7 +179,7 @@ async fn session(
     log: &dyn SessionLog,
     blobs: &Blobs,
     (key, head): (&SessionKey, &SessionHead),
-    (contents, announced): (bool, &HashSet<String>),
+    (contents, intended): (bool, &HashSet<String>),
     found: &mut StoreFindings,
 ) -> anyhow::Result<()> {
     let named = match events(log, key, head).await {
@@ -214,8 +214,8 @@ async fn session(
             found.result_bytes += size;
         } else {
             let path = result_path(key, &file)?;
-            let is_announced = announced.contains(&path);
-            found.add_unreferenced(path, size, is_announced);
+            let has_intent = intended.contains(&path);
+            found.add_unreferenced(path, size, has_intent);
         }
     }
     for file in missing.keys() {
@@ -228,7 +228,7 @@ async fn session(
             Err(BlobError::Damaged(_)) => {
                 found.damaged += 1;
                 found.add_fault(format!(
-                    "{key}: the stored result {file} is not what its event says"
+                    "{key}: the stored result {file} differs from the checksum in its event"
                 ));
             }
             Err(error) => return Err(error.into()),
@@ -260,9 +260,9 @@ fn report(found: &StoreFindings, as_json: bool) -> anyhow::Result<()> {
             print_line(fault)?;
         }
         print(&format!(
-            "{} sessions with {} events and {} stored results ({}); {} deleted ones are being removed.\n\
-                 {} files ({}) are named by no event and will be swept; {} more ({}) are named by no event and were never\n\
-                 announced. {} results are missing, {} things are damaged.\n",
+            "{} sessions with {} events and {} stored results ({}). {} deleted sessions are being removed.\n\
+             {} files ({}) without an event will be swept. {} files ({}) have no event and no intent.\n\
+             {} results are missing, {} items are damaged.\n",
             number(found.sessions),
             number(found.events),
             number(found.results),
@@ -277,12 +277,12 @@ fn report(found: &StoreFindings, as_json: bool) -> anyhow::Result<()> {
         ))?;
     }
     if found.missing + found.damaged > 0 {
-        bail!("the store does not hold together: restore what is missing from a backup");
+        bail!("the store is damaged: restore the missing or damaged data from a backup");
     }
     Ok(())
 }
 
-/// Reads a log from its beginning to its end and folds it, and says what its events name.
+/// Reads and replays a whole log. Returns the files that its events name.
 async fn events(
     log: &dyn SessionLog,
     key: &SessionKey,
@@ -303,7 +303,7 @@ async fn events(
             let mut recorded = decode_frame(&frame.bytes)?;
             if recorded.len() != frame.events as usize {
                 bail!(
-                    "the record at revision {} holds other events than it says",
+                    "the frame at revision {} has another number of events than its header",
                     frame.first
                 );
             }
@@ -324,11 +324,11 @@ async fn events(
     Ok(names)
 }
 
-/// Files of sessions that do not exist, and deletions that are not through.
+/// Counts files of sessions that do not exist, and deleted sessions whose data is not removed yet.
 async fn check_orphans(
     log: &dyn SessionLog,
     blobs: &Blobs,
-    announced: &HashSet<String>,
+    intended: &HashSet<String>,
     found: &mut StoreFindings,
 ) -> anyhow::Result<()> {
     let mut from = None;
@@ -340,7 +340,7 @@ async fn check_orphans(
     }
     for project in blobs.projects().await? {
         for key in blobs.sessions(&project).await? {
-            // What cannot be read is there all the same, and counted as damaged already.
+            // An unreadable row is a session too. It is counted as damaged already.
             let is_known = match log.head(&key).await {
                 Ok(head) => head.is_some(),
                 Err(StoreError::Damaged { .. }) => true,
@@ -350,8 +350,8 @@ async fn check_orphans(
                 continue;
             }
             for entry in blobs.list(&key).await? {
-                let is_announced = announced.contains(&entry.path);
-                found.add_unreferenced(entry.path, entry.bytes, is_announced);
+                let has_intent = intended.contains(&entry.path);
+                found.add_unreferenced(entry.path, entry.bytes, has_intent);
             }
         }
     }

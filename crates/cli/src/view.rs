@@ -1,4 +1,4 @@
-//! `palimpsest view`: the array to send, as JSON.
+//! `palimpsest view`: prints the array to send, as JSON.
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -9,15 +9,16 @@ use palimpsest_proto::context::v1::{
 use super::client::{Clients, Remote, block_on, status_error};
 use super::output::print_document;
 
-/// Whose API takes the view.
+/// The provider of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(clippy::doc_markdown, reason = "shown by --help as it is")]
 pub(super) enum ProviderArg {
-    /// Anthropic's Messages API
+    /// Anthropic Messages
     Anthropic,
-    /// `OpenAI`'s Chat Completions API
+    /// OpenAI Chat Completions
     #[value(name = "openai")]
     OpenAi,
-    /// Anthropic's models on Amazon Bedrock
+    /// Anthropic models on Amazon Bedrock
     Bedrock,
 }
 
@@ -31,21 +32,34 @@ impl From<ProviderArg> for Provider {
     }
 }
 
-/// Print the messages array of a session as it would be sent now
+impl ProviderArg {
+    /// The same provider as a type of the core.
+    pub(super) fn of_views(self) -> palimpsest_core::view::Provider {
+        use palimpsest_core::view::Provider as CoreProvider;
+        match self {
+            Self::Anthropic => CoreProvider::Anthropic,
+            Self::OpenAi => CoreProvider::OpenAi,
+            Self::Bedrock => CoreProvider::Bedrock,
+        }
+    }
+}
+
+/// Print the messages array of a session that would be sent now
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   palimpsest view my-session --provider anthropic | jq length
   palimpsest view my-session --provider openai --model gpt-4.1 > messages.json")]
 pub(super) struct ViewCommand {
-    /// The session: its id, or its full name
+    /// Id or full name of the session
     session: String,
-    /// For whom
+    /// Provider that receives the array
     #[arg(long, value_enum, default_value = "anthropic")]
     provider: ProviderArg,
-    /// The model; its own thinking is shown to it [default: the one that the view was last for]
-    #[arg(long, default_value = "")]
+    /// Model that receives the array; only its own thinking is shown [default: the model of the
+    /// last view]
+    #[arg(long, default_value = "", hide_default_value = true)]
     model: String,
-    /// Show the view for a request with thinking on
+    /// Prepare the view for a request with thinking
     #[arg(long)]
     thinking: bool,
     #[command(flatten)]
@@ -76,7 +90,7 @@ impl ViewCommand {
     }
 }
 
-/// The whole array of a session, however large.
+/// Fetches the whole array of a session, without a limit on its size.
 async fn fetch_full_view(
     clients: &mut Clients,
     session: String,
@@ -88,11 +102,12 @@ async fn fetch_full_view(
         dry_run: true,
         ..PrepareContextRequest::default()
     };
-    let looked = prepare(clients, request.clone()).await?;
-    if !looked.view_omitted {
-        return Ok(looked.messages_json);
+    let preview = prepare(clients, request.clone()).await?;
+    if !preview.view_omitted {
+        return Ok(preview.messages_json);
     }
-    // A view that is too large for one reply can be streamed once it has been served.
+    // A view that is too large for one reply is streamed. Only a served view can be streamed, so this call is no dry
+    // run.
     request.dry_run = false;
     let served = prepare(clients, request).await?;
     let request = StreamContextRequest {
@@ -120,7 +135,7 @@ async fn fetch_full_view(
     Ok(messages)
 }
 
-/// Looks at a session as it would be served.
+/// Calls `PrepareContext`.
 pub(super) async fn prepare(
     clients: &mut Clients,
     request: PrepareContextRequest,

@@ -1,4 +1,4 @@
-//! `palimpsest worker`: the worker alone, for a store that servers share.
+//! `palimpsest worker`: runs the worker in a process of its own, on a database that servers share.
 
 use clap::Args;
 
@@ -6,12 +6,12 @@ use super::allocator::return_free_memory_at_once;
 use super::serve;
 use super::settings::Settings;
 
-/// Keep every session's summary.md up to date, and answer no calls
+/// Run the worker alone, which updates session memory and answers no calls
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The same as `palimpsest serve --role worker`. `palimpsest serve` does this too, unless its role is
-server; on its own it is for a store that several processes share, which store.postgres.url names.
-Health and metrics are at the same addresses as a server's.
+    after_help = "The same as `palimpsest serve --role worker`. `palimpsest serve` also runs the worker, unless its \
+role is server. A worker of its own needs a database that several processes share (store.postgres.url). \
+Health and metrics use the same listen addresses as a server.
 
 Examples:
   palimpsest worker --config palimpsest.toml

@@ -5,6 +5,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
+use clap::CommandFactory as _;
+
 /// A server that a failed test does not leave behind.
 struct Server(Child);
 
@@ -34,7 +36,7 @@ fn run(args: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn help_and_version_are_answers() {
-    for args in [&["--help"][..], &["--version"], &["serve", "--help"]] {
+    for args in [&["--help"][..], &["--version"], &["help", "serve"]] {
         let (code, stdout, stderr) = run(args);
         assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
         assert!(stdout.contains("palimpsest"), "{stdout}");
@@ -76,10 +78,42 @@ fn the_configuration_is_printed_or_only_checked() {
 }
 
 #[test]
-fn shells_learn_the_commands() {
-    let (code, stdout, _) = run(&["completions", "bash"]);
-    assert_eq!(code, 0);
-    assert!(stdout.contains("palimpsest"));
+fn completions_are_printed_for_each_shell() {
+    for shell in ["bash", "fish", "zsh"] {
+        let (code, stdout, _) = run(&["completions", shell]);
+        assert_eq!(code, 0);
+        assert!(stdout.contains("verify-store"), "{shell}: {stdout}");
+    }
+}
+
+/// The names of all commands, such as `keys create`.
+fn commands() -> Vec<Vec<String>> {
+    fn add(command: &clap::Command, path: &[String], all: &mut Vec<Vec<String>>) {
+        for inner in command.get_subcommands() {
+            let path = [path, &[inner.get_name().to_owned()]].concat();
+            add(inner, &path, all);
+            all.push(path);
+        }
+    }
+    let mut all = Vec::new();
+    add(&palimpsest_cli::Cli::command(), &[], &mut all);
+    assert!(all.len() > 25, "{all:?}");
+    all
+}
+
+#[test]
+fn the_help_of_every_command_ends_with_examples_of_one_line_each() {
+    for command in commands() {
+        let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
+        args.push("--help");
+        let (code, stdout, _) = run(&args);
+        assert_eq!(code, 0);
+        let examples = stdout.split_once("Examples:\n");
+        let (_, examples) = examples.unwrap_or_else(|| panic!("{command:?}: {stdout}"));
+        for line in examples.lines() {
+            assert!(line.contains("palimpsest "), "{command:?}: {line}");
+        }
+    }
 }
 
 #[test]

@@ -117,7 +117,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
     }
 
     let whole = ["restore", "--check", "--from", place.to_str().unwrap()];
-    assert!(succeeds(&whole).contains("is whole"));
+    assert!(succeeds(&whole).contains("is complete"));
     let copy = root.path().join("copy");
     restore(&place, &copy, &[]);
     let again = fails(&[
@@ -186,7 +186,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
     let kept = succeeds(&["backup", "--list", "--to", place.to_str().unwrap()]);
     assert_eq!(kept.lines().count(), 1, "{kept}");
     assert!(!place.join("logs/p/later-gone").exists());
-    assert!(succeeds(&whole).contains("is whole"));
+    assert!(succeeds(&whole).contains("is complete"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -210,7 +210,7 @@ async fn an_interrupted_backup_is_no_backup() {
             .status();
         assert!(!status.unwrap().success(), "{point}");
         let none = fails(&["restore", "--check", "--from", to]);
-        assert!(none.contains("there is no backup"), "{point}: {none}");
+        assert!(none.contains("no backup exists in"), "{point}: {none}");
     }
     let taken = backup(&server, &place, &[]);
     // An interrupted restoration leaves no store, and the next one starts again.
@@ -352,7 +352,7 @@ async fn a_damaged_result_is_reported_and_the_rest_is_backed_up() {
         (&taken["damaged_results"], &taken["results"]),
         (&1.into(), &2.into())
     );
-    assert!(check(&late).contains("1 more were damaged"));
+    assert!(check(&late).contains("1 more results are missing"));
     let address = format!("http://{}", server.address());
     let again = [
         "backup",

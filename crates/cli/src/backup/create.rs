@@ -1,4 +1,4 @@
-//! Takes a backup of a running server, upon the last one: what that has is not read again.
+//! Creates a backup of a running server. Data of the base, which is the last backup, is not read again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,45 +26,45 @@ use tonic::client::GrpcService;
 use tonic::codegen::{Body as HttpBody, StdError};
 use tonic::{Code, Status};
 
-/// Sessions that are read at one time.
+/// The number of sessions that are read at the same time.
 const PARALLEL: usize = 4;
-/// How often a session is read while the server answers that its store cannot be read now, and the first pause
-/// between two, which doubles.
+/// The maximum number of reads of one session while the server answers `UNAVAILABLE`. The pause between two reads
+/// starts at `FIRST_PAUSE` and doubles.
 const ATTEMPTS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// What was backed up.
+/// The result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct BackupReport {
     /// The name of the backup.
     pub id: String,
-    /// The backup that it was made upon.
+    /// The base of an incremental backup.
     pub base: Option<String>,
-    /// Sessions in it.
+    /// The sessions in the backup.
     pub sessions: u64,
-    /// Those of them that had something new.
+    /// The sessions with changes since the base.
     pub changed: u64,
-    /// Sessions that were deleted while it was taken, which it does not have.
+    /// The sessions that were deleted during the backup. They are not in it.
     pub gone: u64,
-    /// Stored results that were new.
+    /// The stored results that were copied.
     pub results: u64,
-    /// Stored results that it does not have, because the server's copies are damaged: the session and the file.
+    /// The session and file of each missing result. The copies of the server are damaged.
     pub damaged: Vec<(String, String)>,
-    /// Bytes that were written.
+    /// The number of written bytes.
     pub bytes: u64,
 }
 
-/// An error while a backup is taken.
+/// An error during a backup.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum CreateBackupError {
-    /// The server refused, or cannot be reached.
-    #[error("the server says: {}", .0.message())]
+    /// A call to the server failed.
+    #[error("a call to the server failed: {}", .0.message())]
     Server(#[source] Box<Status>),
-    /// The server ended a stream before its end.
-    #[error("the server ended {0} before its end: try again")]
+    /// The server ended a stream early.
+    #[error("the server ended the stream of {0} early: run the command again")]
     StreamEnded(SessionKey),
-    /// The place of the backup cannot be read or written, or an earlier backup in it is no base.
+    /// The place of the backups cannot be read or written, or its last backup is damaged.
     #[error(transparent)]
     Backup(#[from] BackupError),
 }
@@ -81,7 +81,7 @@ impl From<BlobError> for CreateBackupError {
     }
 }
 
-/// What reaches a server: a channel, with a credential or without.
+/// A transport for gRPC calls: a channel, with or without a credential.
 pub(super) trait GrpcTransport:
     GrpcService<
         Body,
@@ -104,7 +104,7 @@ impl<T> GrpcTransport for T where
 {
 }
 
-/// Takes a backup. `now` and `random` make its name; with `full`, it stands by itself.
+/// Creates a backup. `now` and `random` determine its id. With `full`, the backup has no base.
 pub(super) async fn create_backup<W: GrpcTransport>(
     place: &Archive,
     client: AdminServiceClient<W>,
@@ -113,14 +113,14 @@ pub(super) async fn create_backup<W: GrpcTransport>(
 ) -> Result<BackupReport, CreateBackupError> {
     let last = latest(place).await?;
     let last = match last {
-        // A base that is damaged would make this one worthless too; what stands by itself needs none.
+        // A damaged base would make the new backup unusable. A full backup needs no base.
         Some(last) => match Manifest::check(place, &last).await {
             Err(error) if !full => return Err(error.into()),
             checked => checked.ok(),
         },
         None => None,
     };
-    // The latest one is found by its name, whatever became of the clock.
+    // The last backup is found by its name. Its time is the minimum, so that the names sort after a clock was set back.
     let after = last.as_ref().map_or(i64::MIN, |last| last.started_ms + 1);
     let started = now.max(Timestamp::from_millis(after));
     let mut client = client;
@@ -221,19 +221,23 @@ fn is_store(found: &str, given: &str, backup: &str) -> Result<(), BackupError> {
 }
 
 fn parsed(session: &StoredSession) -> Result<SessionKey, CreateBackupError> {
-    let no_name = || Status::new(Code::Internal, "it lists a session without a name");
+    let no_name = || {
+        Status::new(
+            Code::Internal,
+            "the list contains a session without a valid name",
+        )
+    };
     Ok(SessionKey::parse(&session.session).map_err(|_| no_name())?)
 }
 
-/// The time in UTC, so that names sort as backups were taken, and something that tells two of one
-/// second apart.
+/// Returns the id of a backup: the time in UTC, so that ids sort by time, and a random suffix against collisions.
 fn backup_id(now: Timestamp, random: u64) -> String {
     let at = jiff::Timestamp::from_millisecond(now.as_millis()).unwrap_or_default();
     let random = random & 0xFFFF_FFFF;
     format!("{}-{random:08x}", at.strftime("%Y%m%dT%H%M%S%.3fZ"))
 }
 
-/// The manifest of the last backup, read beside the server's list: both are in the order of names.
+/// The manifest of the base. It is read alongside the list of the server, because both are sorted by name.
 struct PreviousManifest {
     manifest: Option<Manifest>,
     next: Option<ManifestEntry>,
@@ -252,7 +256,7 @@ impl PreviousManifest {
         Ok(Self { manifest, next })
     }
 
-    /// The entry of a session; those before it are not asked for any more.
+    /// Returns the entry of a session and skips all entries before it. Calls must be in the order of names.
     async fn find(&mut self, key: &SessionKey) -> Result<Option<ManifestEntry>, BackupError> {
         loop {
             let next = self.next.as_ref().and_then(ManifestEntry::key);
@@ -283,19 +287,19 @@ struct BackupRun<'a, W> {
     id: &'a str,
 }
 
-/// A stored result that was asked for.
+/// The outcome of the copy of one stored result.
 enum ResultCopy {
-    /// It is in the backup now.
+    /// The result is in the backup.
     Copied(ResultFile),
-    /// The server's copy is damaged, and the place of the backup has a whole one.
+    /// The copy of the server is damaged, and an earlier backup in this place has an undamaged one.
     AlreadyStored(ResultFile),
-    /// It was swept meanwhile, which only happens to what no event names.
+    /// The result was swept during the backup. Only results that no event names are swept.
     Swept,
-    /// The server's copy is damaged, and there is no other.
+    /// The copy of the server is damaged, and no backup has another copy.
     Damaged,
 }
 
-/// A session that was read.
+/// A session that was copied.
 struct BackedUpSession {
     entry: ManifestEntry,
     results: u64,
@@ -303,8 +307,10 @@ struct BackedUpSession {
 }
 
 impl<W: GrpcTransport> BackupRun<'_, W> {
-    /// Reads what is new of a session; none when it is gone. A store that cannot be read now, or that changed the
-    /// session's history meanwhile, is asked for all of it again.
+    /// Copies the changes of a session. Returns `None` if the session was deleted.
+    ///
+    /// Repeats the whole copy on `UNAVAILABLE`: the store cannot be read, or the history of the session changed during
+    /// the copy.
     async fn whole_session(
         &self,
         key: SessionKey,
@@ -318,7 +324,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
                 .await
             {
                 Err(CreateBackupError::Server(status)) if status.code() == Code::Unavailable => {
-                    tracing::warn!(session = %key, error = status.message(), "failed to read a session; it is read again");
+                    tracing::warn!(session = %key, error = status.message(), "failed to read a session; retrying");
                     sleep(pause).await;
                     pause *= 2;
                 }
@@ -342,7 +348,8 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
             }
             Err(error) => return Err(error),
         };
-        // Upon the last backup, unless the server began anew: the session is another one by now.
+        // The entry of the base applies only if the server continued from its revision. Otherwise the session has
+        // another history, and the server sent the whole log.
         let before = before.filter(|before| {
             end.after_revision == before.revision && end.incarnation == before.incarnation
         });
@@ -440,7 +447,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         Err(CreateBackupError::StreamEnded(key.clone()))
     }
 
-    /// Copies a stored result. One that is damaged is no reason to have no backup of everything else.
+    /// Copies a stored result. A damaged result does not fail the backup, so that all other data is backed up.
     async fn result(
         &self,
         key: &SessionKey,
@@ -464,13 +471,13 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
                 continue;
             }
             let sum = writer.sum();
-            // Nobody can say what a file holds that no event names.
+            // A result that no event names has no checksum in the log, so it is copied unchecked.
             let logged = hex(&file.sha256);
             let is_whole = logged.is_empty() || sum.sha256 == logged;
             if is_whole {
                 writer.finish().await?;
             }
-            // An earlier backup may have a copy that is whole, under the same name.
+            // An earlier backup can have an undamaged copy under the same name.
             let kept = if is_whole {
                 None
             } else {

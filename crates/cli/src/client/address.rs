@@ -1,8 +1,8 @@
-//! The address of a server, as people write it: a URL, or `host:port` as the server logs it.
+//! Addresses of servers on the command line: a URL, or `host:port` as the server logs it.
 
 use url::Url;
 
-/// The port where the gRPC services listen by default.
+/// The default port of the gRPC services.
 const PORT: u16 = 50051;
 
 /// The address of a server.
@@ -14,13 +14,13 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The URL. An address without a scheme takes `https` where TLS is configured.
+    /// Returns the URL. An address without a scheme uses `https` if TLS is configured.
     pub(super) fn url(&self, has_tls: bool) -> &str {
         if has_tls { &self.tls } else { &self.plain }
     }
 }
 
-/// Reads an address of the command line.
+/// Parses an address of the command line.
 pub(super) fn url(text: &str) -> Result<Address, String> {
     let text = text.trim();
     if let Some((scheme, _)) = text.split_once("://") {
@@ -38,7 +38,7 @@ pub(super) fn url(text: &str) -> Result<Address, String> {
     }
     let mut authority = text.to_owned();
     let url = check(&format!("http://{text}"))?;
-    // A port that is the scheme's own (80) is missing in the parsed URL.
+    // The parsed URL omits port 80, because it is the default of the scheme.
     if url.port().is_none() && !text.ends_with(":80") {
         authority = format!("{text}:{PORT}");
     }
@@ -53,7 +53,7 @@ fn check(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("{error}: {expected}"))?;
     let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
     if url.host().is_none() || !is_bare || !url.username().is_empty() {
-        return Err(format!("holds more than a host and a port: {expected}"));
+        return Err(format!("has more than a host and a port: {expected}"));
     }
     Ok(url)
 }

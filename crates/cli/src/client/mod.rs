@@ -1,4 +1,4 @@
-//! How commands reach a server, and how they say what went wrong.
+//! The connection of commands to a server, and the text of its errors.
 
 mod address;
 mod security;
@@ -18,32 +18,34 @@ use self::address::Address;
 use self::security::{Credential, Security};
 use super::terminal;
 
-/// Part of tonic's message where a reply is no gRPC.
+/// A part of tonic's message for an HTTP reply that is not gRPC.
 const ANSWERED_BY_HTTP: &str = "mapped from HTTP status code";
 const SESSION_NOT_FOUND: &str = "SESSION_NOT_FOUND";
 
-/// A reply holds at most a view of `limits.max_reply_bytes`, or one message.
+/// The maximum size of a request or reply, in bytes. A reply contains at most a view of `limits.max_reply_bytes`, or one
+/// message.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
-/// Where the server is, how to show who asks, and in which project.
+/// The server, the project and the credential of a command.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct Remote {
-    /// The server's address: host:port, or with https:// for TLS
+    /// Address of the server: host:port, or https://host:port for TLS
     #[arg(long, value_name = "URL", env = "PALIMPSEST_SERVER", value_parser = address::url)]
-    #[arg(default_value = "http://127.0.0.1:50051")]
+    #[arg(default_value = "http://127.0.0.1:50051", hide_env_values = true)]
     server: Address,
-    /// The project, for sessions that are named by their id alone
-    #[arg(long, env = "PALIMPSEST_PROJECT", default_value = "default")]
+    /// Project of sessions that are named by their id
+    #[arg(long, value_name = "NAME", env = "PALIMPSEST_PROJECT")]
+    #[arg(default_value = "default", hide_env_values = true)]
     pub(super) project: String,
     #[command(flatten)]
     security: Security,
 }
 
-/// A connection that shows in each call who asks.
+/// A connection that sends the credential with each call.
 pub(super) type AuthenticatedChannel = InterceptedService<Channel, Credential>;
 
-/// Clients of both services.
+/// Clients of all services.
 #[derive(Debug, Clone)]
 pub(super) struct Clients {
     pub(super) context: ContextServiceClient<AuthenticatedChannel>,
@@ -52,16 +54,16 @@ pub(super) struct Clients {
 }
 
 impl Remote {
-    /// The server's URL.
+    /// Returns the URL of the server.
     pub(super) fn server(&self) -> &str {
         self.server.url(self.security.has_tls())
     }
 
-    /// A connection.
+    /// Connects to the server.
     pub(super) async fn channel(&self) -> anyhow::Result<Channel> {
         let server = self.server();
         let endpoint = Endpoint::from_shared(server.to_owned())
-            .with_context(|| format!("{server} is not an address such as http://host:50051"))?
+            .with_context(|| format!("{server} is not an address: write http://host:50051"))?
             .tcp_nodelay(true);
         let endpoint = self.security.apply(endpoint, server)?;
         let connected = endpoint.connect().await;
@@ -87,7 +89,7 @@ impl Remote {
         })
     }
 
-    /// The full name of a session that a person named, by its id or in full.
+    /// Returns the full name of a session from its id or full name.
     pub(super) fn session(&self, name: &str) -> anyhow::Result<String> {
         let full = if name.starts_with("projects/") {
             name.to_owned()
@@ -100,13 +102,13 @@ impl Remote {
     }
 }
 
-/// A refusal in one sentence, with its reason and with what to do about it here.
+/// Converts the status of a rejected call to an error with its reason and a next step for the command line.
 pub(super) fn status_error(status: &Status) -> anyhow::Error {
-    // A command line does not speak gRPC: what helps there is another step than for a client's code.
+    // The hints of the server are for client code. A user of the command line often needs another step.
     if status.message().contains(ANSWERED_BY_HTTP) {
         return anyhow!(
-            "the address of --server answers HTTP but not gRPC: it may be the admin port \
-             (`admin.listen`, 50052 by default); use the address of `listen` (50051 by default)"
+            "the address of --server answers HTTP but not gRPC. It may be the admin port (`admin.listen`, 50052 by \
+             default): use the address of `listen` (50051 by default)"
         );
     }
     let info = status.get_details_error_info();
@@ -117,18 +119,18 @@ pub(super) fn status_error(status: &Status) -> anyhow::Error {
         let name = info.metadata.get("session").map_or("", String::as_str);
         let name = terminal::line(name);
         return anyhow!(
-            "there is no session {name} ({SESSION_NOT_FOUND}): `palimpsest sessions` lists those of \
-             a project, which --project names"
+            "session {name} does not exist ({SESSION_NOT_FOUND}): `palimpsest sessions --project NAME` lists the \
+             sessions of a project"
         );
     }
     let hint = security::hint(status, info.is_some());
     let reason = info.map_or_else(String::new, |info| format!(" ({})", info.reason));
-    // The server's text may hold names and content: it stays on one line.
+    // The text of the server can contain names and content, so its line breaks are escaped.
     let text = format!("{}{reason}", status.message());
     anyhow!("{}{hint}", terminal::line(&text))
 }
 
-/// Runs a command that talks to a server.
+/// Runs an asynchronous command on a new runtime.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

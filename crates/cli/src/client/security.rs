@@ -1,4 +1,4 @@
-//! How commands show who asks, and how they keep it private.
+//! Credentials and TLS of the commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,40 +12,48 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 use url::{Host, Url};
 
-/// The variable that holds the key. There is no flag for it: flags are seen by everybody on the machine.
+/// The environment variable of the API key. No flag takes the key, because every user of the machine can read flags.
 const KEY_VARIABLE: &str = "PALIMPSEST_API_KEY";
 
-/// How to show who asks, and to whom.
+/// The flags for credentials and TLS.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::doc_markdown, reason = "shown by --help as it is")]
 pub(super) struct Security {
-    /// The file that holds the API key or JWT to show [default: the variable `PALIMPSEST_API_KEY`]
+    /// File with the API key or JWT to send [default: the value of PALIMPSEST_API_KEY]
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// The authorities to trust, as PEM [default: those of this machine]
-    #[arg(long, value_name = "FILE", env = "PALIMPSEST_TLS_CA")]
+    /// PEM file of certificate authorities to trust [default: those of this machine]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PALIMPSEST_TLS_CA",
+        hide_env_values = true
+    )]
     tls_ca: Option<PathBuf>,
-    /// The certificate to show where the server asks for one, as PEM
+    /// PEM file of the client certificate, for a server that requires one
     #[arg(
         long,
         value_name = "FILE",
         env = "PALIMPSEST_TLS_CERT",
+        hide_env_values = true,
         requires = "tls_key"
     )]
     tls_cert: Option<PathBuf>,
-    /// Its private key, as PEM
+    /// PEM file of the private key of --tls-cert
     #[arg(
         long,
         value_name = "FILE",
         env = "PALIMPSEST_TLS_KEY",
+        hide_env_values = true,
         requires = "tls_cert"
     )]
     tls_key: Option<PathBuf>,
-    /// Send the key without TLS to another machine too, where something else encrypts
+    /// Send the API key without TLS to another machine, for example inside an encrypted network
     #[arg(long)]
     allow_plaintext: bool,
 }
 
-/// Shows in each call who asks.
+/// Adds the credential to each call.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Credential(Option<MetadataValue<Ascii>>);
 
@@ -65,20 +73,23 @@ impl Security {
         self.tls_ca.is_some() || self.tls_cert.is_some()
     }
 
-    /// What is shown in each call.
+    /// Returns the credential for calls to a server. Rejects a key that would leave this machine without TLS.
     pub(super) fn credential(&self, server: &str) -> anyhow::Result<Credential> {
         let Some(key) = self.key()? else {
             return Ok(Credential::default());
         };
         if !is_confidential(server) && !self.allow_plaintext {
             bail!(
-                "the API key would be sent to {server} in the clear: use https://, or, where \
-                 something else encrypts the connection, --allow-plaintext"
+                "the API key would be sent to {server} without encryption: use https://, or pass --allow-plaintext \
+                 if the network encrypts the connection"
             );
         }
         let bearer = format!("Bearer {}", key.expose_secret());
         let mut value: MetadataValue<Ascii> = bearer.parse().map_err(|_| {
-            anyhow!("the API key holds what no key has, such as a line break in the middle")
+            anyhow!(
+                "the API key contains a character that no key has, such as a line break: check --api-key-file or \
+                 {KEY_VARIABLE}"
+            )
         })?;
         value.set_sensitive(true);
         Ok(Credential(Some(value)))
@@ -93,12 +104,12 @@ impl Security {
         Ok(text.filter(|text| !text.is_empty()).map(SecretString::from))
     }
 
-    /// The way to the server, private where its address says so.
+    /// Configures TLS if the address begins with `https://`.
     pub(super) fn apply(&self, endpoint: Endpoint, server: &str) -> anyhow::Result<Endpoint> {
         if !server.starts_with("https://") {
             if self.has_tls() {
                 bail!(
-                    "{server} is no address of TLS: write https://, or leave --tls-ca and --tls-cert out"
+                    "{server} is not an address with TLS: write https://, or remove --tls-ca and --tls-cert"
                 );
             }
             return Ok(endpoint);
@@ -118,7 +129,7 @@ impl Security {
         }
         endpoint
             .tls_config(tls)
-            .context("--tls-ca, --tls-cert or --tls-key holds no PEM of its kind")
+            .context("--tls-ca, --tls-cert or --tls-key is not valid PEM: check these files")
     }
 }
 
@@ -138,9 +149,11 @@ impl Pem {
     }
 }
 
-/// A PEM file with a section of a kind. TLS libraries skip sections of another kind, so that a key in
-/// place of a certificate would only show as a peer that is not trusted.
-fn read_pem(path: &Path, flag: &str, wanted: Pem) -> anyhow::Result<Vec<u8>> {
+/// Reads a PEM file and checks that it has a section of the expected kind.
+///
+/// TLS libraries skip sections of another kind. Without the check, a key in place of a certificate would only cause an
+/// error about an untrusted peer.
+fn read_pem(path: &Path, flag: &str, expected: Pem) -> anyhow::Result<Vec<u8>> {
     let bytes = fs::read(path).with_context(|| read_context(path))?;
     let text = String::from_utf8_lossy(&bytes);
     let labels = text.lines().filter_map(|line| {
@@ -157,18 +170,20 @@ fn read_pem(path: &Path, flag: &str, wanted: Pem) -> anyhow::Result<Vec<u8>> {
         } else {
             continue;
         };
-        if kind == wanted {
+        if kind == expected {
             return Ok(bytes);
         }
         found = Some(kind);
     }
-    let (path, wanted) = (path.display(), wanted.name());
+    let (path, expected) = (path.display(), expected.name());
     match found {
         Some(other) => bail!(
-            "{flag} {path} holds a {} where a {wanted} is needed: name the file with the {wanted}",
+            "{flag} {path} contains a {} instead of a {expected}: pass the file with the {expected}",
             other.name()
         ),
-        None => bail!("{flag} {path} holds no PEM {wanted}: name the file with the {wanted}"),
+        None => {
+            bail!("{flag} {path} contains no PEM {expected}: pass the file with the {expected}")
+        }
     }
 }
 
@@ -176,58 +191,60 @@ fn read_context(path: &Path) -> String {
     format!("failed to read {}", path.display())
 }
 
-/// Whether nobody else can read what is sent there.
+/// Returns true if the address has TLS or is on this machine.
 fn is_confidential(server: &str) -> bool {
     let Ok(url) = Url::parse(server) else {
         return false;
     };
-    let is_here = match url.host() {
+    let is_local = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     };
-    url.scheme() == "https" || is_here
+    url.scheme() == "https" || is_local
 }
 
-/// Why no connection came about, and what to do.
+/// Describes a failed connection and the next step.
 pub(super) fn connect_error(server: &str, error: &tonic::transport::Error) -> anyhow::Error {
-    let said = causes(error);
-    if said.contains("invalid peer certificate") {
-        let what = if said.contains("UnknownIssuer") {
-            "its authority is not trusted here: name it with --tls-ca"
-        } else if said.contains("NotValidForName") || said.contains("not valid for name") {
-            "it is for another name: use the name that the certificate has"
-        } else if said.contains("expired") || said.contains("Expired") {
-            "it has expired: the server needs a new one"
+    let text = causes(error);
+    if text.contains("invalid peer certificate") {
+        let reason = if text.contains("UnknownIssuer") {
+            "its authority is not trusted: pass the authority with --tls-ca"
+        } else if text.contains("NotValidForName") || text.contains("not valid for name") {
+            "it is for another host name: use a name that the certificate contains"
+        } else if text.contains("expired") || text.contains("Expired") {
+            "it has expired: renew the certificate of the server"
         } else {
-            "it cannot be trusted"
+            "it is not valid"
         };
-        return anyhow!("the certificate of {server} was refused: {what}");
+        return anyhow!("the certificate of {server} was rejected: {reason}");
     }
-    if said.contains("InvalidContentType") {
-        return anyhow!("{server} does not speak TLS: use http:// instead of https://");
+    if text.contains("InvalidContentType") {
+        return anyhow!("{server} does not use TLS: write http:// instead of https://");
     }
-    if said.contains("CertificateRequired") || said.contains("alert") {
+    if text.contains("CertificateRequired") || text.contains("alert") {
         return anyhow!(
-            "{server} broke the TLS handshake off: it may ask for a certificate (--tls-cert and --tls-key)"
+            "{server} ended the TLS handshake: it may require a client certificate (--tls-cert and --tls-key)"
         );
     }
-    if said.contains("onnection refused") {
+    if text.contains("onnection refused") {
         return anyhow!(
             "no server answers at {server} (connection refused): start one with `palimpsest serve`, \
              or pass --server with the address that the server logs when it starts"
         );
     }
-    // The chain's own beginning ("transport error") names no cause.
-    let why = said.rsplit(": ").next().unwrap_or_default();
-    anyhow!("no server answers at {server} ({why}): check the host and the port of --server")
+    // The last error of the chain is the cause. The first one is only "transport error".
+    let cause = text.rsplit(": ").next().unwrap_or_default();
+    anyhow!("no server answers at {server} ({cause}): check the host and the port of --server")
 }
 
-/// What to do here about a refusal.
+/// Returns the next step after a rejected call, or an empty text.
 pub(super) fn hint(status: &Status, is_from_server: bool) -> String {
     if status.code() == Code::Unauthenticated {
-        return format!("; here the credential comes from --api-key-file or {KEY_VARIABLE}");
+        return format!(
+            "; this command reads the credential from --api-key-file or {KEY_VARIABLE}"
+        );
     }
     if is_from_server
         || !matches!(
@@ -237,13 +254,13 @@ pub(super) fn hint(status: &Status, is_from_server: bool) -> String {
     {
         return String::new();
     }
-    let said = std::error::Error::source(status).map_or_else(String::new, causes);
-    if said.contains("CertificateRequired") || said.contains("UnknownCA") {
-        return ": the server asks for a certificate of an authority of its own: show it with \
-                --tls-cert and --tls-key"
+    let text = std::error::Error::source(status).map_or_else(String::new, causes);
+    if text.contains("CertificateRequired") || text.contains("UnknownCA") {
+        return ": the server requires a client certificate of its own authority: pass one with --tls-cert \
+                and --tls-key"
             .to_owned();
     }
-    ": the connection broke; a server that speaks TLS needs an address with https://".to_owned()
+    ": the connection was lost. If the server uses TLS, write https:// in --server".to_owned()
 }
 
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {

@@ -1,9 +1,8 @@
-//! `palimpsest demo`: a long session played through a server of its own, with a picture of what becomes of
-//! its context.
+//! `palimpsest demo`: plays a long session through a private server and draws its context window.
 //!
-//! What is shown is what the service said: the server is the real one, the messages go through gRPC, and a
-//! second session takes the same messages with every level off, to compare. The conversation alone is
-//! made up (`story`): no model is asked, and no price but the configured ones is known.
+//! All figures come from replies of a real server over gRPC. A second session receives the same messages with every
+//! level off, for comparison. Only the conversation is generated (`story`). No model is called, and costs use the
+//! configured prices.
 
 mod picture;
 mod play;
@@ -20,6 +19,7 @@ use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -30,32 +30,35 @@ use self::story::Story;
 use super::client::block_on;
 use super::output::print;
 
-/// How long the session takes to play at the speed 1.
+/// The duration of the demo at speed 1.
 const PLAYING: Duration = Duration::from_secs(20);
-/// What a shell calls a process that SIGINT ended.
+/// The exit code of an interrupted demo: 128 plus the number of SIGINT, as in shells.
 const INTERRUPTED: i32 = 130;
 
-/// Watch a long session stay within its window: no key, no database, nothing to set up
+/// Play a generated session and watch its context window; needs no setup
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "The demo generates a coding session and plays it through a real server in this process. It needs no \
+API key and no database. A second session receives the same messages with every level off, for comparison. The data \
+is in a temporary folder, which is removed at the end. The exit code is 1 if a view is not valid, or if a message \
+cannot be read back byte for byte.
+
+Examples:
   palimpsest demo
   palimpsest demo --fast --seed 7
-  palimpsest demo | cat                     plain lines, for logs
-
-Everything runs in this process, on a temporary folder that is removed at the end. A coding session is
-made up and played through the real services; a second session takes the same messages with every level
-off. The exit code is 1 when a view is not valid, or when something cannot be read back as it was.")]
+  palimpsest demo | cat                     plain lines, for logs"
+)]
 pub(super) struct Demo {
-    /// Which session to make up; the same seed gives the same one
+    /// Seed of the generated session; the same seed gives the same session
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How fast to play: 2 is twice as fast
+    /// Speed factor from 0.1 to 100: 2 is twice as fast
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
     speed: f64,
-    /// Do not wait between requests; always so when the output is no terminal
+    /// Do not pause between requests; the default if the output is not a terminal
     #[arg(long)]
     fast: bool,
-    /// Write the last picture to this file, as SVG
+    /// Write the last picture to a file, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -65,7 +68,7 @@ fn speed(text: &str) -> Result<f64, String> {
     if (0.1..=100.0).contains(&speed) {
         Ok(speed)
     } else {
-        Err("must lie between 0.1 and 100".to_owned())
+        Err("must be between 0.1 and 100".to_owned())
     }
 }
 
@@ -73,17 +76,18 @@ impl Demo {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let played = block_on(self.play())?;
         let Some(outcome) = played else {
-            // Everything is closed and removed by now.
+            // The server is closed and its folder is removed, so the exit skips no cleanup.
             process::exit(INTERRUPTED);
         };
         if let Some(file) = &self.svg {
-            std::fs::write(file, stage::svg(&outcome.picture))?;
+            std::fs::write(file, stage::svg(&outcome.picture))
+                .with_context(|| format!("cannot write {}", file.display()))?;
         }
         print(&report::text(&outcome))?;
         outcome.check()
     }
 
-    /// Plays it all; nothing comes of it when somebody stopped it.
+    /// Plays the whole session. Returns `None` if a signal interrupted it.
     async fn play(&self) -> anyhow::Result<Option<DemoOutcome>> {
         let mut interrupts = [
             signal(SignalKind::interrupt())?,
@@ -94,9 +98,9 @@ impl Demo {
         let story = Story::new(self.seed);
         let stage = Display::open();
         let time = (stage.is_live() && !self.fast).then(|| PLAYING.div_f64(self.speed));
-        let house = DemoServer::open().await?;
+        let server = DemoServer::open().await?;
         let playing = async {
-            let play = DemoRun::new(&house, stage, &story, self.seed, time).await?;
+            let play = DemoRun::new(&server, stage, &story, self.seed, time).await?;
             play.run(&story).await
         };
         let played = tokio::select! {
@@ -105,7 +109,7 @@ impl Demo {
             _ = term.recv() => Ok(None),
             _ = hup.recv() => Ok(None),
         };
-        house.close().await?;
+        server.close().await?;
         played
     }
 }

@@ -1,4 +1,4 @@
-//! What there is to see: the numbers as the service told them last, and what happened.
+//! The state that is shown: the last figures of the service and the timeline.
 
 use std::collections::VecDeque;
 
@@ -8,35 +8,36 @@ use palimpsest_proto::context::v1::{Budget, SessionMemory, TokenBreakdown};
 use super::player::RequestTotals;
 use super::timeline::TimelineEntry;
 
-/// How many lines of what happened are kept: more than any terminal shows.
+/// The maximum number of timeline entries. No terminal shows as many.
 const MAX_TIMELINE: usize = 500;
 
-/// Everything that a frame is drawn from.
+/// The data of a frame.
 #[derive(Debug, Clone)]
 pub(super) struct Picture {
     pub(super) seed: u64,
-    /// How many requests there will be, and how many times a person speaks.
+    /// The number of requests in the whole session.
     pub(super) requests: usize,
+    /// The number of user turns in the whole session.
     pub(super) asks: usize,
-    /// How many times a person has spoken.
+    /// The number of user turns so far.
     pub(super) asked: usize,
     pub(super) messages: usize,
     pub(super) budget: Budget,
     pub(super) breakdown: TokenBreakdown,
-    /// The session with the levels.
+    /// The figures of the session with the levels.
     pub(super) with: RequestTotals,
-    /// The same messages without them.
+    /// The figures of the session with every level off.
     pub(super) without: RequestTotals,
-    /// The request of `with` that each request of `without` belongs to.
+    /// The request of `with` that corresponds to each request of `without`.
     pub(super) without_at: Vec<usize>,
     pub(super) timeline: VecDeque<TimelineEntry>,
     pub(super) memory: SessionMemory,
     pub(super) prices: Prices,
-    /// Who speaks, and what is said.
+    /// The current message: its role and text.
     pub(super) now: (&'static str, String),
-    /// All of it was played.
+    /// True if the whole session was played.
     pub(super) done: bool,
-    /// What was found at the end.
+    /// The results of the final checks.
     pub(super) verdict: String,
 }
 
@@ -62,14 +63,14 @@ impl Picture {
         }
     }
 
-    pub(super) fn add(&mut self, happened: TimelineEntry) {
+    pub(super) fn add(&mut self, entry: TimelineEntry) {
         if self.timeline.len() == MAX_TIMELINE {
             self.timeline.pop_front();
         }
-        self.timeline.push_back(happened);
+        self.timeline.push_back(entry);
     }
 
-    /// What both cost, in uncached tokens, and the one as a share of the other in thousandths.
+    /// Returns the costs with and without the levels in uncached tokens, and their ratio in thousandths.
     pub(super) fn costs(&self) -> (u64, u64, u64) {
         let with = self.with.split.cost_milli(&self.prices);
         let without = self.without.split.cost_milli(&self.prices);

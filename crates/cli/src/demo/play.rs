@@ -1,4 +1,4 @@
-//! Plays a story through two sessions and follows what the service says about them.
+//! Plays a story through two sessions and collects the events and figures of the service.
 
 use std::time::Duration;
 
@@ -29,31 +29,32 @@ use crate::output::one_line;
 const PROJECT: &str = "projects/demo";
 const WITH: &str = "projects/demo/sessions/with-palimpsest";
 const WITHOUT: &str = "projects/demo/sessions/without";
-/// The time-out for an update of the summary. Only a hang takes as long.
+/// The time-out of an update of session memory, in seconds. Only a hang takes as long.
 const MEMORY_WAIT_SECONDS: i64 = 60;
-/// The time of one answer of the model, on the demo's clock. An update of the summary rests for a second
-/// after the last one, so that without time of its own a demo that does not wait between requests would
-/// leave the summary behind, and compact in another way than one that is looked at.
+/// The duration of one answer of the model, on the clock of the demo.
+///
+/// Updates of session memory are at least one second apart. Without this time, session memory would lag in a demo
+/// without pauses, and its compactions would differ from those of a watched demo.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// How much of what is said now is shown.
+/// The maximum length of the shown message, in characters.
 const NOW_CHARS: usize = 300;
 
-/// What came of it.
+/// The result of a demo.
 pub(super) struct DemoOutcome {
     pub(super) picture: Picture,
-    /// How many views were checked by the provider's rules; each of them was valid.
+    /// The number of views that were checked with the rules of the provider. All of them are valid.
     pub(super) checked: usize,
     pub(super) read_back: ReadBack,
-    /// Undoing the last compaction: how many messages are as they were sent, of how many.
+    /// The result of undoing the last compaction: the equal messages, and all messages of the view before it.
     pub(super) undone: Option<(usize, usize)>,
 }
 
 impl DemoOutcome {
-    /// What was found at the end, on one line.
+    /// Returns the results of the final checks on one line.
     fn verdict(&self) -> String {
         let back = &self.read_back;
         let undone = self.undone.map_or_else(String::new, |(same, all)| {
-            format!(" · undo: {same} of {all} as they were sent")
+            format!(" · undo restored {same} of {all}")
         });
         format!(
             "{} views valid · {} of {} messages read back byte for byte{undone}",
@@ -61,71 +62,72 @@ impl DemoOutcome {
         )
     }
 
-    /// An error when a promise was not kept.
+    /// Fails if a message was not read back or an undo was not exact.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let back = &self.read_back;
         ensure!(
             back.same == back.messages,
-            "{} of {} messages did not come back as they were: please report it, with the seed",
+            "{} of {} messages were not read back byte for byte: report this as a defect, with the seed",
             back.messages - back.same,
             back.messages
         );
         if let Some((same, all)) = self.undone {
             ensure!(
                 same == all,
-                "the undo brought back {same} of {all} messages: please report it, with the seed"
+                "the undo restored {same} of {all} messages: report this as a defect, with the seed"
             );
         }
         Ok(())
     }
 }
 
-/// Both sessions under way.
-pub(super) struct DemoRun<'h> {
-    clock: &'h OffsetClock,
+/// A running demo with both sessions.
+pub(super) struct DemoRun<'s> {
+    clock: &'s OffsetClock,
     channel: Channel,
     stage: Display,
     picture: Picture,
-    /// How long it shall take; as fast as it can without.
+    /// The planned duration. Without it, the demo does not pause.
     time: Option<Duration>,
     began: Instant,
-    /// The session with the levels, and the same one without.
+    /// The session with the levels.
     with: Player,
+    /// The session with every level off.
     without: Player,
     events: Events,
     service_calls: usize,
 }
 
-impl<'h> DemoRun<'h> {
-    /// Creates both sessions and begins to watch the first.
+impl<'s> DemoRun<'s> {
+    /// Creates both sessions and watches the events of the first one.
     pub(super) async fn new(
-        house: &'h DemoServer,
+        server: &'s DemoServer,
         stage: Display,
         story: &Story,
         seed: u64,
         time: Option<Duration>,
     ) -> anyhow::Result<Self> {
-        let mut sessions = SessionServiceClient::new(house.channel.clone());
+        let mut sessions = SessionServiceClient::new(server.channel.clone());
         create(&mut sessions, WITH, None).await?;
         create(&mut sessions, WITHOUT, Some(no_levels())).await?;
         let mut tools = story.tools.clone();
         let bare = prefix(story, &tools);
-        tools.extend(service_tools(house.channel.clone()).await?);
+        tools.extend(service_tools(server.channel.clone()).await?);
         Ok(Self {
-            clock: &house.clock,
-            channel: house.channel.clone(),
+            clock: &server.clock,
+            channel: server.channel.clone(),
             stage,
-            picture: Picture::new(seed, story.requests(), story.asks(), house.prices),
+            picture: Picture::new(seed, story.requests(), story.asks(), server.prices),
             time,
             began: Instant::now(),
-            with: Player::new(house.channel.clone(), WITH, prefix(story, &tools)),
-            without: Player::new(house.channel.clone(), WITHOUT, bare),
+            with: Player::new(server.channel.clone(), WITH, prefix(story, &tools)),
+            without: Player::new(server.channel.clone(), WITHOUT, bare),
             events: Events::of(&mut sessions, WITH).await?,
             service_calls: 0,
         })
     }
 
-    /// Plays it to its end.
+    /// Plays the story and runs the final checks.
     pub(super) async fn run(mut self, story: &Story) -> anyhow::Result<DemoOutcome> {
         for step in &story.steps {
             self.step(step).await?;
@@ -172,7 +174,7 @@ impl<'h> DemoRun<'h> {
                 self.with.add_model_turn(text, calls);
                 self.without.add_model_turn(text, calls);
                 if calls.is_empty() {
-                    // Nothing follows before a person speaks.
+                    // The turn is over, so no request appends this answer before the next user message.
                     tokio::try_join!(self.with.flush(), self.without.flush())?;
                     self.wait_for_memory().await?;
                 }
@@ -180,20 +182,20 @@ impl<'h> DemoRun<'h> {
             StoryStep::ServiceTool { text, tool } => {
                 let reply = self.with.prepare().await?;
                 self.update_window(reply);
-                // What this request did comes before what the model does then.
+                // The events of this request precede the tool call in the timeline.
                 self.follow().await?;
                 self.call_service_tool(text, tool).await?;
             }
             StoryStep::Pause(time) => {
                 self.clock.advance(*time);
-                let text = format!("{} minutes without a word", time.as_secs() / 60);
+                let text = format!("idle for {} minutes", time.as_secs() / 60);
                 self.add_entry(Actor::Time, text)?;
             }
         }
         Ok(())
     }
 
-    /// The model calls one of the service's tools.
+    /// Plays a call of the model to a tool of the service.
     async fn call_service_tool(
         &mut self,
         text: &str,
@@ -228,18 +230,18 @@ impl<'h> DemoRun<'h> {
     }
 
     fn add_entry(&mut self, actor: Actor, text: String) -> anyhow::Result<()> {
-        let happened = TimelineEntry {
+        let entry = TimelineEntry {
             request: self.with.totals.sent.len(),
             actor,
             text,
             freed: None,
         };
-        self.stage.print_entry(&happened)?;
-        self.picture.add(happened);
+        self.stage.print_entry(&entry)?;
+        self.picture.add(entry);
         Ok(())
     }
 
-    /// Takes what a reply says about the window.
+    /// Updates the picture with the context window of a reply.
     fn update_window(&mut self, reply: PrepareContextResponse) {
         if let Some(budget) = reply.budget {
             self.picture.budget = budget;
@@ -249,7 +251,7 @@ impl<'h> DemoRun<'h> {
         }
     }
 
-    /// Waits until the summary has followed, so that the same seed gives the same session.
+    /// Waits for the update of session memory, so that the same seed gives the same session.
     async fn wait_for_memory(&mut self) -> anyhow::Result<()> {
         let request = GetSessionMemoryRequest {
             session: WITH.to_owned(),
@@ -267,22 +269,22 @@ impl<'h> DemoRun<'h> {
         Ok(())
     }
 
-    /// Takes what happened, and shows it.
+    /// Adds new events to the picture and shows the picture.
     async fn follow(&mut self) -> anyhow::Result<()> {
         self.picture.with.clone_from(&self.with.totals);
         self.picture.without.clone_from(&self.without.totals);
         self.picture.messages = self.with.sent.len();
         let request = self.with.totals.sent.len();
         for event in self.events.until(self.with.revision).await? {
-            if let Some(happened) = TimelineEntry::of(request, &event) {
-                self.stage.print_entry(&happened)?;
-                self.picture.add(happened);
+            if let Some(entry) = TimelineEntry::of(request, &event) {
+                self.stage.print_entry(&entry)?;
+                self.picture.add(entry);
             }
         }
         self.stage.show(&self.picture)
     }
 
-    /// Waits until the next request is due, when somebody looks on.
+    /// Waits until the next request is due, if the demo has a duration.
     async fn wait_until_due(&self) {
         let Some(time) = self.time else {
             return;
@@ -314,13 +316,13 @@ async fn create(
         }),
         ..CreateSessionRequest::default()
     };
-    // A policy is large, and so is a call that holds one.
+    // A policy makes the future large, so it is on the heap.
     let created = Box::pin(sessions.create_session(request)).await;
     created.map_err(|status| status_error(&status))?;
     Ok(())
 }
 
-/// The service's own tools, as the model is given them.
+/// Returns the definitions of the tools of the service.
 async fn service_tools(channel: Channel) -> anyhow::Result<Vec<Value>> {
     let request = ListToolsRequest {
         session: WITH.to_owned(),
@@ -333,7 +335,7 @@ async fn service_tools(channel: Channel) -> anyhow::Result<Vec<Value>> {
     Ok(tools.collect::<Result<_, _>>()?)
 }
 
-/// What stands before the messages of each request.
+/// Returns the system prompt and the tool definitions of each request.
 fn prefix(story: &Story, tools: &[Value]) -> PromptPrefix {
     PromptPrefix {
         system_json: json!(story.system).to_string().into(),
@@ -342,7 +344,7 @@ fn prefix(story: &Story, tools: &[Value]) -> PromptPrefix {
     }
 }
 
-/// What leaves everything as it came.
+/// Returns a policy with every level off.
 fn no_levels() -> Policy {
     Policy {
         tool_results: Some(ToolResultPolicy {

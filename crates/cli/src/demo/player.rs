@@ -1,5 +1,5 @@
-//! One session as its agent drives it: what is new goes in with `PrepareContext`, the array comes out, and
-//! each array is checked by the provider's rules before it counts as sent.
+//! One session from the view of its agent: appends new messages with `PrepareContext`, keeps the array, and checks each
+//! array with the rules of the provider.
 
 use anyhow::{bail, ensure};
 use bytes::Bytes;
@@ -20,22 +20,23 @@ use tonic::transport::Channel;
 use super::story::ScriptedCall;
 use crate::client::status_error;
 
-/// The model that the session is played for, and its window.
+/// The model of the session.
 pub(super) const MODEL: &str = "claude-sonnet-4-5";
+/// The context window of the model, in tokens.
 pub(super) const WINDOW: u32 = 200_000;
-/// The window that a reply may fill, with room to spare for what is told beside it.
+/// The maximum size of a message, in bytes. A reply with a full context window is much smaller.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
-/// What was counted of one session's requests, as the service told it.
+/// The figures of a session's requests, as the service reported them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RequestTotals {
     /// The tokens of each request.
     pub(super) sent: Vec<u32>,
-    /// All of them, by what the provider's cache does with them.
+    /// The sum of all tokens, split by the prompt cache.
     pub(super) split: TokenSplit,
-    /// Requests that are larger than the model's window.
+    /// The requests that are larger than the context window.
     pub(super) over_window: usize,
-    /// The first of them, from 1.
+    /// The first request that is larger than the context window, from 1.
     pub(super) first_over: Option<usize>,
 }
 
@@ -45,7 +46,7 @@ impl RequestTotals {
     }
 }
 
-/// A message that was handed in, and what must come back when it is asked for.
+/// An appended message, with the texts to compare when it is read back.
 #[derive(Debug)]
 pub(super) struct SentMessage {
     pub(super) id: String,
@@ -53,7 +54,7 @@ pub(super) struct SentMessage {
     pub(super) texts: Vec<String>,
 }
 
-/// How the view was before a compaction, and the way back to it.
+/// The array before a compaction, and the revision that restores it.
 #[derive(Debug)]
 pub(super) struct BeforeCompaction {
     pub(super) revision: u64,
@@ -64,16 +65,16 @@ pub(super) struct Player {
     pub(super) context: ContextServiceClient<Channel>,
     pub(super) session: String,
     pub(super) totals: RequestTotals,
-    /// How many arrays were checked by the provider's rules.
+    /// The number of arrays that were checked with the rules of the provider.
     pub(super) checked: usize,
     pub(super) sent: Vec<SentMessage>,
-    /// The ids of the turns, in the order in which they began.
+    /// The ids of the user turns, in order.
     pub(super) turns: Vec<String>,
-    /// Before the last compaction.
+    /// The state before the last compaction.
     pub(super) before: Option<BeforeCompaction>,
-    /// What stands before the messages of each request.
+    /// The system prompt and the tool definitions.
     prefix: PromptPrefix,
-    /// The session's revision, as it was told last.
+    /// The last known revision of the session.
     pub(super) revision: u64,
     pending: Vec<Value>,
     array: Vec<(Bytes, ParsedMessage)>,
@@ -100,12 +101,12 @@ impl Player {
         }
     }
 
-    /// What a person says; it goes out with the next request.
+    /// Adds a user message to the next request.
     pub(super) fn add_user_message(&mut self, text: &str) {
         self.pending.push(json!({"role": "user", "content": text}));
     }
 
-    /// What the model said and its tools returned; it goes out with the next request.
+    /// Adds an answer of the model and the results of its tool calls to the next request.
     pub(super) fn add_model_turn(&mut self, text: &str, calls: &[ScriptedCall]) {
         let uses = calls.iter().map(|call| {
             json!({"type": "tool_use", "id": call.id, "name": call.tool, "input": call.input})
@@ -137,7 +138,7 @@ impl Player {
             .push(json!({"role": "assistant", "content": content}));
     }
 
-    /// The model calls one of the service's tools; returns what the tool answered.
+    /// Plays a call of the model to a tool of the service. Returns the answer of the tool.
     pub(super) async fn call_service_tool(
         &mut self,
         text: &str,
@@ -152,14 +153,14 @@ impl Player {
         let answer = result["content"].as_str().unwrap_or_default().to_owned();
         ensure!(
             result["is_error"] != true,
-            "the tool {name} refused: {answer}"
+            "the tool {name} failed: {answer}"
         );
         self.pending
             .push(json!({"role": "user", "content": [result]}));
         Ok(answer)
     }
 
-    /// Runs a tool of the service; what it answers is in no view yet.
+    /// Calls a tool of the service. The result is not appended to the session.
     pub(super) async fn call_tool(&mut self, tool_use: &Value) -> anyhow::Result<Value> {
         let request = CallToolRequest {
             session: self.session.clone(),
@@ -172,7 +173,7 @@ impl Player {
         Ok(serde_json::from_slice(&reply.tool_result_json)?)
     }
 
-    /// Hands in what is pending, without a request for the model.
+    /// Appends the pending messages without preparing a view.
     pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -194,7 +195,7 @@ impl Player {
         let reply = self.fetch().await?;
         ensure!(
             reply.sendable,
-            "{}: the view cannot be sent ({:?})",
+            "{}: the view is not sendable ({:?}): report this as a defect, with the seed",
             self.session,
             reply.not_sendable_reason()
         );
@@ -237,7 +238,7 @@ impl Player {
         self.note(reply.append.clone())?;
         ensure!(
             !reply.view_omitted,
-            "{}: the view is larger than one reply may be",
+            "{}: the view is too large for one reply: report this as a defect, with the seed",
             self.session
         );
         self.save_before_compaction(&reply);
@@ -248,7 +249,7 @@ impl Player {
         self.etag = reply.etag.clone();
         ensure!(
             self.array.len() == reply.view_messages as usize,
-            "{}: the array has {} messages and not {}",
+            "{}: the array has {} messages instead of {}: report this as a defect, with the seed",
             self.session,
             self.array.len(),
             reply.view_messages
@@ -256,7 +257,7 @@ impl Player {
         Ok(reply)
     }
 
-    /// Keeps the array as it was sent last, when a compaction is about to take its place.
+    /// Saves the last sent array if the reply contains a compaction.
     fn save_before_compaction(&mut self, reply: &PrepareContextResponse) {
         let items = reply.recovery.iter().flat_map(|report| &report.items);
         let compacted = items.filter(|item| item.cause() == EventKind::Compacted);
@@ -273,7 +274,7 @@ impl Player {
         let appended = append.map(|append| append.messages).unwrap_or_default();
         ensure!(
             appended.len() == pending.len(),
-            "{}: {} messages were handed in and {} noted",
+            "{}: {} messages were sent and {} appended: report this as a defect, with the seed",
             self.session,
             pending.len(),
             appended.len()
@@ -290,7 +291,7 @@ impl Player {
         Ok(())
     }
 
-    /// Would a provider take this array?
+    /// Checks the array with the rules of the provider.
     fn check(&mut self) -> anyhow::Result<()> {
         let target = CheckedTarget {
             provider: CheckedProvider::Anthropic,
@@ -300,7 +301,7 @@ impl Player {
         let violations = validate_parsed(&target, self.array.iter().map(|(_, parsed)| parsed));
         if let Some(violation) = violations.first() {
             bail!(
-                "{}: request {} would be refused: {violation}",
+                "{}: the provider would reject request {}: {violation}. Report this as a defect, with the seed",
                 self.session,
                 self.totals.sent.len() + 1
             );
@@ -309,12 +310,12 @@ impl Player {
         Ok(())
     }
 
-    /// The array as it is.
+    /// Returns a copy of the array.
     pub(super) fn array(&self) -> Vec<Bytes> {
         self.array.iter().map(|(json, _)| json.clone()).collect()
     }
 
-    /// Takes the last compaction back; returns how many messages are as they were sent, of how many.
+    /// Undoes the last compaction. Returns the number of restored messages, and the number of messages before it.
     pub(super) async fn undo(&mut self) -> anyhow::Result<Option<(usize, usize)>> {
         let Some(before) = self.before.take() else {
             return Ok(None);
@@ -334,7 +335,7 @@ impl Player {
     }
 }
 
-/// What all requests are for.
+/// Returns the target of all requests.
 fn target() -> Target {
     Target {
         provider: Provider::Anthropic.into(),
@@ -359,7 +360,7 @@ fn inputs(messages: &[Value]) -> Vec<MessageInput> {
     messages.iter().map(input).collect()
 }
 
-/// The texts of a message, block by block.
+/// Returns the texts of a message, one per block.
 fn texts(message: &Value) -> Vec<String> {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),

@@ -1,5 +1,4 @@
-//! Is everything still there? What left the view is read again with the tool that the model has for it,
-//! and compared with what was handed in.
+//! Reads removed messages back with the tool of the model, and compares them with the appended messages.
 
 use std::collections::HashSet;
 
@@ -12,25 +11,25 @@ use tonic::transport::Channel;
 use super::player::Player;
 use crate::client::status_error;
 
-/// Messages of a page.
+/// The number of messages per page.
 const PAGE: u32 = 1_000;
-/// How an answer that was cut goes on.
+/// The text at the end of a truncated answer of the tool.
 const CUT: &str = "\n[cut: ask again with message_id \"";
-/// More parts than any message has.
+/// The maximum number of parts of a message. No message of the demo has as many.
 const MAX_PARTS: usize = 1_000;
 
-/// What was read back.
+/// The result of reading messages back.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadBack {
-    /// Messages that left the view or are shown in another form.
+    /// The messages that left the view or have another form in it.
     pub(super) messages: usize,
-    /// Those of them that came back byte for byte.
+    /// The messages that were read back byte for byte.
     pub(super) same: usize,
-    /// Their size.
+    /// The size of all messages in bytes.
     pub(super) bytes: usize,
 }
 
-/// Reads every message again that the view no longer shows as it was.
+/// Reads every message back that the view omits or shows in another form.
 pub(super) async fn read_back(player: &mut Player, channel: Channel) -> anyhow::Result<ReadBack> {
     let shown = shown_as_they_are(player, channel).await?;
     let sent = std::mem::take(&mut player.sent);
@@ -50,7 +49,7 @@ pub(super) async fn read_back(player: &mut Player, channel: Channel) -> anyhow::
     Ok(back)
 }
 
-/// The messages that the view shows in their own form.
+/// Returns the ids of the messages that the view shows unchanged.
 async fn shown_as_they_are(player: &Player, channel: Channel) -> anyhow::Result<HashSet<String>> {
     let mut sessions = SessionServiceClient::new(channel);
     let mut shown = HashSet::new();
@@ -79,7 +78,7 @@ async fn shown_as_they_are(player: &Player, channel: Channel) -> anyhow::Result<
     }
 }
 
-/// One message as the model reads it, in as many parts as it takes.
+/// Reads a whole message with the tool, part by part.
 async fn read(player: &mut Player, id: &str) -> anyhow::Result<String> {
     let mut text = String::new();
     for _ in 0..MAX_PARTS {
@@ -97,5 +96,7 @@ async fn read(player: &mut Player, id: &str) -> anyhow::Result<String> {
         };
         text.push_str(part);
     }
-    Err(anyhow!("the message {id} has no end"))
+    Err(anyhow!(
+        "the message {id} has more than {MAX_PARTS} parts: report this as a defect, with the seed"
+    ))
 }

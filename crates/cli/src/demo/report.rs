@@ -1,4 +1,4 @@
-//! What it came to, in a table that a person and a script can read.
+//! The final report of a demo, readable for people and scripts.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::player::WINDOW;
 use super::timeline::{Actor, count};
 use crate::output::{align_right, bytes, number, table};
 
-/// The whole report.
+/// Returns the report as text.
 pub(super) fn text(outcome: &DemoOutcome) -> String {
     let mut out = String::from("\n");
     // Writing to a string cannot fail.
@@ -21,15 +21,15 @@ fn write(out: &mut String, outcome: &DemoOutcome) -> std::fmt::Result {
     if let Some(first) = picture.without.first_over {
         writeln!(
             out,
-            "With every level off the same messages leave the window of {} at request {first}: a model would\n\
-             have refused from there on.",
+            "With every level off, the same messages exceed the context window of {} tokens at request {first}.\n\
+             A model would reject this request and all later ones.",
             number(WINDOW.into())
         )?;
     }
     let prices = &picture.prices;
     writeln!(
         out,
-        "Costs are in uncached input tokens: one read from the cache costs {}, one written to it {}.\n",
+        "Costs are in uncached input tokens. A token read from the cache costs {}, a written one {}.\n",
         prices.cache_read.get(),
         prices.cache_write.get()
     )?;
@@ -62,11 +62,11 @@ fn write(out: &mut String, outcome: &DemoOutcome) -> std::fmt::Result {
     let (checked, back) = (number(outcome.checked as u64), &outcome.read_back);
     writeln!(
         out,
-        "checked    {checked} views by the provider's rules, all valid"
+        "checked    {checked} views with the rules of the provider, all valid"
     )?;
     writeln!(
         out,
-        "read back  {} of {} that left the view, byte for byte, through ReadTranscript ({})",
+        "read back  {} of {} that left the view, byte for byte, with ReadTranscript ({})",
         number(back.same as u64),
         count(back.messages, "message"),
         bytes(back.bytes as u64)
@@ -74,13 +74,13 @@ fn write(out: &mut String, outcome: &DemoOutcome) -> std::fmt::Result {
     if let Some((same, all)) = outcome.undone {
         writeln!(
             out,
-            "undone     the last compaction: {same} of {} are the bytes that were sent before it",
+            "undone     the last compaction: {same} of {} equal the bytes that were sent before it",
             count(all, "message")
         )?;
     }
     writeln!(
         out,
-        "\nNext: `palimpsest serve`, or `palimpsest replay` with transcripts of your own."
+        "\nNext: run `palimpsest serve`, or `palimpsest replay` with your own transcripts."
     )
 }
 
@@ -88,7 +88,7 @@ const LEVELS: [&str; 5] = [
     "large results stored",
     "turns snipped by the model",
     "old results cleared",
-    "old rounds folded",
+    "old rounds collapsed",
     "compacted",
 ];
 

@@ -1,4 +1,4 @@
-//! A server of the demo's own: the real one, on a folder and ports that are gone afterwards.
+//! The server of the demo: a complete server on a temporary folder and free ports.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 
-/// How often it is looked whether the server answers, and how many times.
+/// The pause between two attempts to connect to the starting server.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 const MAX_CONNECT_ATTEMPTS: u32 = 500;
-/// How long calls in flight may take when it ends.
+/// The drain time at the end, in milliseconds.
 const DRAIN_MS: u64 = 2_000;
 
-/// A running server. `close` ends it; its folder goes with the value, whatever happens.
+/// A running server. `close` shuts it down. Dropping the value removes the folder in any case.
 pub(super) struct DemoServer {
     pub(super) channel: Channel,
     pub(super) clock: Arc<OffsetClock>,
@@ -34,12 +34,12 @@ pub(super) struct DemoServer {
 }
 
 impl DemoServer {
-    /// Starts it as `serve` does, with every setting at its default.
+    /// Starts a server like `serve`, with the default settings.
     pub(super) async fn open() -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("palimpsest-demo-")
             .tempdir()
-            .context("the demo needs a temporary folder; TMPDIR says where")?;
+            .context("cannot create a temporary folder: set TMPDIR to a writable folder")?;
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut config = Config {
             listen: any_port,
@@ -55,22 +55,24 @@ impl DemoServer {
         let stop = CancellationToken::new();
         let serving = tokio::spawn(server.run(app::build, stop.clone()));
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
-        let mut looks = 0;
+        let mut attempts = 0;
         let channel = loop {
-            // The port is taken before the store is open: a connection alone proves nothing, but calls
-            // wait for the server.
+            // The server binds its port before it opens the store. A connection can therefore precede readiness, and
+            // calls wait until the server is ready.
             match endpoint.connect().await {
                 Ok(channel) => break channel,
                 Err(_) if serving.is_finished() => {
                     serving.await??;
-                    return Err(anyhow!("the demo's server ended before it began"));
+                    return Err(anyhow!(
+                        "the server of the demo ended while it was starting"
+                    ));
                 }
-                Err(error) if looks >= MAX_CONNECT_ATTEMPTS => {
-                    return Err(anyhow!("the demo's server does not answer: {error}"));
+                Err(error) if attempts >= MAX_CONNECT_ATTEMPTS => {
+                    return Err(anyhow!("the server of the demo does not answer: {error}"));
                 }
                 Err(_) => tokio::time::sleep(CONNECT_PAUSE).await,
             }
-            looks += 1;
+            attempts += 1;
         };
         Ok(Self {
             channel,
@@ -82,7 +84,7 @@ impl DemoServer {
         })
     }
 
-    /// Ends the server in order and removes its folder.
+    /// Shuts the server down and removes its folder.
     pub(super) async fn close(self) -> anyhow::Result<()> {
         let Self {
             channel,
@@ -96,11 +98,11 @@ impl DemoServer {
         serving.await??;
         folder
             .close()
-            .context("failed to remove the demo's folder; it can be deleted by hand")
+            .context("failed to remove the temporary folder of the demo: delete it by hand")
     }
 }
 
-/// The machine's clock, and how far the session is ahead of it: nobody wants to wait for its pauses.
+/// The clock of the machine plus an offset, so that the demo skips the pauses of the session.
 #[derive(Debug, Default)]
 pub(super) struct OffsetClock {
     machine: SystemClock,
@@ -108,7 +110,7 @@ pub(super) struct OffsetClock {
 }
 
 impl OffsetClock {
-    /// Lets so much time pass at once.
+    /// Advances the clock by a duration.
     pub(super) fn advance(&self, by: Duration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.offset_ms.fetch_add(by, Ordering::Relaxed);
@@ -117,8 +119,8 @@ impl OffsetClock {
 
 impl Clock for OffsetClock {
     fn now(&self) -> Timestamp {
-        let ahead = self.offset_ms.load(Ordering::Relaxed);
-        Timestamp::from_millis(self.machine.now().as_millis().saturating_add(ahead))
+        let offset = self.offset_ms.load(Ordering::Relaxed);
+        Timestamp::from_millis(self.machine.now().as_millis().saturating_add(offset))
     }
 
     fn monotonic(&self) -> Duration {

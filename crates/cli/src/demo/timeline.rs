@@ -1,4 +1,4 @@
-//! What the service says that happened, in a line each.
+//! Events of the service as lines of text.
 
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
@@ -7,30 +7,30 @@ use palimpsest_proto::context::v1::{
 
 use crate::output::{bytes, number};
 
-/// What acted.
+/// The cause of a timeline entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Actor {
     /// One of the five levels.
     Level(u8),
-    /// The model, with a tool of the service.
+    /// A call of the model to a tool of the service.
     Model,
-    /// Nobody: time went by.
+    /// A pause of the user.
     Time,
 }
 
-/// Something that happened.
+/// An entry of the timeline.
 #[derive(Debug, Clone)]
 pub(super) struct TimelineEntry {
-    /// During which request, from 1.
+    /// The request during which the entry was recorded, from 1.
     pub(super) request: usize,
     pub(super) actor: Actor,
     pub(super) text: String,
-    /// What it freed, as the service told.
+    /// The tokens that the event freed, as the service reported.
     pub(super) freed: Option<u32>,
 }
 
 impl TimelineEntry {
-    /// A line for an event; none for what happens all the time.
+    /// Creates an entry for an action of a level. Returns `None` for all other events.
     pub(super) fn of(request: usize, event: &SessionEvent) -> Option<Self> {
         let freed = event.effect.as_ref().map(|effect| effect.freed_tokens);
         let (actor, text) = match event.event.as_ref()? {
@@ -56,14 +56,14 @@ impl TimelineEntry {
                 let results = count(cleared.calls.len(), "result");
                 (Actor::Level(3), format!("{results} cleared{why}"))
             }
-            Event::SpansCollapsed(folded) => {
-                let spans = count(folded.spans.len(), "span");
-                (Actor::Level(4), format!("{spans} folded"))
+            Event::SpansCollapsed(collapsed) => {
+                let spans = count(collapsed.spans.len(), "span");
+                (Actor::Level(4), format!("{spans} collapsed"))
             }
             Event::Compacted(done) if done.state() == CompactionState::Succeeded => {
                 let from = match done.strategy() {
                     CompactionStrategy::SessionMemory => "summary.md",
-                    CompactionStrategy::Extractive => "summary from structure",
+                    CompactionStrategy::Extractive => "extractive summary",
                     _ => "summary",
                 };
                 let boundary = done.boundary.as_ref();
@@ -81,7 +81,7 @@ impl TimelineEntry {
         })
     }
 
-    /// The same on one plain line.
+    /// Returns the entry as a line of text without colours.
     pub(super) fn line(&self) -> String {
         let freed = self
             .freed
@@ -106,7 +106,7 @@ impl Actor {
     }
 }
 
-/// `3 turns`, `1 turn`.
+/// Formats a count with its noun: `3 turns`, `1 turn`.
 pub(super) fn count(n: usize, what: &str) -> String {
     let end = if n == 1 { "" } else { "s" };
     format!("{} {what}{end}", number(n as u64))

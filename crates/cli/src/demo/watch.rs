@@ -1,4 +1,4 @@
-//! The service's own events of a session, as they happen.
+//! The event stream of a session.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tonic::transport::Channel;
 
 use crate::client::status_error;
 
-/// How long an event may be on its way. The demo goes on without it: it is missing from the picture, and
-/// from the sums of the report, but from nothing else.
+/// The time-out of an event. After it, the demo continues without the event, which is then missing from the picture and
+/// from the sums of the report.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Events {
     stream: Streaming<WatchSessionResponse>,
-    /// The revision up to which all events are known.
+    /// The revision of the last received event.
     seen: u64,
 }
 
@@ -34,7 +34,7 @@ impl Events {
         Ok(Self { stream, seen: 0 })
     }
 
-    /// The events up to a revision.
+    /// Returns the new events up to a revision.
     pub(super) async fn until(&mut self, revision: u64) -> anyhow::Result<Vec<SessionEvent>> {
         let mut events = Vec::new();
         while self.seen < revision {

@@ -1,5 +1,4 @@
-//! A file that is brought in whole or not at all: which of its lines was refused, and how what had begun is
-//! taken back.
+//! Import of a file completely or not at all: the line of a rejected message, and the removal of a partial session.
 
 use palimpsest_proto::context::v1::DeleteSessionRequest;
 use palimpsest_server::convert;
@@ -8,7 +7,7 @@ use tonic::Status;
 
 use crate::client::{Clients, status_error};
 
-/// The messages that a server cannot be told in just the way that it had them.
+/// Returns a defect for each message that the contract cannot express exactly.
 pub(super) fn inexact_messages(imported: &Imported<'_>) -> Vec<String> {
     let steps = imported.sessions.iter().flat_map(|session| &session.steps);
     let messages = steps.filter_map(|step| match step {
@@ -16,43 +15,47 @@ pub(super) fn inexact_messages(imported: &Imported<'_>) -> Vec<String> {
         ImportStep::Compacted(compaction) => Some(&compaction.summary),
         ImportStep::Rewind(_) | ImportStep::Removed { .. } => None,
     });
-    let unsaid = messages.filter(|message| {
+    let inexact = messages.filter(|message| {
         let whole = message.decoded.as_deref();
         whole.is_some_and(|whole| !convert::message_input(whole).1)
     });
-    let what = "its content comes in, and what its provider wrote beside it not in the same words";
-    unsaid
-        .map(|message| format!("line {}: {what}", message.line))
+    let defect = "the content is imported, but some fields of its provider change";
+    inexact
+        .map(|message| format!("line {}: {defect}", message.line))
         .collect()
 }
 
-/// What a server said of a batch of lines; of one of them, when it names one.
+/// Describes the rejection of a batch with its lines, or with the line of the message that the server names.
 pub(super) fn describe_rejection(lines: &[usize], status: &Status) -> String {
-    // The sentence begins with the field that it is about.
+    // The message of the server begins with the path of the rejected field.
     let index = status.message().strip_prefix("messages[");
     let index = index.and_then(|rest| rest.split_once(']')?.0.parse::<usize>().ok());
-    let said = status_error(status);
+    let error = status_error(status);
     match (index.and_then(|index| lines.get(index)), lines) {
-        (Some(line), _) | (None, [line]) => format!("line {line}: {said}"),
-        (None, [first, .., last]) => format!("lines {first} to {last}: {said}"),
-        (None, []) => said.to_string(),
+        (Some(line), _) | (None, [line]) => format!("line {line}: {error}"),
+        (None, [first, .., last]) => format!("lines {first} to {last}: {error}"),
+        (None, []) => error.to_string(),
     }
 }
 
-/// Deletes a session that was made for a file that cannot be brought in whole; says what is left.
+/// Deletes the session that a failed import created. Returns the failure with the state of the session.
 pub(super) async fn undo(clients: &mut Clients, name: &str, is_new: bool, why: &str) -> String {
     if !is_new {
-        return format!("{why}; {name} was there before, and has the lines before that one now");
+        return format!(
+            "{why}; {name} existed before the import and now contains the earlier lines of the file"
+        );
     }
     let request = DeleteSessionRequest {
         session: name.to_owned(),
         ..DeleteSessionRequest::default()
     };
     match clients.sessions.delete_session(request).await {
-        Ok(_) => format!("nothing of it was brought in: {why}"),
+        Ok(_) => format!("nothing was imported: {why}"),
         Err(status) => {
             let status = status_error(&status);
-            format!("{why}; delete {name}, which holds a part of it: {status}")
+            format!(
+                "{why}; {name} contains a part of the file and was not deleted ({status}): delete it"
+            )
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What came of an import, for people and for programs.
+//! The report of an import, for people and programs.
 
 use std::path::Path;
 
@@ -7,39 +7,39 @@ use serde::Serialize;
 
 use crate::output::{align_right, number, print, print_json, print_line, table};
 
-/// How many kinds of skipped lines a file's report shows.
+/// The maximum number of printed kinds of skipped lines per file.
 const MAX_KINDS: usize = 6;
-/// How many defects of a file a table shows.
+/// The maximum number of printed defects per file.
 const MAX_SHOWN: usize = 10;
 
-/// What came of one file.
+/// The result of one file.
 #[derive(Debug, Serialize)]
 pub(super) struct FileReport {
     pub(super) file: String,
     pub(super) sessions: Vec<SessionReport>,
-    /// What could not be read or was refused, by line.
+    /// The unreadable lines and the rejected messages.
     pub(super) defects: Vec<String>,
-    /// Lines that hold no message, by what they say they are.
+    /// The number of lines without a message, by their types.
     pub(super) skipped: Vec<(String, usize)>,
-    /// Why the rest of the file was given up.
+    /// The reason if the import of the file stopped early.
     pub(super) failure: Option<String>,
 }
 
-/// What came of one session.
+/// The result of one session.
 #[derive(Debug, Serialize)]
 pub(super) struct SessionReport {
     pub(super) name: String,
-    /// Messages that are new and in the view.
+    /// The appended messages.
     pub(super) messages: usize,
-    /// Messages that were there already.
+    /// The messages that were stored already.
     pub(super) duplicates: usize,
-    /// Messages that say again what an earlier one said.
+    /// The messages that repeat an earlier message under a new id.
     pub(super) re_emissions: usize,
-    /// Abandoned branches that were left.
+    /// The rewinds from abandoned branches.
     pub(super) rewinds: usize,
-    /// Summaries that took the place of messages.
+    /// The summaries that replaced messages.
     pub(super) compactions: usize,
-    /// Changes by which messages left the view.
+    /// The calls that removed messages from the view.
     pub(super) removals: usize,
 }
 
@@ -68,12 +68,12 @@ impl SessionReport {
         }
     }
 
-    /// True if no message came in and none was there.
+    /// Returns true if the session has no message of the file.
     pub(super) fn is_empty(&self) -> bool {
         self.messages + self.duplicates + self.re_emissions == 0
     }
 
-    /// Counts what became of messages that were handed in.
+    /// Counts the outcomes of appended messages.
     pub(super) fn count(&mut self, result: &AppendResult) {
         for message in &result.messages {
             match message.outcome() {
@@ -92,8 +92,8 @@ pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
     let header = [
         "session",
         "appended",
-        "known",
-        "repeated",
+        "duplicates",
+        "re-emissions",
         "rewinds",
         "compactions",
         "removals",
@@ -132,13 +132,13 @@ pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
             print_line(&format!("{}: {skipped}", report.file))?;
         }
         if let Some(failure) = &report.failure {
-            print_line(&format!("{}: given up: {failure}", report.file))?;
+            print_line(&format!("{}: failed: {failure}", report.file))?;
         }
     }
     Ok(())
 }
 
-/// The lines that hold no message, by their kinds.
+/// Describes the lines without a message, by their types.
 fn skipped(kinds: &[(String, usize)]) -> Option<String> {
     let all: usize = kinds.iter().map(|(_, count)| count).sum();
     let mut kinds: Vec<_> = kinds.iter().collect();
@@ -151,7 +151,7 @@ fn skipped(kinds: &[(String, usize)]) -> Option<String> {
         shown.push("…".to_owned());
     }
     let (all, shown) = (number(all as u64), shown.join(", "));
-    (!kinds.is_empty()).then(|| format!("skipped {all} lines that hold no message ({shown})"))
+    (!kinds.is_empty()).then(|| format!("skipped {all} lines without a message ({shown})"))
 }
 
 fn row(name: &str, counts: &[usize]) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! One file's sessions as calls, and the calls made.
+//! Planning and running the calls that import the sessions of one file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,18 +23,18 @@ use super::view_change::ViewChangeUpload;
 use crate::client::{Clients, status_error};
 use crate::files;
 
-/// How much goes into one call: large enough that a commit is worth its sync, small enough that no
-/// call holds up others.
+/// The size of a batch in one call. It is large enough to amortize the sync of a commit, and small enough not to delay
+/// other calls.
 const BATCH_BYTES: usize = 1024 * 1024;
 const BATCH_MESSAGES: usize = 1_000;
-/// The reason of an append whose parent the session does not have.
+/// The reason of a rejected append whose parent message does not exist.
 const MESSAGE_NOT_FOUND: &str = "MESSAGE_NOT_FOUND";
 
-/// What is to be done for a file.
+/// The calls for one file.
 pub(super) struct ImportPlan {
     report: FileReport,
     sessions: Vec<SessionPlan>,
-    /// Everything, or nothing.
+    /// True if the file is imported completely or not at all.
     is_atomic: bool,
 }
 
@@ -54,7 +54,7 @@ enum UploadCall {
     Change(ViewChangeUpload),
 }
 
-/// Turns a file that was read into calls; `named` is the id of its one session, where that was said.
+/// Plans the calls for a parsed file. `named` is the session id from the command line.
 pub(super) fn plan(
     project: &str,
     (file, named): (&Path, Option<&str>),
@@ -62,19 +62,18 @@ pub(super) fn plan(
 ) -> ImportPlan {
     let mut report = FileReport::new(file);
     report.defects = imported.defects.iter().map(ToString::to_string).collect();
-    if let Some(what) = &imported.unrecognised {
-        // The refusal counts the lines that could not be read.
+    if let Some(reason) = &imported.unrecognised {
+        // The reason already counts the unreadable lines.
         report.defects.clear();
-        report.failure = Some(format!("nothing of it was brought in: it {what}"));
+        report.failure = Some(format!("nothing was imported: the file {reason}"));
     } else if imported.is_atomic && !report.defects.is_empty() {
         let defects = std::mem::take(&mut report.defects);
-        report.failure = Some(format!(
-            "nothing of it was brought in: {}",
-            defects.join("; ")
-        ));
+        report.failure = Some(format!("nothing was imported: {}", defects.join("; ")));
     } else if named.is_some() && imported.sessions.len() > 1 {
         let count = imported.sessions.len();
-        report.failure = Some(format!("--session names one session, and it holds {count}"));
+        report.failure = Some(format!(
+            "--session is for a file with one session, but this file has {count}"
+        ));
     }
     report.skipped.clone_from(&imported.skipped);
     let parent = format!("projects/{project}");
@@ -166,7 +165,7 @@ fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInpu
     if let Some(whole) = &message.decoded {
         return convert::message_input(whole).0;
     }
-    // A message without an id gets one that is the same each time its file is imported.
+    // A message without an id gets an id that is stable across imports, so that a second import adds nothing.
     let id = message.id.unwrap_or_else(|| {
         let digest = Digest::of_bytes(format!("{name}\0{index}").as_bytes());
         MessageId::new(Builder::from_custom_bytes(*digest.as_bytes()).into_uuid())
@@ -200,25 +199,25 @@ fn time(at: Timestamp) -> prost_types::Timestamp {
     }
 }
 
-/// Makes the calls.
+/// Runs the calls of a plan and returns the report.
 pub(super) async fn run(mut clients: Clients, plan: ImportPlan) -> FileReport {
     let mut report = plan.report;
     for session in plan.sessions {
         let mut session_report = SessionReport::new(&session.parent, &session.id);
-        let (defects, is_whole) = (&mut report.defects, plan.is_atomic);
-        // Holding a whole batch, it does not belong on the stack.
+        let (defects, is_atomic) = (&mut report.defects, plan.is_atomic);
+        // The future contains a whole batch, so it is on the heap.
         let outcome = Box::pin(upload_session(
             &mut clients,
             session,
             &mut session_report,
-            (is_whole, defects),
+            (is_atomic, defects),
         ));
         if let Err(failure) = outcome.await {
             report.failure = Some(failure);
         } else if session_report.is_empty() && !report.defects.is_empty() {
             let first = report.defects.first().map_or("", String::as_str);
             report.failure = Some(format!(
-                "none of its messages was accepted: is --format right? The first refusal: {first}"
+                "the server accepted no message: check --format. The first reason: {first}"
             ));
         }
         report.sessions.push(session_report);
@@ -229,12 +228,12 @@ pub(super) async fn run(mut clients: Clients, plan: ImportPlan) -> FileReport {
     report
 }
 
-/// Brings a session in; says why the rest was given up.
+/// Imports a session. Returns the reason if the import stopped early.
 async fn upload_session(
     clients: &mut Clients,
     plan: SessionPlan,
     report: &mut SessionReport,
-    (is_whole, defects): (bool, &mut Vec<String>),
+    (is_atomic, defects): (bool, &mut Vec<String>),
 ) -> Result<(), String> {
     let create = CreateSessionRequest {
         parent: plan.parent,
@@ -247,11 +246,11 @@ async fn upload_session(
         Err(status) if status.code() == Code::AlreadyExists => false,
         Err(status) => return Err(status_error(&status).to_string()),
     };
-    let made = run_calls(clients, plan.calls, report, (is_whole, defects)).await;
-    let Err(failure) = made else {
+    let uploaded = run_calls(clients, plan.calls, report, (is_atomic, defects)).await;
+    let Err(failure) = uploaded else {
         return Ok(());
     };
-    if is_whole {
+    if is_atomic {
         return Err(atomic::undo(clients, &report.name, is_new, &failure).await);
     }
     Err(failure)
@@ -261,9 +260,9 @@ async fn run_calls(
     clients: &mut Clients,
     calls: Vec<UploadCall>,
     report: &mut SessionReport,
-    (is_whole, defects): (bool, &mut Vec<String>),
+    (is_atomic, defects): (bool, &mut Vec<String>),
 ) -> Result<(), String> {
-    let told = |status: Status| status_error(&status).to_string();
+    let describe = |status: Status| status_error(&status).to_string();
     let first = calls.iter().find_map(|call| match call {
         UploadCall::Append { messages, .. } => Some(messages.first()?.id.clone()),
         UploadCall::Rewind(_) | UploadCall::Change(_) => None,
@@ -271,24 +270,28 @@ async fn run_calls(
     let first = first.unwrap_or_default();
     for call in calls {
         match call {
-            UploadCall::Append { lines, messages } if is_whole => {
+            UploadCall::Append { lines, messages } if is_atomic => {
                 let sent = send(clients, messages, report).await;
                 sent.map_err(|status| atomic::describe_rejection(&lines, &status))?;
             }
             UploadCall::Append { lines, messages } => {
                 let appended = append(clients, lines, messages, report, defects).await;
-                appended.map_err(told)?;
+                appended.map_err(describe)?;
             }
-            UploadCall::Rewind(to) => rewind(clients, (to, &first), report).await.map_err(told)?,
+            UploadCall::Rewind(to) => {
+                rewind(clients, (to, &first), report)
+                    .await
+                    .map_err(describe)?;
+            }
             UploadCall::Change(change) => {
-                defects.extend(change.run(clients, report).await.map_err(told)?);
+                defects.extend(change.run(clients, report).await.map_err(describe)?);
             }
         }
     }
     Ok(())
 }
 
-/// Appends a batch. When a message in it is refused, the others still come in, one by one.
+/// Appends a batch. If the server rejects it, appends its messages one by one and collects the rejected ones.
 async fn append(
     clients: &mut Clients,
     lines: Vec<usize>,
@@ -304,7 +307,8 @@ async fn append(
     for (line, mut message) in lines.into_iter().zip(messages) {
         let mut sent = send(clients, vec![message.clone()], report).await;
         if sent.as_ref().is_err_and(lacks_parent) {
-            // The parent was refused, or never came. A message without one is better than none.
+            // The parent was rejected or is not in the file. The message is appended without a parent instead of not at
+            // all.
             if let Some(metadata) = &mut message.metadata {
                 metadata.parent_id.clear();
             }
@@ -321,13 +325,13 @@ async fn append(
     Ok(())
 }
 
-/// True if a message was refused for its parent, which the session does not have.
+/// Returns true if a message was rejected because its parent does not exist.
 fn lacks_parent(status: &Status) -> bool {
     let info = status.get_details_error_info();
     info.is_some_and(|info| info.reason == MESSAGE_NOT_FOUND)
 }
 
-/// Whether the server refuses what it was given, so that giving it again is of no use.
+/// Returns true if the server rejected the content of a call, so that a retry fails again.
 pub(super) fn is_permanent(status: &Status) -> bool {
     matches!(
         status.code(),
@@ -350,7 +354,7 @@ async fn send(
     Ok(())
 }
 
-/// Leaves what came after a message; everything since the first one, when there is none.
+/// Rewinds the session to a message, or to before its first message.
 async fn rewind(
     clients: &mut Clients,
     (to, first): (Option<MessageId>, &str),
@@ -363,7 +367,7 @@ async fn rewind(
     };
     let request = RewindSessionRequest {
         session: report.name.clone(),
-        // A second import must not rewind what a first one has brought in since.
+        // With a stable id, a second import does not rewind messages that the first import appended afterwards.
         request_id: format!("import-rewind-{id}"),
         target_message: Some(target),
         ..RewindSessionRequest::default()
@@ -374,7 +378,7 @@ async fn rewind(
             Ok(())
         }
         Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
-        // Without its first message nothing was brought in that could be left.
+        // If the first message does not exist, nothing was appended and nothing needs a rewind.
         Err(status) if to.is_none() && status.code() == Code::NotFound => Ok(()),
         Err(status) => Err(status),
     }

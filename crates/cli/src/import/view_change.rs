@@ -1,5 +1,4 @@
-//! What another program did to its model's view, done here as well: a summary in the place of messages,
-//! and messages that were removed.
+//! View changes that another program recorded: a summary that replaces messages, and removed messages.
 
 use palimpsest_core::ids::MessageId;
 use palimpsest_proto::context::v1::{
@@ -12,10 +11,10 @@ use super::report::SessionReport;
 use super::upload::is_permanent;
 use crate::client::{Clients, status_error};
 
-/// How many messages a call removes; the rest go with the next.
+/// The maximum number of messages that one call removes.
 const MAX_REMOVED: usize = 100;
 
-/// A change of the view.
+/// A change of the view to repeat on the server.
 pub(super) enum ViewChangeUpload {
     Compacted {
         line: usize,
@@ -54,7 +53,7 @@ impl ViewChangeUpload {
         Self::Removed { line, messages }
     }
 
-    /// Makes it; says what the server refused.
+    /// Applies the change. Returns a defect if the server rejects it.
     pub(super) async fn run(
         self,
         clients: &mut Clients,
@@ -95,7 +94,7 @@ async fn compact(
         Err(status) if is_permanent(&status) => {}
         Err(status) => return Err(status),
     }
-    // It comes in as a message like others, beside what it was to replace.
+    // The summary cannot replace the messages, so it is appended as an ordinary message and they stay in the view.
     let request = AppendMessagesRequest {
         session: report.name.clone(),
         messages: vec![summary],
@@ -104,9 +103,8 @@ async fn compact(
     match clients.context.append_messages(request).await {
         Ok(response) => {
             report.count(&response.into_inner().append.unwrap_or_default());
-            let what =
-                "its summary cannot take the place of what it stands for, which stays in the view";
-            Ok(Some(format!("line {line}: {what}")))
+            let defect = "the summary cannot replace its messages, which stay in the view";
+            Ok(Some(format!("line {line}: {defect}")))
         }
         Err(status) if is_permanent(&status) => {
             Ok(Some(format!("line {line}: {}", status_error(&status))))
@@ -124,7 +122,7 @@ async fn remove(
     for (part, messages) in messages.chunks(MAX_REMOVED).enumerate() {
         let request = SnipRequest {
             session: report.name.clone(),
-            // A second import must not remove what has been restored since.
+            // With a stable id, a second import does not remove messages that were restored after the first import.
             request_id: format!("import-removal-{line}-{part}"),
             message_ids: messages.iter().map(ToString::to_string).collect(),
             reason: "removed in the transcript".into(),

@@ -1,4 +1,4 @@
-//! `palimpsest keys`: makes API keys, and says what becomes of them.
+//! `palimpsest keys`: creates, lists, rotates, revokes and removes API keys.
 
 mod file;
 
@@ -15,28 +15,31 @@ use serde_json::{Value, json};
 
 use super::output::{note, print, print_json, print_line, table};
 
-/// Make, list, rotate and revoke API keys, in the file that auth.keys_file names
+/// Create, list, rotate and revoke API keys in the key file (auth.keys_file)
 #[derive(Debug, Args)]
 #[expect(clippy::doc_markdown, reason = "shown by --help as it is")]
-#[command(after_help = "Examples:
-  palimpsest keys create --keys-file keys.toml --label support --project support --right read,write,compact
+#[command(
+    after_help = "A key is printed once, on standard output. The file contains only its hash. A running server reloads the \
+file when it changes.
+
+Examples:
+  palimpsest keys create --keys-file keys.toml --project support --right read,write,compact
   palimpsest keys list --keys-file keys.toml
   palimpsest keys rotate 1f0c6a2be9d34a57 --overlap 24h --keys-file keys.toml
-  palimpsest keys revoke 1f0c6a2be9d34a57 --keys-file keys.toml
-
-A key is printed once, on standard output; the file holds its hash. A running server takes changes up by
-itself.")]
+  palimpsest keys revoke 1f0c6a2be9d34a57 --keys-file keys.toml"
+)]
 pub(super) struct KeysCommand {
-    /// The file of keys
+    /// Key file
     #[arg(
         long = "keys-file",
         value_name = "FILE",
         env = "PALIMPSEST_AUTH_KEYS_FILE",
+        hide_env_values = true,
         global = true
     )]
     #[arg(default_value = "keys.toml")]
     file: PathBuf,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -46,28 +49,38 @@ pub(super) struct KeysCommand {
 #[derive(Debug, Subcommand)]
 enum Action {
     Create(CreateKey),
-    /// List the keys: their ids, and what they open
+    /// List the keys with their projects, rights and states
+    #[command(after_help = "Examples:
+  palimpsest keys list --keys-file keys.toml
+  palimpsest keys list --keys-file keys.toml --json | jq -r '.keys[].id'")]
     List,
     Rotate(RotateKey),
-    /// Let a key be refused from now on; its entry stays
+    /// Reject a key from now on; its entry stays in the file
+    #[command(after_help = "Examples:
+  palimpsest keys revoke 1f0c6a2be9d34a57 --keys-file keys.toml")]
     Revoke {
-        /// The key's id
+        /// Id of the key
         id: String,
     },
-    /// Revoke a key and take its entry out of the file
+    /// Revoke a key and remove its entry from the file
+    #[command(after_help = "Examples:
+  palimpsest keys remove 1f0c6a2be9d34a57 --keys-file keys.toml")]
     Remove {
-        /// The key's id
+        /// Id of the key
         id: String,
     },
 }
 
-/// Make a key and print it
+/// Create a key and print it
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  palimpsest keys create --label support --project support --right read,write,compact
+  palimpsest keys create --project '*' --right admin --expires-in 90d --json | jq -r .key")]
 struct CreateKey {
-    /// Whose it is, for people
-    #[arg(long, default_value = "")]
+    /// Description of the key, such as its owner
+    #[arg(long, default_value = "", hide_default_value = true)]
     label: String,
-    /// A project that it opens, or * for every one; may be repeated, or a list with commas
+    /// Projects of the key, or * for all; repeatable, or separated by commas
     #[arg(
         long = "project",
         value_name = "PROJECT",
@@ -75,7 +88,7 @@ struct CreateKey {
         required = true
     )]
     projects: Vec<String>,
-    /// What may be done there: read, write, compact, admin; may be repeated, or a list with commas
+    /// Rights in these projects: read, write, compact, admin; repeatable, or separated by commas
     #[arg(
         long = "right",
         value_name = "RIGHT",
@@ -83,23 +96,25 @@ struct CreateKey {
         required = true
     )]
     rights: Vec<String>,
-    /// When it ends, from now on, such as 90d or 12h
+    /// Time until the key expires, such as 90d or 12h [default: never]
     #[arg(long, value_name = "TIME", conflicts_with = "expires_at", value_parser = duration)]
     expires_in: Option<SignedDuration>,
-    /// When it ends, such as 2027-01-31T00:00:00Z
+    /// Time at which the key expires, such as 2027-01-31T00:00:00Z [default: never]
     #[arg(long, value_name = "TIME")]
     expires_at: Option<Timestamp>,
 }
 
-/// Make a key with the projects and rights of another, which ends after a time
+/// Replace a key by a new one with the same projects and rights; the old key expires later
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  palimpsest keys rotate 1f0c6a2be9d34a57 --overlap 24h --keys-file keys.toml")]
 struct RotateKey {
-    /// The id of the key to replace
+    /// Id of the key to replace
     id: String,
-    /// How long both are taken
+    /// Time for which both keys are accepted
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
     overlap: SignedDuration,
-    /// When the new key ends, from now on, such as 90d [default: never]
+    /// Time until the new key expires, such as 90d [default: never]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     expires_in: Option<SignedDuration>,
 }
@@ -107,13 +122,13 @@ struct RotateKey {
 fn duration(text: &str) -> Result<SignedDuration, String> {
     let span: Span = text
         .parse()
-        .map_err(|_| "must be a time such as 90d, 12h or 30m")?;
+        .map_err(|_| "is not a time: write a time such as 90d, 12h or 30m")?;
     let days = SpanRelativeTo::days_are_24_hours();
     let length = span
         .to_duration(days)
-        .map_err(|_| "must be given in weeks, days, hours or less")?;
+        .map_err(|_| "has months or years: write weeks, days, hours or minutes")?;
     if length.is_negative() {
-        return Err("must not be in the past".to_owned());
+        return Err("is negative: write a time such as 90d, 12h or 30m".to_owned());
     }
     Ok(length)
 }
@@ -154,14 +169,14 @@ impl KeysCommand {
 impl CreateKey {
     fn make(self, file: &mut KeyFile, now: Timestamp) -> anyhow::Result<(NewKey, KeyEntry)> {
         if !is_label(&self.label) {
-            bail!("--label must have at most 200 characters, none of them a control character");
+            bail!("--label is not valid: write at most 200 characters without control characters");
         }
         let expires = match (self.expires_in, self.expires_at) {
             (Some(length), _) => Some(now.checked_add(length)?),
             (None, at) => at,
         };
         if expires.is_some_and(|expires| expires <= now) {
-            bail!("--expires-at is in the past: such a key would open nothing");
+            bail!("the key would already be expired: pass a later --expires-at or --expires-in");
         }
         add(file, self.label, self.projects, self.rights, now, expires)
     }
@@ -172,14 +187,14 @@ impl RotateKey {
         let old = find(file, &self.id)?;
         if old.disabled {
             bail!(
-                "key {} was revoked: make a new one with `palimpsest keys create`",
+                "key {} is revoked: create a new key with `palimpsest keys create`",
                 old.id
             );
         }
         let end = now.checked_add(self.overlap)?;
-        // A key that ends earlier by itself is not made to last longer.
-        let earlier = old.expires.as_deref().and_then(|text| text.parse().ok());
-        let end = earlier.map_or(end, |earlier: Timestamp| earlier.min(end));
+        // The overlap does not extend a key that expires earlier.
+        let own_end = old.expires.as_deref().and_then(|text| text.parse().ok());
+        let end = own_end.map_or(end, |own_end: Timestamp| own_end.min(end));
         old.expires = Some(end.to_string());
         let old = old.clone();
         let expires = self
@@ -198,7 +213,7 @@ fn add(
     now: Timestamp,
     expires: Option<Timestamp>,
 ) -> anyhow::Result<(NewKey, KeyEntry)> {
-    let key = NewKey::random().context("the system gives no random numbers")?;
+    let key = NewKey::random().context("failed to read random numbers from the system")?;
     let entry = KeyEntry {
         id: key.id.to_string(),
         label,
@@ -210,19 +225,21 @@ fn add(
         disabled: false,
     };
     file.keys.push(entry.clone());
-    // The whole is checked as a server would: what it refuses is not written.
+    // The file is checked with the rules of the server, so that a server accepts every written file.
     file.checked()
         .map_err(|what| anyhow!("{}", what.split_once(": ").map_or(&*what, |(_, what)| what)))?;
     Ok((key, entry))
 }
 
 fn find<'a>(file: &'a mut KeyFile, id: &str) -> anyhow::Result<&'a mut KeyEntry> {
-    // What is no id is not repeated: it may be a key.
+    // The error does not repeat an invalid id, because the text can be a whole key.
     if KeyId::parse(id).is_none() {
-        bail!("that is no key's id, which is the 16 digits after plk_: see `palimpsest keys list`");
+        bail!(
+            "the id of the key is not valid: write the 16 digits after plk_ (`palimpsest keys list` prints the ids)"
+        );
     }
     let found = file.keys.iter_mut().find(|key| key.id == id);
-    found.ok_or_else(|| anyhow!("there is no key {id}: see `palimpsest keys list`"))
+    found.ok_or_else(|| anyhow!("no key has the id {id}: `palimpsest keys list` prints the ids"))
 }
 
 fn print_key(key: &NewKey, entry: &KeyEntry, json: bool) -> anyhow::Result<()> {
@@ -233,10 +250,10 @@ fn print_key(key: &NewKey, entry: &KeyEntry, json: bool) -> anyhow::Result<()> {
         return print_json(&object.to_string());
     }
     note(&format!(
-        "key {} opens {} for {}; it is shown only now:",
+        "key {} has the rights {} in {}. The key is printed only once:",
         entry.id,
-        entry.projects.join(", "),
-        entry.rights.join(", ")
+        entry.rights.join(", "),
+        entry.projects.join(", ")
     ));
     print_line(text)
 }
@@ -249,7 +266,7 @@ fn print_done(what: &str, id: &str, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that is known of a key, none of it secret; its hash helps nobody who reads a list.
+/// Returns the fields of a key as JSON, without its hash.
 fn key_json(entry: &KeyEntry) -> Value {
     json!({
         "id": entry.id,
@@ -275,7 +292,7 @@ fn list(file: &KeyFile, now: Timestamp, json: bool) -> anyhow::Result<()> {
         let state = match end {
             _ if key.disabled => "revoked",
             Some(end) if end <= now => "expired",
-            _ => "good",
+            _ => "active",
         };
         table.add_row([
             key.id.as_str(),

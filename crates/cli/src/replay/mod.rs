@@ -1,4 +1,4 @@
-//! `palimpsest replay`: what would each preset make of these transcripts?
+//! `palimpsest replay`: replays transcripts under several policies and compares the results.
 
 mod plot;
 mod report;
@@ -18,61 +18,64 @@ use self::run::{ReplayResults, replay};
 use super::files::{self, Format};
 use super::output::{number, print, print_json};
 
-/// The name of the policy that leaves everything as it came.
+/// The name of the policy without levels.
 const NONE: &str = "none";
 
-/// Replay transcripts in process under presets, and compare tokens, cost and what stays in reach
+/// Replay transcripts under presets, and compare tokens, cost and recoverable content
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every transcript is driven turn by turn through the whole pipeline, with its own clock
-and usage, for each preset and for `none`, which leaves everything as it came. A view that
-grows too large is compacted with session memory, else with a summary from structure.
-Nothing is sent anywhere, no model is asked and no server is needed. The exit code is 1
-when a view is not valid, when one breaks the prompt cache without an event that says why,
-when something that left a view cannot be found again, or when the user's latest message
-did not stay word for word in a view that was compacted.
+    after_help = "Every transcript runs turn by turn through the complete pipeline, with its own times and usage. \
+It runs once per preset, and once with `none`, the policy without levels. A view that reaches \
+the compaction threshold is compacted with session memory, or else with an extractive summary. \
+The replay runs in this process: it needs no server and calls no model.
+
+The exit code is 1 if
+  - a view is not valid,
+  - a view breaks the prompt cache without a recorded event,
+  - removed content cannot be read back, or
+  - a compacted view lacks the exact text of the latest user message.
 
 Examples:
   palimpsest replay ~/.claude/projects/my-project --format claude-code --preset claude-code,opencode
-  palimpsest replay session.jsonl --format claude-code --preset claude-code,mine.toml --plot tokens.svg
+  palimpsest replay session.jsonl --format claude-code --preset mine.toml --plot tokens.svg
   palimpsest replay session.jsonl --format claude-code --window 64000 --summaries summaries.md
   palimpsest replay conversations.jsonl --format openai --json"
 )]
 pub(super) struct Replay {
-    /// How the files are written
+    /// Format of the files
     #[arg(long)]
     format: Format,
-    /// Presets to compare: claude-code, claude-code-2.1.19, opencode, threshold, or files of settings
-    /// (.toml) over a preset; `none` always joins
+    /// Presets to compare: claude-code, claude-code-2.1.19, opencode, threshold, or .toml files of
+    /// policy settings; `none` is always added
     #[arg(long = "preset", value_name = "PRESET", value_delimiter = ',', value_parser = choice)]
     #[arg(default_value = "claude-code")]
     presets: Vec<PolicyChoice>,
-    /// The model's window in tokens, in place of what each preset takes it for. An eighth of it, but no
-    /// more than the preset says, is set aside for the answer
+    /// Context window of the model in tokens, instead of the window of the preset. At most an eighth
+    /// of it is reserved for the response
     #[arg(long, value_name = "TOKENS", value_parser = window)]
     window: Option<u32>,
-    /// Print the numbers as JSON, also those of each file
+    /// Print the figures as JSON, in total and per file
     #[arg(long)]
     json: bool,
-    /// Draw the tokens of each request of the longest session
+    /// Write a chart of the tokens of each request in the longest session
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Write the summaries of all compactions down
+    /// Write the summaries of all compactions
     #[arg(long, value_name = "FILE.md")]
     summaries: Option<PathBuf>,
-    /// Files, or folders of them
+    /// Transcript files, or folders with such files
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
 
-/// A policy to replay under.
+/// A policy of a replay.
 #[derive(Debug, Clone)]
 struct PolicyChoice {
     name: String,
     policy: Arc<Policy>,
 }
 
-/// A number of tokens, such as `64000`, `64_000`, `64k` or `1m`.
+/// Parses a number of tokens, such as `64000`, `64_000`, `64k` or `1m`.
 fn window(text: &str) -> Result<u32, String> {
     let lower = text.trim().to_ascii_lowercase().replace(['_', ','], "");
     let (digits, unit) = match (lower.strip_suffix('k'), lower.strip_suffix('m')) {
@@ -86,7 +89,7 @@ fn window(text: &str) -> Result<u32, String> {
         .and_then(|number| number.checked_mul(unit));
     tokens
         .filter(|tokens| (8_000..=10_000_000).contains(tokens))
-        .ok_or_else(|| "must be from 8000 to 10000000 tokens, such as 64000 or 64k".to_owned())
+        .ok_or_else(|| "write 8000 to 10000000 tokens, such as 64000 or 64k".to_owned())
 }
 
 fn choice(text: &str) -> Result<PolicyChoice, String> {
@@ -99,7 +102,7 @@ fn choice(text: &str) -> Result<PolicyChoice, String> {
     }
     let preset = Preset::by_name(text).ok_or_else(|| {
         let names = Preset::ALL.map(Preset::name).join(", ");
-        format!("must be one of {names}, {NONE}, or a file that ends with .toml")
+        format!("must be one of {names}, {NONE}, or the name of a .toml file")
     })?;
     Ok(PolicyChoice {
         name: preset.name().into(),
@@ -114,7 +117,7 @@ fn no_levels_choice() -> PolicyChoice {
     }
 }
 
-/// A policy for a model with another window.
+/// Returns a policy for a model with another context window.
 fn with_window(policy: &Policy, window: u32) -> Policy {
     let mut policy = policy.clone();
     policy.tokens.default_window_tokens = window;
@@ -123,12 +126,12 @@ fn with_window(policy: &Policy, window: u32) -> Policy {
     policy
 }
 
-/// Settings over a preset, as `[policy]` has them in the server's configuration.
+/// Reads a policy from a file with the settings of `[policy]`.
 fn choice_from_file(path: &Path) -> Result<PolicyChoice, String> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot be read: {error}"))?;
     let policy = Overlay::from_toml(&text).and_then(|overlay| overlay.resolve(Preset::default()));
-    let policy = policy.map_err(|error| format!("has a bad setting: {error}"))?;
+    let policy = policy.map_err(|error| format!("has an invalid setting: {error}"))?;
     let stem = path.file_stem().unwrap_or_default();
     Ok(PolicyChoice {
         name: stem.to_string_lossy().into_owned(),
@@ -142,15 +145,13 @@ impl Replay {
         let replayed = replay(&files, self.format, &self.choices())?;
         if replayed.sessions() == 0 {
             let mut reasons = replayed.files.iter().filter_map(|file| {
-                let what = file.unrecognised.as_ref()?;
-                Some(format!("{} {what}", file.file))
+                let reason = file.unrecognised.as_ref()?;
+                Some(format!(". {} {reason}", file.file))
             });
-            let reason = reasons
-                .next()
-                .map_or_else(String::new, |what| format!("; {what}"));
             bail!(
-                "no session found in {} files: is --format right?{reason}",
-                files.len()
+                "no session was found in {} files: check --format{}",
+                files.len(),
+                reasons.next().unwrap_or_default()
             );
         }
         if let Some(path) = &self.plot {
@@ -169,7 +170,7 @@ impl Replay {
         print_verdict(&replayed, self.json)
     }
 
-    /// The policies that were named, each once; then `none`, with which they are compared.
+    /// Returns the distinct policies of the command line, followed by `none`, the policy to compare with.
     fn choices(&self) -> Vec<PolicyChoice> {
         let mut choices: Vec<PolicyChoice> = Vec::new();
         for choice in &self.presets {
@@ -188,7 +189,7 @@ impl Replay {
     }
 }
 
-/// The last line says whether every promise was kept.
+/// Prints the last line, or fails if a check failed or a file was not recognised.
 fn print_verdict(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
     let broken: usize = replayed
         .totals
@@ -198,7 +199,7 @@ fn print_verdict(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
     if broken > 0 {
         let broken = number(broken as u64);
         bail!(
-            "{broken} promises broken: invalid views, prefix violations, lost probes or lost requests, see above"
+            "{broken} checks failed: see the invalid views, prefix violations, lost probes and lost requests above"
         );
     }
     let foreign = replayed
@@ -208,7 +209,7 @@ fn print_verdict(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
         .count();
     if foreign > 0 {
         bail!(
-            "{foreign} of {} files were not recognised, and nothing of them was replayed",
+            "{foreign} of {} files were not recognised and not replayed: see the lines UNRECOGNISED above",
             replayed.files.len()
         );
     }
@@ -216,7 +217,7 @@ fn print_verdict(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     print(
-        "Every view that was sent is valid and continues the one before, except where an event says \
-         otherwise; what left a view can be found again, and what the user said last is in it.\n",
+        "Every sent view is valid. It extends the view before it, except after a recorded view change. All removed \
+         content can be read back, and every compacted view contains the latest user message.\n",
     )
 }

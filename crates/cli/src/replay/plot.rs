@@ -1,8 +1,7 @@
-//! A chart of the tokens of each request, as an SVG that needs nothing else and follows the reader's
-//! light or dark theme.
+//! A chart of the tokens of each request, as an SVG without external resources that follows the light or dark theme.
 //!
-//! It shows the longest session alone: a sum over sessions by the number of the request falls whenever
-//! one of them ends, which says nothing about any of them.
+//! The chart shows only the longest session. A sum over sessions would fall whenever a session ends, which is
+//! misleading.
 
 use std::fmt::Write as _;
 
@@ -11,7 +10,7 @@ use super::run::{FileResult, ReplayResults};
 use crate::output::{number, one_line};
 
 const TITLE: &str = "Tokens of each request in the longest session";
-/// A longer name would leave the sheet.
+/// The maximum length of a file name. A longer name would exceed the width of the chart.
 const MAX_NAME_CHARS: usize = 100;
 
 const WIDTH: f64 = 960.0;
@@ -20,10 +19,10 @@ const LEFT: f64 = 76.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 112.0;
 const BOTTOM: f64 = 58.0;
-/// Roughly how many lines a grid has.
+/// The maximum number of grid steps.
 const TICKS: u64 = 5;
 
-/// Colours that are told apart by all eyes, in light and in dark.
+/// The colours of the policies in the light and the dark theme. Colour-blind people can distinguish them.
 const COLOURS: [(&str, &str); 4] = [
     ("#0072b2", "#56b4e9"),
     ("#c24d00", "#ff9d45"),
@@ -31,7 +30,7 @@ const COLOURS: [(&str, &str); 4] = [
     ("#a63d83", "#e59ccb"),
 ];
 
-/// Where values lie on the sheet.
+/// The scale of the axes.
 struct PlotScale {
     requests: u64,
     tokens: u64,
@@ -39,7 +38,7 @@ struct PlotScale {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a place on a sheet of a thousand points"
+    reason = "coordinates are below a thousand"
 )]
 impl PlotScale {
     fn x(&self, request: u64) -> f64 {
@@ -52,7 +51,7 @@ impl PlotScale {
     }
 }
 
-/// Draws the longest session.
+/// Draws the longest session of a replay.
 pub(super) fn draw(replayed: &ReplayResults) -> String {
     let longest = replayed.files.iter().max_by_key(|file| file.requests());
     let mut svg = String::new();
@@ -98,7 +97,7 @@ fn chart(svg: &mut String, replayed: &ReplayResults, file: &FileResult) -> std::
     for limit in &limits {
         limit.draw(svg, &scale)?;
     }
-    // What others are compared with is dashed and lies over them: where they are the same, both show.
+    // The dashed line of `none` is drawn last, so that both lines are visible where they are equal.
     let lines = replayed.policies.iter().zip(&file.longest).enumerate();
     for (index, (policy, curve)) in lines {
         line(svg, &class(index, policy), curve, &scale)?;
@@ -146,7 +145,7 @@ fn class(index: usize, policy: &str) -> String {
     }
 }
 
-/// A line across the sheet: a window, or where a compaction is due.
+/// A horizontal line at the context window or at a compaction threshold.
 struct LimitLine {
     tokens: u64,
     label: String,
@@ -164,7 +163,7 @@ impl LimitLine {
     }
 }
 
-/// The windows and thresholds of the policies, each number once. A policy without levels has no threshold.
+/// Returns the windows and compaction thresholds of the policies without duplicates. `none` has no threshold.
 fn limits(replayed: &ReplayResults) -> Vec<LimitLine> {
     let mut limits: Vec<LimitLine> = Vec::new();
     let mut add = |tokens: u64, label: String, class: String| {
@@ -197,7 +196,7 @@ fn limits(replayed: &ReplayResults) -> Vec<LimitLine> {
 }
 
 fn legend(svg: &mut String, policies: &[String], has_rings: bool) -> std::fmt::Result {
-    /// Wide enough for the longest name.
+    /// The width of an entry, which fits the longest preset name.
     const ENTRY: f64 = 172.0;
     let mut x = LEFT;
     for (index, policy) in policies.iter().enumerate() {
@@ -258,7 +257,7 @@ fn line(svg: &mut String, class: &str, curve: &[u64], scale: &PlotScale) -> std:
     Ok(())
 }
 
-/// A ring on each request that came after a compaction.
+/// Draws a ring on the first request after each compaction.
 fn marks(
     svg: &mut String,
     class: &str,
@@ -278,7 +277,7 @@ fn marks(
     Ok(())
 }
 
-/// The distance between the lines of a grid: one, two or five with zeros.
+/// Returns the distance between grid lines: 1, 2 or 5 times a power of ten.
 fn step(most: u64) -> u64 {
     let mut unit = 1_u64;
     loop {
@@ -291,7 +290,7 @@ fn step(most: u64) -> u64 {
     }
 }
 
-/// Thousands and millions as axes have them.
+/// Formats a label of the axis, with K for thousands and M for millions.
 fn short(tokens: u64) -> String {
     match tokens {
         0..1_000 => tokens.to_string(),
@@ -343,7 +342,7 @@ mod tests {
         assert!(svg.contains("a&amp;b&lt;.jsonl, 3 requests"), "{svg}");
         assert!(svg.contains(">200 K<") && svg.contains(">50 K<"), "{svg}");
         assert!(svg.contains("76.0,") && svg.contains("936.0,"), "{svg}");
-        // One request, or none at all, is still a chart.
+        // A chart of one request or of none has no undefined coordinates.
         for curve in [vec![7], vec![]] {
             assert!(!drawn(curve, "x").contains("NaN"));
         }

@@ -1,4 +1,4 @@
-//! The numbers of a replay for programs.
+//! The figures of a replay as JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::run::ReplayResults;
 
-/// One policy: its sums, and its numbers for each file.
+/// The figures of one policy, in total and per file.
 #[derive(Serialize)]
 struct PolicyReport<'r> {
     preset: &'r str,
@@ -22,9 +22,9 @@ struct FileNumbers<'r> {
     file: &'r str,
     #[serde(flatten)]
     numbers: Numbers,
-    /// What could not be read or was refused, by line.
+    /// The unreadable lines and the rejected messages.
     defects: Vec<String>,
-    /// What did not hold, by line.
+    /// The failed checks.
     problems: Vec<String>,
 }
 
@@ -37,15 +37,15 @@ struct Numbers {
     view_changes_by_trigger: BTreeMap<&'static str, usize>,
     stored_results: usize,
     cleared_results: usize,
-    folded_messages: usize,
+    collapsed_messages: usize,
     compactions: usize,
     compactions_by_strategy: BTreeMap<&'static str, usize>,
     compacted_tokens_before: u64,
     compacted_tokens_after: u64,
-    /// Of the facts in what compactions replaced, those that are told in its place.
-    told_by_kind: BTreeMap<&'static str, FactCounts>,
-    /// The same for all kinds but errors.
-    told: FactCounts,
+    /// Facts of replaced messages that the summaries contain, by kind.
+    facts_in_summaries_by_kind: BTreeMap<&'static str, FactCounts>,
+    /// The sum over all kinds except errors.
+    facts_in_summaries: FactCounts,
     lost_requests: usize,
     invalid_views: usize,
     prefix_violations: usize,
@@ -54,7 +54,7 @@ struct Numbers {
     cache_read_tokens: u64,
     cache_write_tokens: u64,
     uncached_tokens: u64,
-    /// In thousandths of an uncached token.
+    /// The cost in thousandths of an uncached token.
     cost_milli: u64,
     relative_cost: Option<f64>,
     largest_view_tokens: u64,
@@ -64,7 +64,7 @@ struct Numbers {
 
 #[derive(Serialize)]
 struct FactCounts {
-    told: usize,
+    found: usize,
     word_for_word: usize,
     all: usize,
 }
@@ -72,7 +72,7 @@ struct FactCounts {
 impl From<FactRetention> for FactCounts {
     fn from(share: FactRetention) -> Self {
         Self {
-            told: share.kept,
+            found: share.kept,
             word_for_word: share.kept_verbatim,
             all: share.total,
         }
@@ -97,7 +97,7 @@ impl From<ProbeCounts> for ProbeNumbers {
 }
 
 impl Numbers {
-    /// `all` holds the numbers of every policy for the same transcripts.
+    /// Builds the figures of one policy. `all` contains the metrics of every policy for the same transcripts.
     fn new(measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Self {
         let split = &measured.split;
         let by_kind = measured.probes.iter();
@@ -110,17 +110,17 @@ impl Numbers {
             view_changes_by_trigger: measured.changes.clone(),
             stored_results: measured.stored,
             cleared_results: measured.cleared,
-            folded_messages: measured.collapsed,
+            collapsed_messages: measured.collapsed,
             compactions: measured.compactions.len(),
             compactions_by_strategy: by_strategy(measured),
             compacted_tokens_before: measured.compactions.iter().map(|it| it.before_tokens).sum(),
             compacted_tokens_after: measured.compactions.iter().map(|it| it.after_tokens).sum(),
-            told_by_kind: survived
+            facts_in_summaries_by_kind: survived
                 .0
                 .iter()
                 .map(|(kind, share)| (kind.name(), (*share).into()))
                 .collect(),
-            told: survived.combined().into(),
+            facts_in_summaries: survived.combined().into(),
             lost_requests: measured.lost_requests().count(),
             invalid_views: measured.invalid.len(),
             prefix_violations: measured.prefix_breaks.len(),
@@ -174,7 +174,7 @@ pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&all)?)
 }
 
-/// What a policy costs, as a share of what doing nothing costs. That policy is the last.
+/// Returns the cost of a policy relative to the cost of `none`, which is the last one.
 #[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
 pub(super) fn relative_cost(measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Option<f64> {
     let prices = Prices::default();

@@ -1,4 +1,4 @@
-//! Replays files under policies, side by side.
+//! Replays files under several policies.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use super::PolicyChoice;
 use crate::each_file::{each_file, file_name};
 use crate::files::Format;
 
-/// What came of all files.
+/// The results of all files.
 #[derive(Debug)]
 pub(super) struct ReplayResults {
-    /// The names of the policies, in the order in which all numbers are.
+    /// The names of the policies. All results are in this order.
     pub(super) policies: Vec<String>,
-    /// The window of each policy and where a compaction is due in it, in tokens.
+    /// The context window and the thresholds of each policy, in tokens.
     pub(super) thresholds: Vec<Thresholds>,
     pub(super) files: Vec<FileResult>,
     /// The sums over all files, by policy.
     pub(super) totals: Vec<ReplayMetrics>,
 }
 
-/// What came of one file.
+/// The results of one file.
 #[derive(Debug)]
 pub(super) struct FileResult {
     pub(super) file: String,
     /// The sums over its sessions, by policy.
     pub(super) measured: Vec<ReplayMetrics>,
-    /// What could not be read.
+    /// The unreadable lines.
     pub(super) unreadable: Vec<String>,
-    /// The reason why nothing of it is of the format.
+    /// The reason if the file does not have the format.
     pub(super) unrecognised: Option<String>,
-    /// Its longest session: the tokens of each request, by policy.
+    /// The tokens of each request in the longest session, by policy.
     pub(super) longest: Vec<Vec<u64>>,
-    /// And the requests that came after compactions, counted from 0.
+    /// The requests after compactions in the longest session, counted from 0, by policy.
     pub(super) compacted_at: Vec<Vec<usize>>,
 }
 
@@ -47,7 +47,7 @@ impl ReplayResults {
 }
 
 impl FileResult {
-    /// How many requests its longest session has.
+    /// Returns the number of requests in the longest session.
     pub(super) fn requests(&self) -> usize {
         self.longest.iter().map(Vec::len).max().unwrap_or(0)
     }

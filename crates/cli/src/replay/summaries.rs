@@ -1,11 +1,11 @@
-//! The summaries of a replay's compactions, to be read by people.
+//! The summaries of all compactions of a replay, as a document for people.
 
 use std::fmt::Write as _;
 
 use super::run::ReplayResults;
 use crate::output::number;
 
-/// All of them, as one document.
+/// Returns the document: the summaries of each file and policy, with a comment before each one.
 pub(super) fn write(replayed: &ReplayResults) -> String {
     let mut out = String::new();
     for file in &replayed.files {

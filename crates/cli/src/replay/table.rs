@@ -1,4 +1,4 @@
-//! The numbers of a replay for people: a row for each number, a column for each policy.
+//! The figures of a replay as a table: one row per figure, one column per policy.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::report::relative_cost;
 use super::run::ReplayResults;
 use crate::output::{align_right, number, print, print_line, table};
 
-/// How much of each kind of problem is shown.
+/// The maximum number of printed problems of each kind.
 const MAX_SHOWN: usize = 20;
 
 pub(super) fn show(replayed: &ReplayResults) -> anyhow::Result<()> {
@@ -33,7 +33,7 @@ pub(super) fn show(replayed: &ReplayResults) -> anyhow::Result<()> {
     }
     row("results stored", &|m| count(m.stored));
     row("results cleared", &|m| count(m.cleared));
-    row("messages folded", &|m| count(m.collapsed));
+    row("messages collapsed", &|m| count(m.collapsed));
     let compacted = |m: &ReplayMetrics| !m.compactions.is_empty();
     if totals.iter().any(compacted) {
         rows_of_compactions(totals, &mut row);
@@ -65,7 +65,7 @@ pub(super) fn show(replayed: &ReplayResults) -> anyhow::Result<()> {
     show_problems(replayed)
 }
 
-/// What compactions made of the views, and what of the facts in what left their summaries tell.
+/// Adds the rows about compactions: tokens before and after, and the facts of replaced messages in the summaries.
 fn rows_of_compactions(
     totals: &[ReplayMetrics],
     row: &mut impl FnMut(&str, &dyn Fn(&ReplayMetrics) -> String),
@@ -87,15 +87,15 @@ fn rows_of_compactions(
         .flat_map(|total| total.survival().0.into_keys())
         .collect();
     for kind in kinds {
-        row(&format!("  told: {}", kind.name()), &|m| {
+        row(&format!("  in summaries: {}", kind.name()), &|m| {
             share(m.survival().0.get(&kind).copied().unwrap_or_default())
         });
     }
-    row("  told: commands, word for word", &|m| {
+    row("  in summaries: commands, exact", &|m| {
         let share = m.survival().0.get(&ProbeKind::Command).copied();
         exact(share.unwrap_or_default())
     });
-    row("  told, without errors", &|m| {
+    row("  in summaries, without errors", &|m| {
         share(m.survival().combined())
     });
 }
@@ -107,7 +107,7 @@ fn exact(share: FactRetention) -> String {
     })
 }
 
-/// `8 of 10 (80 %)`.
+/// Formats a share as `8 of 10 (80 %)`.
 fn share(share: FactRetention) -> String {
     match (share.kept * 100).checked_div(share.total) {
         None => "–".to_owned(),
@@ -118,13 +118,13 @@ fn share(share: FactRetention) -> String {
     }
 }
 
-/// What changed views under any policy.
+/// Returns the causes of view changes under all policies.
 fn triggers(totals: &[ReplayMetrics]) -> BTreeSet<&'static str> {
     let all = totals.iter().flat_map(|total| total.changes.keys());
     all.copied().collect()
 }
 
-/// What did not hold and what could not be read, never what it said.
+/// Prints failed checks and unreadable lines, without any message content.
 fn show_problems(replayed: &ReplayResults) -> anyhow::Result<()> {
     for file in &replayed.files {
         let name = &file.file;
@@ -145,10 +145,10 @@ fn show_problems(replayed: &ReplayResults) -> anyhow::Result<()> {
 }
 
 pub(super) fn problems(measured: &ReplayMetrics) -> Vec<String> {
-    let refused = measured
+    let rejected = measured
         .defects
         .iter()
-        .map(|defect| format!("refused: {defect}"));
+        .map(|defect| format!("rejected: {defect}"));
     let invalid = measured
         .invalid
         .iter()
@@ -156,20 +156,20 @@ pub(super) fn problems(measured: &ReplayMetrics) -> Vec<String> {
     let prefix = measured
         .prefix_breaks
         .iter()
-        .map(|line| format!("PREFIX: line {line}: a view that was sent changed"));
+        .map(|line| format!("PREFIX: line {line}: a served view changed"));
     let delta = measured
         .delta_breaks
         .iter()
-        .map(|line| format!("DELTA: line {line}: a caller has another view"));
+        .map(|line| format!("DELTA: line {line}: the array of the caller differs from the view"));
     let lost = measured.lost.iter().map(|lost| {
         let (kind, line, block) = (lost.kind.name(), lost.line, lost.block);
-        format!("LOST: line {line}, block {block}: one of the {kind} cannot be found again")
+        format!("LOST: line {line}, block {block}: one of the {kind} cannot be read back")
     });
     let forgotten = measured.lost_requests().map(|compaction| {
         let line = compaction.line;
-        format!("FORGOTTEN: line {line}: what the user said last did not stay in the view")
+        format!("LOST REQUEST: line {line}: the view lacks the latest user message")
     });
-    let mut lines: Vec<String> = refused.take(MAX_SHOWN).collect();
+    let mut lines: Vec<String> = rejected.take(MAX_SHOWN).collect();
     lines.extend(invalid.take(MAX_SHOWN));
     lines.extend(prefix.take(MAX_SHOWN));
     lines.extend(delta.take(MAX_SHOWN));

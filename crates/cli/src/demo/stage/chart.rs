@@ -1,4 +1,4 @@
-//! The requests of both sessions as a chart: how many tokens each of them had.
+//! A chart of the tokens of each request, for both sessions.
 
 use anstyle::{AnsiColor, Style};
 
@@ -6,12 +6,12 @@ use super::grid::Grid;
 use super::style::{colour, dim};
 use crate::demo::picture::Picture;
 
-/// Steps of a cell's height.
+/// Bars with a height of 0 to 8 eighths of a cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// How wide the numbers beside it are.
+/// The width of the labels of the axis.
 const AXIS: usize = 6;
 
-/// Where the chart stands.
+/// The position and size of the chart.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChartArea {
     pub(super) x: usize,
@@ -20,12 +20,12 @@ pub(super) struct ChartArea {
     pub(super) height: usize,
 }
 
-/// Draws it. The requests with the levels are solid; what the others have more is hatched, in red where no
-/// window holds it.
+/// Draws the chart. Requests with the levels are solid. The excess of the other session is hatched, and red above the
+/// context window.
 pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: ChartArea) {
     let window = u64::from(picture.budget.window_tokens).max(1);
     let largest = picture.without.largest().max(picture.with.largest());
-    // There is room for the window from the start, and a little above.
+    // The chart always includes the context window and a quarter more, so that early requests do not fill it.
     let top = u64::from(largest).max(window + window / 4);
     let (plot, columns) = (place.x + AXIS + 1, place.width.saturating_sub(AXIS + 1));
     let eighths = |tokens: u64| {
@@ -40,7 +40,7 @@ pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: ChartArea) {
         columns,
     );
     for row in 0..place.height {
-        // From below.
+        // Rows are counted from below.
         let (y, from) = (place.y + place.height - 1 - row, row * 8);
         let over = (row as u64 * top) / place.height as u64 >= window;
         for column in 0..columns {
@@ -58,7 +58,7 @@ pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: ChartArea) {
     axis(grid, place, plot, columns, (window, top));
 }
 
-/// The window as a line, and the numbers.
+/// Draws the line of the context window and the labels.
 fn axis(grid: &mut Grid, place: ChartArea, plot: usize, columns: usize, (window, top): (u64, u64)) {
     let end = place.x + AXIS;
     let line = usize::try_from(window * place.height as u64 / top).unwrap_or(0);
@@ -81,7 +81,7 @@ fn axis(grid: &mut Grid, place: ChartArea, plot: usize, columns: usize, (window,
     grid.put_right(end, place.y + place.height - 1, "0", dim());
 }
 
-/// The largest request of each column; nothing where none has been made yet.
+/// Returns the largest request of each column, or `None` for a column without a request.
 fn max_per_column(
     tokens: &[u32],
     at: Option<&[usize]>,
@@ -93,7 +93,7 @@ fn max_per_column(
     let mut until = 0;
     for (index, tokens) in tokens.iter().enumerate() {
         let request = at.map_or(index + 1, |at| at.get(index).copied().unwrap_or(index + 1));
-        // Each request reaches to where the next one begins, so that a wide chart has no gaps.
+        // Each request extends to the start of the next one, so that a wide chart has no gaps.
         let (from, to) = (
             until.min((request - 1) * columns / requests),
             (request * columns).div_ceil(requests).min(columns),
@@ -106,7 +106,7 @@ fn max_per_column(
     largest
 }
 
-/// Thousands, as axes have them.
+/// Formats tokens with K for thousands and M for millions.
 pub(super) fn short(tokens: u64) -> String {
     match tokens {
         0..1_000 => tokens.to_string(),
@@ -125,7 +125,7 @@ mod tests {
             |tokens: &[u32], requests, columns| max_per_column(tokens, None, requests, columns);
         assert_eq!(one(&[5], 2, 4), [Some(5), Some(5), None, None]);
         assert_eq!(one(&[5, 9, 2], 4, 2), [Some(9), Some(2)]);
-        // A request that only one session made leaves no hole in the other.
+        // A request of only one session leaves no gap in the other.
         assert_eq!(
             max_per_column(&[5, 9], Some(&[1, 3]), 3, 3),
             [Some(5), Some(9), Some(9)]

@@ -1,4 +1,4 @@
-//! One frame of the picture, for a screen of any size.
+//! The layout of a frame for a screen of any size.
 
 use anstyle::{AnsiColor, Style};
 use palimpsest_proto::context::v1::MemorySectionKind;
@@ -10,18 +10,18 @@ use crate::demo::picture::Picture;
 use crate::demo::timeline::count;
 use crate::output::number;
 
-/// Space at both sides.
+/// The width of the margin on both sides.
 const MARGIN: usize = 2;
-/// Rows of everything but the chart and the lists.
+/// The number of rows without the chart and the lists.
 const FIXED_ROWS: usize = 13;
 const MIN_CHART: usize = 4;
 const MAX_CHART: usize = 14;
-/// How wide the names of sections are.
+/// The width of the section names.
 const NAME: usize = 10;
-/// From this height on there is room for blank rows.
+/// The minimum height for blank rows between the parts.
 const ROOMY: usize = 30;
 
-/// Draws a frame. Without colours the parts of the window are told apart by their signs.
+/// Draws a frame. Without colours, different characters distinguish the categories of tokens.
 pub(super) fn draw(picture: &Picture, (width, height): (usize, usize), coloured: bool) -> Grid {
     let mut frame = FrameBuilder {
         grid: Grid::new(width, height),
@@ -43,7 +43,7 @@ pub(super) fn draw(picture: &Picture, (width, height): (usize, usize), coloured:
     frame.y += gap;
     frame.cost();
     frame.y += 1;
-    // The last row is for what is said.
+    // The last row is reserved for the current message.
     frame.lists(height.saturating_sub(frame.y + 1 + gap));
     frame.now(height.saturating_sub(1));
     frame.grid
@@ -86,7 +86,7 @@ impl FrameBuilder<'_> {
         self.y += 1;
     }
 
-    /// What fills the window.
+    /// Draws the context window as a bar.
     fn window(&mut self, thick: usize) {
         let budget = &self.picture.budget;
         let (window, width) = (u64::from(budget.window_tokens).max(1), self.width());
@@ -145,7 +145,7 @@ impl FrameBuilder<'_> {
         if self.coloured { '█' } else { share.glyph }
     }
 
-    /// The parts by name, as many as have room before the marks begin.
+    /// Draws the names of the categories, as many as fit before the marks.
     fn legend(&mut self, shares: &[WindowShare]) {
         let y = self.y;
         let mut marks = self.grid.row(y).iter();
@@ -172,7 +172,7 @@ impl FrameBuilder<'_> {
             .put(x + 1, self.y, " with palimpsest   ", Style::new());
         self.grid.set(x, self.y, '░', colour(AnsiColor::Red));
         self.grid
-            .put(x + 1, self.y, " the same messages without", Style::new());
+            .put(x + 1, self.y, " with every level off", Style::new());
         self.y += 1;
         let place = chart::ChartArea {
             x: self.left,
@@ -186,7 +186,7 @@ impl FrameBuilder<'_> {
         self.y += height;
     }
 
-    /// What it has cost so far.
+    /// Draws the costs so far.
     fn cost(&mut self) {
         let picture = self.picture;
         let (with, without, share) = picture.costs();
@@ -210,7 +210,7 @@ impl FrameBuilder<'_> {
         self.y += 1;
     }
 
-    /// What happened, and what is remembered.
+    /// Draws the timeline and session memory side by side.
     fn lists(&mut self, height: usize) {
         let half = self.width() * 11 / 20;
         let rows = height.saturating_sub(1);
@@ -222,7 +222,7 @@ impl FrameBuilder<'_> {
 
     fn timeline(&mut self, x: usize, width: usize, rows: usize) {
         self.grid
-            .put_cut(x, self.y, "what the levels did", width, dim());
+            .put_cut(x, self.y, "actions of the levels", width, dim());
         let all = &self.picture.timeline;
         let latest = all.iter().skip(all.len().saturating_sub(rows));
         for (row, one) in latest.enumerate() {
@@ -240,7 +240,7 @@ impl FrameBuilder<'_> {
         }
     }
 
-    /// `summary.md`: each section with its latest lines, as many as there is room for.
+    /// Draws session memory: each section with as many of its last lines as fit.
     fn memory(&mut self, x: usize, width: usize, rows: usize) {
         let memory = &self.picture.memory;
         let heading = format!(
@@ -261,7 +261,7 @@ impl FrameBuilder<'_> {
         let mut y = self.y + 1;
         let mut left = rows;
         for (at, (name, lines)) in sections.iter().enumerate() {
-            // What is left is shared by the sections that are left; each has its name first.
+            // The remaining rows are divided among the remaining sections.
             let share = (left / (sections.len() - at)).max(1).min(left);
             if share == 0 {
                 return;
@@ -278,12 +278,12 @@ impl FrameBuilder<'_> {
         }
     }
 
-    /// Who speaks.
+    /// Draws the current message, or the results of the final checks.
     fn now(&mut self, y: usize) {
         let (who, text) = &self.picture.now;
         if self.picture.done {
             let (text, style) = match self.picture.verdict.as_str() {
-                "" => ("Reading everything back…", dim()),
+                "" => ("Reading all removed messages back…", dim()),
                 verdict => (verdict, colour(AnsiColor::Green)),
             };
             self.grid.put_cut(self.left, y, text, self.width(), style);
@@ -305,7 +305,7 @@ impl FrameBuilder<'_> {
     }
 }
 
-/// The lines of a section that say something.
+/// Returns the lines of a section without blank lines and code fences.
 fn lines(body: &str) -> Vec<&str> {
     let lines = body.lines().map(str::trim);
     lines
@@ -313,7 +313,7 @@ fn lines(body: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The short name of a section.
+/// Returns the short name of a section.
 fn name(kind: MemorySectionKind) -> &'static str {
     match kind {
         MemorySectionKind::SessionTitle => "title",

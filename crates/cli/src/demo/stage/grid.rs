@@ -1,15 +1,15 @@
-//! A screen of characters: what is drawn on, before it is known where it goes.
+//! A grid of characters, independent of the output.
 
 use anstyle::Style;
 
-/// One character and how it looks.
+/// A character with its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) glyph: char,
     pub(super) style: Style,
 }
 
-/// Rows of cells. What is drawn outside of it is cut off.
+/// Rows of cells. Drawing outside the grid has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) width: usize,
@@ -30,7 +30,7 @@ impl Grid {
         }
     }
 
-    /// A row; one that is not there has no cells.
+    /// Returns a row, or no cells if the row does not exist.
     pub(super) fn row(&self, y: usize) -> &[Cell] {
         let cells = y * self.width..(y + 1) * self.width;
         self.cells.get(cells).unwrap_or_default()
@@ -42,8 +42,9 @@ impl Grid {
         }
     }
 
-    /// Writes a text; returns where the next one may begin. Whatever would move the cursor, or might be
-    /// wider than a cell, becomes one plain character, so that no text can break the picture.
+    /// Writes a text and returns the column after it.
+    ///
+    /// Control characters and characters that can be wider than a cell are replaced, so that no text breaks the picture.
     pub(super) fn put(&mut self, x: usize, y: usize, text: &str, style: Style) -> usize {
         let mut at = x;
         for glyph in text.chars() {
@@ -59,7 +60,7 @@ impl Grid {
         at
     }
 
-    /// The same, cut to a width, with an ellipsis where it was.
+    /// Writes a text, truncated to a width with an ellipsis.
     pub(super) fn put_cut(&mut self, x: usize, y: usize, text: &str, width: usize, style: Style) {
         if text.chars().count() <= width {
             self.put(x, y, text, style);
@@ -72,7 +73,7 @@ impl Grid {
         }
     }
 
-    /// Writes a text that ends before a column.
+    /// Writes a text that ends before a column. Returns its first column.
     pub(super) fn put_right(&mut self, end: usize, y: usize, text: &str, style: Style) -> usize {
         let x = end.saturating_sub(text.chars().count());
         self.put(x, y, text, style);
@@ -80,7 +81,7 @@ impl Grid {
     }
 }
 
-/// A row's cells as runs of one style, without the blanks at its end.
+/// Returns the cells of a row as runs of one style, without trailing blanks.
 pub(super) fn runs(row: &[Cell]) -> Vec<(usize, Style, String)> {
     let blank = |cell: &Cell| cell.glyph == ' ';
     let end = row

@@ -1,7 +1,7 @@
-//! Where it is shown: a live picture on a terminal, plain lines anywhere else.
+//! The output of the demo: a live picture on a terminal, or plain lines elsewhere.
 //!
-//! The picture is drawn on a grid of cells of our own: it goes to the terminal, into the scrollback and into
-//! an SVG, and tests read it. What `ratatui` would add to that is layout, at thirty crates.
+//! The picture is drawn on a grid of cells. The grid is painted on the terminal, printed into its scrollback, written
+//! as SVG and read by tests. `ratatui` would add only layout, at the cost of thirty crates.
 
 mod chart;
 mod frame;
@@ -20,20 +20,20 @@ use super::picture::Picture;
 use super::timeline::TimelineEntry;
 use crate::output::{number, print, print_line, print_styled};
 
-/// The size of the picture as SVG, and at most of the one that stays in the scrollback.
+/// The width and height of the SVG in cells. The height also limits the picture in the scrollback.
 const PAGE: (usize, usize) = (110, 34);
 
-/// Where it is shown.
+/// The output of the demo.
 pub(super) enum Display {
     Live(Terminal),
     Plain {
-        /// How many times a person had spoken when it was told last.
+        /// The number of user turns at the last printed line.
         asked: usize,
     },
 }
 
 impl Display {
-    /// A live picture where there is a terminal for it.
+    /// Opens a live picture if standard output is a terminal.
     pub(super) fn open() -> Self {
         Terminal::open().map_or(Self::Plain { asked: 0 }, Self::Live)
     }
@@ -42,15 +42,15 @@ impl Display {
         matches!(self, Self::Live(_))
     }
 
-    /// Something happened.
-    pub(super) fn print_entry(&mut self, happened: &TimelineEntry) -> anyhow::Result<()> {
+    /// Prints a timeline entry, unless the picture shows it.
+    pub(super) fn print_entry(&mut self, entry: &TimelineEntry) -> anyhow::Result<()> {
         match self {
             Self::Live(_) => Ok(()),
-            Self::Plain { .. } => print_line(&happened.line()),
+            Self::Plain { .. } => print_line(&entry.line()),
         }
     }
 
-    /// Things are as the picture says.
+    /// Paints the picture, or prints a line at the beginning of a user turn.
     pub(super) fn show(&mut self, picture: &Picture) -> anyhow::Result<()> {
         match self {
             Self::Live(terminal) => {
@@ -65,7 +65,7 @@ impl Display {
         }
     }
 
-    /// Gives the terminal back, and leaves the last picture in its scrollback.
+    /// Restores the terminal and prints the last picture into its scrollback.
     pub(super) fn close(self, picture: &Picture) -> anyhow::Result<()> {
         let Self::Live(terminal) = self else {
             return Ok(());
@@ -86,7 +86,7 @@ impl Display {
     }
 }
 
-/// Where it stands, at the beginning of a turn.
+/// Returns the line at the beginning of a user turn.
 fn progress(picture: &Picture) -> String {
     format!(
         "turn {:>2} of {}  request {:>3}  {:>7} tokens  summary.md version {}, {} tokens\n",
@@ -99,7 +99,7 @@ fn progress(picture: &Picture) -> String {
     )
 }
 
-/// The picture as SVG.
+/// Returns the picture as SVG.
 pub(super) fn svg(picture: &Picture) -> String {
     svg::draw(&frame::draw(picture, PAGE, true))
 }

@@ -1,4 +1,4 @@
-//! Colours and signs of the picture. The colours are the terminal's own, so that they suit its theme.
+//! Colours and characters of the picture. The colours are those of the terminal's theme.
 
 use anstyle::{AnsiColor, Style};
 use palimpsest_proto::context::v1::{BudgetState, TokenBreakdown};
@@ -17,17 +17,17 @@ pub(super) fn bold() -> Style {
     Style::new().bold()
 }
 
-/// A part of the window.
+/// A category of tokens in the context window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WindowShare {
     pub(super) name: &'static str,
     pub(super) tokens: u32,
     pub(super) colour: AnsiColor,
-    /// What it is told by where there are no colours.
+    /// The character of the category without colours.
     pub(super) glyph: char,
 }
 
-/// The parts of the window, in the order in which they stand in it.
+/// Returns the categories of tokens, in the order of a request.
 pub(super) fn shares(parts: &TokenBreakdown) -> [WindowShare; 6] {
     let share = |name, tokens, colour, glyph| WindowShare {
         name,
@@ -45,7 +45,7 @@ pub(super) fn shares(parts: &TokenBreakdown) -> [WindowShare; 6] {
     ]
 }
 
-/// How the state of the window is called, and looks.
+/// Returns the name and the style of a budget state.
 pub(super) fn state(state: BudgetState) -> (&'static str, Style) {
     match state {
         BudgetState::Unspecified => ("", dim()),
@@ -56,7 +56,7 @@ pub(super) fn state(state: BudgetState) -> (&'static str, Style) {
     }
 }
 
-/// How who acted looks.
+/// Returns the style of an actor.
 pub(super) fn actor(actor: Actor) -> Style {
     match actor {
         Actor::Level(1) => colour(AnsiColor::Yellow),

@@ -1,4 +1,4 @@
-//! A frame as SVG: what the terminal shows, for a page that has none.
+//! A frame as SVG, for documentation pages.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use anstyle::{AnsiColor, Color, Effects, Style};
 
 use super::grid::{Cell, Grid};
 
-/// A cell of a common monospaced font at 14 pixels.
+/// The width and height of a cell in a common monospaced font of 14 pixels.
 const CELL: (f64, f64) = (8.4, 18.0);
 const PADDING: f64 = 18.0;
-/// Where the text stands in its cell.
+/// The distance from the top of a cell to the baseline of its text.
 const BASE: f64 = 13.5;
 
 /// Draws a frame.
@@ -20,7 +20,7 @@ pub(super) fn draw(grid: &Grid) -> String {
     svg
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a place on a sheet")]
+#[expect(clippy::cast_precision_loss, reason = "coordinates are small")]
 fn write_all(svg: &mut String, grid: &Grid) -> std::fmt::Result {
     let width = grid.width as f64 * CELL.0 + 2.0 * PADDING;
     let height = grid.height as f64 * CELL.1 + 2.0 * PADDING;
@@ -47,7 +47,7 @@ fn write_all(svg: &mut String, grid: &Grid) -> std::fmt::Result {
     Ok(())
 }
 
-/// Whether two cells are drawn as one.
+/// Returns true if two cells are drawn as one element.
 fn alike(a: &Cell, b: &Cell) -> bool {
     let same = a.style == b.style || (a.glyph == ' ' && b.glyph == ' ');
     match (shape(a.glyph), shape(b.glyph)) {
@@ -56,7 +56,7 @@ fn alike(a: &Cell, b: &Cell) -> bool {
     }
 }
 
-/// A block sign as what share of a cell is filled, from below, and how densely.
+/// Returns the filled share of a cell from below and its opacity, for a block character.
 fn shape(glyph: char) -> Option<(f64, f64)> {
     const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let share = |at: usize| [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0][at];
@@ -79,7 +79,7 @@ fn run(svg: &mut String, cells: &[Cell], (left, top, width): (f64, f64, f64)) ->
     if let Some((share, density)) = shape(first.glyph) {
         let tall = CELL.1 * share;
         let y = top + CELL.1 - tall;
-        // A hair wider, so that neighbours leave no seam.
+        // The overlap prevents visible seams between neighbours.
         return writeln!(
             svg,
             r#"<rect x="{left:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" fill="{fill}" fill-opacity="{density}"/>"#,
@@ -101,7 +101,7 @@ fn run(svg: &mut String, cells: &[Cell], (left, top, width): (f64, f64, f64)) ->
     )
 }
 
-/// The colours of a quiet dark theme.
+/// Returns the colour of a style in the dark theme of the SVG.
 fn fill(style: Style) -> &'static str {
     match style.get_fg_color() {
         Some(Color::Ansi(AnsiColor::Red)) => "#e5707a",
@@ -135,7 +135,7 @@ mod tests {
             svg.contains(">a&lt;b<") && svg.contains("font-weight"),
             "{svg}"
         );
-        // The sheet, the two full cells as one, and the half.
+        // The background, the two full cells as one, and the half cell.
         assert_eq!(svg.matches("<rect").count(), 3, "{svg}");
         assert!(svg.trim_end().ends_with("</svg>"));
     }

@@ -1,4 +1,4 @@
-//! The terminal: a screen of its own, painted where it changed, and left as it was found.
+//! The terminal: the alternate screen, of which only changed rows are painted. The former state is restored afterwards.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -15,21 +15,21 @@ use rustix::termios::{
 
 use super::grid::{Grid, runs};
 
-/// What most terminals have, for one that does not say.
+/// The columns and rows of a terminal that does not report its size.
 const USUAL_SIZE: (u16, u16) = (80, 24);
-/// A special character that is set to this does nothing.
+/// The value that disables a special character.
 const NO_CHARACTER: u8 = 0;
 
-/// A terminal that is painted on; it is given back with the value, also after an error or a panic.
+/// The terminal during the demo. Dropping the value restores the terminal, also after an error or a panic.
 pub(in crate::demo) struct Terminal {
     colour: bool,
-    /// How the keyboard was, when there is one.
+    /// The input mode before the demo, if standard input is a terminal.
     keys: Option<Termios>,
     painted: Option<Grid>,
 }
 
 impl Terminal {
-    /// Takes standard output, when it is a terminal that can be painted on.
+    /// Opens the alternate screen, if standard output is a terminal that supports it.
     pub(super) fn open() -> Option<Self> {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if !io::stdout().is_terminal() || is_dumb {
@@ -50,7 +50,7 @@ impl Terminal {
         self.colour
     }
 
-    /// How large it is now.
+    /// Returns the current columns and rows.
     pub(super) fn size() -> (usize, usize) {
         let (width, height) = match size() {
             Ok((0, _) | (_, 0)) | Err(_) => USUAL_SIZE,
@@ -59,7 +59,7 @@ impl Terminal {
         (width.into(), height.into())
     }
 
-    /// Paints the rows that are not as they were.
+    /// Paints the rows that changed.
     pub(super) fn paint(&mut self, grid: Grid) -> io::Result<()> {
         let mut out = Vec::new();
         queue!(out, BeginSynchronizedUpdate)?;
@@ -91,19 +91,19 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         let mut out = Vec::new();
-        // A terminal that is gone needs no cleaning up.
+        // The terminal can be closed already, so errors are ignored.
         let _ = queue!(out, Show, LeaveAlternateScreen);
         let mut stdout = io::stdout().lock();
         let _ = stdout.write_all(&out).and_then(|()| stdout.flush());
         if let Some(keys) = &self.keys {
-            // What was typed meanwhile was not meant for the shell.
+            // The flush discards keys that were typed during the demo, which are not meant for the shell.
             let _ = tcsetattr(io::stdin(), OptionalActions::Flush, keys);
         }
     }
 }
 
-/// Keys shall not show in the picture, and nothing shall stop the process while it owns the screen. Ctrl-C
-/// stays a signal.
+/// Disables echo, so that keys do not show in the picture, and Ctrl-Z, which would stop the process on the alternate
+/// screen. Ctrl-C still sends SIGINT. Returns the former mode.
 fn disable_echo() -> Option<Termios> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {

@@ -75,7 +75,7 @@ fn a_small_terminal_shows_everything_that_matters() {
     ] {
         assert!(shown.contains(wanted), "{wanted}:\n{shown}");
     }
-    // Three quarters of the window are full, to a cell.
+    // Exactly three quarters of the bar are filled.
     assert_eq!(
         shown.lines().nth(2).unwrap().matches('█').count(),
         76 * 3 / 4
@@ -91,7 +91,7 @@ fn no_size_breaks_it() {
                 picture.done = done;
                 let grid = frame::draw(&picture, (width, height), true);
                 assert_eq!((grid.width, grid.height), (width, height));
-                // Before the first reply nothing is known.
+                // Before the first reply, all figures are zero.
                 let empty = Picture::new(1, 0, 0, Prices::default());
                 frame::draw(&empty, (width, height), false);
             }

@@ -1,4 +1,4 @@
-//! Source files, as they would stand in the repository.
+//! Generated source files.
 
 use std::fmt::Write as _;
 
@@ -27,7 +27,7 @@ const WHY: [&str; 10] = [
     "Bounded, so that one customer cannot fill the queue of all.",
 ];
 
-/// A file of about so many lines.
+/// Generates a file with at least a number of lines.
 pub(super) fn file(rng: &mut Rng, place: &SourceFile, lines: usize) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -46,7 +46,7 @@ pub(super) fn file(rng: &mut Rng, place: &SourceFile, lines: usize) -> String {
     out
 }
 
-/// The same with line numbers, as a tool that reads files prints it.
+/// Adds line numbers, like a tool that reads files.
 pub(super) fn numbered(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8 * 300);
     for (number, line) in (1..).zip(text.lines()) {

@@ -1,24 +1,24 @@
-//! The repository that the agent works in: its files, and the words that belong to each.
+//! The files of the generated repository, with the words for each file.
 
-/// A file, what it is about, and what is done there.
+/// A source file and the words that generated texts use for it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SourceFile {
     pub(super) path: &'static str,
-    /// The type that it defines.
+    /// The type that the file defines.
     pub(super) noun: &'static str,
-    /// What is done with it.
+    /// The methods of the type.
     pub(super) verbs: [&'static str; 4],
-    /// What it holds.
+    /// The fields of the type.
     pub(super) fields: [&'static str; 4],
 }
 
 impl SourceFile {
-    /// The crate that it is in.
+    /// Returns the name of the crate.
     pub(super) fn krate(&self) -> &'static str {
         self.path.split('/').nth(1).unwrap_or("ledger")
     }
 
-    /// The module's name.
+    /// Returns the name of the module.
     pub(super) fn module(&self) -> &'static str {
         let file = self.path.rsplit('/').next().unwrap_or(self.path);
         file.trim_end_matches(".rs")
@@ -27,7 +27,7 @@ impl SourceFile {
 
 macro_rules! places {
     ($($path:literal $noun:literal [$($verb:literal)*] [$($field:literal)*];)*) => {
-        /// Every file.
+        /// All files.
         pub(super) const PLACES: &[SourceFile] = &[$(SourceFile {
             path: $path,
             noun: $noun,

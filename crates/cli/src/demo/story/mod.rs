@@ -1,8 +1,8 @@
-//! The session that the demo plays: made up from a seed, the same each time, and shaped as real ones are.
+//! The session of the demo: generated from a seed, deterministic, and similar to real sessions.
 //!
-//! An agent works on a ledger service for some days: it reads, searches, edits, runs tests that fail and
-//! then pass, looks into logs, is corrected, and takes up things that lead nowhere. Not here: anything
-//! that the service says. What the model does with the service's own tools is asked of it when played.
+//! An agent works on a ledger service for some days. It reads, searches and edits files, runs failing and passing
+//! tests, reads logs, is corrected, and abandons an attempt. The story contains no reply of the service: calls to the
+//! tools of the service are made when the story is played.
 
 mod code;
 mod files;
@@ -13,34 +13,34 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A whole session.
+/// A generated session.
 #[derive(Debug)]
 pub(super) struct Story {
     /// The system prompt.
     pub(super) system: String,
     /// The agent's own tools.
     pub(super) tools: Vec<Value>,
-    /// What happens.
+    /// The steps, in order.
     pub(super) steps: Vec<StoryStep>,
 }
 
-/// Something that happens.
+/// A step of the session.
 #[derive(Debug)]
 pub(super) enum StoryStep {
-    /// A person says something.
+    /// A user message.
     Ask(String),
-    /// The model answers; what it calls returns.
+    /// An answer of the model, with its tool calls and their results.
     Say {
         text: String,
         calls: Vec<ScriptedCall>,
     },
-    /// The model calls one of the service's tools.
+    /// A call of the model to a tool of the service.
     ServiceTool { text: String, tool: ServiceToolCall },
-    /// Nothing happens for so long.
+    /// A pause of the user.
     Pause(Duration),
 }
 
-/// A call and what it returned.
+/// A tool call and its result.
 #[derive(Debug)]
 pub(super) struct ScriptedCall {
     pub(super) id: String,
@@ -50,19 +50,19 @@ pub(super) struct ScriptedCall {
     pub(super) failed: bool,
 }
 
-/// What the model wants of the service.
+/// A call to a tool of the service.
 #[derive(Debug)]
 pub(super) enum ServiceToolCall {
-    /// A question that came to nothing shall leave: the number of the ask, from 0.
+    /// Removes a user turn. `ask` is its number, from 0.
     Snip { ask: usize, reason: String },
-    /// The lines of an earlier result that match.
+    /// Reads the matching lines of an earlier result.
     Grep { call: String, pattern: String },
-    /// An earlier result as a whole.
+    /// Reads a whole earlier result.
     Read { call: String },
 }
 
 impl Story {
-    /// The session of a seed.
+    /// Generates the session of a seed.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             system: SYSTEM.to_owned(),
@@ -71,7 +71,7 @@ impl Story {
         }
     }
 
-    /// How many requests the agent makes: each answer takes one.
+    /// Returns the number of model requests. Each answer of the model takes one.
     pub(super) fn requests(&self) -> usize {
         let is_answer = |step: &&StoryStep| {
             matches!(step, StoryStep::Say { .. } | StoryStep::ServiceTool { .. })
@@ -79,7 +79,7 @@ impl Story {
         self.steps.iter().filter(is_answer).count()
     }
 
-    /// How many times a person speaks.
+    /// Returns the number of user turns.
     pub(super) fn asks(&self) -> usize {
         let is_ask = |step: &&StoryStep| matches!(step, StoryStep::Ask(_));
         self.steps.iter().filter(is_ask).count()
@@ -174,7 +174,7 @@ mod tests {
                     ..
                 }
             )));
-            // Ids are the way back to a result.
+            // Results are read back by id, so ids must be unique.
             let ids: HashSet<&str> = calls(&story).map(|call| call.id.as_str()).collect();
             assert_eq!(ids.len(), calls(&story).count());
             for step in &story.steps {

@@ -1,4 +1,4 @@
-//! What tools print: test runs, searches, diffs, logs.
+//! Generated outputs of tools: test runs, searches, diffs and logs.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::files::{PLACES, SourceFile};
 
-/// A run of the tests of a crate; with a failure in it, or not.
+/// Generates the output of a test run, with at most one failure.
 pub(super) fn tests(
     rng: &mut Rng,
     place: &SourceFile,
@@ -61,7 +61,7 @@ pub(super) fn tests(
     out
 }
 
-/// Lines of files that match.
+/// Generates the output of a search.
 pub(super) fn matches(rng: &mut Rng, word: &str, count: usize) -> String {
     let mut out = String::new();
     for _ in 0..count {
@@ -83,7 +83,7 @@ pub(super) fn matches(rng: &mut Rng, word: &str, count: usize) -> String {
     out
 }
 
-/// What changed.
+/// Generates a diff.
 pub(super) fn diff(rng: &mut Rng, places: &[SourceFile], hunks: usize) -> String {
     let mut out = String::new();
     for place in places {
@@ -111,7 +111,7 @@ pub(super) fn diff(rng: &mut Rng, places: &[SourceFile], hunks: usize) -> String
     out
 }
 
-/// The log of a service, far too long for anybody's window.
+/// Generates the log of a service, which is too large for a context window.
 pub(super) fn log(rng: &mut Rng, place: &SourceFile, lines: usize) -> String {
     let mut out = String::with_capacity(lines * 120);
     let mut millis = rng.u32(0..20_000_000);

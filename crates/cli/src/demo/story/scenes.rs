@@ -1,4 +1,4 @@
-//! What happens, scene by scene.
+//! The scenes of the session.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use serde_json::{Value, json};
 use super::files::{PLACES, SourceFile};
 use super::{ScriptedCall, ServiceToolCall, StoryStep, code, outputs};
 
-/// What a scene is about.
+/// The subject of a scene.
 #[derive(Debug, Clone, Copy)]
 enum Scene {
-    /// Something is found out, with several files read at once.
+    /// The model answers a question and reads several files at once.
     Explore,
-    /// A test fails and then passes.
+    /// The model fixes a failing test.
     Fix,
-    /// Something new is written.
+    /// The model writes a new module.
     Feature,
-    /// What changed is looked at.
+    /// The model reviews the changes.
     Review,
-    /// A log is read that is far too long.
+    /// The model reads a large log.
     Logs,
-    /// The person says how it must be done.
+    /// The user gives an instruction.
     Rule,
-    /// Something is tried that leads nowhere, and the model removes it afterwards.
+    /// The model abandons an attempt and snips its turn.
     Detour,
-    /// The model reads again what it can no longer see.
+    /// The model reads removed results back.
     Recall,
-    /// Nothing happens for an hour and a half.
+    /// The user pauses for an hour and a half.
     Lunch,
 }
 
@@ -54,7 +54,7 @@ const RULES: [(&str, &str); 3] = [
     ),
 ];
 
-/// All steps, in order.
+/// Generates all steps.
 pub(super) fn play(rng: Rng) -> Vec<StoryStep> {
     let mut writer = SceneWriter {
         rng,
@@ -79,7 +79,7 @@ struct SceneWriter {
     calls: usize,
     asks: usize,
     rules: usize,
-    /// The first file that was read since the last recall.
+    /// The call that first read a file since the last recall.
     last_read: Option<String>,
     last_log: Option<String>,
     at: usize,
@@ -87,7 +87,7 @@ struct SceneWriter {
 
 impl SceneWriter {
     fn scene(&mut self, scene: Scene) {
-        // Neighbouring scenes are about neighbouring files, as work is.
+        // Consecutive scenes work on neighbouring files, as in real sessions.
         self.at = (self.at + self.rng.usize(1..4)) % PLACES.len();
         let place = PLACES[self.at];
         match scene {
