@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    backup, compact_store, completions, config, demo, export, health, import, inspect, keys,
+    backup, compact_store, completions, config, demo, export, health, import, inspect, keys, man,
     migrate, replay, restore, retention, schema, serve, sessions, terminal, verify, verify_store,
     view, worker,
 };
@@ -59,6 +59,7 @@ enum Command {
     Migrate(migrate::Migrate),
     Config(config::ConfigCommand),
     Completions(completions::Completions),
+    Man(man::Man),
 }
 
 impl Cli {
@@ -86,6 +87,7 @@ impl Cli {
             Command::Migrate(command) => command.run(),
             Command::Config(command) => command.run(),
             Command::Completions(command) => command.run(),
+            Command::Man(command) => command.run(),
         }
     }
 }

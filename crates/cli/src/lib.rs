@@ -20,6 +20,7 @@ mod health;
 mod import;
 mod inspect;
 mod keys;
+mod man;
 mod migrate;
 mod output;
 mod replay;

@@ -86,6 +86,22 @@ fn completions_are_printed_for_each_shell() {
     }
 }
 
+#[test]
+fn every_command_has_a_manual_page_with_examples() {
+    let (code, stdout, _) = run(&["man"]);
+    assert_eq!(code, 0);
+    assert!(stdout.contains(".TH palimpsest 1"), "{stdout}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("man");
+    let written = run(&["man", "--output", path.to_str().unwrap()]);
+    assert_eq!(written, (0, String::new(), String::new()));
+    for command in commands() {
+        let page = path.join(format!("palimpsest-{}.1", command.join("-")));
+        let page = std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{page:?}: {e}"));
+        assert!(page.contains("Examples:"), "{command:?}: {page}");
+    }
+}
+
 /// The names of all commands, such as `keys create`.
 fn commands() -> Vec<Vec<String>> {
     fn add(command: &clap::Command, path: &[String], all: &mut Vec<Vec<String>>) {
