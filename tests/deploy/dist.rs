@@ -58,6 +58,26 @@ fn two_builds_are_identical_and_a_changed_file_is_detected() {
 }
 
 #[test]
+fn the_licenses_of_all_crates_in_the_binary_are_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let printed = succeeds(&script("third-party-licenses", &[], folder.path()));
+    for part in [
+        "\ntonic 0.",
+        // A crate without a license file of its own.
+        "\ntonic-prost 0.",
+        "\naws-lc-sys 0.",
+        "Permission is hereby granted",
+        "END OF TERMS AND CONDITIONS",
+    ] {
+        assert!(printed.contains(part), "{part:?} is not in the licenses");
+    }
+    // Macros are in no binary, and the crates of this workspace have the license of the repository.
+    for part in ["\nserde_derive 1.", "\npalimpsest-core "] {
+        assert!(!printed.contains(part), "{part:?} is in the licenses");
+    }
+}
+
+#[test]
 fn the_chart_runs_the_image_of_its_own_version() {
     let folder = tempfile::tempdir().unwrap();
     let version = succeeds(&script("dist", &["version"], folder.path()));
