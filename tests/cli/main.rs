@@ -297,11 +297,14 @@ fn verify_needs_no_server_and_rejects_empty_input() {
     )
     .unwrap();
     let chat = folder.path().join("chat.jsonl");
-    let verified = said(&["verify", "--format", "openai", chat.to_str().unwrap()]);
-    assert!(
-        verified.contains("Every sendable view is valid"),
-        "{verified}"
-    );
+    let chat = chat.to_str().unwrap();
+    for more in [&[][..], &["--provider", "bedrock"]] {
+        let verified = said(&[&["verify", "--format", "openai", chat], more].concat());
+        assert!(
+            verified.contains("Every sendable view is valid"),
+            "{verified}"
+        );
+    }
 }
 
 #[test]

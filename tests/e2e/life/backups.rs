@@ -185,6 +185,15 @@ async fn a_backup_under_load_restores_to_the_same_views() {
     backup(&restored, &place, &["--keep", "1"]);
     let kept = succeeds(&["backup", "--list", "--to", place.to_str().unwrap()]);
     assert_eq!(kept.lines().count(), 1, "{kept}");
+    let as_json = succeeds(&[
+        "backup",
+        "--list",
+        "--json",
+        "--to",
+        place.to_str().unwrap(),
+    ]);
+    let as_json: serde_json::Value = serde_json::from_str(&as_json).unwrap();
+    assert_eq!(as_json["backups"], serde_json::json!([kept.trim_end()]));
     assert!(!place.join("logs/p/later-gone").exists());
     assert!(succeeds(&whole).contains("is complete"));
 }
