@@ -146,6 +146,14 @@ fn the_logged_address_is_accepted_and_an_invalid_one_is_explained() {
             "palimpsest sessions",
         ],
     );
+    // A name that no session can have is rejected before a server is needed.
+    for command in ["view", "inspect", "export"] {
+        let args = [command, "a b", "--server", "127.0.0.1:9"];
+        says(
+            &error(&args),
+            &["the session projects/default/sessions/a b"],
+        );
+    }
     says(
         &error(&["sessions", "--server", "grpc://localhost:1"]),
         &["`grpc`", "host:port"],

@@ -128,5 +128,8 @@ async fn list(place: &Archive, json: bool) -> anyhow::Result<()> {
     for id in &ids {
         print_line(id)?;
     }
+    if ids.is_empty() {
+        note("No backup exists in this place: check --to");
+    }
     Ok(())
 }

@@ -49,6 +49,7 @@ impl Export {
     }
 
     async fn stream(&self) -> anyhow::Result<()> {
+        let session = self.remote.session(&self.session)?;
         let mut clients = self.remote.connect().await?;
         let format = match self.format {
             ExportFormat::Palimpsest => Format::PalimpsestJsonl,
@@ -57,7 +58,7 @@ impl Export {
             ExportFormat::OpenAi => Format::OpenaiChat,
         };
         let request = ExportTranscriptRequest {
-            session: self.remote.session(&self.session)?,
+            session,
             format: format.into(),
             ..ExportTranscriptRequest::default()
         };

@@ -48,8 +48,8 @@ impl Inspect {
     }
 
     async fn fetch(&self) -> anyhow::Result<(PrepareContextResponse, Vec<TranscriptMessage>)> {
-        let mut clients = self.remote.connect().await?;
         let session = self.remote.session(&self.session)?;
+        let mut clients = self.remote.connect().await?;
         let request = PrepareContextRequest {
             session: session.clone(),
             target: Some(Target {

@@ -78,8 +78,8 @@ impl ViewCommand {
     }
 
     async fn fetch(&self) -> anyhow::Result<Vec<Bytes>> {
-        let mut clients = self.remote.connect().await?;
         let session = self.remote.session(&self.session)?;
+        let mut clients = self.remote.connect().await?;
         let target = Target {
             provider: Provider::from(self.provider).into(),
             model: self.model.clone(),

@@ -138,7 +138,15 @@ impl KeysCommand {
         let now = Timestamp::from_millisecond(SystemClock::new().now().as_millis())?;
         let path = &self.file;
         match self.action {
-            Action::List => list(&file::read(path)?, now, self.json),
+            Action::List => {
+                if !path.exists() {
+                    note(&format!(
+                        "{} does not exist: check --keys-file",
+                        path.display()
+                    ));
+                }
+                list(&file::read(path)?, now, self.json)
+            }
             Action::Create(create) => {
                 let (key, entry) = file::change(path, |file| create.make(file, now))?;
                 print_key(&key, &entry, self.json)
