@@ -450,12 +450,13 @@ impl SessionHarness {
                     .map(|draft| Arc::new(self.message(draft)))
                     .collect();
                 self.appended.extend(messages.iter().cloned());
-                let from = self.session.transcript().next();
-                self.run(Command::Append(Append {
+                let append = Command::Append(Append {
                     messages,
                     ..Append::default()
-                }));
-                self.run(Command::PersistAppendedResults { from });
+                });
+                let then = append.then(&self.session);
+                self.run(append);
+                self.run(then.expect("level 1 acts on appended results"));
             }
             Operation::Rewind(to) => {
                 let visible = self.visible();

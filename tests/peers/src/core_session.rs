@@ -184,12 +184,15 @@ impl Live {
     /// Runs the steps before a model call, after these messages arrived.
     pub(crate) fn call(&mut self, messages: Vec<Arc<Message>>) -> anyhow::Result<()> {
         self.now = self.now.plus_millis(1_000);
-        let from = self.session.transcript().next();
-        self.run(Command::Append(Append {
+        let append = Command::Append(Append {
             messages,
             ..Append::default()
-        }))?;
-        self.run(Command::PersistAppendedResults { from })?;
+        });
+        let then = append.then(&self.session);
+        self.run(append)?;
+        if let Some(command) = then {
+            self.run(command)?;
+        }
         self.serve()?;
         self.run(Command::ClearResults(Clear {
             clearing: Clearing::Auto {

@@ -95,6 +95,20 @@ pub enum Command {
     CheckThresholds(CheckThresholds),
 }
 
+impl Command {
+    /// Returns the command that must be decided next in the same transaction, if this one makes an event. `session` is
+    /// the state before this command.
+    pub fn then(&self, session: &Session) -> Option<Self> {
+        match self {
+            // Level 1 acts on results as soon as they are appended.
+            Self::Append(_) => Some(Self::PersistAppendedResults {
+                from: session.transcript().next(),
+            }),
+            _ => None,
+        }
+    }
+}
+
 /// Decides a command. If the command changes the session, a compaction after its deadline is ended first.
 ///
 /// # Errors

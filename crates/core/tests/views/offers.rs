@@ -76,12 +76,13 @@ impl Desk {
     fn append(&mut self, role: Role, blocks: Vec<Block>) {
         let id = MessageId::new(Uuid::from_u128(self.next));
         self.next += 1;
-        let from = self.world.session.transcript().next();
-        self.world.run(Command::Append(Append {
+        let append = Command::Append(Append {
             messages: vec![Arc::new(Message::new(id, role, blocks))],
             ..Append::default()
-        }));
-        self.world.run(Command::PersistAppendedResults { from });
+        });
+        let then = append.then(&self.world.session);
+        self.world.run(append);
+        self.world.run(then.unwrap());
     }
 
     fn call(&mut self, id: &str) {

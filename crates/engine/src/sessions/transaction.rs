@@ -129,14 +129,12 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Decides a command and applies its events. Appended results that exceed the limits of the policy are persisted
-    /// in the same transaction.
+    /// Decides a command and applies its events. If it makes an event, the command that must follow is run as well.
     pub fn run(&mut self, command: Command) -> Result<CommandOutcome, Rejection> {
-        let from = self.session().map(|session| session.transcript().next());
-        let appends = matches!(command, Command::Append(_));
+        let then = self.session().and_then(|session| command.then(session));
         let outcome = self.decide(command)?;
-        if let (true, Some(from), CommandOutcome::Done(Some(_))) = (appends, from, outcome) {
-            self.decide(Command::PersistAppendedResults { from })?;
+        if let (Some(then), CommandOutcome::Done(Some(_))) = (then, outcome) {
+            self.decide(then)?;
         }
         Ok(outcome)
     }

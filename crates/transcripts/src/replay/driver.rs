@@ -205,7 +205,6 @@ impl Driver {
         if message.role == Role::Assistant {
             self.last_response.clone_from(&message.provider_message_id);
         }
-        let from = self.session.transcript().next();
         if self.diverged && self.prefix.is_none() {
             let (ledger, tokens) = (self.session.ledger(), self.session.tokens().tokens);
             self.prefix = ledger
@@ -214,12 +213,16 @@ impl Driver {
                 .map(|basis| basis.prefix);
         }
         let message = self.with_known_parent(self.with_usage(message));
-        self.run(Command::Append(Append {
+        let append = Command::Append(Append {
             messages: vec![message],
             ..Append::default()
-        }));
+        });
+        let then = append.then(&self.session);
+        self.run(append);
         if self.levels {
-            self.run(Command::PersistAppendedResults { from });
+            if let Some(command) = then {
+                self.run(command);
+            }
             self.update_memory();
         }
     }
