@@ -174,7 +174,7 @@ impl Inner {
             if let Some(loaded) = slot.handle.release() {
                 self.bytes -= std::mem::replace(&mut slot.bytes, ENTRY_BYTES) - ENTRY_BYTES;
                 self.evictions += 1;
-                evicted.push(Evicted::Session(Box::new(loaded)));
+                evicted.push(Evicted::Session(loaded));
             }
             // The entry moves to the end, so that the next eviction checks other entries first.
             self.uses += 1;

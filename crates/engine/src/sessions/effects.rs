@@ -31,7 +31,7 @@ use crate::tally::EventTally;
 
 /// A decided transaction. Its effects are sorted by their time.
 pub(super) struct PendingCommit {
-    loaded: LoadedSession,
+    loaded: Box<LoadedSession>,
     before: Revision,
     now: Timestamp,
     events: Vec<RecordedEvent>,
@@ -44,7 +44,7 @@ pub(super) struct PendingCommit {
 impl PendingCommit {
     /// Sorts the effects of the decisions, and those of the state after the events.
     pub(super) fn new(
-        loaded: LoadedSession,
+        loaded: Box<LoadedSession>,
         (before, now): (Revision, Timestamp),
         events: Vec<RecordedEvent>,
         effects: Vec<Effect>,

@@ -50,7 +50,8 @@ pub struct SessionChange {
 /// The state behind the lock of a session.
 #[derive(Debug, Default)]
 pub(super) struct HandleState {
-    loaded: Option<LoadedSession>,
+    /// Boxed, because commands move the session between their steps.
+    loaded: Option<Box<LoadedSession>>,
     /// Monotonic time of the last comparison with the log.
     certain: Duration,
 }
@@ -123,7 +124,7 @@ impl SessionHandle {
     }
 
     /// Removes the session from memory and returns it, unless the lock is held. The next use loads it again.
-    pub(super) fn release(&self) -> Option<LoadedSession> {
+    pub(super) fn release(&self) -> Option<Box<LoadedSession>> {
         self.state.try_lock().ok()?.take()
     }
 
@@ -169,9 +170,10 @@ impl HandleState {
         if self.loaded.is_none() {
             // Boxed because most calls find the session in memory, and the load would enlarge every call's future.
             let loading = tracing::debug_span!(target: SPANS, "session.load");
-            self.loaded = Box::pin(reader.load(key).instrument(loading)).await?;
+            let loaded = Box::pin(reader.load(key).instrument(loading)).await?;
+            self.loaded = loaded.map(Box::new);
         }
-        Ok(self.loaded.as_ref())
+        Ok(self.loaded.as_deref())
     }
 
     /// Returns the read mode that a step can use. A cached step becomes fresh if the last comparison with the log is
@@ -196,12 +198,12 @@ impl HandleState {
             self.load(reader, key).await?;
             self.certain = now;
         }
-        Ok(self.loaded.as_ref())
+        Ok(self.loaded.as_deref())
     }
 
     /// The session in memory, without a comparison with the log.
     pub(super) fn loaded(&self) -> Option<&LoadedSession> {
-        self.loaded.as_ref()
+        self.loaded.as_deref()
     }
 
     /// Loads the message contents that the session does not hold.
@@ -226,7 +228,7 @@ impl HandleState {
         self.loaded = None;
     }
 
-    pub(super) fn take(&mut self) -> Option<LoadedSession> {
+    pub(super) fn take(&mut self) -> Option<Box<LoadedSession>> {
         self.loaded.take()
     }
 
@@ -237,7 +239,7 @@ impl HandleState {
     }
 
     /// Keeps a session in memory.
-    pub(super) fn keep(&mut self, loaded: LoadedSession) -> &mut LoadedSession {
+    pub(super) fn keep(&mut self, loaded: Box<LoadedSession>) -> &mut LoadedSession {
         self.loaded.insert(loaded)
     }
 
@@ -247,7 +249,7 @@ impl HandleState {
         &mut self,
         log: &dyn SessionLog,
         key: &SessionKey,
-        mut loaded: LoadedSession,
+        mut loaded: Box<LoadedSession>,
         batch: Batch,
         clock: &dyn Clock,
     ) -> Result<&mut LoadedSession, StoreError> {

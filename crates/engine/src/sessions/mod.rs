@@ -544,9 +544,11 @@ impl Sessions {
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<Changed<D, T>, SessionsError> {
         // The copy keeps the incarnation, so that missing contents can still be read from the log.
-        let copy = |loaded: &LoadedSession| LoadedSession {
-            incarnation: loaded.incarnation,
-            ..LoadedSession::new(loaded.session.clone())
+        let copy = |loaded: &LoadedSession| {
+            Box::new(LoadedSession {
+                incarnation: loaded.incarnation,
+                ..LoadedSession::new(loaded.session.clone())
+            })
         };
         let copy = match self.look_at_whole(key, copy).await {
             Ok(copy) => Some(copy),

@@ -32,7 +32,7 @@ pub enum CommandOutcome {
 #[derive(Debug)]
 pub struct Transaction<'a> {
     key: &'a SessionKey,
-    loaded: Option<LoadedSession>,
+    loaded: Option<Box<LoadedSession>>,
     events: Vec<RecordedEvent>,
     before: Revision,
     now: Timestamp,
@@ -47,7 +47,7 @@ pub struct Transaction<'a> {
 impl<'a> Transaction<'a> {
     pub(super) fn new(
         key: &'a SessionKey,
-        loaded: Option<LoadedSession>,
+        loaded: Option<Box<LoadedSession>>,
         now: Timestamp,
         limits: &'a Limits,
         (can_store, file_salt): (bool, u64),
@@ -90,7 +90,7 @@ impl<'a> Transaction<'a> {
 
     /// Mutable access to the session, for loading contents.
     pub(super) fn loaded_mut(&mut self) -> Option<&mut LoadedSession> {
-        self.loaded.as_mut()
+        self.loaded.as_deref_mut()
     }
 
     /// The session's revision before the first command, or zero if the session did not exist.
@@ -120,7 +120,7 @@ impl<'a> Transaction<'a> {
         let event = create(command, self.context())?;
         if let Event::SessionCreated(created) = &event {
             let session = Session::create(self.key.clone(), self.now, created);
-            self.loaded = Some(LoadedSession::new(session));
+            self.loaded = Some(Box::new(LoadedSession::new(session)));
         }
         self.events.push(RecordedEvent {
             at: self.now,
@@ -245,7 +245,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// The session, if no command changed it.
-    pub(super) fn into_unchanged(self) -> Option<LoadedSession> {
+    pub(super) fn into_unchanged(self) -> Option<Box<LoadedSession>> {
         self.loaded.filter(|_| self.events.is_empty())
     }
 }
