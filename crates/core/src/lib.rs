@@ -13,6 +13,7 @@
 
 pub mod codec;
 pub mod command;
+pub mod compaction;
 pub mod effect;
 pub mod event;
 #[cfg(feature = "histories")]

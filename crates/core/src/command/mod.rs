@@ -27,9 +27,9 @@ pub use check_thresholds::CheckThresholds;
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, StageSpans};
 pub use compact::{
-    AdvanceCompaction, CompactionInput, CompactionMessages, CompactionScope, ExternalSummary,
-    StartCompaction, SummarySource, SummarySpec, WrittenSummary, is_compaction_due,
-    is_truncation_due, prepares_ahead,
+    AdvanceCompaction, CompactionInput, CompactionMessages, CompactionScope, DropRule,
+    ExternalSummary, StartCompaction, SummarySource, SummarySpec, WrittenSummary,
+    is_compaction_due, is_truncation_due, prepares_ahead,
 };
 pub use create::{Create, create};
 pub use decide_persist::{CallRef, Offering, PersistOutcome, told};

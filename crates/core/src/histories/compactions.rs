@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::SessionHarness;
 use crate::command::{
     AdvanceCompaction, Command, CompactionInput, CompactionMessages, CompactionScope, Decided,
-    Decision, ExternalSummary, StartCompaction, SummarySource, SummarySpec, WrittenSummary,
+    Decision, DropRule, ExternalSummary, StartCompaction, SummarySource, SummarySpec,
+    WrittenSummary,
 };
 use crate::event::{
     CallState, CompactionFailureReason, DroppedContent, Event, RecordedEvent, RequestMethod,
@@ -244,7 +245,7 @@ impl SessionHarness {
         stays.retain(|at| session.transcript().is_visible(*at));
         let made = self.made(1);
         let source = SummarySource::DropOldest {
-            tokens: (!place.is_multiple_of(3)).then_some(u64::from(place) * 5),
+            rule: DropRule::AtLeast((!place.is_multiple_of(3)).then_some(u64::from(place) * 5)),
             made,
         };
         self.run(Command::StartCompaction(StartCompaction::new(

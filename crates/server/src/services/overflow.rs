@@ -1,7 +1,9 @@
 //! Handling of a prompt that the provider rejected as too long. The tokens freed by the levels count against the
 //! gap. If they are not sufficient, the oldest rounds leave the view without a summary.
 
-use palimpsest_core::command::{Command, StartCompaction, SummarySource, is_truncation_due};
+use palimpsest_core::command::{
+    Command, DropRule, StartCompaction, SummarySource, is_truncation_due,
+};
 use palimpsest_core::event::{Event, RecordedEvent, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
@@ -45,7 +47,10 @@ pub(super) async fn drop_oldest(
             TokensToDrop::Something => None,
         };
         let made = made.clone();
-        let drop = SummarySource::DropOldest { tokens, made };
+        let drop = SummarySource::DropOldest {
+            rule: DropRule::AtLeast(tokens),
+            made,
+        };
         let start = StartCompaction::new(Trigger::PromptTooLong, drop);
         let outcome = transaction.run(Command::StartCompaction(start))?;
         // The last event of the transaction is the finished compaction.
@@ -88,7 +93,7 @@ pub(super) async fn truncate(
         let target = points.warn.max(points.critical / 2);
         let over = session.tokens().tokens.saturating_sub(target);
         let drop = SummarySource::DropOldest {
-            tokens: Some(over),
+            rule: DropRule::AtLeast(Some(over)),
             made: made.clone(),
         };
         let start = StartCompaction::new(Trigger::Auto, drop);

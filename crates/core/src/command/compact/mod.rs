@@ -17,6 +17,7 @@ pub use self::advance::{AdvanceCompaction, CompactionInput, WrittenSummary};
 pub use self::external::ExternalSummary;
 pub use self::gate::{is_compaction_due, is_truncation_due, prepares_ahead};
 pub use self::made::CompactionMessages;
+pub use self::oldest::DropRule;
 pub(super) use self::range::expired;
 pub use self::start::{StartCompaction, SummarySource};
 pub use self::write::{CompactionScope, SummarySpec};

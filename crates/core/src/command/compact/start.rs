@@ -2,6 +2,7 @@
 
 use super::external::ExternalSummary;
 use super::made::CompactionMessages;
+use super::oldest::DropRule;
 use super::range::expired;
 use super::write::SummarySpec;
 use super::{gate, oldest, ready};
@@ -39,8 +40,8 @@ pub enum SummarySource {
     External(Box<ExternalSummary>),
     /// No summary. The oldest rounds leave the view. The last resort after a rejected prompt or in a critical view.
     DropOldest {
-        /// Tokens that must leave. `None` removes a fixed share of the rounds.
-        tokens: Option<u64>,
+        /// The tokens that must leave.
+        rule: DropRule,
         /// The ids and messages of the compaction.
         made: CompactionMessages,
     },
@@ -105,8 +106,8 @@ impl StartCompaction {
             SummarySource::External(summary) => {
                 summary.compacted(session, self.trigger, context)?
             }
-            SummarySource::DropOldest { tokens, made } => {
-                oldest::without(session, self.trigger, tokens, &made)?
+            SummarySource::DropOldest { rule, made } => {
+                oldest::without(session, self.trigger, rule, &made)?
             }
         };
         let mut compacted = match compacted {
@@ -131,6 +132,10 @@ impl StartCompaction {
             | SummarySource::Write(_) => gate::gate(session, self.trigger, now),
             // The other program has made this compaction already.
             SummarySource::External(_) => Ok(()),
+            // Other calls may have freed the tokens meanwhile.
+            SummarySource::DropOldest { rule, .. } if rule.tokens(session).is_none() => {
+                Err(SkipReason::UnderThreshold)
+            }
             SummarySource::DropOldest { .. } if session.policy().autocompact.enabled => Ok(()),
             SummarySource::DropOldest { .. } => Err(SkipReason::Disabled),
         }

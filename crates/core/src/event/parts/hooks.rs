@@ -13,6 +13,17 @@ pub enum Hook {
     SessionStart,
 }
 
+impl Hook {
+    /// Returns the name of the hook as users know it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PreCompact => "PreCompact",
+            Self::PostCompact => "PostCompact",
+            Self::SessionStart => "SessionStart",
+        }
+    }
+}
+
 /// The outcome of a hook call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HookResult {

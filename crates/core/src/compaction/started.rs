@@ -1,0 +1,180 @@
+//! A started compaction, up to its summary.
+
+use super::finishing::{Finishing, Stamps, stopped};
+use super::request::CompactionRequest;
+use super::step::{
+    CompactionContext, CompactionOutcome, HookAnswer, HookQuestion, Step, StepResult,
+    SummaryFailure, SummaryRequest,
+};
+use crate::command::{AdvanceCompaction, CompactionInput, Rejection, WrittenSummary};
+use crate::event::Strategy;
+use crate::ids::{CompactionKey, Timestamp};
+use crate::message::Usage;
+use crate::session::{RunningCompaction, Session};
+use crate::session_summary::stand_in;
+
+/// A compaction after `CompactionStarted`.
+#[derive(Debug, Clone)]
+pub(super) struct Started {
+    /// The session and the compaction as they started. The hooks of the compaction are added.
+    started: SummaryRequest,
+    hook: PreCompact,
+    /// The first time at which a step was taken.
+    began: Option<Timestamp>,
+    /// The summary. A summary that existed before the start is present from the beginning.
+    summary: Option<Result<WrittenSummary, SummaryFailure>>,
+}
+
+/// The progress of the `PreCompact` hook.
+#[derive(Debug, Clone)]
+enum PreCompact {
+    Open,
+    Answered(HookAnswer),
+    /// The answer is in the log.
+    Recorded,
+    Done,
+}
+
+/// The next step, or the end of the phase.
+pub(super) enum NextOfStarted {
+    Step(Box<Step>),
+    Finish(Box<Finishing>),
+    /// The caller's model writes the summary.
+    Delegated(CompactionKey),
+}
+
+impl Started {
+    pub(super) fn new(started: SummaryRequest, ready: Option<WrittenSummary>) -> Self {
+        Self {
+            started,
+            hook: PreCompact::Open,
+            began: None,
+            summary: ready.map(Ok),
+        }
+    }
+
+    /// Returns the key of the compaction, unless the caller's model writes its summary.
+    pub(super) fn key_of_server(&self) -> Option<CompactionKey> {
+        let running = &self.started.running;
+        (!running.is_delegated()).then_some(running.key)
+    }
+
+    pub(super) fn next(
+        &mut self,
+        request: &CompactionRequest,
+        session: &Session,
+        context: &CompactionContext,
+    ) -> Result<NextOfStarted, Rejection> {
+        let began = *self.began.get_or_insert(context.now);
+        match &self.hook {
+            PreCompact::Open => {
+                // The first answer is durable. A restart or another process must not call the hook again.
+                let is_asked = self.started.running.hooks.is_asked();
+                if context.asks_hooks && !is_asked && !request.is_dry_run {
+                    let question = HookQuestion::PreCompact {
+                        session: self.started.session.clone(),
+                        running: self.started.running.clone(),
+                    };
+                    return Ok(step(Step::AskHook(question)));
+                }
+            }
+            PreCompact::Answered(answer) => return Ok(step(Step::Advance(self.record(answer)))),
+            PreCompact::Recorded => self.take_hooks(session, context)?,
+            PreCompact::Done => {}
+        }
+        let key = self.started.running.key;
+        if self.started.strategy == Strategy::Delegated && !request.is_dry_run {
+            return Ok(NextOfStarted::Delegated(key));
+        }
+        let Some(summary) = self.summary.take() else {
+            return Ok(step(Step::Summarize(SummaryRequest {
+                model: request.model.clone(),
+                // A caller that chose `MODEL` gets the model's error, not an extractive summary.
+                falls_back: request.strategy != Some(Strategy::Model),
+                is_estimate: request.is_dry_run,
+                ..self.started.clone()
+            })));
+        };
+        let finishing = Finishing::new(self.started.clone(), summary, began, Stamps::default());
+        Ok(NextOfStarted::Finish(Box::new(finishing)))
+    }
+
+    /// Returns the command that records the hook's answer, or that ends the compaction if the hook stopped it.
+    fn record(&self, answer: &HookAnswer) -> AdvanceCompaction {
+        let (key, call) = (self.started.running.key, answer.call.clone());
+        if !call.result.stops() {
+            let answered = CompactionInput::HookAnswered {
+                call,
+                instructions: answer.instructions.clone(),
+                must_keep: answer.must_keep.clone(),
+            };
+            return AdvanceCompaction::new(key, answered);
+        }
+        AdvanceCompaction {
+            attempt: self.started.running.attempt,
+            took_ms: call.took_ms,
+            hooks: vec![call.clone()],
+            ..AdvanceCompaction::new(key, stopped(&call).into())
+        }
+    }
+
+    /// Reads the recorded answer. If two processes called the hook at the same time, the first answer applies to both.
+    fn take_hooks(
+        &mut self,
+        session: &Session,
+        context: &CompactionContext,
+    ) -> Result<(), Rejection> {
+        let key = self.started.running.key;
+        let running = session.compactions().running.as_ref();
+        let running = running.filter(|running| running.key == key);
+        let hooks = &running.ok_or(Rejection::CompactionNotFound { key })?.hooks;
+        self.started.running.hooks = hooks.clone();
+        // A summary that exists was written without the hook's instructions, so a new one is written.
+        if hooks.instructions.is_some() && self.summary.take().is_some() {
+            self.started.strategy = context.usual();
+        }
+        self.hook = PreCompact::Done;
+        Ok(())
+    }
+
+    /// Records a result. Returns the outcome if the compaction has ended.
+    pub(super) fn happened(&mut self, result: StepResult) -> Option<CompactionOutcome> {
+        match result {
+            StepResult::HookAnswered(None) => self.hook = PreCompact::Done,
+            StepResult::HookAnswered(Some(answer)) => self.hook = PreCompact::Answered(answer),
+            StepResult::Committed { outcome, .. } => match &self.hook {
+                PreCompact::Answered(answer) if answer.call.result.stops() => return Some(outcome),
+                PreCompact::Answered(_) => self.hook = PreCompact::Recorded,
+                _ => {}
+            },
+            StepResult::Summarized(summary) => self.summary = Some(summary),
+            _ => {}
+        }
+        None
+    }
+}
+
+fn step(step: Step) -> NextOfStarted {
+    NextOfStarted::Step(Box::new(step))
+}
+
+/// Returns the summary that existed before the start: the prepared one, otherwise session memory.
+pub(super) fn ready(session: &Session, running: &RunningCompaction) -> Option<WrittenSummary> {
+    let prepared = session.compactions().prepared.as_ref();
+    if let Some(prepared) = prepared.filter(|prepared| prepared.key == running.key) {
+        return Some(WrittenSummary {
+            text: prepared.text.clone(),
+            strategy: prepared.strategy,
+            model: prepared.model.clone(),
+            usage: prepared.usage,
+            dropped: prepared.dropped,
+        });
+    }
+    Some(WrittenSummary {
+        text: stand_in(session, &session.memory().written()?.text).into(),
+        strategy: Strategy::SessionMemory,
+        model: "".into(),
+        usage: Usage::default(),
+        dropped: None,
+    })
+}
