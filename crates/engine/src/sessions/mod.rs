@@ -14,9 +14,11 @@ mod history;
 mod lists;
 mod load;
 mod policies;
+mod rehearsal;
 mod removal;
 mod row;
 mod transaction;
+mod wait;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -46,6 +48,7 @@ pub use self::lists::SessionPage;
 pub use self::load::PastSession;
 use self::load::SessionReader;
 pub use self::policies::DefaultPolicies;
+pub use self::rehearsal::Rehearsal;
 pub use self::transaction::{CommandOutcome, Transaction};
 use crate::call::{CurrentCall, SPANS};
 use crate::clock::Clock;
@@ -528,59 +531,18 @@ impl Sessions {
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<Changed<D, T>, SessionsError> {
         if dry_run {
-            self.rehearse(key, missing, decide, finish).await
+            let mut copy = self.rehearsal(key, missing).await?;
+            let (answer, decided) = copy.change(decide, finish).await?;
+            Ok(Changed {
+                answer,
+                decided,
+                // The effects of a dry run are dropped with the copy.
+                follow_ups: Vec::new(),
+            })
         } else {
             self.change(ReadMode::Fresh, key, missing, decide, finish)
                 .await
         }
-    }
-
-    /// Runs the closures on a copy of a session and commits nothing.
-    async fn rehearse<D, T>(
-        &self,
-        key: &SessionKey,
-        missing: &MissingSession,
-        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<Changed<D, T>, SessionsError> {
-        // The copy keeps the incarnation, so that missing contents can still be read from the log.
-        let copy = |loaded: &LoadedSession| {
-            Box::new(LoadedSession {
-                incarnation: loaded.incarnation,
-                ..LoadedSession::new(loaded.session.clone())
-            })
-        };
-        let copy = match self.look_at_whole(key, copy).await {
-            Ok(copy) => Some(copy),
-            Err(SessionsError::NotFound(_)) if matches!(missing, MissingSession::Create(_)) => None,
-            Err(error) => return Err(error),
-        };
-        let mut transaction = Transaction::new(
-            key,
-            copy,
-            self.clock.now(),
-            &self.limits,
-            Uploads::new(self.blobs.is_some()).of_files(),
-        );
-        if let (None, MissingSession::Create(create)) = (transaction.session(), missing) {
-            transaction.create(create.clone())?;
-        }
-        let decided = decide(&mut transaction)?;
-        let loaded = transaction
-            .loaded_mut()
-            .ok_or_else(|| SessionsError::NotFound(key.clone()))?;
-        let mut answer = finish(&loaded.session, &decided);
-        // A command may have restored messages to the view whose contents were not loaded.
-        if answer.is_err() {
-            self.reader.load_content(key, loaded).await?;
-            answer = finish(&loaded.session, &decided);
-        }
-        Ok(Changed {
-            answer: answer.map_err(Rejection::from)?,
-            decided,
-            // The transaction is dropped with its effects.
-            follow_ups: Vec::new(),
-        })
     }
 
     /// Returns the session as it was at a revision, with all its contents. The log is replayed up to that revision.

@@ -244,6 +244,11 @@ impl<'a> Transaction<'a> {
         Some(PendingCommit::new(loaded, times, self.events, self.effects))
     }
 
+    /// The session after the commands, without a commit.
+    pub(super) fn into_loaded(self) -> Option<LoadedSession> {
+        self.loaded
+    }
+
     /// The session, if no command changed it.
     pub(super) fn into_unchanged(self) -> Option<Box<LoadedSession>> {
         self.loaded.filter(|_| self.events.is_empty())
