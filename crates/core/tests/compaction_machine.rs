@@ -578,7 +578,7 @@ fn row_5_a_comparison_waits_for_memory_once() {
         manual(),
         script,
         expect![[r#"
-        wait ForMemory
+        wait ForMemory { at_most_ms: 15000 }
         estimate SessionMemory: Some(9000)
         estimate Extractive: Some(8000)
         load
@@ -657,7 +657,7 @@ fn row_10_an_automatic_request_waits_for_memory_once() {
         automatic(),
         [],
         expect![[r#"
-        wait ForMemory
+        wait ForMemory { at_most_ms: 15000 }
         load
         start SessionMemory: Compacted SessionMemory
         end: Compacted SessionMemory

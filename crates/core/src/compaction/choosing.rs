@@ -130,7 +130,9 @@ impl Choosing {
             Source::SessionMemory => {
                 let may_help = session.policy().autocompact.session_memory_first;
                 let waits = may_help && !self.waited_for_memory;
-                (waits && memory_runs(session, context.now)).then_some(Wait::ForMemory)
+                let at_most_ms = session.policy().session_memory.wait.get();
+                (waits && memory_runs(session, context.now))
+                    .then_some(Wait::ForMemory { at_most_ms })
             }
             Source::Prepared if request.trigger != Trigger::Manual && !self.waited_for_end => {
                 let running = session.compactions().running.as_ref();

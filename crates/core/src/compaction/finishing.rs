@@ -83,8 +83,9 @@ impl Finishing {
         match &self.stage {
             Stage::Foresee if asks => Step::Foresee(self.end(input)),
             Stage::PostCompact(foreseen) => Step::AskHook(HookQuestion::PostCompact {
+                session: session.clone(),
+                running: running.clone(),
                 foreseen: foreseen.clone(),
-                expires: running.expires,
             }),
             Stage::SessionStart => Step::AskHook(HookQuestion::SessionStart {
                 session: session.clone(),

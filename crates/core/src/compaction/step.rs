@@ -61,8 +61,11 @@ pub enum Step {
 /// Work that a compaction waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// The running update of session memory, at most for the policy's `session_memory.wait`.
-    ForMemory,
+    /// The end of the running update of session memory.
+    ForMemory {
+        /// The longest wait, in milliseconds: the policy's `session_memory.wait`.
+        at_most_ms: u64,
+    },
     /// The end of a compaction, at most until its deadline. A compaction after its deadline is ended.
     ForEnd(CompactionKey),
 }
@@ -120,10 +123,12 @@ pub enum HookQuestion {
     },
     /// `PostCompact`: may the result take effect?
     PostCompact {
+        /// The session at the start of the compaction.
+        session: Arc<Session>,
+        /// The compaction.
+        running: RunningCompaction,
         /// The result.
         foreseen: Foreseen,
-        /// The deadline of the compaction.
-        expires: Timestamp,
     },
     /// `SessionStart`: which messages follow the summary?
     SessionStart {
@@ -145,6 +150,18 @@ pub struct HookAnswer {
     pub must_keep: Vec<Box<str>>,
     /// `SessionStart`: messages that follow the attachments.
     pub messages: Vec<Arc<Message>>,
+}
+
+impl HookAnswer {
+    /// Creates an answer that adds nothing to the compaction.
+    pub fn of(call: HookCall) -> Self {
+        Self {
+            call,
+            instructions: None,
+            must_keep: Vec::new(),
+            messages: Vec::new(),
+        }
+    }
 }
 
 /// The result that a compaction would have now.

@@ -1,5 +1,6 @@
 //! `CommitSummary`: accepts the summary, or the failure, of a delegated compaction.
 
+use palimpsest_core::compaction::CompactionOutcome;
 use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Digest, Usage};
@@ -11,9 +12,7 @@ use palimpsest_proto::context::v1::{
 use super::Service;
 use super::append::{budget, tokens};
 use super::cache_ledger::ledger;
-use super::compaction::{
-    self, Brought, CompactionOutcome, DelegateAnswer, Delegated, DelegatedBody,
-};
+use super::compaction::{self, Brought, DelegateAnswer, Delegated, DelegatedBody};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -151,7 +150,7 @@ fn told(
     let compaction = match ended {
         CompactionOutcome::Event(event, _) => convert::compaction(event, session),
         CompactionOutcome::Running(_) => convert::running_compaction(session),
-        CompactionOutcome::Skipped(_) | CompactionOutcome::Before(_) => None,
+        CompactionOutcome::Skipped(_) | CompactionOutcome::Answered(_) => None,
     };
     Ok(CommitSummaryResponse {
         compaction,

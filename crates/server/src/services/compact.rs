@@ -3,6 +3,7 @@
 use palimpsest_core::command::{
     Clear, Clearing, Collapse, Collapsing, Command, CompactionScope, SkipReason,
 };
+use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest, Purpose};
 use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{
@@ -18,7 +19,7 @@ use super::append::{budget, expected, tokens, window};
 use super::cache_ledger::ledger;
 use super::change::{ChangeCall, ChangeOutcome};
 use super::commit_summary;
-use super::compaction::{self, CompactionOutcome, CompactionRequest, OwnView, WaitMode, Wish};
+use super::compaction::{self, CompactionCall, OwnView, Wish};
 use super::overrides::{NO_MODEL, Overrides};
 use super::recovery::removed;
 use crate::convert::{self, MessageForm};
@@ -209,7 +210,7 @@ async fn autocompact(
     let call = Autocompact {
         service,
         key,
-        wanted,
+        call: wanted,
         form: convert::form(request.form, "form")?,
         target: request.target,
     };
@@ -221,7 +222,7 @@ async fn autocompact(
 struct Autocompact<'a> {
     service: &'a Service,
     key: &'a SessionKey,
-    wanted: CompactionRequest,
+    call: CompactionCall,
     form: MessageForm,
     target: Option<v1::Target>,
 }
@@ -233,11 +234,11 @@ impl Autocompact<'_> {
     async fn run(&self) -> Result<CompactResponse, ServiceError> {
         let (service, key) = (self.service, self.key);
         let tell = |session: &Session, ended: &CompactionOutcome| self.tell(session, ended);
-        let mut told = Box::pin(compaction::compact(service, key, &self.wanted, tell)).await?;
+        let mut told = Box::pin(compaction::compact(service, key, &self.call, tell)).await?;
         // An idempotent repeat returns the outcome of the compaction that the original call started.
-        if let CompactionOutcome::Before(revision) = told.0 {
+        if let CompactionOutcome::Answered(revision) = told.0 {
             loop {
-                let ended = compaction::outcome(service, key, &self.wanted, revision);
+                let ended = compaction::outcome(service, key, &self.call, revision);
                 let ended = Box::pin(ended).await?;
                 told = Box::pin(compaction::tell_now(service, key, &ended, tell)).await?;
                 // The compaction may end between the read of its outcome and the reply. The reply then has no
@@ -253,7 +254,7 @@ impl Autocompact<'_> {
         if let Some(refused) = refused {
             return Err(refused);
         }
-        let rounds = Box::pin(compaction::rest(service, key, &self.wanted, &ended)).await?;
+        let rounds = Box::pin(compaction::rest(service, key, &self.call, &ended)).await?;
         // `autocompact.max_input_tokens` can split the compaction. The reply then covers all of its parts.
         if !rounds.is_empty() {
             let all =
@@ -304,9 +305,15 @@ impl Autocompact<'_> {
         ended: &CompactionOutcome,
     ) -> Result<CompactReply, ContentNotLoaded> {
         let (service, target) = (self.service, self.target.as_ref());
-        let response = compacted(service, session, ended, target, self.wanted.dry_run)?;
+        let response = compacted(
+            service,
+            session,
+            ended,
+            target,
+            self.call.request.is_dry_run,
+        )?;
         // Only manual calls are rejected. Automatic calls report the reason in the reply.
-        let by_hand = self.wanted.trigger == Trigger::Manual;
+        let by_hand = self.call.request.trigger == Trigger::Manual;
         let refused = by_hand.then(|| self.refusal(session, ended)).flatten();
         Ok((ended.clone(), response, refused))
     }
@@ -360,7 +367,7 @@ impl Autocompact<'_> {
                     skip: convert::skip_reason(*skip),
                 });
             }
-            CompactionOutcome::Before(_) | CompactionOutcome::Running(_) => return None,
+            CompactionOutcome::Answered(_) | CompactionOutcome::Running(_) => return None,
         };
         match failed.why {
             CompactionFailureReason::RangeChanged => Some(ServiceError::RangeChanged {
@@ -387,7 +394,13 @@ impl Autocompact<'_> {
     fn model(&self, session: &Session) -> String {
         let of_policy = session.policy().summary.model.as_deref();
         let of_server = self.service.models.as_ref().map(|models| models.main());
-        let model = self.wanted.model.as_deref().or(of_policy).or(of_server);
+        let model = self
+            .call
+            .request
+            .model
+            .as_deref()
+            .or(of_policy)
+            .or(of_server);
         model.unwrap_or_default().to_owned()
     }
 }
@@ -397,7 +410,7 @@ fn wanted(
     request: &CompactRequest,
     by_hand: bool,
     stamp: Option<RequestStamp>,
-) -> Result<CompactionRequest, ServiceError> {
+) -> Result<CompactionCall, ServiceError> {
     let strategy = match CompactionStrategy::try_from(request.strategy) {
         Ok(CompactionStrategy::Unspecified) => None,
         Ok(CompactionStrategy::SessionMemory) => Some(Strategy::SessionMemory),
@@ -433,30 +446,32 @@ fn wanted(
         let what = "is the caller's to choose with DELEGATED: leave it out";
         return Err(ServiceError::invalid("overrides.model", what));
     }
-    let when = match CompactionMode::try_from(request.compaction_mode) {
-        Ok(CompactionMode::Unspecified | CompactionMode::Wait) => WaitMode::Waited,
-        Ok(CompactionMode::Background) => WaitMode::Background,
+    let waits = match CompactionMode::try_from(request.compaction_mode) {
+        Ok(CompactionMode::Unspecified | CompactionMode::Wait) => true,
+        Ok(CompactionMode::Background) => false,
         Ok(CompactionMode::Never) | Err(_) => {
             let what = "must be WAIT or BACKGROUND";
             return Err(ServiceError::invalid("compaction_mode", what));
         }
     };
-    Ok(CompactionRequest {
-        trigger: if by_hand {
-            Trigger::Manual
-        } else {
-            Trigger::Auto
+    Ok(CompactionCall {
+        request: CompactionRequest {
+            trigger: if by_hand {
+                Trigger::Manual
+            } else {
+                Trigger::Auto
+            },
+            purpose: Purpose::Replace,
+            strategy,
+            scope,
+            model,
+            instructions,
+            expected_revision: request.expected_revision.map(Revision::new),
+            request: stamp,
+            is_dry_run: request.dry_run,
         },
-        strategy,
-        scope,
-        model,
-        instructions,
-        expected_revision: request.expected_revision.map(Revision::new),
-        request: stamp,
-        dry_run: request.dry_run,
-        when,
+        waits,
         view: Some(OwnView(request.target.clone())),
-        skips_memory: false,
     })
 }
 
@@ -470,7 +485,7 @@ fn compacted(
     let mut stage = match ended {
         CompactionOutcome::Event(event, _) => convert::stage(event, session, dry_run),
         CompactionOutcome::Skipped(skip) => Some(convert::skipped(Level::Compaction, *skip)),
-        CompactionOutcome::Before(_) | CompactionOutcome::Running(_) => None,
+        CompactionOutcome::Answered(_) | CompactionOutcome::Running(_) => None,
     };
     // The compaction is a field of the reply, so it is moved out of the level report.
     let detail = stage.as_mut().and_then(|stage| stage.detail.take());

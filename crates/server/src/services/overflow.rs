@@ -1,17 +1,15 @@
-//! Handling of a prompt that the provider rejected as too long. The tokens freed by the levels count against the
-//! gap. If they are not sufficient, the oldest rounds leave the view without a summary.
+//! Removal of the oldest rounds, after a prompt that the provider rejected as too long and in a critical view. The
+//! tokens that the levels freed count against the gap.
 
-use palimpsest_core::command::{
-    Command, DropRule, StartCompaction, SummarySource, is_truncation_due,
-};
-use palimpsest_core::event::{Event, RecordedEvent, Trigger};
+use palimpsest_core::command::{DropRule, SkipReason};
+use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest};
+use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
-use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 
 use super::Service;
 use super::append::tokens;
-use super::compaction::compaction_messages;
+use super::compaction::{CompactionCall, compact};
 use crate::errors::ServiceError;
 
 /// The provider's rejection.
@@ -21,7 +19,7 @@ pub(super) struct Overflow {
     pub(super) gap_tokens: Option<u64>,
 }
 
-/// Removes the oldest rounds as far as still necessary. `refused_tokens` is the counted size of the rejected view.
+/// Removes the oldest rounds as far as still necessary. `view_tokens` is the counted size of the rejected view.
 ///
 /// # Errors
 ///
@@ -30,114 +28,34 @@ pub(super) async fn drop_oldest(
     service: &Service,
     key: &SessionKey,
     overflow: Overflow,
-    refused_tokens: u64,
+    view_tokens: u64,
 ) -> Result<Option<(Revision, Event)>, ServiceError> {
-    let made = compaction_messages(service, key).await?;
-    let decide = |transaction: &mut Transaction<'_>| {
-        // The need is computed inside the transaction, because other calls may have changed the view.
-        let Some(need) = transaction
-            .session()
-            .map(|session| overflow.need(session, refused_tokens))
-        else {
-            return Ok(DropOutcome::Enough);
-        };
-        let tokens = match need {
-            TokensToDrop::Nothing => return Ok(DropOutcome::Enough),
-            TokensToDrop::Tokens(tokens) => Some(tokens),
-            TokensToDrop::Something => None,
-        };
-        let made = made.clone();
-        let drop = SummarySource::DropOldest {
-            rule: DropRule::AtLeast(tokens),
-            made,
-        };
-        let start = StartCompaction::new(Trigger::PromptTooLong, drop);
-        let outcome = transaction.run(Command::StartCompaction(start))?;
-        // The last event of the transaction is the finished compaction.
-        Ok(match (outcome, transaction.events().last()) {
-            (CommandOutcome::Done(Some(revision)), Some(RecordedEvent { event, .. })) => {
-                DropOutcome::By(revision, Box::new(event.clone()))
-            }
-            _ => DropOutcome::Nothing,
-        })
+    let rule = DropRule::Rejected {
+        view_tokens,
+        gap_tokens: overflow.gap_tokens,
     };
-    let tell = |session: &Session, dropped: &DropOutcome| {
-        Ok((dropped.clone(), Box::new(tokens(session, None))))
+    let request = CompactionRequest::drop_oldest(Trigger::PromptTooLong, rule);
+    let tell = |session: &Session, ended: &CompactionOutcome| {
+        Ok((ended.clone(), Box::new(tokens(session, None))))
     };
-    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
-    match sessions.write(key, missing, decide, tell).await? {
-        (DropOutcome::Enough, _) => Ok(None),
-        (DropOutcome::By(revision, event), _) => Ok(Some((revision, *event))),
-        (DropOutcome::Nothing, tokens) => Err(ServiceError::PromptTooLong { tokens }),
+    let call = CompactionCall::waiting(request);
+    match Box::pin(compact(service, key, &call, tell)).await? {
+        (CompactionOutcome::Event(event, revision), _) => Ok(Some((revision, *event))),
+        (CompactionOutcome::Skipped(SkipReason::UnderThreshold), _) => Ok(None),
+        (_, tokens) => Err(ServiceError::PromptTooLong { tokens }),
     }
 }
 
-/// Removes the oldest rounds of a critical view until it is below the warning threshold. Small steps would
-/// invalidate the provider's prompt cache on every call.
+/// Removes the oldest rounds of a critical view if the policy permits it.
 pub(super) async fn truncate(
     service: &Service,
     key: &SessionKey,
 ) -> Result<Option<(Revision, Event)>, ServiceError> {
-    if !service.sessions.read(key, is_truncation_due).await? {
-        return Ok(None);
-    }
-    let made = compaction_messages(service, key).await?;
-    let decide = |transaction: &mut Transaction<'_>| {
-        // Another call may have freed tokens meanwhile.
-        let session = transaction.session().filter(|one| is_truncation_due(one));
-        let Some(session) = session else {
-            return Ok(None);
-        };
-        let points = session.thresholds();
-        // In a small window, the warning threshold may be 0.
-        let target = points.warn.max(points.critical / 2);
-        let over = session.tokens().tokens.saturating_sub(target);
-        let drop = SummarySource::DropOldest {
-            rule: DropRule::AtLeast(Some(over)),
-            made: made.clone(),
-        };
-        let start = StartCompaction::new(Trigger::Auto, drop);
-        let outcome = transaction.run(Command::StartCompaction(start))?;
-        Ok(match (outcome, transaction.events().last()) {
-            (CommandOutcome::Done(Some(revision)), Some(RecordedEvent { event, .. })) => {
-                Some((revision, event.clone()))
-            }
-            _ => None,
-        })
-    };
-    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
-    let dropped = sessions.write(key, missing, decide, |_, dropped| Ok(dropped.clone()));
-    Ok(dropped.await?)
-}
-
-#[derive(Clone)]
-enum DropOutcome {
-    Enough,
-    By(Revision, Box<Event>),
-    Nothing,
-}
-
-/// The amount to remove.
-#[derive(Debug, PartialEq, Eq)]
-enum TokensToDrop {
-    Nothing,
-    Tokens(u64),
-    /// The gap is unknown.
-    Something,
-}
-
-impl Overflow {
-    fn need(self, session: &Session, refused_tokens: u64) -> TokensToDrop {
-        let now = session.tokens().tokens;
-        match self.gap_tokens {
-            // The levels may have freed enough. If not, the provider rejects the next prompt again.
-            None if now < refused_tokens => TokensToDrop::Nothing,
-            None => TokensToDrop::Something,
-            // The difference is the part of the gap that the levels have not freed.
-            Some(gap) => match (now + gap).saturating_sub(refused_tokens) {
-                0 => TokensToDrop::Nothing,
-                tokens => TokensToDrop::Tokens(tokens),
-            },
-        }
-    }
+    let request = CompactionRequest::drop_oldest(Trigger::Auto, DropRule::Critical);
+    let tell = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
+    let call = CompactionCall::waiting(request);
+    Ok(match Box::pin(compact(service, key, &call, tell)).await? {
+        CompactionOutcome::Event(event, revision) => Some((revision, *event)),
+        _ => None,
+    })
 }

@@ -18,9 +18,9 @@ const MAX_MODEL_BYTES: usize = 256;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Overrides {
     /// The model for the summary. `None` selects the policy's model.
-    pub(super) model: Option<String>,
+    pub(super) model: Option<Box<str>>,
     /// Instructions for this summary only.
-    pub(super) instructions: Option<String>,
+    pub(super) instructions: Option<Box<str>>,
 }
 
 impl Overrides {
@@ -34,12 +34,12 @@ impl Overrides {
             return Ok(Self::default());
         };
         // Blank values count as unset.
-        let given = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
+        let given = |text: &str| (!text.trim().is_empty()).then(|| Box::from(text));
         let read = Self {
             model: given(&overrides.model),
             instructions: given(&overrides.instructions),
         };
-        let at_most = |text: Option<&String>, name: &str, limit: usize| match text {
+        let at_most = |text: Option<&str>, name: &str, limit: usize| match text {
             Some(text) if text.len() > limit => Err(ServiceError::invalid(
                 format!("{field}.{name}"),
                 format!("must have at most {limit} bytes"),
@@ -49,16 +49,16 @@ impl Overrides {
         if read.model.is_some() && service.models.is_none() {
             return Err(ServiceError::invalid(format!("{field}.model"), NO_MODEL));
         }
-        at_most(read.model.as_ref(), "model", MAX_MODEL_BYTES)?;
+        at_most(read.model.as_deref(), "model", MAX_MODEL_BYTES)?;
         if let (Some(models), Some(name)) = (&service.models, &read.model)
             && !models.allow(name)
         {
             return Err(ServiceError::ModelNotAllowed {
                 field: format!("{field}.model"),
-                model: name.clone(),
+                model: name.to_string(),
             });
         }
-        let instructions = read.instructions.as_ref();
+        let instructions = read.instructions.as_deref();
         at_most(instructions, "instructions", MAX_INSTRUCTION_BYTES)?;
         Ok(read)
     }

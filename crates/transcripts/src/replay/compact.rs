@@ -4,10 +4,14 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    AdvanceCompaction, Command, CompactionInput, CompactionMessages, FailMemory, StartCompaction,
-    StartMemory, SummarySource, SummarySpec, UpdateMemory, WrittenSummary, memory_due,
+    Command, CompactionMessages, FailMemory, SkipReason, StartMemory, UpdateMemory, WrittenSummary,
+    memory_due,
 };
-use palimpsest_core::event::{CompactionFailureReason, CompactionFinished, Trigger};
+use palimpsest_core::compaction::{
+    CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, Step, StepResult,
+    SummaryFailure, SummaryRequest,
+};
+use palimpsest_core::event::{CompactionFailureReason, CompactionFinished, Event, Trigger};
 use palimpsest_core::ids::{MessageId, Ordinal};
 use palimpsest_core::memory::Memory;
 use palimpsest_core::message::{Block, Message, Usage};
@@ -76,63 +80,74 @@ impl Driver {
     /// Compacts the view if it exceeds the threshold. Returns true if it did.
     pub(super) fn compact(&mut self) -> bool {
         let policy = &self.session.policy().autocompact;
-        let memory_first = policy.session_memory_first;
         if !policy.enabled || self.session.tokens().tokens < self.session.thresholds().compact {
             return false;
         }
         let before = self.counters.compactions.len();
-        if memory_first {
-            let made = self.compaction_messages();
-            self.run(Command::StartCompaction(StartCompaction::new(
-                Trigger::Auto,
-                SummarySource::SessionMemory(made),
-            )));
-        }
-        if self.counters.compactions.len() == before {
-            self.compact_from_structure();
+        let context = CompactionContext {
+            now: self.now,
+            has_model: false,
+            asks_hooks: false,
+            orphaned_before: None,
+        };
+        let mut machine = CompactionMachine::new(CompactionRequest::new(Trigger::Auto));
+        // Without hooks, models and other work, the machine needs only these steps.
+        while let Ok(step) = machine.next(&self.session, &context) {
+            machine.happened(match step {
+                Step::Load => StepResult::Loaded(self.compaction_messages()),
+                Step::Start(start) => self.commit(Command::StartCompaction(start)),
+                Step::Advance(advance) => self.commit(Command::AdvanceCompaction(advance)),
+                Step::Summarize(request) => StepResult::Summarized(self.summarize(&request)),
+                _ => break,
+            });
         }
         self.counters.compactions.len() > before
     }
 
-    fn compact_from_structure(&mut self) {
-        let spec = SummarySpec::new(Strategy::Extractive);
-        self.run(Command::StartCompaction(StartCompaction::new(
-            Trigger::Auto,
-            SummarySource::Write(spec),
-        )));
-        let Some(running) = &self.session.compactions().running else {
-            return;
+    fn commit(&mut self, command: Command) -> StepResult {
+        let before = self.events.len();
+        let skipped = self.run(command);
+        let last = self.events[before..].last();
+        let outcome = match (skipped, last) {
+            (Some(skip), _) => CompactionOutcome::Skipped(skip),
+            // The rejection of a command is recorded as a defect.
+            (None, None) => CompactionOutcome::Skipped(SkipReason::NothingEligible),
+            (None, Some(recorded)) => {
+                let event = Box::new(recorded.event.clone());
+                CompactionOutcome::Event(event, self.session.revision())
+            }
         };
-        let (key, leaving) = (running.key, running.leaving.clone());
-        let starts = self.session.turns().starts().iter();
-        let transcript = self.session.transcript();
+        let is_started = matches!(outcome.event(), Some((_, Event::CompactionStarted(_))));
+        StepResult::Committed {
+            session: is_started.then(|| Arc::new(self.session.clone())),
+            outcome,
+        }
+    }
+
+    /// Writes a summary from the structure of the messages.
+    fn summarize(&self, request: &SummaryRequest) -> Result<WrittenSummary, SummaryFailure> {
+        let session = &request.session;
+        let starts = session.turns().starts().iter();
+        let transcript = session.transcript();
         let holds = |at: &&Ordinal| transcript.get(**at).is_some_and(|it| it.standing.holds());
         let said: Vec<String> = starts
             .filter(holds)
             .filter_map(|at| user_text(&self.log.get(at.index())?.1))
             .collect();
-        let summary = summary_of(&self.session, &leaving, &said, None).render();
-        // A compaction that was started must end, so an empty summary is recorded as a failure.
+        let summary = summary_of(session, &request.running.leaving, &said, None).render();
         if summary.trim().is_empty() {
-            let failed = CompactionInput::Failed {
+            return Err(SummaryFailure {
                 why: CompactionFailureReason::Empty,
                 detail: "the summary is empty".into(),
-            };
-            self.run(Command::AdvanceCompaction(AdvanceCompaction::new(
-                key, failed,
-            )));
-            return;
+            });
         }
-        let made = self.compaction_messages();
-        let summary = WrittenSummary {
+        Ok(WrittenSummary {
             text: summary.into(),
             strategy: Strategy::Extractive,
             model: "".into(),
             usage: Usage::default(),
             dropped: None,
-        };
-        let end = CompactionInput::Summary { summary, made };
-        self.run(Command::AdvanceCompaction(AdvanceCompaction::new(key, end)));
+        })
     }
 
     /// Creates the messages of a compaction with ids that no recorded message has.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use palimpsest_core::command::{
     Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decided, Decision,
-    DecisionContext, Rejection, RestoreContext, Rewind, ServeView, StageSpans, create, decide,
+    DecisionContext, Rejection, RestoreContext, Rewind, ServeView, SkipReason, StageSpans, create,
+    decide,
 };
 use palimpsest_core::event::{ClearMode, Event, RecordedEvent};
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
@@ -43,7 +44,7 @@ pub(super) struct Driver {
     prefix: Option<u64>,
     limits: Limits,
     /// All events of the session.
-    events: Vec<RecordedEvent>,
+    pub(super) events: Vec<RecordedEvent>,
     last_response: Option<Box<str>>,
 }
 
@@ -330,7 +331,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn run(&mut self, command: Command) {
+    /// Decides a command and applies its events. Returns the reason if the command was skipped.
+    pub(super) fn run(&mut self, command: Command) -> Option<SkipReason> {
         let context = DecisionContext {
             now: self.now,
             limits: &self.limits,
@@ -349,7 +351,8 @@ impl Driver {
                 check_files(&decision);
                 decision.events
             }
-            Ok(Decided::Answered(_) | Decided::Skipped(_)) => Vec::new(),
+            Ok(Decided::Answered(_)) => Vec::new(),
+            Ok(Decided::Skipped(skip)) => return Some(skip),
             Err(rejection) => {
                 self.counters.defects.push(ImportDefect {
                     line: self.line,
@@ -377,6 +380,7 @@ impl Driver {
             }
             self.events.push(recorded);
         }
+        None
     }
 
     /// Returns the line of a message.

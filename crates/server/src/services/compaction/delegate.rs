@@ -1,12 +1,16 @@
 //! The request for the caller's model in a delegated compaction. It is derived from the log on every call, so it
 //! can be returned again after a restart.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
+use palimpsest_core::compaction::{CompactionMachine, CompactionOutcome, SummaryRequest};
+use palimpsest_core::event::Event;
 use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
 use palimpsest_core::session::{DroppedContent, RequestStamp, RunningCompaction, Session};
 use palimpsest_core::summary::SYSTEM;
-use palimpsest_engine::sessions::{MissingSession, Transaction};
+use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 use palimpsest_summarize::{
     ApiFormat, ChatMessage, Purpose, Round, SummaryRequest, redacted_request, request_body, turns,
 };
@@ -14,8 +18,9 @@ use tokio::time::Instant;
 
 use super::super::Service;
 use super::prompt::SummaryPrompt;
+use super::run::{DriveUntil, Driver};
 use super::token::{DelegationToken, Wish};
-use super::{CompactionJob, hooks, lost};
+use super::{hooks, lost, repeat};
 use crate::convert::MessageForm;
 use crate::errors::ServiceError;
 
@@ -54,19 +59,26 @@ pub(in crate::services) async fn request(
 ) -> Result<Option<Delegated>, ServiceError> {
     // The request contains messages that may not be in memory, so the whole session is loaded.
     let session = service.sessions.read_whole(key, Session::clone).await?;
-    let Some((running, mut job)) = under_way(session, which) else {
+    let Some(mut started) = delegated(session, which) else {
         return Ok(None);
     };
     // The process that started the compaction may have stopped before it called the hook.
-    if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
-        let refused = hooks::refusal(std::slice::from_ref(&call));
-        let end = hooks::stop(running.key, Some(&running), call);
-        let tell = |_: &Session, _: &super::CompactionOutcome| Ok(());
-        Box::pin(super::conclude(service, key, None, end, tell)).await?;
-        return Err(refused.unwrap_or_else(lost));
+    let mut machine = CompactionMachine::resume(started.clone());
+    let mut driver = Driver::new(service, key);
+    let tell = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
+    let resumed = Box::pin(driver.drive(&mut machine, DriveUntil::End, tell)).await?;
+    if let Some((_, Event::CompactionFailed(failed))) =
+        resumed.as_ref().and_then(CompactionOutcome::event)
+    {
+        return Err(hooks::refusal(&failed.hooks).unwrap_or_else(lost));
     }
-    let question = SummaryPrompt::of(&job).await.ok_or_else(lost)?;
-    let output = max_output(&job.session, wish);
+    // The hook may have added instructions.
+    let Some(running) = repeat::running(service, key, which).await? else {
+        return Ok(None);
+    };
+    started.running = running.clone();
+    let question = SummaryPrompt::of(&started).await.ok_or_else(lost)?;
+    let output = max_output(&started.session, wish);
     let room = question.room(wish.window_tokens, output.into());
     // Rounds are dropped here at most once. Later reductions follow the provider's `prompt_too_long` in
     // `CommitSummary`.
@@ -86,7 +98,7 @@ pub(in crate::services) async fn request(
             }
         }
     };
-    let redacts = service.redacts(&job.session);
+    let redacts = service.redacts(&started.session);
     let key = key.clone();
     // Redaction and JSON encoding of a whole conversation would block the async runtime.
     let written = tokio::task::spawn_blocking(move || {
@@ -95,25 +107,11 @@ pub(in crate::services) async fn request(
     Ok(Some(written.await.map_err(|_| lost())?))
 }
 
-/// Returns the running delegated compaction with this key and its job.
-pub(super) fn under_way(
-    session: Session,
-    which: CompactionKey,
-) -> Option<(RunningCompaction, CompactionJob)> {
-    let running = session.compactions().running.as_ref();
-    let running = running.filter(|running| running.key == which && running.is_delegated())?;
-    let running = running.clone();
-    let job = CompactionJob {
-        key: running.key,
-        strategy: running.strategy,
-        leaving: running.leaving.clone(),
-        instructions: running.instructions.clone(),
-        hooks: running.hooks.clone(),
-        session,
-        start: None,
-        ready: None,
-    };
-    Some((running, job))
+/// Returns the running delegated compaction with this key.
+pub(super) fn delegated(session: Session, which: CompactionKey) -> Option<SummaryRequest> {
+    let running = repeat::under_way(&session, which);
+    running.filter(|running| running.is_delegated())?;
+    SummaryRequest::of_running(Arc::new(session))
 }
 
 /// Commits the removal of the oldest rounds from the request.
@@ -122,7 +120,7 @@ pub(super) async fn shorten(
     key: &SessionKey,
     (running, dropped): (&RunningCompaction, DroppedContent),
     (request, commit): (Option<RequestStamp>, Option<RequestStamp>),
-) -> Result<super::CommandOutcome, ServiceError> {
+) -> Result<CommandOutcome, ServiceError> {
     let shorten = |transaction: &mut Transaction<'_>| {
         let shortened = CompactionInput::Shortened(dropped);
         transaction.run(Command::AdvanceCompaction(AdvanceCompaction {

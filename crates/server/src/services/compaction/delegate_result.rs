@@ -2,25 +2,24 @@
 
 use std::mem;
 
-use palimpsest_core::command::{
-    AdvanceCompaction, Command, CompactionInput, Rejection, SkipReason, WrittenSummary,
+use palimpsest_core::command::{SkipReason, WrittenSummary};
+use palimpsest_core::compaction::{
+    CompactionMachine, CompactionOutcome, SummaryFailure, SummaryRequest,
 };
 use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Digest, Usage};
-use palimpsest_core::session::{RequestMethod, RequestStamp, RunningCompaction, Session, Strategy};
+use palimpsest_core::session::{RequestMethod, RequestStamp, Session, Strategy};
 use palimpsest_core::summary::parse_summary;
-use palimpsest_engine::sessions::{MissingSession, Transaction};
+use palimpsest_engine::sessions::CommandOutcome;
 use palimpsest_summarize::{redact, shorten as oldest};
 
-use super::delegate::{shorten, under_way};
+use super::delegate::{delegated, shorten};
 use super::model::not_taken;
 use super::prompt::SummaryPrompt;
+use super::run::{DriveUntil, Driver};
 use super::token::{DelegationToken, Wish};
-use super::{
-    CommandOutcome, CompactionJob, CompactionOutcome, compaction_messages, ended, hooks, lost,
-    summarise,
-};
+use super::{lost, summarise};
 use crate::convert;
 use crate::errors::ServiceError;
 use crate::services::Service;
@@ -69,10 +68,10 @@ pub(in crate::services) async fn commit(
     let gone = || ServiceError::DelegationNotFound {
         key: Some(token.key),
     };
-    let found = under_way(session, token.key);
+    let found = delegated(session, token.key);
     // A shortened request has a new token. Older tokens are rejected.
-    let (running, job) = found
-        .filter(|(running, _)| token.names(key, running))
+    let started = found
+        .filter(|started| token.names(key, &started.running))
         .ok_or_else(gone)?;
     // The answer moves out because `Delegation` owns the remaining fields. The placeholder value is never read.
     let answer = mem::replace(
@@ -82,8 +81,7 @@ pub(in crate::services) async fn commit(
     let delegation = Delegation {
         service,
         key,
-        running,
-        job,
+        started,
         brought,
         stamp,
     };
@@ -91,9 +89,8 @@ pub(in crate::services) async fn commit(
         DelegateAnswer::Summary { text, truncated } => delegation.finish(&text, truncated).await,
         DelegateAnswer::TooLong { gap_tokens } => delegation.shorten(gap_tokens).await,
         DelegateAnswer::Failed { detail } => {
-            delegation
-                .fail(CompactionFailureReason::DelegateFailed, detail)
-                .await
+            let why = CompactionFailureReason::DelegateFailed;
+            delegation.fail(why, &detail).await
         }
     };
     let ended = match done {
@@ -105,7 +102,7 @@ pub(in crate::services) async fn commit(
         done => done?,
     };
     let ended = match ended {
-        CompactionOutcome::Before(revision) => earlier(service, key, revision).await?,
+        CompactionOutcome::Answered(revision) => earlier(service, key, revision).await?,
         ended => ended,
     };
     Ok((ended, token.wish))
@@ -155,8 +152,7 @@ async fn earlier(
 struct Delegation<'a> {
     service: &'a Service,
     key: &'a SessionKey,
-    running: RunningCompaction,
-    job: CompactionJob,
+    started: SummaryRequest,
     brought: Brought,
     stamp: RequestStamp,
 }
@@ -164,11 +160,11 @@ struct Delegation<'a> {
 impl Delegation<'_> {
     /// Replaces the leaving messages by the summary if the summary is accepted.
     async fn finish(&self, text: &str, truncated: bool) -> Result<CompactionOutcome, ServiceError> {
-        let extracted = summarise::extract(self.service, self.key, &self.job).await?;
+        let extracted = summarise::extract(self.service, self.key, &self.started).await?;
         let accepted = parse_summary(text, truncated, &extracted)
-            .map_err(|refused| self.not_taken(not_taken(refused), refused.to_string()))?;
+            .map_err(|refused| self.not_taken(not_taken(refused)))?;
         // The caller's model runs outside of the server, so its text is redacted here.
-        let text = if self.service.redacts(&self.job.session) {
+        let text = if self.service.redacts(&self.started.session) {
             redact(&accepted.text).text.into_owned()
         } else {
             accepted.text
@@ -178,55 +174,55 @@ impl Delegation<'_> {
             strategy: Strategy::Delegated,
             model: self.brought.model.as_str().into(),
             usage: self.brought.usage,
-            dropped: self.running.dropped,
+            dropped: self.started.running.dropped,
         };
-        let made = compaction_messages(self.service, self.key).await?;
-        let finish = self.advance(CompactionInput::Summary { summary, made });
-        let end = Box::pin(hooks::end(self.service, self.key, &self.job, finish)).await?;
-        match self.run(Command::AdvanceCompaction(end)).await? {
-            CompactionOutcome::Skipped(SkipReason::TooLittleGain) => Err(self.not_taken(
-                CompactionFailureReason::NotSmaller,
-                "with this summary the view would not be smaller: bring a shorter one".to_owned(),
-            )),
+        match self.deliver(Ok(summary)).await? {
+            CompactionOutcome::Skipped(SkipReason::TooLittleGain) => {
+                Err(self.not_taken(SummaryFailure {
+                    why: CompactionFailureReason::NotSmaller,
+                    detail: "with this summary the view would not be smaller: bring a shorter one"
+                        .into(),
+                }))
+            }
             ended => Ok(ended),
         }
     }
 
     /// Returns the error for a rejected summary. A rejection changes nothing, and the token remains valid.
-    fn not_taken(&self, why: CompactionFailureReason, detail: String) -> ServiceError {
+    fn not_taken(&self, failure: SummaryFailure) -> ServiceError {
         ServiceError::NoSummary {
-            why: convert::why_failed(why),
-            detail,
+            why: convert::why_failed(failure.why),
+            detail: failure.detail.into(),
             model: self.brought.model.clone(),
         }
     }
 
     /// Drops the oldest rounds from the request, up to the policy's number of retries. Then the compaction fails.
     async fn shorten(&self, gap_tokens: Option<u64>) -> Result<CompactionOutcome, ServiceError> {
-        let question = SummaryPrompt::of(&self.job).await.ok_or_else(lost)?;
-        let policy = &self.job.session.policy().summary;
-        let gone = self
-            .running
-            .dropped
-            .map_or(0, |dropped| dropped.rounds as usize);
+        let SummaryRequest {
+            session, running, ..
+        } = &self.started;
+        let question = SummaryPrompt::of(&self.started).await.ok_or_else(lost)?;
+        let policy = &session.policy().summary;
+        let gone = running.dropped.map_or(0, |dropped| dropped.rounds as usize);
         let left = question.rounds.all.get(gone..).unwrap_or_default();
         // The percentage in millipercent: a share of 100,000.
         let share = u32::try_from(policy.retry_drop_percent.of(100_000)).unwrap_or(u32::MAX);
         let more = oldest(left, gap_tokens, share)
-            .filter(|_| self.running.attempt < policy.max_retries)
+            .filter(|_| running.attempt < policy.max_retries)
             .and_then(|more| question.rounds.dropped(gone + more));
         let Some(dropped) = more else {
             let detail = "the model found the conversation too long, even without its oldest \
                           rounds; compact with EXTRACTIVE, or with a model that has a larger window";
             return self
-                .fail(CompactionFailureReason::PromptTooLong, detail.to_owned())
+                .fail(CompactionFailureReason::PromptTooLong, detail)
                 .await;
         };
         let stamps = (self.brought.request.clone(), Some(self.stamp.clone()));
-        let done = shorten(self.service, self.key, (&self.running, dropped), stamps).await?;
+        let done = shorten(self.service, self.key, (running, dropped), stamps).await?;
         match done {
             CommandOutcome::Done(Some(revision)) => earlier(self.service, self.key, revision).await,
-            CommandOutcome::Answered(revision) => Ok(CompactionOutcome::Before(revision)),
+            CommandOutcome::Answered(revision) => Ok(CompactionOutcome::Answered(revision)),
             CommandOutcome::Done(None) | CommandOutcome::Skipped(_) => Err(lost()),
         }
     }
@@ -235,38 +231,28 @@ impl Delegation<'_> {
     async fn fail(
         &self,
         why: CompactionFailureReason,
-        detail: String,
+        detail: &str,
     ) -> Result<CompactionOutcome, ServiceError> {
         let detail = detail.into();
-        let failed = CompactionInput::Failed { why, detail };
-        let fail = self.advance(failed);
-        match self.run(Command::AdvanceCompaction(fail)).await? {
+        match self.deliver(Err(SummaryFailure { why, detail })).await? {
             CompactionOutcome::Skipped(_) => Err(ServiceError::CompactionNotFound {
-                key: self.running.key,
+                key: self.started.running.key,
             }),
             ended => Ok(ended),
         }
     }
 
-    /// Returns the command for a step of the compaction, with the stamps that make its repeat idempotent.
-    fn advance(&self, input: CompactionInput) -> AdvanceCompaction {
-        let now = self.service.sessions.clock().now();
-        AdvanceCompaction {
-            attempt: self.running.attempt,
-            took_ms: now.millis_since(self.running.at),
-            request: self.brought.request.clone(),
-            commit: Some(self.stamp.clone()),
-            ..AdvanceCompaction::new(self.running.key, input)
-        }
-    }
-
-    async fn run(&self, command: Command) -> Result<CompactionOutcome, ServiceError> {
-        let decide = |transaction: &mut Transaction<'_>| -> Result<CompactionOutcome, Rejection> {
-            let outcome = transaction.run(command.clone())?;
-            Ok(ended(outcome, transaction))
-        };
-        let (sessions, missing) = (&self.service.sessions, &MissingSession::Refuse);
-        let done = sessions.write(self.key, missing, decide, |_, ended| Ok(ended.clone()));
-        Ok(done.await?)
+    /// Ends the compaction, with the stamps that make a repeat idempotent.
+    async fn deliver(
+        &self,
+        summary: Result<WrittenSummary, SummaryFailure>,
+    ) -> Result<CompactionOutcome, ServiceError> {
+        let (request, commit) = (self.brought.request.clone(), Some(self.stamp.clone()));
+        let mut machine =
+            CompactionMachine::deliver(self.started.clone(), summary, request, commit);
+        let mut driver = Driver::new(self.service, self.key);
+        let tell = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
+        let ended = Box::pin(driver.drive(&mut machine, DriveUntil::End, tell)).await?;
+        ended.ok_or_else(lost)
     }
 }

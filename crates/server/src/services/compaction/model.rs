@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::command::WrittenSummary;
+use palimpsest_core::compaction::{SummaryFailure, SummaryRequest};
 use palimpsest_core::event::CompactionFailureReason;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::policy::SummaryPolicy;
-use palimpsest_core::session::Strategy;
+use palimpsest_core::session::{RunningCompaction, Strategy};
 use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection, parse_summary};
 use palimpsest_engine::call::{CurrentCall, Deadline};
 use palimpsest_engine::models::{ModelAttempt, Models};
@@ -21,46 +22,48 @@ use palimpsest_summarize::{
 use tokio::time::Instant;
 
 use super::super::Service;
+use super::NO_USAGE;
 use super::prompt::SummaryPrompt;
-use super::{CompactionJob, CompactionRequest, NO_USAGE};
 
 /// The maximum time that is reserved for the steps after the last answer: 5 s.
 const TO_FINISH: Duration = Duration::from_secs(5);
-
-/// The failure reason and its detail for a person.
-type SummaryFailure = (CompactionFailureReason, String);
 
 /// Queries the models in order until a summary is accepted. The usage of all attempts is summed.
 pub(super) async fn ask(
     service: &Service,
     models: &Models,
-    (key, job): (&SessionKey, &CompactionJob),
-    wanted: &CompactionRequest,
+    key: &SessionKey,
+    request: &SummaryRequest,
     extracted: &SummaryDocument,
 ) -> Result<WrittenSummary, SummaryFailure> {
-    let Some(question) = SummaryPrompt::of(job).await else {
-        let detail = "the messages could not be read; compact again";
-        return Err((CompactionFailureReason::ModelUnavailable, detail.to_owned()));
+    let failed = |why, detail: &str| SummaryFailure {
+        why,
+        detail: detail.into(),
     };
-    let policy = &job.session.policy().summary;
+    let unavailable = CompactionFailureReason::ModelUnavailable;
+    let Some(question) = SummaryPrompt::of(request).await else {
+        let detail = "the messages could not be read; compact again";
+        return Err(failed(unavailable, detail));
+    };
+    let policy = &request.session.policy().summary;
     let asking = SummaryQuery {
         policy,
-        redacts: service.redacts(&job.session),
+        redacts: service.redacts(&request.session),
         question: &question,
         window: models.limits().window_tokens,
         most: models.limits().max_output_tokens,
     };
-    let model = wanted.model.as_deref().or(policy.model.as_deref());
+    let model = request.model.as_deref().or(policy.model.as_deref());
     let attempts = models.attempts(model, policy.fallback_model.as_deref());
     // Failed attempts used tokens too, so the usage accumulates over all attempts.
     let mut usage = NO_USAGE;
-    let mut outcome = Err((
-        CompactionFailureReason::ModelUnavailable,
-        "there is no time left; compact again, with a longer autocompact.timeout".to_owned(),
+    let mut outcome = Err(failed(
+        unavailable,
+        "there is no time left; compact again, with a longer autocompact.timeout",
     ));
     let count = attempts.len();
     for (at, attempt) in attempts.into_iter().enumerate() {
-        let left = time_left(service, job);
+        let left = time_left(service, &request.running);
         if left.is_zero() {
             break;
         }
@@ -72,9 +75,10 @@ pub(super) async fn ask(
             .await
         {
             Ok(taken) => return Ok(WrittenSummary { usage, ..taken }),
-            Err((why, detail)) => {
-                tracing::warn!(session = %key, model = %name, ?why, detail, "a model wrote no summary");
-                outcome = Err((why, detail));
+            Err(failure) => {
+                let SummaryFailure { why, detail } = &failure;
+                tracing::warn!(session = %key, model = %name, ?why, %detail, "a model wrote no summary");
+                outcome = Err(failure);
             }
         }
     }
@@ -82,10 +86,7 @@ pub(super) async fn ask(
 }
 
 /// Returns the time for the models: the remaining time of the compaction, minus a reserve for its end.
-fn time_left(service: &Service, job: &CompactionJob) -> Duration {
-    let Some(running) = &job.session.compactions().running else {
-        return Duration::ZERO;
-    };
+fn time_left(service: &Service, running: &RunningCompaction) -> Duration {
     let whole = Duration::from_millis(running.expires.millis_since(running.at));
     let now = service.sessions.clock().now();
     let left = Duration::from_millis(running.expires.millis_since(now));
@@ -137,18 +138,18 @@ impl SummaryQuery<'_> {
         };
         // A model can take minutes. The call does not count as load while it waits.
         let sent = CurrentCall::wait(self.send(summarizer.as_ref(), &request)).await;
-        let (reply, dropped) = sent.map_err(|error| (why(&error, deadline), error.to_string()))?;
+        let (reply, dropped) = sent.map_err(|error| SummaryFailure {
+            why: why(&error, deadline),
+            detail: error.to_string().into(),
+        })?;
         add(usage, reply.usage);
         // A refused answer may contain text, which is no summary.
         if reply.stop == StopReason::Refusal {
-            return Err((
-                CompactionFailureReason::Refused,
-                SummaryRejection::Refusal.to_string(),
-            ));
+            return Err(not_taken(SummaryRejection::Refusal));
         }
         let truncated = reply.stop == StopReason::MaxTokens;
         let accepted = parse_summary(&reply.text, truncated, extracted);
-        let accepted = accepted.map_err(|refused| (not_taken(refused), refused.to_string()))?;
+        let accepted = accepted.map_err(not_taken)?;
         // `parse_summary` fills missing sections from the extracted summary, so the combined text is redacted.
         let text = if self.redacts {
             redact(&accepted.text).text.into_owned()
@@ -212,12 +213,17 @@ fn why(error: &Error, deadline: Instant) -> CompactionFailureReason {
     }
 }
 
-pub(super) const fn not_taken(refused: SummaryRejection) -> CompactionFailureReason {
-    match refused {
+/// Returns the failure for an answer that is no summary.
+pub(super) fn not_taken(refused: SummaryRejection) -> SummaryFailure {
+    let why = match refused {
         SummaryRejection::Empty => CompactionFailureReason::Empty,
         SummaryRejection::Refusal => CompactionFailureReason::Refused,
         SummaryRejection::Truncated => CompactionFailureReason::Truncated,
         SummaryRejection::Incomplete => CompactionFailureReason::Incomplete,
+    };
+    SummaryFailure {
+        why,
+        detail: refused.to_string().into(),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The prompt for a summary: the messages that leave, and the instruction. All models receive the same prompt.
 
+use std::sync::Arc;
+
+use palimpsest_core::compaction::SummaryRequest;
 use palimpsest_core::levels::compaction::summary_input;
 use palimpsest_core::message::{Block, MessageKind, Role};
 use palimpsest_core::session::Session;
 use palimpsest_core::summary::{ExtraInstructions, SYSTEM, standing_instructions, summary_request};
 use palimpsest_core::tokens::Counter;
 
-use super::CompactionJob;
 use super::rounds::InputRounds;
 
 /// The prompt for a summary.
@@ -23,17 +25,16 @@ pub(super) struct SummaryPrompt {
 impl SummaryPrompt {
     /// Builds the prompt with the instructions of the policy, the hook and the caller. Returns `None` if the
     /// messages could not be read.
-    pub(super) async fn of(job: &CompactionJob) -> Option<Self> {
-        let (session, leaving) = (job.session.clone(), job.leaving.clone());
-        let (custom, hook) = (job.instructions.clone(), job.hooks.instructions.clone());
+    pub(super) async fn of(request: &SummaryRequest) -> Option<Self> {
+        let (session, running) = (Arc::clone(&request.session), request.running.clone());
         // Rendering and counting a whole conversation would block the async runtime.
         let read = tokio::task::spawn_blocking(move || {
-            let told = summary_input(&session, &leaving).ok()?;
+            let told = summary_input(&session, &running.leaving).ok()?;
             let standing = standing(&session);
             let extra = ExtraInstructions {
                 standing: standing.as_deref(),
-                hook: hook.as_deref(),
-                custom: custom.as_deref(),
+                hook: running.hooks.instructions.as_deref(),
+                custom: running.instructions.as_deref(),
             };
             Some(Self {
                 rounds: InputRounds::of(told),

@@ -3,23 +3,22 @@
 use std::time::Duration;
 
 use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
+use palimpsest_core::compaction::CompactionOutcome;
 use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::{CompactionKey, Revision, SessionKey};
 use palimpsest_core::session::{RunningCompaction, Session};
 use palimpsest_engine::sessions::{MissingSession, Transaction};
+use tokio::time::Instant;
 
 use super::super::Service;
-use super::{CompactionOutcome, CompactionRequest, WaitMode, lost};
+use super::{CompactionCall, lost};
 use crate::errors::ServiceError;
-
-/// The interval of the check whether another replica has ended the compaction: 1 s.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Returns the outcome of an idempotent repeat, starting from the event that answered the original call.
 pub(in crate::services) async fn outcome(
     service: &Service,
     key: &SessionKey,
-    wanted: &CompactionRequest,
+    call: &CompactionCall,
     mut revision: Revision,
 ) -> Result<CompactionOutcome, ServiceError> {
     loop {
@@ -38,14 +37,14 @@ pub(in crate::services) async fn outcome(
         let over = running.is_none_or(|running| running.is_over(now));
         // A delegated compaction ends when the caller commits its summary, so nobody waits for it. An ended or
         // expired compaction has an outcome for every caller.
-        let waits = over || (wanted.when == WaitMode::Waited && !delegated);
+        let waits = over || (call.waits && !delegated);
         if !waits || !ends(service, key, started).await? {
             return Ok(CompactionOutcome::Running(started));
         }
         // From now on, the request id leads to the event that ended the compaction.
         let now = service.sessions.clock().now();
         let found = |session: &Session| {
-            let stamp = wanted.request.as_ref()?;
+            let stamp = call.request.request.as_ref()?;
             session.requests().find(stamp, now)
         };
         let found = service.sessions.read(key, found).await?;
@@ -54,91 +53,58 @@ pub(in crate::services) async fn outcome(
     }
 }
 
-/// Waits for the end of a running prepared summary.
-pub(super) async fn ahead_ends(service: &Service, key: &SessionKey) -> Result<(), ServiceError> {
-    let ahead = |session: &Session| {
-        let running = session.compactions().running.as_ref();
-        running.filter(|running| running.ahead).map(|one| one.key)
-    };
-    if let Some(ahead) = service.sessions.read(key, ahead).await? {
-        ends(service, key, ahead).await?;
-    }
-    Ok(())
+/// Returns the compaction with this key if it is running.
+pub(super) fn under_way(session: &Session, which: CompactionKey) -> Option<&RunningCompaction> {
+    let running = session.compactions().running.as_ref();
+    running.filter(|running| running.key == which)
 }
 
-/// Ends a compaction that a stopped process left behind. If other processes can write to the log, only the deadline
-/// shows that the compaction is orphaned.
-pub(super) async fn expire_orphaned(
-    service: &Service,
-    key: &SessionKey,
-) -> Result<(), ServiceError> {
-    if !service.sessions.log().is_exclusive() {
-        return Ok(());
-    }
-    let born = service.started_at;
-    let dead = |session: &Session| {
-        let running = session.compactions().running.as_ref();
-        // A delegated compaction survives a restart: the caller's model writes its summary.
-        let running = running.filter(|running| !running.is_delegated() && running.at < born);
-        running.cloned()
-    };
-    match service.sessions.read(key, dead).await? {
-        Some(dead) => close(service, key, &dead, "the server that was at it has ended").await,
-        None => Ok(()),
-    }
-}
-
-async fn running(
+/// Reads the compaction with this key, if it is running.
+pub(super) async fn running(
     service: &Service,
     key: &SessionKey,
     which: CompactionKey,
 ) -> Result<Option<RunningCompaction>, ServiceError> {
-    let look = |session: &Session| {
-        let running = session.compactions().running.as_ref();
-        running.filter(|running| running.key == which).cloned()
-    };
+    let look = |session: &Session| under_way(session, which).cloned();
     Ok(service.sessions.read(key, look).await?)
 }
 
 /// Waits until a compaction has ended. Closes it after its deadline, because its process has stopped. Returns false
 /// if the server shuts down first.
-async fn ends(
+pub(super) async fn ends(
     service: &Service,
     key: &SessionKey,
     which: CompactionKey,
 ) -> Result<bool, ServiceError> {
-    let mut watcher = service.sessions.watch(key);
-    loop {
-        let Some(running) = running(service, key, which).await? else {
-            return Ok(true);
-        };
-        let now = service.sessions.clock().now();
-        let left = Duration::from_millis(running.expires.millis_since(now));
+    let (sessions, draining) = (&service.sessions, &service.draining);
+    while let Some(running) = running(service, key, which).await? {
+        let now = sessions.clock().now();
         if running.is_over(now) {
-            let why = "it did not finish in time; compact again";
-            close(service, key, &running, why).await?;
+            close(service, key, &running).await?;
             continue;
         }
-        // The watcher reports changes. The timer covers other replicas and the deadline.
-        tokio::select! {
-            _ = watcher.changed() => {}
-            () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
-            () = service.draining.cancelled() => return Ok(false),
+        if draining.is_cancelled() {
+            return Ok(false);
         }
+        let left = Duration::from_millis(running.expires.millis_since(now));
+        let has_ended = |session: &Session, _| under_way(session, which).is_none().then_some(());
+        sessions
+            .until(key, Instant::now() + left, draining, has_ended)
+            .await?;
     }
+    Ok(true)
 }
 
 async fn close(
     service: &Service,
     key: &SessionKey,
     running: &RunningCompaction,
-    why: &str,
 ) -> Result<(), ServiceError> {
     let now = service.sessions.clock().now();
     let close = |transaction: &mut Transaction<'_>| {
         let failed = CompactionInput::Failed {
             why: CompactionFailureReason::Expired,
-            detail: why.into(),
+            detail: "it did not finish in time; compact again".into(),
         };
         transaction.run(Command::AdvanceCompaction(AdvanceCompaction {
             attempt: running.attempt,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest};
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_engine::call::{CurrentCall, Deadline};
@@ -10,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::super::Service;
-use super::super::compaction::{self, CompactionOutcome};
+use super::super::compaction::{self, CompactionCall};
 use super::super::overflow::{self, Overflow};
 use super::done::PrepareOutcome;
 use crate::errors::ServiceError;
@@ -20,7 +21,7 @@ const TO_ANSWER: Duration = Duration::from_millis(500);
 
 /// The compaction to run, with the state of the call so far.
 pub(super) struct ViewRequest {
-    pub(super) compaction: compaction::CompactionRequest,
+    pub(super) compaction: CompactionRequest,
     pub(super) overflow: Option<Overflow>,
     pub(super) done: PrepareOutcome,
 }
@@ -64,17 +65,15 @@ async fn make_room(
         overflow,
         done,
     } = wanted;
-    let mut rounds = Box::pin(compaction::in_rounds(service, key, &wanted)).await?;
+    let trigger = wanted.trigger;
+    let call = CompactionCall::waiting(wanted);
+    let mut rounds = Box::pin(compaction::in_rounds(service, key, &call)).await?;
     let ended = rounds.pop();
-    let earlier = rounds.into_iter().filter_map(|ended| match ended {
-        CompactionOutcome::Event(event, revision) => Some((revision, *event)),
-        CompactionOutcome::Skipped(_)
-        | CompactionOutcome::Before(_)
-        | CompactionOutcome::Running(_) => None,
-    });
+    let earlier = rounds.iter().filter_map(CompactionOutcome::event);
+    let earlier = earlier.map(|(revision, event)| (revision, event.clone()));
     let levels = done.levels.iter().cloned().chain(earlier).collect();
     // A rejected prompt must shrink by its gap. Other views are truncated only if the policy permits it.
-    let dropped = match overflow.filter(|_| wanted.trigger == Trigger::PromptTooLong) {
+    let dropped = match overflow.filter(|_| trigger == Trigger::PromptTooLong) {
         Some(refused) => overflow::drop_oldest(service, key, refused, done.before_tokens).await?,
         None => overflow::truncate(service, key).await?,
     };

@@ -1,13 +1,13 @@
 //! The outcome of `PrepareContext`, as its reply reports it.
 
 use palimpsest_core::command::SkipReason;
+use palimpsest_core::compaction::CompactionOutcome;
 use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1;
 
 use super::super::append::AppendStatus;
-use super::super::compaction::CompactionOutcome;
 use crate::convert;
 
 /// The outcome of a call.
@@ -29,12 +29,8 @@ pub(super) struct PrepareOutcome {
 impl PrepareOutcome {
     /// Returns the events that changed the view, in order.
     pub(super) fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
-        let compacted = self.compacted.iter().filter_map(|ended| match ended {
-            CompactionOutcome::Event(event, revision) => Some((*revision, &**event)),
-            CompactionOutcome::Skipped(_)
-            | CompactionOutcome::Before(_)
-            | CompactionOutcome::Running(_) => None,
-        });
+        let compacted = self.compacted.iter();
+        let compacted = compacted.filter_map(CompactionOutcome::event);
         let levels = self.levels.iter().map(told);
         levels.chain(compacted).chain(self.dropped.iter().map(told))
     }
@@ -49,7 +45,7 @@ impl PrepareOutcome {
             CompactionOutcome::Skipped(skip) => {
                 Some(convert::skipped(v1::Level::Compaction, *skip))
             }
-            CompactionOutcome::Before(_) | CompactionOutcome::Running(_) => None,
+            CompactionOutcome::Answered(_) | CompactionOutcome::Running(_) => None,
         });
         let dropped = self.dropped.iter();
         let dropped = dropped.filter_map(|(_, event)| convert::stage(event, session, dry_run));

@@ -9,6 +9,7 @@ use palimpsest_core::command::{
     CheckThresholds, Clear, Clearing, Collapse, Collapsing, Command, Rejection, ServeView,
     SkipReason,
 };
+use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest};
 use palimpsest_core::effect::FollowUp;
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
@@ -27,7 +28,7 @@ use palimpsest_engine::sessions::{Changed, CommandOutcome, MissingSession, Trans
 
 use super::append::{AppendInput, AppendStatus, budget, tokens};
 use super::commit_summary::gap_tokens;
-use super::compaction::{self, CompactionOutcome};
+use super::compaction;
 use super::overflow::Overflow;
 use super::overrides::Overrides;
 use super::recovery::removed;
@@ -197,11 +198,11 @@ impl PrepareCall {
     }
 
     /// Returns the compaction that this call starts.
-    fn wanted(&self, asked: Trigger) -> compaction::CompactionRequest {
-        compaction::CompactionRequest {
+    fn wanted(&self, asked: Trigger) -> CompactionRequest {
+        CompactionRequest {
             model: self.overrides.model.clone(),
             instructions: self.overrides.instructions.clone(),
-            ..compaction::CompactionRequest::automatic(asked)
+            ..CompactionRequest::new(asked)
         }
     }
 

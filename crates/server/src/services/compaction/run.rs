@@ -1,0 +1,352 @@
+//! The driver of the compaction machine: performs each step and reports its result.
+//!
+//! No lock on the session is held during a wait, a hook call or a request to a model. Each commit decides again on the
+//! current session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palimpsest_core::command::{
+    AdvanceCompaction, Command, CompactionMessages, Rejection, ServeView, SkipReason,
+    StartCompaction, memory_runs,
+};
+use palimpsest_core::compaction::{
+    CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, Foreseen, Step,
+    StepResult, Wait,
+};
+use palimpsest_core::event::Event;
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_engine::sessions::{
+    CommandOutcome, MissingSession, Rehearsal, SessionsError, Transaction,
+};
+use palimpsest_proto::context::v1;
+use palimpsest_store::crash_point;
+use tokio::time::Instant;
+
+use super::{hooks, repeat, summarise};
+use crate::convert;
+use crate::errors::ServiceError;
+use crate::services::Service;
+use crate::services::append::expected;
+use crate::services::hooks::are_on;
+use crate::services::originals::contents;
+
+/// The target whose view a call acts on. Pending messages of the view are served first, because no call may have
+/// prepared it yet.
+#[derive(Debug, Clone)]
+pub(in crate::services) struct OwnView(pub(in crate::services) Option<v1::Target>);
+
+impl OwnView {
+    pub(in crate::services) fn serve(&self, session: &Session) -> ServeView {
+        let last = session.last_served();
+        let (target, window) = convert::target(self.0.clone(), last)
+            .unwrap_or_else(|_| (last.target.clone(), last.window));
+        ServeView {
+            target,
+            window,
+            ..ServeView::default()
+        }
+    }
+}
+
+/// The point at which [`Driver::drive`] returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DriveUntil {
+    /// The compaction has ended, or waits for the caller's model.
+    End,
+    /// The same, or the compaction has started and needs its caller no more.
+    Started,
+}
+
+/// Drives machines on one session.
+pub(super) struct Driver<'a> {
+    service: &'a Service,
+    key: &'a SessionKey,
+    /// The view that is served before a start. `None` if the caller served it just before.
+    view: Option<&'a OwnView>,
+    /// The copy on which a dry run acts.
+    copy: Option<Rehearsal<'a>>,
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(service: &'a Service, key: &'a SessionKey) -> Self {
+        Self {
+            service,
+            key,
+            view: None,
+            copy: None,
+        }
+    }
+
+    /// Creates a driver for a request. A dry run copies the session.
+    pub(super) async fn for_request(
+        service: &'a Service,
+        key: &'a SessionKey,
+        request: &CompactionRequest,
+        view: Option<&'a OwnView>,
+    ) -> Result<Self, ServiceError> {
+        let mut driver = Self::new(service, key);
+        driver.view = view;
+        if request.is_dry_run {
+            let copy = service.sessions.rehearsal(key, &MissingSession::Refuse);
+            driver.copy = Some(copy.await?);
+        }
+        Ok(driver)
+    }
+
+    /// Performs the steps of a machine. `tell` builds the caller's result from the session right after the compaction.
+    /// Returns `None` if the compaction has started and `until` requires no more.
+    pub(super) async fn drive<T>(
+        &mut self,
+        machine: &mut CompactionMachine,
+        until: DriveUntil,
+        tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
+    ) -> Result<Option<T>, ServiceError> {
+        let (service, key) = (self.service, self.key);
+        loop {
+            if until == DriveUntil::Started && machine.needs_no_caller().is_some() {
+                return Ok(None);
+            }
+            let result = match self.next(machine).await? {
+                Step::Wait(wait) => {
+                    self.wait(wait).await?;
+                    StepResult::Waited
+                }
+                Step::Estimate(strategy) => {
+                    let dry_run = machine.request().estimate(strategy);
+                    StepResult::Estimated(Box::pin(self.estimate(dry_run)).await?)
+                }
+                Step::Load => StepResult::Loaded(compaction_messages(service, key).await?),
+                Step::Summarize(request) => {
+                    crash_point("compaction.begun");
+                    let summary = Box::pin(summarise::summarise(service, key, &request)).await;
+                    crash_point("compaction.summarised");
+                    StepResult::Summarized(summary)
+                }
+                Step::Foresee(end) => StepResult::Foreseen(self.foresee(end).await?),
+                Step::AskHook(question) => {
+                    let asked = hooks::ask(service, key, question);
+                    StepResult::HookAnswered(Box::pin(asked).await)
+                }
+                Step::Start(start) => {
+                    let view = self.view;
+                    let run = |transaction: &mut Transaction<'_>| begin(transaction, &start, view);
+                    match self.commit(machine, run, &tell).await? {
+                        Some(told) => return Ok(Some(told)),
+                        None => continue,
+                    }
+                }
+                Step::Advance(advance) => {
+                    let run = |transaction: &mut Transaction<'_>| {
+                        transaction.run(Command::AdvanceCompaction(advance.clone()))
+                    };
+                    match self.commit(machine, run, &tell).await? {
+                        Some(told) => return Ok(Some(told)),
+                        None => continue,
+                    }
+                }
+                Step::End(outcome) => {
+                    let told = Box::pin(tell_now(service, key, &outcome, tell)).await?;
+                    return Ok(Some(told));
+                }
+            };
+            machine.happened(result);
+        }
+    }
+
+    async fn next(&self, machine: &mut CompactionMachine) -> Result<Step, ServiceError> {
+        let service = self.service;
+        let look = |session: &Session| {
+            let context = CompactionContext {
+                now: service.sessions.clock().now(),
+                has_model: service.models.is_some(),
+                asks_hooks: are_on(service, session),
+                // If other processes can write to the log, only the deadline shows that a compaction is orphaned.
+                orphaned_before: service
+                    .sessions
+                    .log()
+                    .is_exclusive()
+                    .then_some(service.started_at),
+            };
+            machine.next(session, &context)
+        };
+        let step = match &self.copy {
+            Some(copy) => copy.read(look)?,
+            None => service.sessions.read(self.key, look).await?,
+        };
+        Ok(step.map_err(SessionsError::from)?)
+    }
+
+    /// Commits a step and reports its outcome. If the step ends the compaction, the caller's result is built before
+    /// another call can change the session.
+    async fn commit<T>(
+        &mut self,
+        machine: &mut CompactionMachine,
+        run: impl Fn(&mut Transaction<'_>) -> Result<CommandOutcome, Rejection>,
+        tell: &impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
+    ) -> Result<Option<T>, ServiceError> {
+        let decide = |transaction: &mut Transaction<'_>| {
+            let outcome = run(transaction)?;
+            Ok(ended(outcome, transaction))
+        };
+        let before = &*machine;
+        let finish = |session: &Session, outcome: &CompactionOutcome| {
+            let mut after = before.clone();
+            after.happened(StepResult::Committed {
+                outcome: outcome.clone(),
+                session: started(session, outcome)?,
+            });
+            let told = after.outcome().map(|outcome| tell(session, outcome));
+            Ok((told.transpose()?, after))
+        };
+        let (told, after) = match &mut self.copy {
+            Some(copy) => copy.run(decide, finish).await?,
+            None => {
+                let (sessions, missing) = (&self.service.sessions, &MissingSession::Refuse);
+                sessions.write(self.key, missing, decide, finish).await?
+            }
+        };
+        *machine = after;
+        Ok(told)
+    }
+
+    async fn wait(&self, wait: Wait) -> Result<(), ServiceError> {
+        match wait {
+            Wait::ForMemory { at_most_ms } => {
+                let deadline = Instant::now() + Duration::from_millis(at_most_ms);
+                let (sessions, draining) = (&self.service.sessions, &self.service.draining);
+                let has_ended = |session: &Session, now| (!memory_runs(session, now)).then_some(());
+                sessions
+                    .until(self.key, deadline, draining, has_ended)
+                    .await?;
+            }
+            Wait::ForEnd(which) => {
+                repeat::ends(self.service, self.key, which).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the tokens that a dry run leaves, or `None` if it has no effect.
+    async fn estimate(&self, dry_run: CompactionRequest) -> Result<Option<u64>, ServiceError> {
+        let tell = |_: &Session, ended: &CompactionOutcome| {
+            Ok(match ended.event() {
+                Some((_, Event::Compacted(compacted))) => Some(compacted.after_tokens),
+                _ => None,
+            })
+        };
+        let mut driver = Self::for_request(self.service, self.key, &dry_run, self.view).await?;
+        let mut machine = CompactionMachine::new(dry_run);
+        let told = driver.drive(&mut machine, DriveUntil::End, tell).await?;
+        Ok(told.flatten())
+    }
+
+    /// Returns the result that the end of a compaction would have now.
+    async fn foresee(&self, end: AdvanceCompaction) -> Result<Option<Foreseen>, ServiceError> {
+        let sessions = &self.service.sessions;
+        let mut copy = sessions
+            .rehearsal(self.key, &MissingSession::Refuse)
+            .await?;
+        let decide = |transaction: &mut Transaction<'_>| {
+            let outcome = transaction.run(Command::AdvanceCompaction(end))?;
+            Ok(ended(outcome, transaction))
+        };
+        let ended = copy.run(decide, |_, ended| Ok(ended.clone())).await?;
+        let session = Arc::new(copy.into_session()?);
+        Ok(match ended {
+            CompactionOutcome::Event(event, _) if matches!(*event, Event::Compacted(_)) => {
+                Some(Foreseen { session, event })
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Serves the view if necessary and starts the compaction on it.
+fn begin(
+    transaction: &mut Transaction<'_>,
+    start: &StartCompaction,
+    view: Option<&OwnView>,
+) -> Result<CommandOutcome, Rejection> {
+    let expected = expected(start.expected_revision, transaction)?;
+    let start = |expected_revision| {
+        Command::StartCompaction(StartCompaction {
+            expected_revision,
+            ..start.clone()
+        })
+    };
+    let serve = view.zip(transaction.session());
+    match serve.map(|(view, session)| view.serve(session)) {
+        Some(serve) => transaction.run_served(serve, expected, start),
+        None => transaction.run(start(expected)),
+    }
+}
+
+fn ended(outcome: CommandOutcome, transaction: &Transaction<'_>) -> CompactionOutcome {
+    let nothing = CompactionOutcome::Skipped(SkipReason::NothingEligible);
+    match outcome {
+        CommandOutcome::Answered(revision) => CompactionOutcome::Answered(revision),
+        CommandOutcome::Skipped(skip) => CompactionOutcome::Skipped(skip),
+        CommandOutcome::Done(None) => nothing,
+        CommandOutcome::Done(Some(revision)) => match transaction.events().last() {
+            Some(recorded) => CompactionOutcome::Event(Box::new(recorded.event.clone()), revision),
+            None => nothing,
+        },
+    }
+}
+
+/// Returns a copy of the session if a compaction has just started. The summary and the hooks read contents from the
+/// copy later, so all contents must be loaded.
+fn started(
+    session: &Session,
+    outcome: &CompactionOutcome,
+) -> Result<Option<Arc<Session>>, ContentNotLoaded> {
+    if !matches!(outcome.event(), Some((_, Event::CompactionStarted(_)))) {
+        return Ok(None);
+    }
+    if !session.transcript().is_whole() {
+        return Err(ContentNotLoaded);
+    }
+    Ok(Some(Arc::new(session.clone())))
+}
+
+/// Builds the caller's result from the current session. Loads the whole session only if `tell` needs contents.
+pub(in crate::services) async fn tell_now<T>(
+    service: &Service,
+    key: &SessionKey,
+    ended: &CompactionOutcome,
+    tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
+) -> Result<T, ServiceError> {
+    let look = |session: &Session| tell(session, ended);
+    // Most replies need no contents, so the whole session is loaded only after the first attempt failed.
+    if let Ok(told) = service.sessions.read(key, look).await? {
+        return Ok(told);
+    }
+    let told = service.sessions.read_whole(key, look).await?;
+    told.map_err(|ContentNotLoaded| ServiceError::Internal {
+        doing: "read a session whole",
+        source: None,
+    })
+}
+
+/// Returns the ids and the messages that a compaction adds besides its summary.
+async fn compaction_messages(
+    service: &Service,
+    key: &SessionKey,
+) -> Result<CompactionMessages, ServiceError> {
+    // The latest user input may have left the view. The compaction then keeps it beside the summary.
+    let request = |session: &Session| {
+        let at = session.request_out_of_view()?;
+        Some((at, session.transcript().get(at)?.clone()))
+    };
+    let entry = service.sessions.read(key, request).await?;
+    let request = contents(service, key, entry.into_iter().collect()).await?;
+    let mut id = service.next_id();
+    Ok(CompactionMessages {
+        mark: id(),
+        summary: id(),
+        request: request.into_iter().next().map(|one| one.message),
+        attached: Vec::new(),
+    })
+}
