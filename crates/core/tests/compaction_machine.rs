@@ -7,12 +7,12 @@ use std::sync::Arc;
 use expect_test::{Expect, expect};
 use palimpsest_core::command::{
     AdvanceCompaction, Append, Command, CompactionInput, CompactionMessages, CompactionScope,
-    Decided, Decision, DecisionContext, DropRule, ServeView, StartCompaction, StartMemory, SummarySource,
-    SummarySpec, UpdateMemory, WrittenSummary, decide,
+    Decided, Decision, DecisionContext, DropRule, ServeView, StartCompaction, StartMemory,
+    SummarySource, SummarySpec, UpdateMemory, WrittenSummary, decide,
 };
 use palimpsest_core::compaction::{
-    CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, Foreseen,
-    HookAnswer, HookQuestion, Step, StepResult, SummaryFailure, SummaryRequest,
+    CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, HookAnswer,
+    HookRequest, Preview, StartedCompaction, Step, StepResult, SummaryFailure,
 };
 use palimpsest_core::event::{
     CompactionFailureReason, Event, Hook, HookCall, HookResult, RecordedEvent, RequestMethod,
@@ -61,7 +61,7 @@ impl Case {
             context: CompactionContext {
                 now: Timestamp::from_millis(0),
                 has_model: true,
-                asks_hooks: false,
+                calls_hooks: false,
                 orphaned_before: None,
             },
             next_id: 1_000,
@@ -102,7 +102,7 @@ impl Case {
     }
 
     fn with_hooks(mut self) -> Self {
-        self.context.asks_hooks = true;
+        self.context.calls_hooks = true;
         self
     }
 
@@ -167,9 +167,9 @@ impl Case {
     }
 
     /// Returns the running compaction as a machine takes it over.
-    fn running(&mut self) -> SummaryRequest {
+    fn running(&mut self) -> StartedCompaction {
         self.world.load_content();
-        SummaryRequest::of_running(Arc::new(self.world.session.clone())).unwrap()
+        StartedCompaction::of(Arc::new(self.world.session.clone())).unwrap()
     }
 
     /// Runs a request and compares the steps.
@@ -248,20 +248,20 @@ impl Case {
                 let told = if summary.is_ok() { "written" } else { "failed" };
                 (format!(": {told}"), StepResult::Summarized(summary))
             }
-            Step::Foresee(advance) => {
-                let foreseen = self.foresee(advance);
-                let told = if foreseen.is_some() {
+            Step::Preview(advance) => {
+                let preview = self.preview(advance);
+                let told = if preview.is_some() {
                     "takes effect"
                 } else {
                     "no effect"
                 };
-                (format!(": {told}"), StepResult::Foreseen(foreseen))
+                (format!(": {told}"), StepResult::Previewed(preview))
             }
-            Step::AskHook(question) => {
-                let hook = match question {
-                    HookQuestion::PreCompact { .. } => Hook::PreCompact,
-                    HookQuestion::PostCompact { .. } => Hook::PostCompact,
-                    HookQuestion::SessionStart { .. } => Hook::SessionStart,
+            Step::CallHook(request) => {
+                let hook = match request {
+                    HookRequest::PreCompact(_) => Hook::PreCompact,
+                    HookRequest::PostCompact(..) => Hook::PostCompact,
+                    HookRequest::SessionStart(_) => Hook::SessionStart,
                 };
                 let (result, instructions) = match script.pop_front() {
                     Some(Then::NoHook) => {
@@ -319,7 +319,7 @@ impl Case {
         (format!(": {}", tell(&outcome)), result)
     }
 
-    fn foresee(&self, advance: AdvanceCompaction) -> Option<Foreseen> {
+    fn preview(&self, advance: AdvanceCompaction) -> Option<Preview> {
         let limits = Limits::default();
         let context = DecisionContext {
             now: self.context.now,
@@ -339,7 +339,7 @@ impl Case {
         }
         let last = events.into_iter().next_back();
         let event = last.filter(|event| matches!(event, Event::Compacted(_)))?;
-        Some(Foreseen {
+        Some(Preview {
             session: Arc::new(session),
             event: Box::new(event),
         })
@@ -386,10 +386,10 @@ fn describe(step: &Step) -> String {
                 ""
             },
         ),
-        Step::Foresee(_) => "foresee".to_owned(),
-        Step::AskHook(HookQuestion::PreCompact { .. }) => "ask PreCompact".to_owned(),
-        Step::AskHook(HookQuestion::PostCompact { .. }) => "ask PostCompact".to_owned(),
-        Step::AskHook(HookQuestion::SessionStart { .. }) => "ask SessionStart".to_owned(),
+        Step::Preview(_) => "preview".to_owned(),
+        Step::CallHook(HookRequest::PreCompact(_)) => "call PreCompact".to_owned(),
+        Step::CallHook(HookRequest::PostCompact(..)) => "call PostCompact".to_owned(),
+        Step::CallHook(HookRequest::SessionStart(_)) => "call SessionStart".to_owned(),
         Step::Advance(advance) => match &advance.input {
             CompactionInput::HookAnswered { .. } => "advance HookAnswered".to_owned(),
             CompactionInput::Summary { summary, made } => format!(
@@ -851,11 +851,11 @@ fn row_18_with_hooks_a_summary_that_exists_takes_two_steps() {
         expect![[r#"
         load
         start SessionMemory, then hooks: Started SessionMemory
-        ask PreCompact: disabled
+        call PreCompact: disabled
         load
-        foresee: takes effect
-        ask PostCompact: disabled
-        ask SessionStart: disabled
+        preview: takes effect
+        call PostCompact: disabled
+        call SessionStart: disabled
         advance Summary SessionMemory, 0 hooks, 0 messages: Compacted SessionMemory
         end: Compacted SessionMemory
     "#]],
@@ -863,7 +863,7 @@ fn row_18_with_hooks_a_summary_that_exists_takes_two_steps() {
 }
 
 #[test]
-fn rows_19_and_20_the_hook_is_asked_and_its_answer_recorded() {
+fn rows_19_and_20_the_hook_is_called_and_its_answer_recorded() {
     let case = Case::new(&[MODEL_FIRST, HOOKS].concat()).with_hooks();
     let script = [
         Then::Hook(Some("name the lamp")),
@@ -878,13 +878,13 @@ fn rows_19_and_20_the_hook_is_asked_and_its_answer_recorded() {
         load
         start Prepared, then hooks: Skipped(NothingEligible)
         start Write Model: Started Model
-        ask PreCompact: Continued
+        call PreCompact: Continued
         advance HookAnswered: HookCalled
         summarize Model: written
         load
-        foresee: takes effect
-        ask PostCompact: Continued
-        ask SessionStart: Continued
+        preview: takes effect
+        call PostCompact: Continued
+        call SessionStart: Continued
         advance Summary Model, 2 hooks, 1 messages: Compacted Model
         end: Compacted Model
     "#]],
@@ -892,7 +892,7 @@ fn rows_19_and_20_the_hook_is_asked_and_its_answer_recorded() {
 }
 
 #[test]
-fn row_19_a_prepared_summary_was_asked_about_when_it_was_prepared() {
+fn row_19_the_hook_of_a_prepared_summary_is_not_called_again() {
     let mut case = Case::new(&[AHEAD, MODEL_FIRST, HOOKS].concat()).ahead();
     let call = HookCall {
         hook: Hook::PreCompact,
@@ -917,9 +917,9 @@ fn row_19_a_prepared_summary_was_asked_about_when_it_was_prepared() {
         load
         start Prepared, then hooks: Started Model
         load
-        foresee: takes effect
-        ask PostCompact: Continued
-        ask SessionStart: Continued
+        preview: takes effect
+        call PostCompact: Continued
+        call SessionStart: Continued
         advance Summary Model, 2 hooks, 1 messages: Compacted Model
         end: Compacted Model
     "#]],
@@ -944,13 +944,13 @@ fn row_20_instructions_replace_a_summary_that_exists() {
             expect![[r#"
                 load
                 start SessionMemory, then hooks: Started SessionMemory
-                ask PreCompact: Continued
+                call PreCompact: Continued
                 advance HookAnswered: HookCalled
                 summarize Model: written
                 load
-                foresee: takes effect
-                ask PostCompact: disabled
-                ask SessionStart: disabled
+                preview: takes effect
+                call PostCompact: disabled
+                call SessionStart: disabled
                 advance Summary Model, 0 hooks, 0 messages: Compacted Model
                 end: Compacted Model
             "#]]
@@ -958,13 +958,13 @@ fn row_20_instructions_replace_a_summary_that_exists() {
             expect![[r#"
                 load
                 start SessionMemory, then hooks: Started SessionMemory
-                ask PreCompact: Continued
+                call PreCompact: Continued
                 advance HookAnswered: HookCalled
                 summarize Extractive: written
                 load
-                foresee: takes effect
-                ask PostCompact: disabled
-                ask SessionStart: disabled
+                preview: takes effect
+                call PostCompact: disabled
+                call SessionStart: disabled
                 advance Summary Extractive, 0 hooks, 0 messages: Compacted Extractive
                 end: Compacted Extractive
             "#]]
@@ -977,7 +977,7 @@ fn row_20_instructions_replace_a_summary_that_exists() {
 fn row_20_the_first_answer_holds_and_a_compaction_that_ended_is_not_found() {
     let mut case = Case::new(&[MODEL_FIRST, HOOKS].concat()).with_running(Strategy::Model, false);
     let mut machine = CompactionMachine::resume(case.running());
-    case.context.asks_hooks = true;
+    case.context.calls_hooks = true;
     let mut script = VecDeque::from([Then::Hook(None)]);
     for _ in 0..2 {
         let step = machine.next(&case.world.session, &case.context).unwrap();
@@ -1006,7 +1006,7 @@ fn row_21_a_hook_stops_the_compaction() {
             load
             start Prepared, then hooks: Skipped(NothingEligible)
             start Write Model: Started Model
-            ask PreCompact: Vetoed
+            call PreCompact: Vetoed
             advance Failed HookVetoed, 1 hooks: Failed HookVetoed
             end: Failed HookVetoed
         "#]],
@@ -1017,7 +1017,7 @@ fn row_21_a_hook_stops_the_compaction() {
             load
             start Prepared, then hooks: Skipped(NothingEligible)
             start Write Model: Started Model
-            ask PreCompact: FailedStopped
+            call PreCompact: FailedStopped
             advance Failed HookFailed, 1 hooks: Failed HookFailed
             end: Failed HookFailed
         "#]],
@@ -1036,7 +1036,7 @@ fn row_22_a_delegated_compaction_leaves_the_summary_to_the_caller() {
         [Then::Hook(None)],
         expect![[r#"
         start Write Delegated: Started Delegated
-        ask PreCompact: Continued
+        call PreCompact: Continued
         advance HookAnswered: HookCalled
         end: Running(compaction-0)
     "#]],
@@ -1088,7 +1088,7 @@ fn row_25_a_summary_that_failed_ends_the_compaction() {
         script,
         expect![[r#"
         start Write Model: Started Model
-        ask PreCompact: disabled
+        call PreCompact: disabled
         summarize Model alone: failed
         advance Failed ModelUnavailable, 0 hooks: Failed ModelUnavailable
         end: Failed ModelUnavailable
@@ -1106,10 +1106,10 @@ fn row_26_a_result_that_takes_no_effect_is_shown_to_no_hook() {
         script,
         expect![[r#"
         start Write Model: Started Model
-        ask PreCompact: disabled
+        call PreCompact: disabled
         summarize Model alone: written
         load
-        foresee: no effect
+        preview: no effect
         advance Summary Model, 0 hooks, 0 messages: Failed NotSmaller
         end: Failed NotSmaller
     "#]],
@@ -1125,7 +1125,7 @@ fn row_26_a_summary_that_is_prepared_ahead_is_shown_to_no_hook() {
         script,
         expect![[r#"
         start Write Model: Started Model
-        ask PreCompact: Continued
+        call PreCompact: Continued
         advance HookAnswered: HookCalled
         summarize Model alone: written
         load
@@ -1148,11 +1148,11 @@ fn row_27_the_hook_after_the_summary_may_stop_the_compaction() {
         script,
         expect![[r#"
         start Write Extractive: Started Extractive
-        ask PreCompact: disabled
+        call PreCompact: disabled
         summarize Extractive: written
         load
-        foresee: takes effect
-        ask PostCompact: Vetoed
+        preview: takes effect
+        call PostCompact: Vetoed
         advance Failed HookVetoed, 1 hooks: Failed HookVetoed
         end: Failed HookVetoed
     "#]],
@@ -1169,12 +1169,12 @@ fn row_28_the_last_hook_adds_messages_or_stops_the_compaction() {
         script,
         expect![[r#"
         start Write Extractive: Started Extractive
-        ask PreCompact: disabled
+        call PreCompact: disabled
         summarize Extractive: written
         load
-        foresee: takes effect
-        ask PostCompact: Continued
-        ask SessionStart: Continued
+        preview: takes effect
+        call PostCompact: Continued
+        call SessionStart: Continued
         advance Summary Extractive, 2 hooks, 1 messages: Compacted Extractive
         end: Compacted Extractive
     "#]],
@@ -1186,12 +1186,12 @@ fn row_28_the_last_hook_adds_messages_or_stops_the_compaction() {
         script,
         expect![[r#"
         start Write Extractive: Started Extractive
-        ask PreCompact: disabled
+        call PreCompact: disabled
         summarize Extractive: written
         load
-        foresee: takes effect
-        ask PostCompact: Continued
-        ask SessionStart: FailedStopped
+        preview: takes effect
+        call PostCompact: Continued
+        call SessionStart: FailedStopped
         advance Failed HookFailed, 2 hooks: Failed HookFailed
         end: Failed HookFailed
     "#]],

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::request::{CompactionRequest, Purpose};
 use super::started::{Started, ready};
-use super::step::{CompactionContext, CompactionOutcome, Step, StepResult, SummaryRequest, Wait};
+use super::step::{
+    CompactionContext, CompactionOutcome, StartedCompaction, Step, StepResult, Wait,
+};
 use crate::command::{
     CompactionMessages, DropRule, SkipReason, StartCompaction, SummarySource, SummarySpec,
     memory_runs,
@@ -107,7 +109,7 @@ impl Choosing {
             SummarySource::SessionMemory(_) | SummarySource::Prepared(_)
         );
         Step::Start(StartCompaction {
-            awaits_hooks: is_ready && context.asks_hooks && !request.is_dry_run,
+            awaits_hooks: is_ready && context.calls_hooks && !request.is_dry_run,
             expected_revision: request.expected_revision,
             request: request.request.clone(),
             ..StartCompaction::new(request.trigger, source)
@@ -178,7 +180,7 @@ impl Choosing {
         if !is_started {
             return Some(Chosen::Ended(outcome));
         }
-        let started = SummaryRequest::of_running(session?)?;
+        let started = StartedCompaction::of(session?)?;
         let ready = match self.sources.front() {
             Some(Source::SessionMemory | Source::Prepared) => {
                 ready(&started.session, &started.running)

@@ -2,8 +2,8 @@
 
 use super::request::CompactionRequest;
 use super::step::{
-    CompactionContext, CompactionOutcome, Foreseen, HookAnswer, HookQuestion, Step, StepResult,
-    SummaryFailure, SummaryRequest,
+    CompactionContext, CompactionOutcome, HookAnswer, HookRequest, Preview, StartedCompaction,
+    Step, StepResult, SummaryFailure,
 };
 use crate::command::{AdvanceCompaction, CompactionInput, CompactionMessages, WrittenSummary};
 use crate::event::{CompactionFailureReason, HookCall, HookResult, RequestStamp};
@@ -12,7 +12,7 @@ use crate::ids::Timestamp;
 /// A compaction with its summary, or with the reason why there is none.
 #[derive(Debug, Clone)]
 pub(super) struct Finishing {
-    started: SummaryRequest,
+    started: StartedCompaction,
     summary: Result<WrittenSummary, SummaryFailure>,
     messages: Option<CompactionMessages>,
     began: Timestamp,
@@ -32,15 +32,15 @@ pub(super) struct Stamps {
 
 #[derive(Debug, Clone)]
 enum Stage {
-    Foresee,
-    PostCompact(Foreseen),
+    Preview,
+    PostCompact(Preview),
     SessionStart,
     Commit,
 }
 
 impl Finishing {
     pub(super) fn new(
-        started: SummaryRequest,
+        started: StartedCompaction,
         summary: Result<WrittenSummary, SummaryFailure>,
         began: Timestamp,
         stamps: Stamps,
@@ -53,7 +53,7 @@ impl Finishing {
             took_ms: None,
             hooks: Vec::new(),
             stamps,
-            stage: Stage::Foresee,
+            stage: Stage::Preview,
         }
     }
 
@@ -75,23 +75,19 @@ impl Finishing {
         let (session, running) = (&self.started.session, &self.started.running);
         let rules = &session.policy().hooks;
         // A prepared summary changes no view, so these hooks are called when it is used.
-        let asks = context.asks_hooks
+        let is_shown = context.calls_hooks
             && !request.is_dry_run
             && !running.ahead
             && self.summary.is_ok()
             && (rules.post_compact.enabled || rules.session_start.enabled);
         match &self.stage {
-            Stage::Foresee if asks => Step::Foresee(self.end(input)),
-            Stage::PostCompact(foreseen) => Step::AskHook(HookQuestion::PostCompact {
-                session: session.clone(),
-                running: running.clone(),
-                foreseen: foreseen.clone(),
-            }),
-            Stage::SessionStart => Step::AskHook(HookQuestion::SessionStart {
-                session: session.clone(),
-                running: running.clone(),
-            }),
-            Stage::Foresee | Stage::Commit => Step::Advance(self.end(input)),
+            Stage::Preview if is_shown => Step::Preview(self.end(input)),
+            Stage::PostCompact(preview) => {
+                let started = self.started.clone();
+                Step::CallHook(HookRequest::PostCompact(started, preview.clone()))
+            }
+            Stage::SessionStart => Step::CallHook(HookRequest::SessionStart(self.started.clone())),
+            Stage::Preview | Stage::Commit => Step::Advance(self.end(input)),
         }
     }
 
@@ -112,8 +108,8 @@ impl Finishing {
         match result {
             StepResult::Loaded(messages) => self.messages = Some(messages),
             // Hooks are not called with a result that would not take effect.
-            StepResult::Foreseen(foreseen) => {
-                self.stage = foreseen.map_or(Stage::Commit, Stage::PostCompact);
+            StepResult::Previewed(preview) => {
+                self.stage = preview.map_or(Stage::Commit, Stage::PostCompact);
             }
             StepResult::HookAnswered(answer) => {
                 self.stage = match self.stage {

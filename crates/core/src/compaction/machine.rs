@@ -5,7 +5,7 @@ use super::finishing::{Finishing, Stamps};
 use super::request::{CompactionRequest, Purpose};
 use super::started::{NextOfStarted, Started};
 use super::step::{
-    CompactionContext, CompactionOutcome, Step, StepResult, SummaryFailure, SummaryRequest,
+    CompactionContext, CompactionOutcome, StartedCompaction, Step, StepResult, SummaryFailure,
 };
 use crate::command::{AdvanceCompaction, CompactionInput, Rejection, SkipReason, WrittenSummary};
 use crate::event::{CompactionFailureReason, RequestStamp, Strategy};
@@ -38,7 +38,7 @@ impl CompactionMachine {
     }
 
     /// Creates the machine of a compaction that has started, up to the point where its summary has to be written.
-    pub fn resume(started: SummaryRequest) -> Self {
+    pub fn resume(started: StartedCompaction) -> Self {
         Self {
             request: request_of(&started.running),
             phase: Phase::Started(Box::new(Started::new(started, None))),
@@ -48,7 +48,7 @@ impl CompactionMachine {
     /// Creates the machine that ends a delegated compaction with the summary of the caller's model, or with its
     /// failure. The stamps identify a repeat of the call and of the answer.
     pub fn deliver(
-        started: SummaryRequest,
+        started: StartedCompaction,
         summary: Result<WrittenSummary, SummaryFailure>,
         request: Option<RequestStamp>,
         commit: Option<RequestStamp>,
@@ -82,7 +82,7 @@ impl CompactionMachine {
         }
     }
 
-    /// Returns the next step. Nothing changes if the caller asks again before it reports a result.
+    /// Returns the next step. Nothing changes if the caller repeats the call before it reports a result.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! The state machine of every compaction, whatever its trigger, the source of its summary and its hooks.
 //!
-//! A driver asks the machine for the next step, performs the step and reports the result. The machine performs no I/O,
+//! A driver gets the next step from the machine, performs the step and reports the result. The machine performs no I/O,
 //! reads no clock and changes no session:
 //!
 //! ```text
@@ -27,6 +27,6 @@ mod step;
 pub use self::machine::CompactionMachine;
 pub use self::request::{CompactionRequest, Purpose};
 pub use self::step::{
-    CompactionContext, CompactionOutcome, Foreseen, HookAnswer, HookQuestion, Step, StepResult,
-    SummaryFailure, SummaryRequest, Wait,
+    CompactionContext, CompactionOutcome, HookAnswer, HookRequest, Preview, StartedCompaction,
+    Step, StepResult, SummaryFailure, SummaryRequest, Wait,
 };

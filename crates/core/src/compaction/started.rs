@@ -3,8 +3,8 @@
 use super::finishing::{Finishing, Stamps, stopped};
 use super::request::CompactionRequest;
 use super::step::{
-    CompactionContext, CompactionOutcome, HookAnswer, HookQuestion, Step, StepResult,
-    SummaryFailure, SummaryRequest,
+    CompactionContext, CompactionOutcome, HookAnswer, HookRequest, StartedCompaction, Step,
+    StepResult, SummaryFailure, SummaryRequest,
 };
 use crate::command::{AdvanceCompaction, CompactionInput, Rejection, WrittenSummary};
 use crate::event::Strategy;
@@ -17,7 +17,9 @@ use crate::session_summary::stand_in;
 #[derive(Debug, Clone)]
 pub(super) struct Started {
     /// The session and the compaction as they started. The hooks of the compaction are added.
-    started: SummaryRequest,
+    started: StartedCompaction,
+    /// The writer of the summary.
+    strategy: Strategy,
     hook: PreCompact,
     /// The first time at which a step was taken.
     began: Option<Timestamp>,
@@ -44,8 +46,9 @@ pub(super) enum NextOfStarted {
 }
 
 impl Started {
-    pub(super) fn new(started: SummaryRequest, ready: Option<WrittenSummary>) -> Self {
+    pub(super) fn new(started: StartedCompaction, ready: Option<WrittenSummary>) -> Self {
         Self {
+            strategy: started.running.strategy,
             started,
             hook: PreCompact::Open,
             began: None,
@@ -70,12 +73,9 @@ impl Started {
             PreCompact::Open => {
                 // The first answer is durable. A restart or another process must not call the hook again.
                 let is_asked = self.started.running.hooks.is_asked();
-                if context.asks_hooks && !is_asked && !request.is_dry_run {
-                    let question = HookQuestion::PreCompact {
-                        session: self.started.session.clone(),
-                        running: self.started.running.clone(),
-                    };
-                    return Ok(step(Step::AskHook(question)));
+                if context.calls_hooks && !is_asked && !request.is_dry_run {
+                    let call = HookRequest::PreCompact(self.started.clone());
+                    return Ok(step(Step::CallHook(call)));
                 }
             }
             PreCompact::Answered(answer) => return Ok(step(Step::Advance(self.record(answer)))),
@@ -83,16 +83,17 @@ impl Started {
             PreCompact::Done => {}
         }
         let key = self.started.running.key;
-        if self.started.strategy == Strategy::Delegated && !request.is_dry_run {
+        if self.strategy == Strategy::Delegated && !request.is_dry_run {
             return Ok(NextOfStarted::Delegated(key));
         }
         let Some(summary) = self.summary.take() else {
             return Ok(step(Step::Summarize(SummaryRequest {
+                started: self.started.clone(),
+                strategy: self.strategy,
                 model: request.model.clone(),
                 // A caller that chose `MODEL` gets the model's error, not an extractive summary.
                 falls_back: request.strategy != Some(Strategy::Model),
                 is_estimate: request.is_dry_run,
-                ..self.started.clone()
             })));
         };
         let finishing = Finishing::new(self.started.clone(), summary, began, Stamps::default());
@@ -131,7 +132,7 @@ impl Started {
         self.started.running.hooks = hooks.clone();
         // A summary that exists was written without the hook's instructions, so a new one is written.
         if hooks.instructions.is_some() && self.summary.take().is_some() {
-            self.started.strategy = context.usual();
+            self.strategy = context.usual();
         }
         self.hook = PreCompact::Done;
         Ok(())

@@ -18,7 +18,7 @@ pub struct CompactionContext {
     /// True if the server has a model for summaries.
     pub has_model: bool,
     /// True if the session has enabled hooks with an endpoint.
-    pub asks_hooks: bool,
+    pub calls_hooks: bool,
     /// Compactions that started before this time belong to a stopped process. `None` if other processes share the log.
     pub orphaned_before: Option<Timestamp>,
 }
@@ -48,10 +48,10 @@ pub enum Step {
     Start(StartCompaction),
     /// Write the summary. Result: [`StepResult::Summarized`].
     Summarize(SummaryRequest),
-    /// Decide this command on a copy. Result: [`StepResult::Foreseen`].
-    Foresee(AdvanceCompaction),
+    /// Decide this command on a copy. Result: [`StepResult::Previewed`].
+    Preview(AdvanceCompaction),
     /// Call a hook. Result: [`StepResult::HookAnswered`].
-    AskHook(HookQuestion),
+    CallHook(HookRequest),
     /// Commit a later step, or the end, of the compaction. Result: [`StepResult::Committed`].
     Advance(AdvanceCompaction),
     /// The compaction has this outcome. No step follows.
@@ -70,13 +70,28 @@ pub enum Wait {
     ForEnd(CompactionKey),
 }
 
-/// The summary to write.
+/// A compaction after its start.
 #[derive(Debug, Clone)]
-pub struct SummaryRequest {
-    /// The session at the start of the compaction, with all contents.
+pub struct StartedCompaction {
+    /// The session at the start, with all contents.
     pub session: Arc<Session>,
     /// The compaction: the messages that leave, its deadline, and the instructions of the caller and the hook.
     pub running: RunningCompaction,
+}
+
+impl StartedCompaction {
+    /// Returns the running compaction, or `None` if none is running.
+    pub fn of(session: Arc<Session>) -> Option<Self> {
+        let running = session.compactions().running.clone()?;
+        Some(Self { session, running })
+    }
+}
+
+/// The summary to write.
+#[derive(Debug, Clone)]
+pub struct SummaryRequest {
+    /// The compaction.
+    pub started: StartedCompaction,
     /// The writer: a model, or the structure of the messages.
     pub strategy: Strategy,
     /// The model. `None` selects the policy's model.
@@ -85,21 +100,6 @@ pub struct SummaryRequest {
     pub falls_back: bool,
     /// True if the size of the summary is sufficient. No model is called then.
     pub is_estimate: bool,
-}
-
-impl SummaryRequest {
-    /// Returns the request for the summary of the running compaction, or `None` if none is running.
-    pub fn of_running(session: Arc<Session>) -> Option<Self> {
-        let running = session.compactions().running.clone()?;
-        Some(Self {
-            strategy: running.strategy,
-            session,
-            running,
-            model: None,
-            falls_back: false,
-            is_estimate: false,
-        })
-    }
 }
 
 /// The reason for a missing summary, and its detail for a person.
@@ -111,32 +111,15 @@ pub struct SummaryFailure {
     pub detail: Box<str>,
 }
 
-/// A question for a hook.
+/// A call of a hook.
 #[derive(Debug, Clone)]
-pub enum HookQuestion {
-    /// `PreCompact`: may the summary be written, and with which instructions?
-    PreCompact {
-        /// The session at the start of the compaction.
-        session: Arc<Session>,
-        /// The compaction.
-        running: RunningCompaction,
-    },
-    /// `PostCompact`: may the result take effect?
-    PostCompact {
-        /// The session at the start of the compaction.
-        session: Arc<Session>,
-        /// The compaction.
-        running: RunningCompaction,
-        /// The result.
-        foreseen: Foreseen,
-    },
-    /// `SessionStart`: which messages follow the summary?
-    SessionStart {
-        /// The session at the start of the compaction.
-        session: Arc<Session>,
-        /// The compaction.
-        running: RunningCompaction,
-    },
+pub enum HookRequest {
+    /// Before the summary is written. The hook may veto, or add instructions.
+    PreCompact(StartedCompaction),
+    /// Before the result takes effect. The hook may veto.
+    PostCompact(StartedCompaction, Preview),
+    /// After `PostCompact`. The hook may add messages.
+    SessionStart(StartedCompaction),
 }
 
 /// The answer of a hook.
@@ -166,7 +149,7 @@ impl HookAnswer {
 
 /// The result that a compaction would have now.
 #[derive(Debug, Clone)]
-pub struct Foreseen {
+pub struct Preview {
     /// The session after the compaction.
     pub session: Arc<Session>,
     /// The event that the compaction would append.
@@ -192,7 +175,7 @@ pub enum StepResult {
     /// The summary, or the reason why there is none.
     Summarized(Result<WrittenSummary, SummaryFailure>),
     /// The result of the command. `None` if it would not compact the view.
-    Foreseen(Option<Foreseen>),
+    Previewed(Option<Preview>),
     /// The answer of the hook. `None` if the hook is disabled.
     HookAnswered(Option<HookAnswer>),
 }

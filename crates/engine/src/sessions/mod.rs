@@ -7,6 +7,7 @@
 
 mod cache;
 mod counting;
+mod dry_run;
 mod effects;
 mod growth;
 mod handle;
@@ -14,7 +15,6 @@ mod history;
 mod lists;
 mod load;
 mod policies;
-mod rehearsal;
 mod removal;
 mod row;
 mod transaction;
@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::cache::CacheStats;
 use self::cache::SessionCache;
 pub use self::counting::prepare;
+pub use self::dry_run::DryRun;
 pub use self::effects::Changed;
 use self::effects::Uploads;
 use self::handle::{HandleState, LoadedSession, SessionHandle};
@@ -48,7 +49,6 @@ pub use self::lists::SessionPage;
 pub use self::load::PastSession;
 use self::load::SessionReader;
 pub use self::policies::DefaultPolicies;
-pub use self::rehearsal::Rehearsal;
 pub use self::transaction::{CommandOutcome, Transaction};
 use crate::call::{CurrentCall, SPANS};
 use crate::clock::Clock;
@@ -531,7 +531,7 @@ impl Sessions {
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<Changed<D, T>, SessionsError> {
         if dry_run {
-            let mut copy = self.rehearsal(key, missing).await?;
+            let mut copy = self.dry_run(key, missing).await?;
             let (answer, decided) = copy.change(decide, finish).await?;
             Ok(Changed {
                 answer,

@@ -39,7 +39,7 @@ pub(super) async fn commit(
         _ => None,
     };
     let tell = |session: &Session, ended: &CompactionOutcome| told(service, session, ended);
-    let response = Box::pin(compaction::tell_now(service, &key, &ended, tell)).await?;
+    let response = Box::pin(compaction::render_now(service, &key, &ended, tell)).await?;
     Ok(CommitSummaryResponse {
         delegated_request: delegated.map(export),
         ..response

@@ -240,7 +240,7 @@ impl Autocompact<'_> {
             loop {
                 let ended = compaction::outcome(service, key, &self.call, revision);
                 let ended = Box::pin(ended).await?;
-                told = Box::pin(compaction::tell_now(service, key, &ended, tell)).await?;
+                told = Box::pin(compaction::render_now(service, key, &ended, tell)).await?;
                 // The compaction may end between the read of its outcome and the reply. The reply then has no
                 // compaction, and the outcome is read again.
                 let has_ended =
@@ -259,7 +259,7 @@ impl Autocompact<'_> {
         if !rounds.is_empty() {
             let all =
                 |session: &Session, _: &CompactionOutcome| self.tell_all(session, &ended, &rounds);
-            response = Box::pin(compaction::tell_now(service, key, &ended, all)).await?;
+            response = Box::pin(compaction::render_now(service, key, &ended, all)).await?;
         }
         if let CompactionOutcome::Running(which) = ended {
             let wish = service

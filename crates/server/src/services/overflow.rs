@@ -35,11 +35,11 @@ pub(super) async fn drop_oldest(
         gap_tokens: overflow.gap_tokens,
     };
     let request = CompactionRequest::drop_oldest(Trigger::PromptTooLong, rule);
-    let tell = |session: &Session, ended: &CompactionOutcome| {
+    let render = |session: &Session, ended: &CompactionOutcome| {
         Ok((ended.clone(), Box::new(tokens(session, None))))
     };
     let call = CompactionCall::waiting(request);
-    match Box::pin(compact(service, key, &call, tell)).await? {
+    match Box::pin(compact(service, key, &call, render)).await? {
         (CompactionOutcome::Event(event, revision), _) => Ok(Some((revision, *event))),
         (CompactionOutcome::Skipped(SkipReason::UnderThreshold), _) => Ok(None),
         (_, tokens) => Err(ServiceError::PromptTooLong { tokens }),
@@ -52,10 +52,12 @@ pub(super) async fn truncate(
     key: &SessionKey,
 ) -> Result<Option<(Revision, Event)>, ServiceError> {
     let request = CompactionRequest::drop_oldest(Trigger::Auto, DropRule::Critical);
-    let tell = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
+    let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
     let call = CompactionCall::waiting(request);
-    Ok(match Box::pin(compact(service, key, &call, tell)).await? {
-        CompactionOutcome::Event(event, revision) => Some((revision, *event)),
-        _ => None,
-    })
+    Ok(
+        match Box::pin(compact(service, key, &call, render)).await? {
+            CompactionOutcome::Event(event, revision) => Some((revision, *event)),
+            _ => None,
+        },
+    )
 }

@@ -8,8 +8,8 @@ use palimpsest_core::command::{
     memory_due,
 };
 use palimpsest_core::compaction::{
-    CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, Step, StepResult,
-    SummaryFailure, SummaryRequest,
+    CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, StartedCompaction,
+    Step, StepResult, SummaryFailure, SummaryRequest,
 };
 use palimpsest_core::event::{CompactionFailureReason, CompactionFinished, Event, Trigger};
 use palimpsest_core::ids::{MessageId, Ordinal};
@@ -87,7 +87,7 @@ impl Driver {
         let context = CompactionContext {
             now: self.now,
             has_model: false,
-            asks_hooks: false,
+            calls_hooks: false,
             orphaned_before: None,
         };
         let mut machine = CompactionMachine::new(CompactionRequest::new(Trigger::Auto));
@@ -126,7 +126,7 @@ impl Driver {
 
     /// Writes a summary from the structure of the messages.
     fn summarize(&self, request: &SummaryRequest) -> Result<WrittenSummary, SummaryFailure> {
-        let session = &request.session;
+        let StartedCompaction { session, running } = &request.started;
         let starts = session.turns().starts().iter();
         let transcript = session.transcript();
         let holds = |at: &&Ordinal| transcript.get(**at).is_some_and(|it| it.standing.holds());
@@ -134,7 +134,7 @@ impl Driver {
             .filter(holds)
             .filter_map(|at| user_text(&self.log.get(at.index())?.1))
             .collect();
-        let summary = summary_of(session, &request.running.leaving, &said, None).render();
+        let summary = summary_of(session, &running.leaving, &said, None).render();
         if summary.trim().is_empty() {
             return Err(SummaryFailure {
                 why: CompactionFailureReason::Empty,

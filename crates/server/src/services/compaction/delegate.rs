@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
-use palimpsest_core::compaction::{CompactionMachine, CompactionOutcome, SummaryRequest};
+use palimpsest_core::compaction::{CompactionMachine, CompactionOutcome, StartedCompaction};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
 use palimpsest_core::session::{DroppedContent, RequestStamp, RunningCompaction, Session};
@@ -65,8 +65,8 @@ pub(in crate::services) async fn request(
     // The process that started the compaction may have stopped before it called the hook.
     let mut machine = CompactionMachine::resume(started.clone());
     let mut driver = Driver::new(service, key);
-    let tell = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
-    let resumed = Box::pin(driver.drive(&mut machine, DriveUntil::End, tell)).await?;
+    let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
+    let resumed = Box::pin(driver.drive(&mut machine, DriveUntil::End, render)).await?;
     if let Some((_, Event::CompactionFailed(failed))) =
         resumed.as_ref().and_then(CompactionOutcome::event)
     {
@@ -108,10 +108,10 @@ pub(in crate::services) async fn request(
 }
 
 /// Returns the running delegated compaction with this key.
-pub(super) fn delegated(session: Session, which: CompactionKey) -> Option<SummaryRequest> {
+pub(super) fn delegated(session: Session, which: CompactionKey) -> Option<StartedCompaction> {
     let running = repeat::under_way(&session, which);
     running.filter(|running| running.is_delegated())?;
-    SummaryRequest::of_running(Arc::new(session))
+    StartedCompaction::of(Arc::new(session))
 }
 
 /// Commits the removal of the oldest rounds from the request.

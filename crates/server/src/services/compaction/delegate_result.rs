@@ -4,7 +4,7 @@ use std::mem;
 
 use palimpsest_core::command::{SkipReason, WrittenSummary};
 use palimpsest_core::compaction::{
-    CompactionMachine, CompactionOutcome, SummaryFailure, SummaryRequest,
+    CompactionMachine, CompactionOutcome, StartedCompaction, SummaryFailure,
 };
 use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::{Revision, SessionKey};
@@ -152,7 +152,7 @@ async fn earlier(
 struct Delegation<'a> {
     service: &'a Service,
     key: &'a SessionKey,
-    started: SummaryRequest,
+    started: StartedCompaction,
     brought: Brought,
     stamp: RequestStamp,
 }
@@ -199,7 +199,7 @@ impl Delegation<'_> {
 
     /// Drops the oldest rounds from the request, up to the policy's number of retries. Then the compaction fails.
     async fn shorten(&self, gap_tokens: Option<u64>) -> Result<CompactionOutcome, ServiceError> {
-        let SummaryRequest {
+        let StartedCompaction {
             session, running, ..
         } = &self.started;
         let question = SummaryPrompt::of(&self.started).await.ok_or_else(lost)?;
@@ -251,8 +251,8 @@ impl Delegation<'_> {
         let mut machine =
             CompactionMachine::deliver(self.started.clone(), summary, request, commit);
         let mut driver = Driver::new(self.service, self.key);
-        let tell = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
-        let ended = Box::pin(driver.drive(&mut machine, DriveUntil::End, tell)).await?;
+        let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
+        let ended = Box::pin(driver.drive(&mut machine, DriveUntil::End, render)).await?;
         ended.ok_or_else(lost)
     }
 }

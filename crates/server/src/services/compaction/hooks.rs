@@ -1,10 +1,9 @@
 //! The hooks of a compaction: their requests and responses in the form of the API.
 
-use palimpsest_core::compaction::{Foreseen, HookAnswer, HookQuestion};
+use palimpsest_core::compaction::{HookAnswer, HookRequest, Preview, StartedCompaction};
 use palimpsest_core::event::HookCall;
-use palimpsest_core::ids::{SessionKey, Timestamp};
-use palimpsest_core::policy::HookPolicy;
-use palimpsest_core::session::{HookResult, RunningCompaction, Session};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::session::HookResult;
 use palimpsest_proto::context::v1::{
     PostCompactRequest, PostCompactResponse, PreCompactResponse, SessionStartRequest,
     SessionStartSource,
@@ -16,48 +15,38 @@ use crate::convert;
 use crate::errors::ServiceError;
 use crate::services::Service;
 use crate::services::append::budget;
-use crate::services::hooks::{HookDecision, ask as call_hook};
+use crate::services::hooks::{HookDecision, ask};
 
 /// Calls a hook. Returns `None` if the hook is disabled or has no endpoint.
-pub(super) async fn ask(
+pub(super) async fn call(
     service: &Service,
     key: &SessionKey,
-    question: HookQuestion,
+    request: HookRequest,
 ) -> Option<HookAnswer> {
-    match question {
-        HookQuestion::PreCompact { session, running } => {
-            pre_compact(service, key, &session, &running).await
+    match request {
+        HookRequest::PreCompact(started) => pre_compact(service, key, &started).await,
+        HookRequest::PostCompact(started, preview) => {
+            post_compact(service, key, &started, &preview).await
         }
-        HookQuestion::PostCompact {
-            session,
-            running,
-            foreseen,
-        } => {
-            let policy = &session.policy().hooks;
-            post_compact(service, (key, policy), &foreseen, running.expires).await
-        }
-        HookQuestion::SessionStart { session, running } => {
-            session_start(service, key, &session, &running).await
-        }
+        HookRequest::SessionStart(started) => session_start(service, key, &started).await,
     }
 }
 
 async fn pre_compact(
     service: &Service,
     key: &SessionKey,
-    session: &Session,
-    running: &RunningCompaction,
+    StartedCompaction { session, running }: &StartedCompaction,
 ) -> Option<HookAnswer> {
     let own = running.instructions.as_deref().map(str::to_owned);
     let instructions: Vec<String> = standing(session).into_iter().chain(own).collect();
     let budget = budget(session, None);
-    let question = convert::pre_compact(session, running, budget, instructions.join("\n\n"));
+    let request = convert::pre_compact(session, running, budget, instructions.join("\n\n"));
     let read = |answer: PreCompactResponse| match answer.veto_reason {
         Some(reason) => Ok(HookDecision::Veto(reason)),
         None => convert::wishes(answer).map(HookDecision::Continue),
     };
     let whom = (key, &session.policy().hooks);
-    let (call, wishes) = call_hook(service, whom, running.expires, question, read).await?;
+    let (call, wishes) = ask(service, whom, running.expires, request, read).await?;
     // Hook texts become part of stored events, so secrets are redacted first.
     let (wishes, redacts) = (wishes.unwrap_or_default(), service.redacts(session));
     let stored = |text: String| -> Box<str> {
@@ -76,14 +65,14 @@ async fn pre_compact(
 
 async fn post_compact(
     service: &Service,
-    whom: (&SessionKey, &HookPolicy),
-    foreseen: &Foreseen,
-    expires: Timestamp,
+    key: &SessionKey,
+    started: &StartedCompaction,
+    preview: &Preview,
 ) -> Option<HookAnswer> {
-    let session = &foreseen.session;
-    let question = PostCompactRequest {
-        session: whom.0.to_string(),
-        compaction: convert::compaction(&foreseen.event, session),
+    let session = &preview.session;
+    let request = PostCompactRequest {
+        session: key.to_string(),
+        compaction: convert::compaction(&preview.event, session),
         budget: Some(budget(session, None)),
         attributes: convert::hook_attributes(session).collect(),
     };
@@ -91,18 +80,19 @@ async fn post_compact(
         Some(reason) => Ok(HookDecision::Veto(reason)),
         None => Ok(HookDecision::Continue(())),
     };
-    let (call, _) = call_hook(service, whom, expires, question, read).await?;
+    let whom = (key, &started.session.policy().hooks);
+    let expires = started.running.expires;
+    let (call, _) = ask(service, whom, expires, request, read).await?;
     Some(HookAnswer::of(call))
 }
 
 async fn session_start(
     service: &Service,
     key: &SessionKey,
-    session: &Session,
-    running: &RunningCompaction,
+    StartedCompaction { session, running }: &StartedCompaction,
 ) -> Option<HookAnswer> {
     let policy = session.policy();
-    let question = SessionStartRequest {
+    let request = SessionStartRequest {
         session: key.to_string(),
         source: SessionStartSource::Compact.into(),
         compaction_id: running.key.to_string(),
@@ -114,7 +104,7 @@ async fn session_start(
         convert::hook_messages(answer, &limits, &mut next_id).map(HookDecision::Continue)
     };
     let whom = (key, &policy.hooks);
-    let (call, messages) = call_hook(service, whom, running.expires, question, read).await?;
+    let (call, messages) = ask(service, whom, running.expires, request, read).await?;
     Some(HookAnswer {
         messages: messages.unwrap_or_default(),
         ..HookAnswer::of(call)

@@ -24,7 +24,7 @@ pub(super) use self::delegate_result::{Brought, DelegateAnswer, commit};
 pub(super) use self::hooks::refusal;
 pub(super) use self::repeat::outcome;
 use self::run::{DriveUntil, Driver};
-pub(super) use self::run::{OwnView, tell_now};
+pub(super) use self::run::{OwnView, render_now};
 pub(super) use self::token::Wish;
 
 use super::Service;
@@ -54,12 +54,12 @@ impl CompactionCall {
     }
 }
 
-/// Compacts a session. `tell` builds the caller's result from the session after the compaction.
+/// Compacts a session. `render` builds the caller's result from the session after the compaction.
 pub(super) async fn compact<T>(
     service: &Service,
     key: &SessionKey,
     call: &CompactionCall,
-    tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
+    render: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, ServiceError> {
     let mut machine = CompactionMachine::new(call.request.clone());
     let mut driver = Driver::for_request(service, key, &call.request, call.view.as_ref()).await?;
@@ -68,9 +68,9 @@ pub(super) async fn compact<T>(
     } else {
         DriveUntil::Started
     };
-    let told = Box::pin(driver.drive(&mut machine, until, &tell)).await?;
-    let (Some(running), None) = (machine.needs_no_caller(), &told) else {
-        return told.ok_or_else(lost);
+    let reply = Box::pin(driver.drive(&mut machine, until, &render)).await?;
+    let (Some(running), None) = (machine.needs_no_caller(), &reply) else {
+        return reply.ok_or_else(lost);
     };
     let (inner, name) = (service.clone(), key.clone());
     service.mutations.in_background(async move {
@@ -78,11 +78,11 @@ pub(super) async fn compact<T>(
         let done = driver.drive(&mut machine, DriveUntil::End, |_, _| Ok(()));
         report(&name, Box::pin(done).await.map(|_| ()));
     });
-    Box::pin(tell_now(
+    Box::pin(render_now(
         service,
         key,
         &CompactionOutcome::Running(running),
-        tell,
+        render,
     ))
     .await
 }
@@ -93,8 +93,8 @@ pub(super) async fn in_rounds(
     key: &SessionKey,
     call: &CompactionCall,
 ) -> Result<Vec<CompactionOutcome>, ServiceError> {
-    let tell = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
-    let first = Box::pin(compact(service, key, call, tell)).await?;
+    let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
+    let first = Box::pin(compact(service, key, call, render)).await?;
     let rest = Box::pin(rest(service, key, call, &first)).await?;
     Ok(std::iter::once(first).chain(rest).collect())
 }
@@ -113,9 +113,9 @@ pub(super) async fn rest(
         let Some(next) = service.sessions.read(key, look).await? else {
             break;
         };
-        let tell = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
+        let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
         let next = CompactionCall::waiting(next);
-        let next = Box::pin(compact(service, key, &next, tell)).await?;
+        let next = Box::pin(compact(service, key, &next, render)).await?;
         if matches!(next, CompactionOutcome::Skipped(_)) {
             break;
         }

@@ -41,14 +41,14 @@ pub(super) async fn ask(
         detail: detail.into(),
     };
     let unavailable = CompactionFailureReason::ModelUnavailable;
-    let Some(question) = SummaryPrompt::of(request).await else {
+    let Some(question) = SummaryPrompt::of(&request.started).await else {
         let detail = "the messages could not be read; compact again";
         return Err(failed(unavailable, detail));
     };
-    let policy = &request.session.policy().summary;
+    let policy = &request.started.session.policy().summary;
     let asking = SummaryQuery {
         policy,
-        redacts: service.redacts(&request.session),
+        redacts: service.redacts(&request.started.session),
         question: &question,
         window: models.limits().window_tokens,
         most: models.limits().max_output_tokens,
@@ -63,7 +63,7 @@ pub(super) async fn ask(
     ));
     let count = attempts.len();
     for (at, attempt) in attempts.into_iter().enumerate() {
-        let left = time_left(service, &request.running);
+        let left = time_left(service, &request.started.running);
         if left.is_zero() {
             break;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::compaction::SummaryRequest;
+use palimpsest_core::compaction::StartedCompaction;
 use palimpsest_core::levels::compaction::summary_input;
 use palimpsest_core::message::{Block, MessageKind, Role};
 use palimpsest_core::session::Session;
@@ -25,8 +25,8 @@ pub(super) struct SummaryPrompt {
 impl SummaryPrompt {
     /// Builds the prompt with the instructions of the policy, the hook and the caller. Returns `None` if the
     /// messages could not be read.
-    pub(super) async fn of(request: &SummaryRequest) -> Option<Self> {
-        let (session, running) = (Arc::clone(&request.session), request.running.clone());
+    pub(super) async fn of(started: &StartedCompaction) -> Option<Self> {
+        let (session, running) = (Arc::clone(&started.session), started.running.clone());
         // Rendering and counting a whole conversation would block the async runtime.
         let read = tokio::task::spawn_blocking(move || {
             let told = summary_input(&session, &running.leaving).ok()?;

@@ -11,14 +11,14 @@ use palimpsest_core::command::{
     StartCompaction, memory_runs,
 };
 use palimpsest_core::compaction::{
-    CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, Foreseen, Step,
+    CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, Preview, Step,
     StepResult, Wait,
 };
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_engine::sessions::{
-    CommandOutcome, MissingSession, Rehearsal, SessionsError, Transaction,
+    CommandOutcome, DryRun, MissingSession, SessionsError, Transaction,
 };
 use palimpsest_proto::context::v1;
 use palimpsest_store::crash_point;
@@ -66,7 +66,7 @@ pub(super) struct Driver<'a> {
     /// The view that is served before a start. `None` if the caller served it just before.
     view: Option<&'a OwnView>,
     /// The copy on which a dry run acts.
-    copy: Option<Rehearsal<'a>>,
+    copy: Option<DryRun<'a>>,
 }
 
 impl<'a> Driver<'a> {
@@ -89,19 +89,19 @@ impl<'a> Driver<'a> {
         let mut driver = Self::new(service, key);
         driver.view = view;
         if request.is_dry_run {
-            let copy = service.sessions.rehearsal(key, &MissingSession::Refuse);
+            let copy = service.sessions.dry_run(key, &MissingSession::Refuse);
             driver.copy = Some(copy.await?);
         }
         Ok(driver)
     }
 
-    /// Performs the steps of a machine. `tell` builds the caller's result from the session right after the compaction.
+    /// Performs the steps of a machine. `render` builds the caller's result from the session right after the compaction.
     /// Returns `None` if the compaction has started and `until` requires no more.
     pub(super) async fn drive<T>(
         &mut self,
         machine: &mut CompactionMachine,
         until: DriveUntil,
-        tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
+        render: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
     ) -> Result<Option<T>, ServiceError> {
         let (service, key) = (self.service, self.key);
         loop {
@@ -124,31 +124,31 @@ impl<'a> Driver<'a> {
                     crash_point("compaction.summarised");
                     StepResult::Summarized(summary)
                 }
-                Step::Foresee(end) => StepResult::Foreseen(self.foresee(end).await?),
-                Step::AskHook(question) => {
-                    let asked = hooks::ask(service, key, question);
-                    StepResult::HookAnswered(Box::pin(asked).await)
+                Step::Preview(end) => StepResult::Previewed(self.preview(end).await?),
+                Step::CallHook(request) => {
+                    let answer = hooks::call(service, key, request);
+                    StepResult::HookAnswered(Box::pin(answer).await)
                 }
                 Step::Start(start) => {
                     let view = self.view;
                     let run = |transaction: &mut Transaction<'_>| begin(transaction, &start, view);
-                    match self.commit(machine, run, &tell).await? {
-                        Some(told) => return Ok(Some(told)),
+                    match self.commit(machine, run, &render).await? {
                         None => continue,
+                        reply => return Ok(reply),
                     }
                 }
                 Step::Advance(advance) => {
                     let run = |transaction: &mut Transaction<'_>| {
                         transaction.run(Command::AdvanceCompaction(advance.clone()))
                     };
-                    match self.commit(machine, run, &tell).await? {
-                        Some(told) => return Ok(Some(told)),
+                    match self.commit(machine, run, &render).await? {
                         None => continue,
+                        reply => return Ok(reply),
                     }
                 }
                 Step::End(outcome) => {
-                    let told = Box::pin(tell_now(service, key, &outcome, tell)).await?;
-                    return Ok(Some(told));
+                    let reply = render_now(service, key, &outcome, render);
+                    return Box::pin(reply).await.map(Some);
                 }
             };
             machine.happened(result);
@@ -161,7 +161,7 @@ impl<'a> Driver<'a> {
             let context = CompactionContext {
                 now: service.sessions.clock().now(),
                 has_model: service.models.is_some(),
-                asks_hooks: are_on(service, session),
+                calls_hooks: are_on(service, session),
                 // If other processes can write to the log, only the deadline shows that a compaction is orphaned.
                 orphaned_before: service
                     .sessions
@@ -184,7 +184,7 @@ impl<'a> Driver<'a> {
         &mut self,
         machine: &mut CompactionMachine,
         run: impl Fn(&mut Transaction<'_>) -> Result<CommandOutcome, Rejection>,
-        tell: &impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
+        render: &impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
     ) -> Result<Option<T>, ServiceError> {
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = run(transaction)?;
@@ -197,10 +197,10 @@ impl<'a> Driver<'a> {
                 outcome: outcome.clone(),
                 session: started(session, outcome)?,
             });
-            let told = after.outcome().map(|outcome| tell(session, outcome));
-            Ok((told.transpose()?, after))
+            let reply = after.outcome().map(|outcome| render(session, outcome));
+            Ok((reply.transpose()?, after))
         };
-        let (told, after) = match &mut self.copy {
+        let (reply, after) = match &mut self.copy {
             Some(copy) => copy.run(decide, finish).await?,
             None => {
                 let (sessions, missing) = (&self.service.sessions, &MissingSession::Refuse);
@@ -208,7 +208,7 @@ impl<'a> Driver<'a> {
             }
         };
         *machine = after;
-        Ok(told)
+        Ok(reply)
     }
 
     async fn wait(&self, wait: Wait) -> Result<(), ServiceError> {
@@ -230,7 +230,7 @@ impl<'a> Driver<'a> {
 
     /// Returns the tokens that a dry run leaves, or `None` if it has no effect.
     async fn estimate(&self, dry_run: CompactionRequest) -> Result<Option<u64>, ServiceError> {
-        let tell = |_: &Session, ended: &CompactionOutcome| {
+        let render = |_: &Session, ended: &CompactionOutcome| {
             Ok(match ended.event() {
                 Some((_, Event::Compacted(compacted))) => Some(compacted.after_tokens),
                 _ => None,
@@ -238,16 +238,14 @@ impl<'a> Driver<'a> {
         };
         let mut driver = Self::for_request(self.service, self.key, &dry_run, self.view).await?;
         let mut machine = CompactionMachine::new(dry_run);
-        let told = driver.drive(&mut machine, DriveUntil::End, tell).await?;
-        Ok(told.flatten())
+        let tokens = driver.drive(&mut machine, DriveUntil::End, render).await?;
+        Ok(tokens.flatten())
     }
 
     /// Returns the result that the end of a compaction would have now.
-    async fn foresee(&self, end: AdvanceCompaction) -> Result<Option<Foreseen>, ServiceError> {
+    async fn preview(&self, end: AdvanceCompaction) -> Result<Option<Preview>, ServiceError> {
         let sessions = &self.service.sessions;
-        let mut copy = sessions
-            .rehearsal(self.key, &MissingSession::Refuse)
-            .await?;
+        let mut copy = sessions.dry_run(self.key, &MissingSession::Refuse).await?;
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = transaction.run(Command::AdvanceCompaction(end))?;
             Ok(ended(outcome, transaction))
@@ -256,7 +254,7 @@ impl<'a> Driver<'a> {
         let session = Arc::new(copy.into_session()?);
         Ok(match ended {
             CompactionOutcome::Event(event, _) if matches!(*event, Event::Compacted(_)) => {
-                Some(Foreseen { session, event })
+                Some(Preview { session, event })
             }
             _ => None,
         })
@@ -311,20 +309,20 @@ fn started(
     Ok(Some(Arc::new(session.clone())))
 }
 
-/// Builds the caller's result from the current session. Loads the whole session only if `tell` needs contents.
-pub(in crate::services) async fn tell_now<T>(
+/// Builds the caller's result from the current session. Loads the whole session only if `render` needs contents.
+pub(in crate::services) async fn render_now<T>(
     service: &Service,
     key: &SessionKey,
     ended: &CompactionOutcome,
-    tell: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
+    render: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, ServiceError> {
-    let look = |session: &Session| tell(session, ended);
+    let look = |session: &Session| render(session, ended);
     // Most replies need no contents, so the whole session is loaded only after the first attempt failed.
-    if let Ok(told) = service.sessions.read(key, look).await? {
-        return Ok(told);
+    if let Ok(reply) = service.sessions.read(key, look).await? {
+        return Ok(reply);
     }
-    let told = service.sessions.read_whole(key, look).await?;
-    told.map_err(|ContentNotLoaded| ServiceError::Internal {
+    let reply = service.sessions.read_whole(key, look).await?;
+    reply.map_err(|ContentNotLoaded| ServiceError::Internal {
         doing: "read a session whole",
         source: None,
     })

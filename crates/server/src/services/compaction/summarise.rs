@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::WrittenSummary;
-use palimpsest_core::compaction::{SummaryFailure, SummaryRequest};
+use palimpsest_core::compaction::{StartedCompaction, SummaryFailure, SummaryRequest};
 use palimpsest_core::event::CompactionFailureReason;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{Session, Strategy};
@@ -24,7 +24,7 @@ pub(super) async fn summarise(
     key: &SessionKey,
     request: &SummaryRequest,
 ) -> Result<WrittenSummary, SummaryFailure> {
-    let extracted = match extract(service, key, request).await {
+    let extracted = match extract(service, key, &request.started).await {
         Ok(extracted) => extracted,
         Err(error) => {
             let error = tonic::Status::from(error);
@@ -66,7 +66,7 @@ fn from_structure(
         });
     }
     // Text from several messages can form a secret only when joined, so the rendered text is redacted again.
-    let text = match redactor(service, &request.session) {
+    let text = match redactor(service, &request.started.session) {
         Some(redact) => redact(&text),
         None => text,
     };
@@ -90,13 +90,13 @@ pub(super) fn redactor(service: &Service, session: &Session) -> Option<Redact> {
 pub(super) async fn extract(
     service: &Service,
     key: &SessionKey,
-    request: &SummaryRequest,
+    started: &StartedCompaction,
 ) -> Result<SummaryDocument, ServiceError> {
-    let redact = redactor(service, &request.session);
-    let words = inputs(service, key, &request.session, redact).await?;
+    let redact = redactor(service, &started.session);
+    let words = inputs(service, key, &started.session, redact).await?;
     let (session, leaving) = (
-        Arc::clone(&request.session),
-        request.running.leaving.clone(),
+        Arc::clone(&started.session),
+        started.running.leaving.clone(),
     );
     let extracted =
         tokio::task::spawn_blocking(move || summary_of(&session, &leaving, &words, redact));

@@ -4,13 +4,13 @@ use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 
-use super::handle::LoadedSession;
 use super::effects::Uploads;
+use super::handle::LoadedSession;
 use super::{MissingSession, Sessions, SessionsError, Transaction};
 
 /// A copy of a session with all its contents. Several steps can run on it, one after the other.
 #[derive(Debug)]
-pub struct Rehearsal<'a> {
+pub struct DryRun<'a> {
     sessions: &'a Sessions,
     key: &'a SessionKey,
     transaction: Transaction<'a>,
@@ -18,11 +18,11 @@ pub struct Rehearsal<'a> {
 
 impl Sessions {
     /// Copies a session for a dry run. A missing session is created in the copy alone.
-    pub async fn rehearsal<'a>(
+    pub async fn dry_run<'a>(
         &'a self,
         key: &'a SessionKey,
         missing: &MissingSession,
-    ) -> Result<Rehearsal<'a>, SessionsError> {
+    ) -> Result<DryRun<'a>, SessionsError> {
         // The copy keeps the incarnation, so that missing contents can still be read from the log.
         let copy = |loaded: &LoadedSession| {
             Box::new(LoadedSession {
@@ -45,7 +45,7 @@ impl Sessions {
         if let (None, MissingSession::Create(create)) = (transaction.session(), missing) {
             transaction.create(create.clone())?;
         }
-        Ok(Rehearsal {
+        Ok(DryRun {
             sessions: self,
             key,
             transaction,
@@ -53,7 +53,7 @@ impl Sessions {
     }
 }
 
-impl Rehearsal<'_> {
+impl DryRun<'_> {
     /// Calls `look` with the copy.
     pub fn read<T>(&self, look: impl FnOnce(&Session) -> T) -> Result<T, SessionsError> {
         let seen = self.transaction.session().map(look);
