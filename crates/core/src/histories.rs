@@ -3,6 +3,7 @@
 
 mod compactions;
 mod hooks;
+mod machine;
 mod offers;
 mod trial;
 mod working;
@@ -63,6 +64,8 @@ pub enum Operation {
     /// Advances the running compaction by one step, or starts a new one. The strategies, the scopes and prepared
     /// summaries are chosen from `how` and `place`. Some steps drop the oldest rounds instead.
     Compact { how: u8, place: u8 },
+    /// Drives the compaction machine with this script.
+    Drive([u8; 12]),
     /// Restores the view before one of the last view-changing events, counted from the end.
     Restore(u8),
     /// Starts an update of session memory, writes or edits it, or reports a failure.
@@ -176,6 +179,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(stage, target)| Operation::Collapse { stage, target }),
         4 => (any::<u8>(), any::<u8>())
             .prop_map(|(how, place)| Operation::Compact { how, place }),
+        2 => any::<[u8; 12]>().prop_map(Operation::Drive),
         4 => any::<u8>().prop_map(Operation::Note),
         3 => (any::<u8>(), any::<u8>()).prop_map(|(what, which)| Operation::Work { what, which }),
         1 => (0..3_u8).prop_map(Operation::Restore),
@@ -526,6 +530,7 @@ impl SessionHarness {
                 self.run(Command::ServeView(ServeView::default()));
                 self.compact(*how, *place);
             }
+            Operation::Drive(script) => self.drive(script),
             Operation::Restore(back) => {
                 let changes = self.session.view_changes();
                 let Some(change) = changes.iter().nth_back(usize::from(*back)) else {

@@ -47,6 +47,7 @@ fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {
             how: u.arbitrary()?,
             place: u.arbitrary()?,
         },
+        13 if u.ratio(1, 3)? => Operation::Drive(u.arbitrary()?),
         13 => Operation::Note(u.arbitrary()?),
         14 => Operation::Work {
             what: u.arbitrary()?,

@@ -228,7 +228,7 @@ impl SessionHarness {
         spared(&self.session, chosen).unwrap().into_iter().collect()
     }
 
-    fn drop_oldest(&mut self, place: u8) {
+    pub(super) fn drop_oldest(&mut self, place: u8) {
         self.load_content();
         let session = &self.session;
         // The start of the current turn, open calls and system messages must stay.
@@ -288,7 +288,7 @@ impl SessionHarness {
     }
 
     /// Advances the clock to the deadline. The next command then closes the compaction.
-    fn expire(&mut self, running: &RunningCompaction) {
+    pub(super) fn expire(&mut self, running: &RunningCompaction) {
         self.now = self.now.max(running.expires.as_millis());
         let before = self.session.revision();
         let title = crate::command::Update {
@@ -302,7 +302,7 @@ impl SessionHarness {
         self.check_answer(running);
     }
 
-    fn fail(&mut self, running: &RunningCompaction) {
+    pub(super) fn fail(&mut self, running: &RunningCompaction) {
         let failed = CompactionInput::Failed {
             why: CompactionFailureReason::Empty,
             detail: "said nothing".into(),
