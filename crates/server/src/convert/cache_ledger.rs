@@ -36,15 +36,10 @@ pub(super) fn undone(change: &ViewChange) -> v1::UndoneEvent {
     }
 }
 
-/// Converts the kind of a view-changing event.
-pub(super) const fn change_kind(kind: ChangeKind) -> v1::EventKind {
-    match kind {
-        ChangeKind::ContentSnipped => v1::EventKind::ContentSnipped,
-        ChangeKind::ResultsCleared => v1::EventKind::ResultsCleared,
-        ChangeKind::SpansCollapsed => v1::EventKind::SpansCollapsed,
-        ChangeKind::Compacted => v1::EventKind::Compacted,
-        ChangeKind::Restored => v1::EventKind::ContextRestored,
-        ChangeKind::Rewound => v1::EventKind::SessionRewound,
-        ChangeKind::PolicyChanged => v1::EventKind::PolicyChanged,
+convert_enum! {
+    /// Converts the kind of a view-changing event.
+    pub(super) fn change_kind(ChangeKind) -> v1::EventKind {
+        ContentSnipped, ResultsCleared, SpansCollapsed, Compacted, Restored = ContextRestored,
+        Rewound = SessionRewound, PolicyChanged,
     }
 }

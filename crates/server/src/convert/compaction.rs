@@ -16,33 +16,19 @@ use super::scalars::export_timestamp;
 use super::tokens32;
 use super::working::attachment;
 
-/// Converts the strategy of a summary.
-pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
-    match strategy {
-        Strategy::SessionMemory => v1::CompactionStrategy::SessionMemory,
-        Strategy::Model => v1::CompactionStrategy::Model,
-        Strategy::Extractive => v1::CompactionStrategy::Extractive,
-        Strategy::Delegated => v1::CompactionStrategy::Delegated,
-        Strategy::DropOldest => v1::CompactionStrategy::DropOldest,
+convert_enum! {
+    /// Converts the strategy of a summary.
+    pub(super) fn strategy(Strategy) -> v1::CompactionStrategy {
+        SessionMemory, Model, Extractive, Delegated, DropOldest,
     }
 }
 
-/// Converts the reason for which a compaction failed.
-pub const fn why_failed(why: CompactionFailureReason) -> v1::CompactionFailureReason {
-    use v1::CompactionFailureReason as Reason;
-    match why {
-        CompactionFailureReason::ModelUnavailable => Reason::ModelUnavailable,
-        CompactionFailureReason::PromptTooLong => Reason::PromptTooLong,
-        CompactionFailureReason::Empty => Reason::SummaryEmpty,
-        CompactionFailureReason::Refused => Reason::SummaryRefused,
-        CompactionFailureReason::Truncated => Reason::SummaryTruncated,
-        CompactionFailureReason::Incomplete => Reason::SummaryIncomplete,
-        CompactionFailureReason::NotSmaller => Reason::NotSmaller,
-        CompactionFailureReason::HookVetoed => Reason::HookVetoed,
-        CompactionFailureReason::HookFailed => Reason::HookFailed,
-        CompactionFailureReason::RangeChanged => Reason::RangeChanged,
-        CompactionFailureReason::Expired => Reason::Expired,
-        CompactionFailureReason::DelegateFailed => Reason::DelegateFailed,
+convert_enum! {
+    /// Converts the reason for which a compaction failed.
+    pub fn why_failed(CompactionFailureReason) -> v1::CompactionFailureReason {
+        ModelUnavailable, PromptTooLong, Empty = SummaryEmpty, Refused = SummaryRefused,
+        Truncated = SummaryTruncated, Incomplete = SummaryIncomplete, NotSmaller, HookVetoed, HookFailed,
+        RangeChanged, Expired, DelegateFailed,
     }
 }
 

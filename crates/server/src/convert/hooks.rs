@@ -24,25 +24,21 @@ const MAX_KEPT: usize = 20;
 /// The maximum total length of these texts: 64 KiB.
 const MAX_KEPT_BYTES: usize = 64 * 1024;
 
-/// Converts the kind of a hook.
-pub const fn hook_kind(hook: Hook) -> v1::HookKind {
-    match hook {
-        Hook::PreCompact => v1::HookKind::PreCompact,
-        Hook::PostCompact => v1::HookKind::PostCompact,
-        Hook::SessionStart => v1::HookKind::SessionStart,
+convert_enum! {
+    /// Converts the kind of a hook.
+    pub fn hook_kind(Hook) -> v1::HookKind {
+        PreCompact, PostCompact, SessionStart,
     }
 }
 
+convert_enum! {
+    fn hook_result(HookResult) -> v1::HookResult { Continued, Vetoed, FailedContinued, FailedStopped }
+}
+
 fn outcome(call: &HookCall) -> v1::HookOutcome {
-    let result = match call.result {
-        HookResult::Continued => v1::HookResult::Continued,
-        HookResult::Vetoed => v1::HookResult::Vetoed,
-        HookResult::FailedContinued => v1::HookResult::FailedContinued,
-        HookResult::FailedStopped => v1::HookResult::FailedStopped,
-    };
     v1::HookOutcome {
         hook: hook_kind(call.hook).into(),
-        result: result.into(),
+        result: hook_result(call.result).into(),
         detail: call.detail.to_string(),
         duration: Some(millis(call.took_ms)),
         message_ids: call.messages.iter().map(ToString::to_string).collect(),

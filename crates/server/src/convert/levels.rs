@@ -76,16 +76,15 @@ pub fn snipped(event: &ContentSnipped, session: &Session) -> v1::ContentSnipped 
     }
 }
 
+convert_enum! {
+    fn clear_mode(ClearMode) -> v1::MicrocompactMode { Time, Size, Prune }
+}
+
 /// Converts a clear (level 3).
 pub(super) fn cleared(event: &ResultsCleared, session: &Session) -> v1::ResultsCleared {
-    let mode = match event.mode {
-        ClearMode::Time => v1::MicrocompactMode::Time,
-        ClearMode::Size => v1::MicrocompactMode::Size,
-        ClearMode::Prune => v1::MicrocompactMode::Prune,
-    };
     let result = |stored| persisted_result(session, stored);
     v1::ResultsCleared {
-        mode: mode.into(),
+        mode: clear_mode(event.mode).into(),
         calls: calls(session, &event.calls),
         persisted: event.saved.iter().map(result).collect(),
         attachment_message_ids: Vec::new(),
@@ -265,20 +264,11 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::L
     })
 }
 
-/// Converts the reason for which a level did nothing.
-pub const fn skip_reason(skip: SkipReason) -> v1::SkipReason {
-    match skip {
-        SkipReason::Disabled => v1::SkipReason::Disabled,
-        SkipReason::UnderThreshold => v1::SkipReason::UnderThreshold,
-        SkipReason::NothingEligible => v1::SkipReason::NothingEligible,
-        SkipReason::TooLittleGain => v1::SkipReason::TooLittleGain,
-        SkipReason::TooLittleInput => v1::SkipReason::TooLittleInput,
-        SkipReason::AlreadyRunning => v1::SkipReason::AlreadyRunning,
-        SkipReason::PausedAfterFailures => v1::SkipReason::PausedAfterFailures,
-        SkipReason::Irreducible => v1::SkipReason::Irreducible,
-        SkipReason::HeldAfterRestore => v1::SkipReason::HeldAfterRestore,
-        SkipReason::CollapseEnabled => v1::SkipReason::CollapseEnabled,
-        SkipReason::HeldAfterVeto => v1::SkipReason::HeldAfterVeto,
+convert_enum! {
+    /// Converts the reason for which a level did nothing.
+    pub fn skip_reason(SkipReason) -> v1::SkipReason {
+        Disabled, UnderThreshold, NothingEligible, TooLittleGain, TooLittleInput, AlreadyRunning,
+        PausedAfterFailures, Irreducible, HeldAfterRestore, CollapseEnabled, HeldAfterVeto,
     }
 }
 
@@ -307,12 +297,9 @@ pub const fn refused(refused: SnipRejection, is_turn: bool) -> v1::ErrorReason {
     }
 }
 
-pub(super) const fn trigger(asked: Trigger) -> v1::Trigger {
-    match asked {
-        Trigger::Auto => v1::Trigger::Auto,
-        Trigger::Manual => v1::Trigger::Manual,
-        Trigger::Model => v1::Trigger::Model,
-        Trigger::PromptTooLong => v1::Trigger::PromptTooLong,
+convert_enum! {
+    pub(super) fn trigger(Trigger) -> v1::Trigger {
+        Auto, Manual, Model, PromptTooLong,
     }
 }
 

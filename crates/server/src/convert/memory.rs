@@ -12,13 +12,10 @@ use palimpsest_store::blobs::summary_path;
 use super::scalars::{export_millis, export_timestamp};
 use super::tokens32;
 
-/// Converts the author of a version.
-pub(super) const fn source(author: Author) -> v1::MemorySource {
-    match author {
-        Author::Template => v1::MemorySource::Template,
-        Author::Model => v1::MemorySource::Model,
-        Author::Extractive => v1::MemorySource::Extractive,
-        Author::Person => v1::MemorySource::Edited,
+convert_enum! {
+    /// Converts the author of a version.
+    pub(super) fn source(Author) -> v1::MemorySource {
+        Template, Model, Extractive, Person = Edited,
     }
 }
 
@@ -49,19 +46,10 @@ pub(super) fn failed(event: &MemoryUpdateFailed, at: Timestamp) -> v1::MemoryUpd
     }
 }
 
-const fn section(kind: SectionKind) -> v1::MemorySectionKind {
-    use v1::MemorySectionKind as Kind;
-    match kind {
-        SectionKind::Title => Kind::SessionTitle,
-        SectionKind::State => Kind::CurrentState,
-        SectionKind::Task => Kind::TaskSpecification,
-        SectionKind::Files => Kind::FilesAndFunctions,
-        SectionKind::Workflow => Kind::Workflow,
-        SectionKind::Errors => Kind::ErrorsAndCorrections,
-        SectionKind::Documentation => Kind::Documentation,
-        SectionKind::Learnings => Kind::Learnings,
-        SectionKind::Results => Kind::KeyResults,
-        SectionKind::Worklog => Kind::Worklog,
+convert_enum! {
+    fn section(SectionKind) -> v1::MemorySectionKind {
+        Title = SessionTitle, State = CurrentState, Task = TaskSpecification, Files = FilesAndFunctions, Workflow,
+        Errors = ErrorsAndCorrections, Documentation, Learnings, Results = KeyResults, Worklog,
     }
 }
 

@@ -3,6 +3,9 @@
 //! Requests are validated once, and errors name the path of the field. Conversions for replies cannot fail.
 //! `errors` maps errors to gRPC status codes, and `services` finds the session of a request.
 
+#[macro_use]
+mod enums;
+
 mod append_result;
 mod blocks_in;
 mod blocks_out;

@@ -183,17 +183,11 @@ fn persisted(
     }
 }
 
-const fn decision(verdict: Verdict) -> v1::PersistVerdict {
-    use v1::PersistVerdict as Decision;
-    match verdict {
-        Verdict::Persist => Decision::Persisted,
-        Verdict::UnderLimit => Decision::InlineUnderLimit,
-        Verdict::Never => Decision::InlineNever,
-        Verdict::Empty => Decision::InlineEmpty,
-        Verdict::Image => Decision::InlineImage,
-        Verdict::Replacement => Decision::InlineReplacement,
-        Verdict::Disabled => Decision::InlineDisabled,
-        Verdict::StoreFailed => Decision::InlineStoreFailed,
+convert_enum! {
+    fn decision(Verdict) -> v1::PersistVerdict {
+        Persist = Persisted, UnderLimit = InlineUnderLimit, Never = InlineNever, Empty = InlineEmpty,
+        Image = InlineImage, Replacement = InlineReplacement, Disabled = InlineDisabled,
+        StoreFailed = InlineStoreFailed,
     }
 }
 

@@ -142,13 +142,10 @@ fn what(session: &Session, recovery: &Recovery<'_>, what: ContentRef) -> v1::Rem
     }
 }
 
-/// Converts one of the service's tools.
-pub const fn model_tool(tool: ModelTool) -> v1::ModelTool {
-    match tool {
-        ModelTool::Snip => v1::ModelTool::Snip,
-        ModelTool::ReadToolResult => v1::ModelTool::ReadToolResult,
-        ModelTool::ReadTranscript => v1::ModelTool::ReadTranscript,
-        ModelTool::SearchTranscript => v1::ModelTool::SearchTranscript,
+convert_enum! {
+    /// Converts one of the service's tools.
+    pub fn model_tool(ModelTool) -> v1::ModelTool {
+        Snip, ReadToolResult, ReadTranscript, SearchTranscript,
     }
 }
 

@@ -158,15 +158,10 @@ pub const fn export_role(role: Role) -> v1::Role {
     }
 }
 
-/// Converts the kind of a message.
-pub const fn export_kind(kind: MessageKind) -> v1::MessageKind {
-    match kind {
-        MessageKind::Ordinary => v1::MessageKind::Ordinary,
-        MessageKind::Summary => v1::MessageKind::Summary,
-        MessageKind::Boundary => v1::MessageKind::Boundary,
-        MessageKind::Attachment => v1::MessageKind::Attachment,
-        MessageKind::Hook => v1::MessageKind::Hook,
-        MessageKind::Synthetic => v1::MessageKind::Synthetic,
+convert_enum! {
+    /// Converts the kind of a message.
+    pub fn export_kind(MessageKind) -> v1::MessageKind {
+        Ordinary, Summary, Boundary, Attachment, Hook, Synthetic,
     }
 }
 

@@ -123,10 +123,11 @@ fn counts(session: &Session) -> v1::SessionCounts {
 
 /// Returns the state of the conversation: the party whose next step is expected.
 pub const fn session_state(about: &About) -> v1::SessionState {
-    match about.waits_for {
-        WaitsFor::Anything => v1::SessionState::Empty,
-        WaitsFor::User => v1::SessionState::Idle,
-        WaitsFor::Tools => v1::SessionState::AwaitingResults,
-        WaitsFor::Model => v1::SessionState::AwaitingModel,
+    waits_for(about.waits_for)
+}
+
+convert_enum! {
+    fn waits_for(WaitsFor) -> v1::SessionState {
+        Anything = Empty, User = Idle, Tools = AwaitingResults, Model = AwaitingModel,
     }
 }

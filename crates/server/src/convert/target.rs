@@ -53,15 +53,14 @@ pub fn target(
     Ok((target, window))
 }
 
+convert_enum! {
+    fn export_provider(Provider) -> v1::Provider { Anthropic, OpenAi = Openai, Bedrock }
+}
+
 /// Converts a target.
 pub fn export_target(target: &Target, window: WindowHint) -> v1::Target {
-    let provider = match target.provider {
-        Provider::Anthropic => v1::Provider::Anthropic,
-        Provider::OpenAi => v1::Provider::Openai,
-        Provider::Bedrock => v1::Provider::Bedrock,
-    };
     v1::Target {
-        provider: provider.into(),
+        provider: export_provider(target.provider).into(),
         model: target.model.to_string(),
         thinking: target.thinking,
         window_tokens: window.window_tokens.map(tokens32),

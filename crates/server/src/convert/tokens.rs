@@ -41,17 +41,17 @@ pub fn token_report(session: &Session, breakdown: Option<v1::TokenBreakdown>) ->
         removed_tokens: removed,
         calibration_factor: f64::from(ledger.calibration.milli()) / 1_000.0,
         breakdown,
-        estimator: encoding(session).into(),
+        estimator: encoding(session.policy().tokens.estimator).into(),
     }
 }
 
-/// Returns the encoding of the session's estimator. `bytes` has no encoding and is unspecified.
-fn encoding(session: &Session) -> v1::TokenEstimator {
-    match session.policy().tokens.estimator {
-        TokenEstimator::Bytes => v1::TokenEstimator::Unspecified,
-        TokenEstimator::O200k => v1::TokenEstimator::O200k,
-        TokenEstimator::Cl100k => v1::TokenEstimator::Cl100k,
-    }
+convert_enum! {
+    /// Converts an estimator to its encoding. `bytes` has no encoding and is unspecified.
+    fn encoding(TokenEstimator) -> v1::TokenEstimator { Bytes = Unspecified, O200k, Cl100k }
+}
+
+convert_enum! {
+    fn budget_state(BudgetState) -> v1::BudgetState { Normal, Warning, Critical, Exhausted }
 }
 
 /// Returns the tokens by kind of content. The parts add up to the total.
@@ -130,12 +130,7 @@ pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Bud
     let used = session.tokens().tokens;
     let buffer = points.window.saturating_sub(points.compact);
     let left = end.saturating_sub(used);
-    let state = match points.state(used) {
-        BudgetState::Normal => v1::BudgetState::Normal,
-        BudgetState::Warning => v1::BudgetState::Warning,
-        BudgetState::Critical => v1::BudgetState::Critical,
-        BudgetState::Exhausted => v1::BudgetState::Exhausted,
-    };
+    let state = budget_state(points.state(used));
     v1::Budget {
         state: state.into(),
         model: target.model.to_string(),

@@ -135,13 +135,7 @@ impl WorkingStateReader<'_> {
     }
 
     fn task(&self, task: v1::Task) -> Result<Task, FieldError> {
-        let status = match v1::TaskStatus::try_from(task.status) {
-            Ok(v1::TaskStatus::Unspecified | v1::TaskStatus::Pending) => TaskStatus::Pending,
-            Ok(v1::TaskStatus::InProgress) => TaskStatus::InProgress,
-            Ok(v1::TaskStatus::Completed) => TaskStatus::Completed,
-            Ok(v1::TaskStatus::Cancelled) => TaskStatus::Cancelled,
-            Err(_) => return Err(unknown("status")),
-        };
+        let status = task_status(task.status, "status")?;
         // Map order is random. Sorted entries make equal maps equal in the log.
         let mut metadata: Vec<(Box<str>, Box<str>)> = task
             .metadata
@@ -170,13 +164,7 @@ impl WorkingStateReader<'_> {
     }
 
     fn note(&self, note: &v1::Note) -> Result<Note, FieldError> {
-        let kind = match v1::NoteKind::try_from(note.kind) {
-            Ok(v1::NoteKind::Unspecified) => return Err(FieldError::missing("kind")),
-            Ok(v1::NoteKind::Decision) => NoteKind::Decision,
-            Ok(v1::NoteKind::Constraint) => NoteKind::Constraint,
-            Ok(v1::NoteKind::KnownIssue) => NoteKind::KnownIssue,
-            Err(_) => return Err(unknown("kind")),
-        };
+        let kind = note_kind(note.kind, "kind")?;
         Ok(Note {
             id: self.id(&note.note_id, "note_id")?,
             kind,
@@ -216,13 +204,7 @@ fn plan(plan: &v1::Plan) -> Result<Plan, FieldError> {
 
 fn permissions(permissions: v1::Permissions) -> Result<Permissions, FieldError> {
     let rule = |rule: v1::PermissionRule| {
-        let level = match v1::PermissionLevel::try_from(rule.level) {
-            Ok(v1::PermissionLevel::Unspecified) => return Err(FieldError::missing("level")),
-            Ok(v1::PermissionLevel::Allow) => PermissionLevel::Allow,
-            Ok(v1::PermissionLevel::Ask) => PermissionLevel::Ask,
-            Ok(v1::PermissionLevel::Deny) => PermissionLevel::Deny,
-            Err(_) => return Err(unknown("level")),
-        };
+        let level = permission_level(rule.level, "level")?;
         Ok(PermissionRule {
             level,
             tool: rule.tool_name.into(),
@@ -274,13 +256,7 @@ pub fn working_state(state: &WorkingState, rebuilt: &[ReconstructedFile]) -> v1:
                 task_id: task.id.to_string(),
                 subject: task.subject.to_string(),
                 description: task.description.to_string(),
-                status: match task.status {
-                    TaskStatus::Pending => v1::TaskStatus::Pending,
-                    TaskStatus::InProgress => v1::TaskStatus::InProgress,
-                    TaskStatus::Completed => v1::TaskStatus::Completed,
-                    TaskStatus::Cancelled => v1::TaskStatus::Cancelled,
-                }
-                .into(),
+                status: export_task_status(task.status).into(),
                 blocked_by: texts(&task.blocked_by),
                 blocks: texts(&task.blocks),
                 agent: task.agent.to_string(),
@@ -319,12 +295,7 @@ fn out_file(file: &FileState, rebuilt: &[ReconstructedFile]) -> v1::FileState {
 
 fn out_permissions(permissions: &Permissions) -> v1::Permissions {
     let rule = |rule: &PermissionRule| v1::PermissionRule {
-        level: match rule.level {
-            PermissionLevel::Allow => v1::PermissionLevel::Allow,
-            PermissionLevel::Ask => v1::PermissionLevel::Ask,
-            PermissionLevel::Deny => v1::PermissionLevel::Deny,
-        }
-        .into(),
+        level: export_permission_level(rule.level).into(),
         tool_name: rule.tool.to_string(),
         path: rule.path.to_string(),
     };
@@ -337,12 +308,7 @@ fn out_permissions(permissions: &Permissions) -> v1::Permissions {
 fn out_note(note: &Note) -> v1::Note {
     v1::Note {
         note_id: note.id.to_string(),
-        kind: match note.kind {
-            NoteKind::Decision => v1::NoteKind::Decision,
-            NoteKind::Constraint => v1::NoteKind::Constraint,
-            NoteKind::KnownIssue => v1::NoteKind::KnownIssue,
-        }
-        .into(),
+        kind: export_note_kind(note.kind).into(),
         text: note.text.to_string(),
     }
 }
@@ -386,19 +352,23 @@ pub(super) fn attachment(attached: &AttachmentRecord, session: &Session) -> v1::
     }
 }
 
-const fn attachment_kind(kind: AttachmentKind) -> v1::AttachmentKind {
-    match kind {
-        AttachmentKind::File => v1::AttachmentKind::File,
-        AttachmentKind::Instructions => v1::AttachmentKind::Instructions,
-        AttachmentKind::Plan => v1::AttachmentKind::Plan,
-        AttachmentKind::PlanMode => v1::AttachmentKind::PlanMode,
-        AttachmentKind::Skill => v1::AttachmentKind::Skill,
-        AttachmentKind::Tasks => v1::AttachmentKind::Tasks,
-        AttachmentKind::Tools => v1::AttachmentKind::Tools,
-        AttachmentKind::Agents => v1::AttachmentKind::Agents,
-        AttachmentKind::McpServers => v1::AttachmentKind::McpServers,
-        AttachmentKind::Permissions => v1::AttachmentKind::Permissions,
-        AttachmentKind::Notes => v1::AttachmentKind::Notes,
-        AttachmentKind::Pin => v1::AttachmentKind::Pin,
+convert_enum! {
+    fn export_task_status(TaskStatus) -> v1::TaskStatus { Pending, InProgress, Completed, Cancelled }
+    fn task_status: unspecified => Pending
+}
+
+convert_enum! {
+    fn export_permission_level(PermissionLevel) -> v1::PermissionLevel { Allow, Ask, Deny }
+    fn permission_level: unspecified => missing
+}
+
+convert_enum! {
+    fn export_note_kind(NoteKind) -> v1::NoteKind { Decision, Constraint, KnownIssue }
+    fn note_kind: unspecified => missing
+}
+
+convert_enum! {
+    fn attachment_kind(AttachmentKind) -> v1::AttachmentKind {
+        File, Instructions, Plan, PlanMode, Skill, Tasks, Tools, Agents, McpServers, Permissions, Notes, Pin,
     }
 }
