@@ -1,4 +1,4 @@
-//! The commands, against a server that asks who they are.
+//! Tests of the commands against a server that requires authentication.
 
 use std::process::Output;
 
@@ -14,7 +14,7 @@ fn fails(output: &Output, says: &str) {
 }
 
 #[test]
-fn commands_show_a_key_over_tls_and_say_what_is_missing() {
+fn commands_send_a_key_over_tls_and_report_missing_credentials() {
     let world = World::new();
     let key = world.key("default", "read");
     let authority = Authority::new();
@@ -44,7 +44,7 @@ fn commands_show_a_key_over_tls_and_say_what_is_missing() {
     let with_file = [&sessions[..], &["--api-key-file", file]].concat();
     assert!(palimpsest(&with_file).status.success());
 
-    // A key without the right: the reason is told, and not only that there is no backup.
+    // The key lacks the right. The error must contain the server's reason, not only the failure of the backup.
     let place = world.at("backups");
     let place = place.to_str().unwrap();
     let backup = ["backup", "--to", place, "--server", &https, "--tls-ca", ca];
@@ -74,7 +74,7 @@ fn commands_show_a_key_over_tls_and_say_what_is_missing() {
 }
 
 #[test]
-fn the_key_file_is_its_owners_and_holds_no_key() {
+fn the_key_file_is_private_and_contains_no_key() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let world = World::new();
@@ -118,7 +118,7 @@ fn the_key_file_is_its_owners_and_holds_no_key() {
 }
 
 #[test]
-fn a_server_does_not_start_with_keys_that_it_cannot_use() {
+fn a_server_does_not_start_with_unusable_keys() {
     let world = World::new();
     std::fs::write(world.at("keys.toml"), "keys = 1").unwrap();
     let file = world.setting("auth.keys_file", "keys.toml");

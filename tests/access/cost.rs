@@ -1,4 +1,4 @@
-//! What asking who calls, and TLS, cost a call: the same client in rounds that take turns.
+//! Measures the cost of authentication and of TLS for a call. The same client calls all servers in alternating rounds.
 //!
 //! `cargo test -p palimpsest-tests --test access cost -- --ignored --nocapture`
 
@@ -17,7 +17,7 @@ use crate::world::{Authority, World, list, tls};
 const CALLS: u32 = 1_000;
 const ROUNDS: usize = 9;
 
-/// The processor's time that a server has had: the same whatever else the machine does.
+/// Returns the processor time of the server so far. Other load on the machine does not affect this figure.
 fn busy(server: &Server) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
     let fields: Vec<_> = stat
@@ -27,7 +27,7 @@ fn busy(server: &Server) -> Duration {
         .split_whitespace()
         .collect();
     let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
-    // A hundred ticks a second, on every Linux.
+    // Linux reports processor time in ticks of 10 ms.
     Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }
 
@@ -41,7 +41,7 @@ async fn round(channel: &Channel, credentials: &[String]) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it measures, and proves nothing"]
-async fn what_a_call_costs() {
+async fn cost_of_authentication_per_call() {
     let world = World::new();
     let key = world.key("p", "read");
     let signers = [Algorithm::RS256, Algorithm::ES256].map(|of| Signer::new("1", of));
@@ -61,7 +61,7 @@ async fn what_a_call_costs() {
         private.setting("tls.cert_file", "tls.crt"),
         private.setting("tls.key_file", "tls.key"),
     ]);
-    // More tokens than are remembered, so that each is checked anew.
+    // The cache of verified tokens is smaller than this number, so every signature is verified.
     let fresh = |signer: &Signer| -> Vec<String> {
         let token = |n| signer.sign(&claims(&json!({"jti": n})));
         (0..6_000).map(token).collect()

@@ -1,5 +1,5 @@
-//! Tokens that a server gave to one tenant, used by another: with the name of their session it is missing, and
-//! with a name of one's own they lead nowhere.
+//! Tests of page and delegation tokens that the server issued to one tenant and another tenant uses. With the name of
+//! the owner's session the reply is "not found". With the name of an own session the token is invalid.
 
 use palimpsest_proto::context::v1::commit_summary_request::Outcome;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
@@ -27,7 +27,7 @@ fn work() -> Vec<MessageInput> {
     ]
 }
 
-/// The refusal of what another tenant has is that of what nobody has.
+/// Asserts that the error for another tenant's session equals the error for a missing session.
 #[track_caller]
 fn as_missing(theirs: &Status, nobodys: &Status) {
     refused(theirs, Code::NotFound, "SESSION_NOT_FOUND");
@@ -38,7 +38,7 @@ fn of(project: &str, session: &str) -> String {
     format!("projects/{project}/sessions/{session}")
 }
 
-/// Gets a token of a page of their session, and tries it with my key. `list` gives the next page's token.
+/// Gets a page token for the owner's session and uses it with another tenant's key. `list` returns the next page token.
 async fn tokens_of_sessions(
     [theirs, mine]: [&str; 2],
     mut list: impl AsyncFnMut(&str, String, String) -> Result<String, Status>,
@@ -53,7 +53,7 @@ async fn tokens_of_sessions(
         list(of("bbb", "nobod")).await,
     );
     as_missing(&there, &nobodys);
-    // It is of their request, and no other has a place where it stands.
+    // A page token belongs to one request. Another request rejects it.
     refused(
         &list(of("aaa", "there")).await,
         Code::InvalidArgument,
@@ -62,7 +62,7 @@ async fn tokens_of_sessions(
 }
 
 #[tokio::test]
-async fn page_tokens_lead_their_owner_alone() {
+async fn page_tokens_of_another_tenant_are_rejected() {
     let world = World::new();
     let (theirs, mine) = (world.key("bbb", RIGHTS), world.key("aaa", RIGHTS));
     let server = world.serve(&[]);
@@ -130,7 +130,7 @@ async fn page_tokens_lead_their_owner_alone() {
 }
 
 #[tokio::test]
-async fn delegation_tokens_are_of_their_session_alone() {
+async fn delegation_tokens_of_another_session_are_rejected() {
     let world = World::new();
     let (theirs, mine) = (world.key("bbb", RIGHTS), world.key("aaa", RIGHTS));
     let server = world.serve(&["policy.autocompact.min_input_tokens=100".to_owned()]);
@@ -169,12 +169,12 @@ async fn delegation_tokens_are_of_their_session_alone() {
         .await
         .unwrap_err();
     as_missing(&there, &nobodys);
-    // My own session waits for a summary too, though not with this token.
+    // The caller's own session also waits for a summary, but with another delegation token.
     let own = commit(&mine, of("aaa", "there"), made_up())
         .await
         .unwrap_err();
     refused(&own, Code::NotFound, "DELEGATION_NOT_FOUND");
-    // None of it has used the token up.
+    // No rejected attempt consumed the token.
     let failed = Outcome::FailureDetail("the model was down".into());
     commit(&theirs, of("bbb", "there"), failed).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! API keys: taken, ended, rotated and revoked while the server runs.
+//! Tests of API keys: use, expiry, rotation and revocation while the server runs.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn unauthenticated(outcome: Result<(), Status>, says: &str) {
 }
 
 #[tokio::test]
-async fn a_key_is_made_rotated_and_revoked_while_the_server_runs() {
+async fn a_key_is_created_rotated_and_revoked_while_the_server_runs() {
     let world = World::new();
     let server = world.serve(&[]);
     let channel = server.channel().await;
@@ -31,7 +31,7 @@ async fn a_key_is_made_rotated_and_revoked_while_the_server_runs() {
         list(&channel, &first, "p").await.is_ok()
     })
     .await;
-    // Both are taken until the overlap is over.
+    // Both keys are valid until the overlap ends.
     let second = world.keys(&["rotate", id_of(&first), "--overlap", "3s"]);
     soon("a rotated key", async || {
         list(&channel, &second, "p").await.is_ok()
@@ -44,7 +44,7 @@ async fn a_key_is_made_rotated_and_revoked_while_the_server_runs() {
     .await;
     unauthenticated(list(&channel, &first, "p").await, "expired");
 
-    // A stream that goes on ends when its key is revoked.
+    // An open stream ends when its key is revoked.
     let mut client = ContextServiceClient::new(channel.clone());
     let request = append("projects/p/sessions/s", vec![user("x")]);
     client
@@ -67,13 +67,13 @@ async fn a_key_is_made_rotated_and_revoked_while_the_server_runs() {
     world.keys(&["remove", id_of(&second)]);
     let gone = async || {
         let status = list(&channel, &second, "p").await.unwrap_err();
-        status.message().contains("not known")
+        status.message().contains("is unknown")
     };
     soon("a removed key", gone).await;
 }
 
 #[tokio::test]
-async fn a_broken_file_keeps_the_keys_and_says_so_without_repeating_it() {
+async fn an_invalid_key_file_keeps_the_keys_and_is_logged_without_its_content() {
     let world = World::new();
     let key = world.key("p", "read");
     let server = world.serve(&[]);
@@ -82,7 +82,7 @@ async fn a_broken_file_keeps_the_keys_and_says_so_without_repeating_it() {
     std::fs::write(world.at("keys.toml"), format!("key = \"{key}\"")).unwrap();
     let said = async || {
         let log = server.log().join("\n");
-        log.contains("cannot be used") && log.contains("auth.keys_file")
+        log.contains("failed to reload changed files") && log.contains("auth.keys_file")
     };
     soon("the error", said).await;
     list(&channel, &key, "p").await.unwrap();
@@ -90,7 +90,7 @@ async fn a_broken_file_keeps_the_keys_and_says_so_without_repeating_it() {
 }
 
 #[tokio::test]
-async fn health_is_open_and_reflection_is_not() {
+async fn health_is_public_and_reflection_is_not() {
     use tonic_reflection::pb::v1::ServerReflectionRequest;
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;

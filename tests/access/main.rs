@@ -1,4 +1,5 @@
-//! Who may enter, with the real binary over real connections: keys, tokens, tenants, rights, TLS.
+//! Tests of authentication and authorization with the real binary over real connections: keys, tokens, tenants, rights
+//! and TLS.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(clippy::large_futures, reason = "a test runs once")]

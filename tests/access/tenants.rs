@@ -1,4 +1,5 @@
-//! What is another tenant's does not exist, and what is one's own takes its right. Over every rpc.
+//! Tests of tenant isolation and rights for every rpc. A session of another tenant looks like a missing session. An own
+//! session requires the right.
 
 use palimpsest_proto::context::v1::call_tool_request::Call;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
@@ -26,7 +27,7 @@ async fn put(channel: &Channel, key: &str, session: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn every_rpc_answers_of_another_tenants_sessions_as_of_none() {
+async fn every_rpc_treats_a_session_of_another_tenant_as_missing() {
     let world = World::new();
     let theirs = world.key("bbb", "read,write,compact,admin");
     let mine = world.key("aaa", "read,write,compact,admin");
@@ -50,7 +51,8 @@ async fn every_rpc_answers_of_another_tenants_sessions_as_of_none() {
         refused(&there, Code::NotFound, "SESSION_NOT_FOUND");
         let swap = [("nobod", "there")];
         assert_eq!(told(&there, &[]), told(&gone, &swap), "{}", rpc.method);
-        // And as of one of my own that is not there, where the rpc looks for it first.
+        // An rpc that looks up the session first returns the same error for a missing session of the caller's own
+        // project.
         let own = rpc
             .call(&channel, Some(&mine), "projects/aaa/sessions/nobod")
             .await;
@@ -63,12 +65,12 @@ async fn every_rpc_answers_of_another_tenants_sessions_as_of_none() {
         }
     }
     assert!(as_mine >= 5, "{as_mine}");
-    // Nothing of all that has touched it.
+    // No rejected call changed the session.
     assert_eq!(put(&channel, &theirs, there).await, before + 1);
 }
 
 #[tokio::test]
-async fn every_rpc_takes_a_credential_and_exactly_one_right() {
+async fn every_rpc_requires_a_credential_and_exactly_one_right() {
     let world = World::new();
     let owner = world.key("*", "read,write,compact,admin");
     let keys = RIGHTS.map(|right| (right, world.key("p", right)));
@@ -92,7 +94,7 @@ async fn every_rpc_takes_a_credential_and_exactly_one_right() {
             .unwrap_err();
         refused(&status, Code::Unauthenticated, "UNAUTHENTICATED");
         assert!(!format!("{status:?}").contains(&owner[21..60]));
-        // A name that is none is told to whoever may call, and leads nowhere.
+        // An invalid name is reported to an authorized caller only.
         let status = rpc
             .call(&channel, Some(&owner), "projects/../x")
             .await
@@ -101,7 +103,7 @@ async fn every_rpc_takes_a_credential_and_exactly_one_right() {
 
         let mut taken = Vec::new();
         for (right, key) in &keys {
-            // What is asked says nothing more, so it may be wrong in other ways.
+            // Only the authorization matters here. An authorized call may still fail for another reason.
             match rpc.call(&channel, Some(key), name).await {
                 Err(status) if status.code() == Code::PermissionDenied => {
                     refused(&status, Code::PermissionDenied, "PERMISSION_DENIED");
@@ -120,7 +122,7 @@ async fn every_rpc_takes_a_credential_and_exactly_one_right() {
 }
 
 #[tokio::test]
-async fn what_leads_to_other_sessions_stays_within_the_project() {
+async fn references_to_other_sessions_stay_within_the_project() {
     let world = World::new();
     let theirs = world.key("bbb", "read,write,compact,admin");
     let mine = world.key("aaa", "read,write,compact,admin");
@@ -148,7 +150,7 @@ async fn what_leads_to_other_sessions_stays_within_the_project() {
 }
 
 #[tokio::test]
-async fn the_tool_that_snips_takes_the_right_to() {
+async fn the_snip_tool_requires_the_right_to_snip() {
     let world = World::new();
     let owner = world.key("p", "read,write,compact");
     let reader = world.key("p", "read");
@@ -192,7 +194,7 @@ async fn the_tool_that_snips_takes_the_right_to() {
 }
 
 #[tokio::test]
-async fn a_hold_takes_the_right_to_delete_and_an_adopted_summary_the_right_to_compact() {
+async fn a_hold_requires_the_right_admin_and_an_adopted_summary_the_right_compact() {
     let world = World::new();
     let owner = world.key("p", "read,write,compact,admin");
     let writer = world.key("p", "read,write");
@@ -212,7 +214,7 @@ async fn a_hold_takes_the_right_to_delete_and_an_adopted_summary_the_right_to_co
         }),
         ..Default::default()
     };
-    // Whoever writes may protect a session, and cannot take that back.
+    // The right `write` can set a hold. Removing or changing a hold requires `admin`.
     let place = sessions.update_session(with(&writer, hold("case 4711")));
     place.await.unwrap();
     for reason in ["", "another case"] {

@@ -1,4 +1,4 @@
-//! TLS and mutual TLS, and certificates that change under a running server.
+//! Tests of TLS, mutual TLS, and certificates that change while the server runs.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn serve(world: &World, more: &[String]) -> Server {
 }
 
 #[tokio::test]
-async fn calls_are_private_and_what_is_not_is_refused() {
+async fn plaintext_calls_are_rejected_with_tls() {
     let world = World::new();
     let key = world.key("p", "read");
     let authority = Authority::new();
@@ -33,7 +33,7 @@ async fn calls_are_private_and_what_is_not_is_refused() {
     let server = serve(&world, &[]);
     let channel = tls(&server, &authority, None).await.unwrap();
     list(&channel, &key, "p").await.unwrap();
-    // Another authority's certificate, and no TLS at all.
+    // A certificate of another CA, and a connection without TLS.
     assert!(tls(&server, &Authority::new(), None).await.is_err());
     let plain = format!("http://{}", server.address());
     let plain = tonic::transport::Endpoint::from_shared(plain).unwrap();
@@ -41,7 +41,7 @@ async fn calls_are_private_and_what_is_not_is_refused() {
         let status = list(&channel, &key, "p").await.unwrap_err();
         assert_ne!(status.code(), Code::Ok);
     }
-    // Connections that say nothing take every place for a handshake, but not for long.
+    // Silent connections occupy all handshake slots, but only until the handshake times out.
     let mut silent: Vec<_> = (0..8)
         .map(|_| TcpStream::connect(server.address()).unwrap())
         .collect();
@@ -58,7 +58,7 @@ async fn calls_are_private_and_what_is_not_is_refused() {
 }
 
 #[tokio::test]
-async fn mutual_tls_lets_only_holders_of_a_certificate_in() {
+async fn mutual_tls_requires_a_client_certificate() {
     let world = World::new();
     let key = world.key("p", "read");
     let (authority, callers) = (Authority::new(), Authority::new());
@@ -68,13 +68,13 @@ async fn mutual_tls_lets_only_holders_of_a_certificate_in() {
     let shown = callers.sign("caller");
     let channel = tls(&server, &authority, Some(shown)).await.unwrap();
     list(&channel, &key, "p").await.unwrap();
-    // A certificate is no credential.
+    // A client certificate does not replace a credential.
     assert_eq!(
         list(&channel, "none", "p").await.unwrap_err().code(),
         Code::Unauthenticated
     );
     for shown in [None, Some(authority.sign("caller"))] {
-        // With TLS 1.3 the caller hears of it with the first call.
+        // With TLS 1.3 the client receives the rejection with its first call, not during the handshake.
         if let Ok(channel) = tls(&server, &authority, shown).await {
             let status = list(&channel, &key, "p").await.unwrap_err();
             assert_ne!(status.code(), Code::Unauthenticated);
@@ -83,7 +83,7 @@ async fn mutual_tls_lets_only_holders_of_a_certificate_in() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_shown_while_an_old_stream_goes_on() {
+async fn a_new_certificate_is_used_while_an_old_stream_continues() {
     let world = World::new();
     let key = world.key("p", "read,write");
     let (old, new) = (Authority::new(), Authority::new());
@@ -104,7 +104,7 @@ async fn a_new_certificate_is_shown_while_an_old_stream_goes_on() {
     assert!(tls(&server, &old, None).await.is_err());
     let fresh = tls(&server, &new, None).await.unwrap();
     list(&fresh, &key, "p").await.unwrap();
-    // What was open goes on.
+    // Open connections continue with the old certificate.
     say("two").await;
     let mut revision = 0;
     while revision < 2 {
@@ -112,7 +112,7 @@ async fn a_new_certificate_is_shown_while_an_old_stream_goes_on() {
         let event = next.await.unwrap().unwrap().unwrap();
         revision = event.event.map_or(revision, |event| event.revision);
     }
-    // Half a pair is not taken up.
+    // The server does not load a certificate that does not match the key.
     std::fs::write(world.at("tls.crt"), old.sign("localhost").0).unwrap();
     let said = async || server.log().join("\n").contains("do not go together");
     soon("the error", said).await;

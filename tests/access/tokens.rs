@@ -1,4 +1,4 @@
-//! JWTs: which are taken, and which are not.
+//! Tests of accepted and rejected JWTs.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use tonic::Code;
 
 use crate::world::{SOON, World, list, soon, watch, with};
 
-/// A key of an issuer.
+/// A signing key of a token issuer.
 pub(crate) struct Signer {
     id: &'static str,
     algorithm: Algorithm,
@@ -34,11 +34,11 @@ impl Signer {
         let der = pair.serialize_der();
         let key = match algorithm {
             Algorithm::ES256 => EncodingKey::from_ec_der(&der),
-            // The first version of PKCS#8, which has no public key behind the private one.
+            // Version 1 of PKCS#8, which has no public key after the private key.
             Algorithm::EdDSA => {
                 EncodingKey::from_ed_der(&[&[0x30, 0x2e, 2, 1, 0], &der[5..48]].concat())
             }
-            // PKCS#8 wraps the key that is wanted here into 26 bytes of header.
+            // PKCS#8 adds 26 bytes of header to the key that this function expects.
             _ => EncodingKey::from_rsa_der(&der[26..]),
         };
         let public = pair.public_key_raw().to_vec();
@@ -72,7 +72,7 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap()
 }
 
-/// Good claims with some of them changed; null takes one away.
+/// Returns valid claims with some values replaced. A null value removes a claim.
 pub(crate) fn claims(change: &Value) -> Value {
     let mut claims = json!({
         "iss": "https://id.test", "aud": ["other", "palimpsest"], "sub": "agent",
@@ -90,7 +90,7 @@ pub(crate) fn claims(change: &Value) -> Value {
 
 pub(crate) fn publish(world: &World, keys: &[&Signer]) {
     let mut keys: Vec<_> = keys.iter().map(|signer| signer.jwk()).collect();
-    // Kinds that nobody here knows must not hide the others.
+    // An unknown key type must not invalidate the other keys of the set.
     keys.push(json!({"kty": "LATTICE", "kid": "future"}));
     let set = json!({"keys": keys});
     std::fs::write(world.at("new.json"), set.to_string()).unwrap();
@@ -111,7 +111,7 @@ fn serve(world: &World) -> Server {
 }
 
 #[tokio::test]
-async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
+async fn a_token_is_accepted_only_if_every_claim_is_valid() {
     let world = World::new();
     let rsa = Signer::new("rsa", Algorithm::RS256);
     let ec = Signer::new("ec", Algorithm::ES256);
@@ -121,14 +121,14 @@ async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
     let channel = server.channel().await;
     for signer in [&rsa, &ec, &ed] {
         let token = signer.sign(&claims(&json!({})));
-        // The second time its check is remembered.
+        // The second call uses the cached verification.
         for _ in 0..2 {
             list(&channel, &token, "p").await.unwrap();
             let other = list(&channel, &token, "q").await.unwrap_err();
             refused(&other, Code::NotFound, "PROJECT_NOT_FOUND");
         }
     }
-    // Within the skew.
+    // The token is expired, but within the allowed clock skew.
     list(
         &channel,
         &ec.sign(&claims(&json!({"exp": now() - 10}))),
@@ -146,9 +146,9 @@ async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
 
     let wrong = [
         (json!({"exp": now() - 60}), "expired"),
-        (json!({"exp": null}), "when it expires"),
+        (json!({"exp": null}), "no expiry"),
         (json!({"nbf": now() + 60}), "not valid yet"),
-        (json!({"nbf": "soon"}), "not a JWT"),
+        (json!({"nbf": "soon"}), "not a supported JWT"),
         (json!({"iss": "https://other.test"}), "issuer"),
         (json!({"iss": null}), "issuer"),
         (json!({"aud": "other"}), "audience"),
@@ -173,7 +173,7 @@ async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
 }
 
 #[tokio::test]
-async fn a_forged_token_is_not_taken() {
+async fn a_forged_token_is_rejected() {
     let world = World::new();
     let rsa = Signer::new("rsa", Algorithm::RS256);
     let ec = Signer::new("ec", Algorithm::ES256);
@@ -191,7 +191,7 @@ async fn a_forged_token_is_not_taken() {
     };
     let stranger = Signer::new("ec", Algorithm::ES256).sign(&good);
     let unknown = Signer::new("nobody", Algorithm::ES256).sign(&good);
-    // The name of one key, and the algorithm of another.
+    // Names one key and the algorithm of another.
     let mut mixed = Signer::new("rsa", Algorithm::ES256);
     mixed.key = ec.key.clone();
     let real = ec.sign(&good);
@@ -224,7 +224,7 @@ async fn a_forged_token_is_not_taken() {
 }
 
 #[tokio::test]
-async fn new_keys_of_the_issuer_are_taken_up_and_old_ones_are_let_go() {
+async fn new_keys_of_the_issuer_are_loaded_and_old_ones_are_dropped() {
     let world = World::new();
     let (old, new) = (
         Signer::new("1", Algorithm::ES256),
@@ -243,14 +243,19 @@ async fn new_keys_of_the_issuer_are_taken_up_and_old_ones_are_let_go() {
     .await;
     list(&channel, &first, "p").await.unwrap();
     publish(&world, &[&new]);
-    // Also one whose check was remembered.
+    // The cached verification must not outlive the key.
     soon("the end of a key", async || {
         list(&channel, &first, "p").await.is_err()
     })
     .await;
     list(&channel, &second, "p").await.unwrap();
     std::fs::write(world.at("jwks.json"), "{}").unwrap();
-    let said = async || server.log().join("\n").contains("cannot be used");
+    let said = async || {
+        server
+            .log()
+            .join("\n")
+            .contains("failed to reload changed files")
+    };
     soon("the error", said).await;
     list(&channel, &second, "p").await.unwrap();
 }
@@ -286,7 +291,7 @@ async fn a_watch_ends_with_the_key_that_signed_its_token() {
         Code::Unauthenticated,
         "UNAUTHENTICATED",
     );
-    // The other key is the one that it was, in the file as it is now.
+    // The second key is unchanged in the new file, so its calls and its stream continue.
     let request = append(session, vec![user("y")]);
     client
         .append_messages(with(&second, request))

@@ -1,4 +1,4 @@
-//! What the tests share: a server with keys, calls with a credential, certificates.
+//! Shared helpers: a server with keys, calls with a credential, and certificates.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use tempfile::TempDir;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Status, Streaming};
 
-/// How often the servers of these tests look at files, and how long a change may take to be in force.
+/// The interval at which the servers of these tests check their files for changes.
 const RELOAD: &str = "auth.reload_ms=100";
 pub(crate) const SOON: Duration = Duration::from_mins(2);
 
-/// A server's folder, with the files that say who may enter.
+/// The folder of a server, with the files that configure authentication.
 pub(crate) struct World {
     pub(crate) folder: TempDir,
 }
@@ -37,17 +37,17 @@ impl World {
         format!("{key}={}", self.at(file).display())
     }
 
-    /// Runs `palimpsest keys`.
+    /// Runs `palimpsest keys` and returns its output.
     pub(crate) fn keys(&self, args: &[&str]) -> String {
         keys(&self.at("keys.toml"), args)
     }
 
-    /// Makes a key.
+    /// Creates a key and returns it.
     pub(crate) fn key(&self, project: &str, rights: &str) -> String {
         self.keys(&["create", "--project", project, "--right", rights])
     }
 
-    /// A server that takes the keys, with more settings.
+    /// Starts a server that accepts the keys, with additional settings.
     pub(crate) fn serve(&self, more: &[String]) -> Server {
         let mut all = vec![
             self.setting("auth.keys_file", "keys.toml"),
@@ -60,12 +60,12 @@ impl World {
     }
 }
 
-/// The id in a key.
+/// Returns the id within a key.
 pub(crate) fn id_of(key: &str) -> &str {
     &key[4..20]
 }
 
-/// Asks for a list, which a right to read is enough for.
+/// Lists sessions. This call requires the right `read`.
 pub(crate) async fn list(channel: &Channel, credential: &str, project: &str) -> Result<(), Status> {
     let request = ListSessionsRequest {
         parent: format!("projects/{project}"),
@@ -78,7 +78,7 @@ pub(crate) async fn list(channel: &Channel, credential: &str, project: &str) -> 
         .map(drop)
 }
 
-/// Opens a stream that goes on for ever.
+/// Opens a stream that does not end by itself.
 pub(crate) async fn watch(
     channel: &Channel,
     credential: &str,
@@ -93,7 +93,7 @@ pub(crate) async fn watch(
     Ok(watched.into_inner())
 }
 
-/// Waits until something is as it should be.
+/// Waits until the condition is true. Panics with `what` after a time limit.
 pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let waited = tokio::time::timeout(SOON, async {
         while !is_so().await {
@@ -103,7 +103,7 @@ pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, mut is_so: impl F
     assert!(waited.await.is_ok(), "{what} takes too long");
 }
 
-/// A connection over TLS that trusts an authority, and may show a certificate.
+/// Opens a TLS connection that trusts the authority. `shown` is an optional client certificate with its key.
 pub(crate) async fn tls(
     server: &Server,
     authority: &Authority,

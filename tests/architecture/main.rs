@@ -1,5 +1,5 @@
-//! The dependencies of the workspace: the order of the crates, the purity of the domain, one version of the wire,
-//! and licences that allow shipping.
+//! Tests of the workspace's dependencies: crate order, purity of the domain, single versions of the transport crates,
+//! and licences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -113,10 +113,10 @@ const WIRE: [&str; 6] = [
 ];
 
 /// The largest share of the lines of all crates that one crate may hold, in percent. The server holds 29 %; the
-/// target is 25 %, once compaction and upkeep are in the engine.
+/// target is 25 %, once compaction and maintenance are in the engine.
 const MAX_SHARE: u64 = 30;
 
-/// Two versions of these would not talk to each other.
+/// Crates that may occur in one version only, because types of two versions are not compatible.
 const ONE_VERSION: [&str; 8] = [
     "h2",
     "http",
@@ -164,7 +164,7 @@ fn packages(metadata: &Value) -> &[Value] {
     metadata["packages"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The dependencies of a package, without those of its tests and its build.
+/// Returns all transitive dependencies of a package, without dev and build dependencies.
 fn dependencies<'a>(metadata: &'a Value, name: &str) -> BTreeSet<&'a str> {
     let package = packages(metadata)
         .iter()
@@ -183,7 +183,7 @@ fn is_rust(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "rs")
 }
 
-/// The lines of Rust in a folder.
+/// Returns the number of lines of Rust in a folder.
 fn lines(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).expect("the folder is readable");
     let paths = entries.map(|entry| entry.expect("the entry is readable").path());
@@ -202,7 +202,7 @@ fn lines(folder: &Path) -> u64 {
 }
 
 #[test]
-fn the_domain_is_pure() {
+fn pure_crates_have_no_impure_dependencies() {
     let metadata = metadata();
     for (name, expected) in PURE {
         let names = dependencies(&metadata, name);
@@ -211,7 +211,7 @@ fn the_domain_is_pure() {
 }
 
 #[test]
-fn crates_depend_on_crates_below_them_only() {
+fn crates_depend_only_on_lower_crates() {
     let metadata = metadata();
     let folders = std::fs::read_dir(root().join("crates")).expect("the folder is readable");
     let folders = folders.map(|entry| entry.expect("the entry is readable").file_name());
@@ -231,7 +231,7 @@ fn crates_depend_on_crates_below_them_only() {
 }
 
 #[test]
-fn what_other_front_ends_share_has_no_wire() {
+fn crates_below_the_server_have_no_transport() {
     let metadata = metadata();
     for name in WITHOUT_WIRE {
         let names = dependencies(&metadata, &format!("palimpsest-{name}"));
@@ -244,7 +244,7 @@ fn what_other_front_ends_share_has_no_wire() {
 }
 
 #[test]
-fn no_crate_holds_too_large_a_share() {
+fn no_crate_has_too_large_a_share_of_the_code() {
     let of = |name: &str| lines(&root().join("crates").join(name));
     let all: u64 = ALLOWED.iter().map(|(name, _)| of(name)).sum();
     for (name, _) in ALLOWED {
@@ -254,7 +254,7 @@ fn no_crate_holds_too_large_a_share() {
 }
 
 #[test]
-fn nobody_has_two_versions_of_the_wire() {
+fn no_crate_links_two_versions_of_the_transport() {
     let metadata = metadata();
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in packages(&metadata) {
@@ -271,10 +271,10 @@ fn nobody_has_two_versions_of_the_wire() {
 }
 
 #[test]
-fn every_licence_allows_shipping() {
+fn every_licence_allows_distribution() {
     let metadata = metadata();
     let allowed = |licence: &str| LICENCES.contains(&licence.trim());
-    // `A OR B` needs one of them, `A AND B` all; the old slash means OR.
+    // `A OR B` requires one of the licences, `A AND B` both. The old form `A/B` means OR.
     let fits = |expression: &str| {
         let expression = expression.replace(['(', ')'], "").replace('/', " OR ");
         expression

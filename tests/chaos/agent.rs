@@ -1,4 +1,4 @@
-//! An agent that works through whatever happens to its server, and remembers what was acknowledged.
+//! An agent that keeps working while its server fails, and records which calls were acknowledged.
 
 use std::time::Duration;
 
@@ -17,33 +17,33 @@ use tonic::{Code, Request, Status};
 
 use crate::intruder::Intruder;
 
-/// How long a caller waits for a call.
-const PATIENCE: Duration = Duration::from_millis(800);
-/// Every so many turns it asks for a compaction.
+/// The deadline of a call.
+const TIMEOUT: Duration = Duration::from_millis(800);
+/// Number of turns between two compactions.
 const COMPACT_EVERY: u64 = 9;
-/// Every so many turns it asks for what is another tenant's.
+/// Number of turns between two calls for another tenant's data.
 const INTRUDE_EVERY: u64 = 3;
-/// The most results that are read back in one check.
+/// Maximum number of results that one check reads back.
 const READ_BACK: usize = 4;
 
-/// What one agent knows of its session.
+/// An agent and the expected state of its session.
 #[derive(Debug)]
 pub(crate) struct Agent {
     turns: Turns,
-    /// Its tenant's key.
+    /// The key of the agent's tenant.
     key: String,
-    /// What it does to the other tenant.
+    /// The calls for the other tenant's data.
     pub(crate) intruder: Intruder,
     array: Array,
-    /// Acknowledged in all.
+    /// Total acknowledged calls.
     pub(crate) acknowledged: u64,
-    /// Refused or failed in all.
+    /// Total rejected or failed calls.
     pub(crate) failed: u64,
-    /// Results read back in all.
+    /// Total results that were read back.
     pub(crate) read_back: u64,
 }
 
-/// What the tool said in a turn: short or long, and never the same.
+/// Returns the tool's output in a turn. Short or long, and different for each turn.
 fn said(turn: u64) -> String {
     let lines = match turn % 5 {
         0 => 300,
@@ -58,7 +58,7 @@ fn call(turn: u64) -> String {
 }
 
 impl Agent {
-    /// Two agents by two of the tenants' keys, of which each has the other's session to ask for.
+    /// Creates two agents with the keys of two tenants. Each one also calls for the session of the other.
     pub(crate) fn pair(number: usize, keys: &[(&str, String); 2], random: u64) -> [Self; 2] {
         let name = |at: usize| format!("projects/{}/sessions/chaos-{number}", keys[at].0);
         [(0, 1, random), (1, 0, !random)].map(|(own, other, seed)| {
@@ -80,12 +80,12 @@ impl Agent {
         }
     }
 
-    /// The session's name.
+    /// Returns the name of the session.
     pub(crate) fn name(&self) -> &str {
         self.turns.session()
     }
 
-    /// Takes one turn, and does more than that every now and then.
+    /// Takes one turn, and intrudes at regular intervals.
     pub(crate) async fn act(&mut self, client: &mut Context, channel: &Channel) {
         self.turn(client).await;
         if self.acknowledged.is_multiple_of(INTRUDE_EVERY) {
@@ -93,7 +93,7 @@ impl Agent {
         }
     }
 
-    /// Takes one turn, the one that failed before or the next one.
+    /// Takes one turn: the previous turn if it failed, otherwise the next one.
     async fn turn(&mut self, client: &mut Context) {
         let turn = self.turns.begin();
         let says = [
@@ -130,13 +130,13 @@ impl Agent {
         }
     }
 
-    /// A call may fail, though only as a failure that a caller can act on.
+    /// Counts a failed call. Panics unless the error is one that a caller can retry.
     fn bear(&mut self, status: &Status) {
         self.failed += 1;
         assert!(is_passing(status), "{}: {status:?}", self.turns.session());
     }
 
-    /// Checks what the server has against what was acknowledged.
+    /// Compares the server's state with the acknowledged turns.
     pub(crate) async fn check(&mut self, server: &Server) {
         let mut sessions = server.sessions().await;
         if !self.turns.check(&mut sessions, Some(&self.key)).await {
@@ -158,7 +158,8 @@ impl Agent {
         self.intruder.steal(&server.channel().await).await;
     }
 
-    /// The delta to the array that was acknowledged gives the whole view, and a provider takes it.
+    /// Asserts that the delta to the acknowledged array gives the complete view, and that the view is valid for its
+    /// provider.
     async fn check_view(&mut self, client: &mut Context) {
         let mut request = prepare(self.turns.session(), Vec::new());
         request.known_etag = self.array.etag.clone();
@@ -192,7 +193,7 @@ impl Agent {
         );
     }
 
-    /// A result, all of it.
+    /// Reads a complete result.
     async fn read(&self, client: &mut Context, turn: u64) -> String {
         let request = ReadToolResultRequest {
             session: self.turns.session().to_owned(),
@@ -210,10 +211,10 @@ impl Agent {
         whole(stream).await
     }
 
-    /// The request of a caller that does not wait for ever.
+    /// Returns a request with a deadline.
     fn limited<T>(&self, message: T) -> Request<T> {
         let mut request = with(&self.key, message);
-        request.set_timeout(PATIENCE);
+        request.set_timeout(TIMEOUT);
         request
     }
 }

@@ -1,4 +1,5 @@
-//! Data that ends while something is wrong: nothing goes that could not be kept elsewhere, nor because a clock is wrong.
+//! Tests that data survives while a fault lasts: retention deletes no session that cannot be exported, and no session
+//! because of a wrong clock.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use tonic::{Code, Status};
 
 use crate::faults::{Fault, Faults};
 
-/// Finds what hangs, and nothing else.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Generous, because this limit must only detect hangs.
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 const SETTINGS: &[&str] = &[
     "worker.enabled=false",
@@ -32,10 +33,10 @@ fn start(data: &Path, faults: &Faults, settings: &[&str]) -> Server {
     Server::start_with(data, &arguments, &faults.vars())
 }
 
-/// The end of a result: what stands in for the result is its beginning.
+/// The end of a result. The preview contains only the beginning.
 const ENDS: &str = "and the end of it";
 
-/// What only a file holds: its message came with the replacement.
+/// Returns a result that exists only as a stored file, because its message contains the replacement text.
 fn said() -> String {
     "a line that is in a file alone\n".repeat(1_000) + ENDS
 }
@@ -128,12 +129,12 @@ async fn until(server: &Server, what: &str, is_so: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !is_so().await {
         let log = || server.log().join("\n");
-        assert!(began.elapsed() < PATIENCE, "not {what}: {}", log());
+        assert!(began.elapsed() < TIMEOUT, "not {what}: {}", log());
         sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Some passes of retention, begun after now.
+/// Waits for several passes of retention that begin after now.
 async fn passes(server: &Server) {
     let passes = || {
         metric(
@@ -186,12 +187,12 @@ async fn a_result_that_cannot_be_read_now_fails_its_export_and_keeps_its_session
     let url = format!("retention.export_url=file://{}", place.display());
     let server = start(&data, &faults, &[&url, "retention.max_age=1s"]);
     until(&server, "tried", async || {
-        lines(&server, "failed to export a session") > 1
+        lines(&server, "failed to export an expired session") > 1
     })
     .await;
     assert_eq!(count(&server).await, 1);
     assert!(exported(&place).is_empty());
-    // What was wrong for a moment is over, and nothing is lost.
+    // After the fault ends, retention continues and loses nothing.
     faults.set(Fault::None);
     until(&server, "deleted", async || count(&server).await == 0).await;
     let texts = exported(&place);
@@ -200,7 +201,7 @@ async fn a_result_that_cannot_be_read_now_fails_its_export_and_keeps_its_session
 }
 
 #[tokio::test]
-async fn a_result_that_is_lost_is_reported_by_its_export_and_keeps_its_session() {
+async fn a_lost_result_is_reported_by_its_export_and_keeps_its_session() {
     let root = tempfile::tempdir().unwrap();
     let (data, place) = (root.path().join("data"), root.path().join("exports"));
     let faults = Faults::new(root.path());
@@ -228,7 +229,7 @@ async fn a_result_that_is_lost_is_reported_by_its_export_and_keeps_its_session()
         assert!(line.unwrap().contains(said), "{text}");
         assert_eq!(search(&server, "kept").await.unwrap(), (0, 1));
     }
-    // A file is written to its end, and the exit code says that it is not all there.
+    // The export writes the complete file, and its exit code reports the missing content.
     let out = root.path().join("kept.jsonl");
     let address = format!("http://{}", server.address());
     let export = [
@@ -253,13 +254,7 @@ async fn a_result_that_is_lost_is_reported_by_its_export_and_keeps_its_session()
     })
     .await;
     passes(&server).await;
-    assert_eq!(
-        lines(
-            &server,
-            "is kept, because its export would not be all of it"
-        ),
-        1
-    );
+    assert_eq!(lines(&server, "because its export would be incomplete"), 1);
     assert_eq!(count(&server).await, 1);
     assert!(exported(&place).is_empty());
     std::fs::write(&file, content).unwrap();
@@ -291,7 +286,7 @@ async fn a_clock_that_jumps_during_retention_deletes_nothing() {
     until(&server, "paused", async || paused() >= 1.0).await;
     passes(&server).await;
     assert_eq!(count(&server).await, 21);
-    // What is written by the wrong clock is no proof of it.
+    // Events that were recorded under the wrong clock do not prove that the clock is right.
     client
         .append_messages(append(&name("s0"), vec![user("and on")]))
         .await
@@ -305,7 +300,7 @@ async fn a_clock_that_jumps_during_retention_deletes_nothing() {
         (21, 1)
     );
     server.stop();
-    // Nor does a restart make it right.
+    // A restart does not make the clock right.
     let server = start(&data, &faults, &["retention.max_age=90d"]);
     let paused = || metric(&server, "palimpsest_retention_paused");
     until(&server, "paused", async || paused() >= 1.0).await;
@@ -317,7 +312,7 @@ async fn a_clock_that_jumps_during_retention_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn a_dry_run_deletes_nothing_and_says_what_would_go() {
+async fn a_dry_run_deletes_nothing_and_lists_deletions() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

@@ -1,7 +1,6 @@
-// Faults of the machine, for one process: loaded before libc (LD_PRELOAD), led by a file of numbers that is
-// mapped into memory, so that a test switches them on and off while the process runs.
-//
-// Only regular files are touched: sockets, pipes and the terminal work as ever.
+// Faults of the machine for one process. The library is preloaded (LD_PRELOAD) and reads numbers from a mapped file. A
+// test therefore switches faults while the process runs. Only regular files are affected. Sockets, pipes and the
+// terminal work normally.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -58,7 +57,7 @@ static void wait_a_while(void) {
     nanosleep(&pause, NULL);
 }
 
-// Whether the call fails, with errno set.
+// Returns 1 and sets errno if the call must fail.
 static int fails(int which) {
     int64_t error = get(which);
     if (error == 0 || !chosen()) return 0;
@@ -98,7 +97,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at) {
     return fails(WRITE_ERRNO) ? -1 : next(fd, bytes, cut(length), at);
 }
 
-// A stored result, which is opened when it is read or written.
+// Returns 1 for the path of a stored result. Stored results are opened for each read and write.
 static int is_result(const char *path) {
     return path != NULL && strstr(path, "/tool-results/") != NULL;
 }

@@ -1,5 +1,5 @@
-//! Faults of the machine for one server, switched on and off while it runs: `faults.c` is loaded into it and
-//! reads the same few numbers.
+//! Faults of the machine for one server, which can be switched while the server runs. `faults.c` is preloaded into the
+//! server and reads the same numbers.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -7,44 +7,44 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// How many numbers there are, of eight bytes each.
+/// Count of numbers in the shared file, 8 bytes each.
 const NUMBERS: usize = 8;
-/// Where the count of injected faults is.
+/// Index of the count of injected faults.
 const INJECTED: u64 = 7;
 
 const EIO: i64 = 5;
 const ENOSPC: i64 = 28;
 const HOUR_MS: i64 = 3_600_000;
 
-/// What goes wrong.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
-    /// Nothing: the kill alone.
+    /// No fault. The schedule then consists of the kill only.
     None,
     /// Some writes fail.
     WriteErrors,
     /// Some syncs fail.
     SyncErrors,
-    /// Some writes write less than they were asked to.
+    /// Some writes write fewer bytes than requested.
     ShortWrites,
     /// The disk is full.
     NoSpace,
-    /// Each write and each sync takes a while.
+    /// Each write and each sync is delayed.
     SlowDisk,
-    /// It is hours later at once.
+    /// The clock jumps 26 hours ahead.
     ClockForward,
-    /// It is hours earlier at once.
+    /// The clock jumps 26 hours back.
     ClockBack,
-    /// Stored results can neither be read nor written; everything else can.
+    /// Stored results can be neither read nor written. All other files work.
     NoResults,
-    /// It is more than a year later at once.
+    /// The clock jumps 400 days ahead.
     ClockYearAhead,
-    /// The model's provider takes requests and never answers.
+    /// The model's provider accepts requests and never answers.
     ProviderHangs,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub(crate) const ALL: [Self; 11] = [
         Self::None,
         Self::WriteErrors,
@@ -59,13 +59,14 @@ impl Fault {
         Self::ProviderHangs,
     ];
 
-    /// Whether a server goes on by itself when it is over. After a failed write or sync the store stays
-    /// closed until a restart: nobody knows what is on the disk.
+    /// Returns true if the server recovers without a restart after the fault ends. After a failed write or sync the
+    /// store stays closed, because the state of the disk is unknown.
     pub(crate) fn passes(self) -> bool {
         !matches!(self, Self::WriteErrors | Self::SyncErrors)
     }
 
-    /// Errors of writes, errors of syncs, how many of a thousand, short writes, delay, clock, errors of results.
+    /// Returns the numbers for `faults.c`: write error, sync error, probability in thousandths, short writes, delay in
+    /// microseconds, clock offset in milliseconds, error of stored results.
     fn numbers(self) -> [i64; NUMBERS - 1] {
         match self {
             Self::None | Self::ProviderHangs => [0; _],
@@ -82,7 +83,7 @@ impl Fault {
     }
 }
 
-/// The numbers that a server reads.
+/// The shared file of numbers that the server reads.
 #[derive(Debug)]
 pub(crate) struct Faults {
     file: File,
@@ -90,7 +91,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Nothing is wrong yet.
+    /// Creates the file without a fault.
     pub(crate) fn new(folder: &Path) -> Self {
         let path = folder.join("faults");
         fs::write(&path, [0; NUMBERS * 8]).unwrap();
@@ -101,7 +102,7 @@ impl Faults {
         }
     }
 
-    /// The variables of a server that has these faults.
+    /// Returns the environment variables of a server that has these faults.
     pub(crate) fn vars(&self) -> [(&str, &str); 2] {
         let library = library().to_str().unwrap();
         [
@@ -110,7 +111,7 @@ impl Faults {
         ]
     }
 
-    /// From now on this is wrong, and nothing else.
+    /// Replaces the current fault.
     pub(crate) fn set(&self, fault: Fault) {
         let bytes: Vec<u8> = fault
             .numbers()
@@ -120,7 +121,7 @@ impl Faults {
         self.file.write_all_at(&bytes, 0).unwrap();
     }
 
-    /// How many calls of the system a fault has met.
+    /// Returns the number of system calls that a fault affected.
     pub(crate) fn injected(&self) -> i64 {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, INJECTED * 8).unwrap();
@@ -128,7 +129,7 @@ impl Faults {
     }
 }
 
-/// The library, built once by the compiler that links Rust programs too.
+/// Returns the preloaded library. Builds it once, with the C compiler that Rust links with.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! An agent that, now and then, asks for what is another tenant's while the server is in trouble: whatever it
-//! asks, it has to be told just what it is told of a session that is not there.
+//! An agent that calls for another tenant's data while the server has faults. Every reply must equal the reply for a
+//! missing session.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// How long it waits for an answer.
-const PATIENCE: Duration = Duration::from_millis(800);
-/// A number that no turn has: a message with it would be found among those of an agent.
+/// The deadline of a call.
+const TIMEOUT: Duration = Duration::from_millis(800);
+/// A turn number that no agent uses. A message with this number in an agent's session reveals a leak.
 const FOREIGN: u64 = 0xFFFF_FFFF;
-/// The end of a name that nobody has, as long as that of an agent's session.
+/// The end of a session name that does not exist. Its length equals that of an agent's session name.
 const NOBODY: &str = "nobod-y";
 
-/// What intruders did together.
+/// The calls of all intruders.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Intrusions {
-    /// Calls about what is another tenant's.
+    /// Calls for another tenant's data.
     pub(crate) calls: u64,
-    /// Those that were answered as calls about nothing are, compared in all that a caller is told.
+    /// Calls whose error equaled the error for a missing session in every detail.
     pub(crate) as_missing: u64,
-    /// Those that met trouble instead, so that nothing was told.
+    /// Calls that failed for another reason, such as a fault.
     pub(crate) unanswered: u64,
-    /// Pages that were asked for with a token of another tenant's.
+    /// Pages that were requested with another tenant's page token.
     pub(crate) tokens: u64,
 }
 
@@ -43,14 +43,14 @@ impl std::ops::AddAssign for Intrusions {
     }
 }
 
-/// Whose key it has, and whose session it asks for.
+/// The intruder's own key and the session that it calls for.
 #[derive(Debug)]
 pub(crate) struct Intruder {
     key: String,
     theirs: String,
-    /// The key of who may read that session, for what only a leak could give away.
+    /// The key of the session's owner, used to obtain tokens that only a leak could reveal.
     owners: String,
-    /// A place in the other tenant's transcript, as the server gave it to its owner.
+    /// A page token of the other tenant's transcript.
     token: String,
     rpcs: Vec<Rpc>,
     random: u64,
@@ -70,7 +70,7 @@ impl Intruder {
         }
     }
 
-    /// Gets a page token as the owner of the session would.
+    /// Gets a page token with the owner's key.
     pub(crate) async fn steal(&mut self, channel: &Channel) {
         let mut client = SessionServiceClient::new(channel.clone());
         let request = Self::page(&self.theirs, String::new());
@@ -79,7 +79,8 @@ impl Intruder {
         }
     }
 
-    /// One call of any kind, about a session of another's and about one that nobody has.
+    /// Makes one random call twice: for another tenant's session and for a missing session. Asserts that both errors
+    /// are equal.
     pub(crate) async fn intrude(&mut self, context: &mut Context, channel: &Channel) {
         let kinds = self.rpcs.len() + 3;
         let kind = usize::try_from(next(&mut self.random)).unwrap_or(0) % kinds;
@@ -109,7 +110,7 @@ impl Intruder {
         self.done.tokens += u64::from(kind == self.rpcs.len() && !self.token.is_empty());
     }
 
-    /// The refusal; none when the server was in trouble. An answer ends the test.
+    /// Returns the error of the call. `None` if the call failed because of a fault. Panics if the call succeeds.
     async fn ask(
         &self,
         kind: usize,
@@ -137,7 +138,7 @@ impl Intruder {
                 }
             }
         };
-        let status = match tokio::time::timeout(PATIENCE, asked).await {
+        let status = match tokio::time::timeout(TIMEOUT, asked).await {
             Err(_) => return None,
             Ok(Ok(())) => panic!("kind {kind}: {name} was answered to another tenant"),
             Ok(Err(status)) => status,
@@ -161,9 +162,9 @@ impl Intruder {
     }
 }
 
-/// Tells a refusal from an answer. A stream that is open is one, though nothing comes of it yet.
+/// Returns an error if the call was rejected. An open stream counts as accepted, even without a first message.
 async fn answered(rpc: &Rpc, channel: &Channel, key: &str, name: &str) -> Result<(), Status> {
     let mut stream = rpc.open(channel, Some(key), name).await?;
-    let first = tokio::time::timeout(PATIENCE / 4, stream.message()).await;
+    let first = tokio::time::timeout(TIMEOUT / 4, stream.message()).await;
     first.map_or(Ok(()), |first| first.map(drop))
 }

@@ -1,7 +1,7 @@
-//! Random schedules of faults, each ended by `kill -9`: what was acknowledged is there, once, in order and
-//! whole; views are valid; and a server whose trouble is over goes on by itself.
+//! Tests with random schedules of faults. Each schedule ends with `kill -9`. Acknowledged data must exist once, in
+//! order and complete, views must be valid, and a server must recover after a passing fault.
 //!
-//! A few run with every test; `make chaos` runs `CHAOS_SCHEDULES` of them.
+//! Every test run executes a few schedules; `make chaos` runs `CHAOS_SCHEDULES` of them.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 

@@ -1,4 +1,4 @@
-//! One schedule after another on the same folder.
+//! Runs schedules one after another on the same folder.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,23 +17,23 @@ use crate::agent::Agent;
 use crate::faults::{Fault, Faults};
 use crate::intruder::Intrusions;
 
-/// Schedules of one run, unless `CHAOS_SCHEDULES` says otherwise.
+/// Default number of schedules per run. `CHAOS_SCHEDULES` overrides the value.
 const SCHEDULES: u64 = 12;
-/// Schedules on one folder: enough for a history, few enough that each start is quick.
+/// Schedules per folder: enough for a long history, and few enough for quick starts.
 const PER_FOLDER: u64 = 12;
-/// Folders at one time: most of a schedule is waiting.
+/// Number of folders in parallel, because most of a schedule is waiting.
 const LANES: usize = 3;
-/// Pairs of agents at one time, of which each is of another tenant.
+/// Number of concurrent pairs of agents. The agents of a pair belong to different tenants.
 const PAIRS: usize = 3;
-/// The tenants; both may do everything in their own project.
+/// The tenants. Both have all rights in their own project.
 const TENANTS: [&str; 2] = ["aaa", "bbb"];
-/// How often, and after how long each time, it is looked whether a server goes on by itself.
+/// Number of attempts, and the pause between them, to detect that a server has recovered.
 const RECOVERY_LOOKS: usize = 200;
 const RECOVERY_PAUSE: Duration = Duration::from_millis(50);
-/// The model that hangs.
+/// The model of the provider that hangs.
 const MODEL: &str = "summarizer";
 
-/// Small sessions are compacted too, results are stored, and nothing waits for long.
+/// Settings with short intervals, compactions of small sessions, and stored results.
 const SETTINGS: &[&str] = &[
     "worker.edit_debounce_ms=50",
     "worker.poll_ms=50",
@@ -54,7 +54,7 @@ fn schedules() -> u64 {
     said.and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES)
 }
 
-/// What all schedules together did.
+/// Totals of all schedules.
 #[derive(Debug, Default)]
 struct Counts {
     schedules: u64,
@@ -63,7 +63,7 @@ struct Counts {
     acknowledged: u64,
     failed: u64,
     read_back: u64,
-    /// What tenants asked of each other. None of it was answered, or the run would have failed.
+    /// Calls for other tenants' data. Any successful one fails the run.
     intrusions: Intrusions,
 }
 
@@ -115,7 +115,7 @@ async fn faults_and_kills_lose_nothing_that_was_acknowledged() {
     assert!(as_missing * 4 > calls, "hardly any intrusion was answered");
 }
 
-/// So many schedules, on a folder of their own.
+/// Runs schedules on a new folder.
 async fn one_folder(seed: u64, schedules: u64) -> Counts {
     let mut random = seed | 1;
     let mut counts = Counts::default();
@@ -167,7 +167,7 @@ fn start(folder: &Path, faults: &Faults, provider: &FakeProvider) -> Server {
     Server::start_with(&folder.join("data"), &arguments, &faults.vars())
 }
 
-/// The life of one server: work, a fault, an end of it, work again, and SIGKILL.
+/// Runs one server: work, a fault, the end of the fault, work again, and SIGKILL.
 async fn live(
     agents: Vec<Agent>,
     server: Arc<Server>,
@@ -193,7 +193,7 @@ async fn live(
         return working.stop().await;
     }
     let mut agents = working.stop().await;
-    // What is over is over without a restart.
+    // The server must recover without a restart.
     recovered(&server, tenant).await;
     for agent in &mut agents {
         agent.check(&server).await;
@@ -207,7 +207,7 @@ async fn live(
     agents
 }
 
-/// Waits until writes are taken again.
+/// Waits until the server accepts writes again.
 async fn recovered(server: &Server, (project, key): &(&str, String)) {
     let mut client = server.context().await;
     let session = format!("projects/{project}/sessions/chaos-probe");
@@ -228,7 +228,7 @@ async fn recovered(server: &Server, (project, key): &(&str, String)) {
     );
 }
 
-/// Agents at work.
+/// Running agents.
 struct Working {
     agents: JoinSet<Agent>,
     stop: Arc<AtomicBool>,
@@ -259,7 +259,7 @@ impl Working {
         }
     }
 
-    /// Lets each finish what it is at.
+    /// Stops each agent after its current turn.
     async fn stop(self) -> Vec<Agent> {
         self.stop.store(true, Ordering::Relaxed);
         let mut agents = self.agents.join_all().await;

@@ -1,8 +1,8 @@
-//! Every block of code in the README and the docs is parsed or run, by its language.
+//! Parses or runs every code block in the README and the docs, by its language.
 //!
-//! A block without a language is a command line when its first word is a program that the docs use, and else
-//! something that a program prints. A language that is not checked here fails the test. `tests/clients` runs
-//! the README's clients and the programs of the API guide.
+//! A block without a language is a command line if its first word is a program that the docs use. Otherwise the block
+//! shows output. A language without a check fails the test. `tests/clients` runs the README's clients and the programs
+//! of the API guide.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The pages that people read.
+/// Returns all pages of documentation.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![
         root().join("README.md"),
@@ -53,7 +53,7 @@ fn is_shell(text: &str) -> bool {
     PROGRAMS.iter().any(|program| text.starts_with(program))
 }
 
-/// What a program says of a text that it reads from standard input.
+/// Asserts that a program accepts the block on standard input.
 #[track_caller]
 fn accepted(block: &Block, program: &str, args: &[&str]) {
     let mut child = Command::new(program)
@@ -70,7 +70,7 @@ fn accepted(block: &Block, program: &str, args: &[&str]) {
     assert!(output.status.success(), "{}: {stderr}", block.place);
 }
 
-/// The words of a line for a shell, without what it pipes or writes to.
+/// Splits a shell line into words, without pipes and redirections.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -88,7 +88,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The arguments of the binary, when a line runs it.
+/// Returns the arguments if the line runs the binary.
 fn arguments(line: &str) -> Option<Vec<String>> {
     let words = words(line);
     let is_variable = |word: &&String| {
@@ -112,7 +112,8 @@ fn check_shell(block: &Block, targets: &BTreeSet<String>) {
     accepted(block, "bash", &["-n"]);
     for line in block.text.replace("\\\n", " ").lines() {
         if let Some(args) = arguments(line) {
-            // With `--help` at its end a command line is checked up to there and then explained.
+            // With `--help` as last argument, the binary parses the other arguments and then prints help instead of
+            // running.
             let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
             args.push("--help");
             let output = palimpsest(&args);
@@ -141,7 +142,7 @@ fn check_toml(block: &Block) {
 }
 
 #[test]
-fn every_block_of_the_readme_and_the_docs_is_what_it_says() {
+fn every_code_block_of_the_documentation_is_valid() {
     let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
     let targets = makefile.lines().filter_map(|line| line.split_once(':'));
     let targets: BTreeSet<String> = targets.map(|(name, _)| name.to_owned()).collect();

@@ -1,5 +1,5 @@
-//! A transcript whose agent had compacted, removed and folded messages: its view comes in as that agent
-//! had it left.
+//! Tests the import of a transcript whose agent had compacted, removed and collapsed messages. The imported view must
+//! equal that agent's last view.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ fn id(number: u32) -> String {
     format!("00000000-0000-4000-8000-{number:012}")
 }
 
-/// Lines of a transcript, one after another.
+/// The lines of a transcript.
 #[derive(Default)]
 struct Lines(String);
 
@@ -93,7 +93,7 @@ fn transcript() -> String {
 }
 
 #[test]
-fn what_its_agent_had_replaced_leaves_the_view() {
+fn messages_that_the_agent_had_compacted_leave_the_view() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
     let address = format!("http://{}", server.address());
@@ -136,7 +136,7 @@ fn what_its_agent_had_replaced_leaves_the_view() {
     };
     let expected = expected.map(|(role, text)| (role.to_owned(), text.to_owned()));
     assert_eq!(view(), expected);
-    // Nothing of it is gone from the transcript, and a second import changes nothing.
+    // The transcript is complete, and a second import changes nothing.
     let exported = run(&["export", "session"]);
     assert!(exported.contains("its long answer") && exported.contains("the first question"));
     let again = import();
@@ -154,7 +154,7 @@ fn what_its_agent_had_replaced_leaves_the_view() {
     );
 }
 
-/// Imports a file into a server of its own.
+/// Imports a file into a new server and returns the report.
 fn imported(content: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
@@ -167,7 +167,7 @@ fn imported(content: &str) -> Value {
 }
 
 #[test]
-fn a_replay_goes_on_after_a_summary_of_another_program() {
+fn a_replay_continues_after_a_summary_of_another_program() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("session.jsonl");
     fs::write(&file, transcript()).unwrap();
@@ -185,7 +185,7 @@ fn a_replay_goes_on_after_a_summary_of_another_program() {
 }
 
 #[test]
-fn a_message_whose_parent_was_refused_is_imported_without_it() {
+fn a_message_with_a_rejected_parent_is_imported_without_it() {
     let mut lines = Lines::default();
     lines.says(1, "user", "the first question");
     let call = json!([{"type": "tool_use", "name": "no id", "input": {}}]);

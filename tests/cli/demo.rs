@@ -1,4 +1,4 @@
-//! `palimpsest demo`: it ends well and in time, its figures add up, and nothing is left of it.
+//! Tests of `palimpsest demo`: exit code, duration, consistent figures, and no remaining files.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -10,7 +10,7 @@ use palimpsest_tests::binary;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-/// A newcomer is promised half a minute. This allows for a build without optimisation.
+/// The documentation promises 30 seconds. This limit allows for an unoptimized build.
 const IN_TIME: Duration = Duration::from_mins(1);
 
 const ENTER_SCREEN: &str = "\u{1b}[?1049h";
@@ -28,7 +28,7 @@ fn demo(temporary: &Path) -> Command {
     command
 }
 
-/// What is in a folder.
+/// Returns the names of all entries of a folder.
 fn left_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name());
@@ -37,7 +37,7 @@ fn left_in(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The numbers of a row of the final table: with and without.
+/// Returns the numbers of a row of the final table: with and without Palimpsest.
 #[track_caller]
 fn row(said: &str, name: &str) -> (u64, u64) {
     let line = said
@@ -52,7 +52,7 @@ fn row(said: &str, name: &str) -> (u64, u64) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-/// The two numbers of `7 of 8 messages`.
+/// Returns the two numbers of a text such as `7 of 8 messages`.
 #[track_caller]
 fn share(said: &str, name: &str) -> (u64, u64) {
     let line = said.lines().find(|line| line.starts_with(name));
@@ -66,7 +66,7 @@ fn share(said: &str, name: &str) -> (u64, u64) {
 }
 
 #[test]
-fn the_demo_ends_well_and_its_figures_add_up() {
+fn the_demo_succeeds_and_its_figures_are_consistent() {
     let temporary = tempfile::tempdir().unwrap();
     let began = Instant::now();
     let output = demo(temporary.path())
@@ -86,7 +86,7 @@ fn the_demo_ends_well_and_its_figures_add_up() {
         row(&said, "written to the cache"),
     );
     assert_eq!(sent, (read.0 + written.0, read.1 + written.1));
-    // At the default prices, in thousandths.
+    // The default prices, in thousandths.
     let cost = |read: u64, written: u64| (read * 100 + written * 1_250) / 1_000;
     let costs = (cost(read.0, written.0), cost(read.1, written.1));
     assert_eq!(row(&said, "cost"), costs);
@@ -115,7 +115,7 @@ fn the_demo_ends_well_and_its_figures_add_up() {
         let sum = said.lines().find(|line| line.starts_with(level)).unwrap();
         assert!(sum.contains(&format!(" {times} time")), "{times}: {sum}");
     }
-    // Nearly everything left the view, and all of it came back.
+    // Nearly all content left the view, and all of it can be restored.
     let (same, all) = share(&said, "read back");
     assert!(same == all && all > 200, "{same} of {all}");
     let (same, all) = share(&said, "undone");
@@ -127,7 +127,7 @@ fn the_demo_ends_well_and_its_figures_add_up() {
 }
 
 #[test]
-fn a_demo_that_is_stopped_leaves_nothing_behind() {
+fn a_stopped_demo_leaves_no_files() {
     let temporary = tempfile::tempdir().unwrap();
     let mut child = demo(temporary.path())
         .stdout(Stdio::piped())
@@ -153,7 +153,7 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
 }
 
 #[test]
-fn whoever_has_seen_enough_ends_the_demo() {
+fn a_key_press_ends_the_demo() {
     let temporary = tempfile::tempdir().unwrap();
     let mut child = demo(temporary.path())
         .stdout(Stdio::piped())
@@ -166,7 +166,7 @@ fn whoever_has_seen_enough_ends_the_demo() {
     assert_eq!(left_in(temporary.path()), [""; 0]);
 }
 
-/// A terminal: what reads its screen, and what a process writes to.
+/// Returns both ends of a pseudo terminal: the end that reads the screen and the end that a process writes to.
 fn terminal(columns: u16, rows: u16) -> (File, File) {
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&screen).unwrap();
@@ -188,7 +188,7 @@ fn terminal(columns: u16, rows: u16) -> (File, File) {
 }
 
 #[test]
-fn a_terminal_is_given_back_as_it_was() {
+fn the_terminal_is_restored_after_the_demo() {
     let temporary = tempfile::tempdir().unwrap();
     let (mut screen, process) = terminal(80, 24);
     let before = tcgetattr(&process).unwrap();
@@ -228,7 +228,7 @@ fn a_terminal_is_given_back_as_it_was() {
     assert_eq!(left_in(temporary.path()), [""; 0]);
 }
 
-/// The texts of a picture, in order.
+/// Returns the texts of an SVG image, in order.
 fn texts(svg: &str) -> Vec<String> {
     let parts = svg.split('>').filter_map(|part| part.split('<').next());
     let texts = parts.map(str::trim).filter(|text| !text.is_empty());
@@ -236,7 +236,7 @@ fn texts(svg: &str) -> Vec<String> {
 }
 
 #[test]
-fn without_a_terminal_the_demo_plays_what_the_readme_shows() {
+fn without_a_terminal_the_demo_prints_the_text_of_the_readme() {
     let temporary = tempfile::tempdir().unwrap();
     let output = demo(temporary.path())
         .args(["--svg", "demo.svg"])
@@ -244,7 +244,7 @@ fn without_a_terminal_the_demo_plays_what_the_readme_shows() {
         .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}");
-    // The summary follows, so that the first compaction uses it and frees nearly all.
+    // Session memory keeps up with the conversation, so that the first compaction uses it and frees nearly all tokens.
     let memory = said.lines().find(|line| line.starts_with("memory"));
     let versions = memory.and_then(|line| line.split_whitespace().nth(2));
     let versions: u64 = versions.unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! Stored content that a terminal would obey is shown as escapes, by every command.
+//! Tests that every command escapes stored content with terminal control sequences.
 
 use std::fs;
 use std::path::Path;
@@ -10,15 +10,15 @@ use palimpsest_tests::command::palimpsest_with;
 use palimpsest_tests::say::{append, assistant, assistant_calls, result, user};
 use serde_json::json;
 
-/// The clipboard, a link, a title, a cleared screen, a line written over, a C1 control, reversed text.
+/// Sets the clipboard, a link and a title, clears the screen, overwrites a line, uses a C1 control, and reverses text.
 const HOSTILE: &str = "a\u{1b}]52;c;aGk=\u{7}b\u{1b}]8;;http://x\u{1b}\\c\u{1b}]0;t\u{7}d\u{1b}[2Je\rf\u{9b}31mg\u{202e}h\u{8}i";
 
-/// Colours of our own stay: standard output is no terminal here, and is treated as one.
+/// Runs a command with forced colours, because standard output is not a terminal here.
 fn run(args: &[&str]) -> Output {
     palimpsest_with(args, &[("CLICOLOR_FORCE", "1")])
 }
 
-/// True if a terminal would only show the text: apart from colours there are no controls in it.
+/// Returns true if the output contains no control characters except for colours.
 #[track_caller]
 fn is_harmless(text: &[u8], what: &str) {
     let text = String::from_utf8(text.to_vec()).unwrap();
@@ -68,7 +68,7 @@ fn transcript(folder: &Path) -> String {
         line(2, "assistant", &json!([{"type": "text", "text": HOSTILE}])).to_string(),
         format!("not json {HOSTILE}").replace('\n', " "),
     ];
-    // A slash and a zero are all that a name cannot have.
+    // A file name may contain any character except `/` and NUL.
     let path = folder.join(format!("x{}.jsonl", HOSTILE.replace('/', "_")));
     fs::write(&path, lines.join("\n")).unwrap();
     path.to_str().unwrap().to_owned()
@@ -91,7 +91,7 @@ async fn every_command_shows_controls_in_stored_content_as_escapes() {
         }),
         ..CreateSessionRequest::default()
     };
-    // A title may be refused for what it holds; the first prompt is shown in its place.
+    // The server may reject the title. Lists then show the first prompt.
     let _ = Box::pin(server.sessions().await.create_session(create)).await;
     let messages = vec![
         user(HOSTILE),
@@ -114,7 +114,7 @@ async fn every_command_shows_controls_in_stored_content_as_escapes() {
     for (args, must_show) in of_server {
         let args = [args, &remote].concat();
         if args[0] == "view" {
-            // Raw JSON for pipes: what is escaped there is JSON's business.
+            // Raw JSON for pipes, which escapes control characters itself.
             assert!(run(&args).status.success());
             continue;
         }

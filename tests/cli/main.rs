@@ -1,4 +1,4 @@
-//! The commands that people type, run as they are typed, and the README's among them.
+//! Tests of the commands as users type them, including those of the README.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(
@@ -29,7 +29,7 @@ use palimpsest_tests::{Server, palimpsest};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What a command prints when it succeeds.
+/// Returns the output of a command that must succeed.
 #[track_caller]
 fn said(args: &[&str]) -> String {
     let output = palimpsest(args);
@@ -38,8 +38,8 @@ fn said(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Two sessions in Claude Code's format: fragments, a result between them, an abandoned branch, a
-/// line that is not JSON.
+/// Writes two sessions in Claude Code's format: fragments, a result between them, an abandoned branch, and a line that
+/// is not JSON.
 fn transcripts(folder: &Path) -> Vec<PathBuf> {
     let id = |n: u32| format!("00000000-0000-4000-8000-{n:012}");
     let line = |n: u32, parent: u32, kind: &str, message: &str| {
@@ -126,13 +126,13 @@ impl Setting {
 }
 
 #[test]
-fn a_transcript_is_brought_in_looked_at_and_taken_out_again() {
+fn a_transcript_is_imported_inspected_and_exported() {
     let setting = Setting::new();
     let report = setting.import();
     assert_eq!(report[0]["sessions"][0]["messages"], 5);
     assert_eq!(report[0]["defects"][0], "line 4: is not JSON (column 2)");
     assert_eq!(report[1]["sessions"][0]["rewinds"], 1);
-    // A second time nothing is new.
+    // A second import adds nothing.
     let again = setting.import();
     assert_eq!(again[0]["sessions"][0]["messages"], 0);
     assert_eq!(again[0]["sessions"][0]["duplicates"], 5);
@@ -172,7 +172,7 @@ fn a_transcript_is_brought_in_looked_at_and_taken_out_again() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    // One line says what it is, and one that nothing is missing.
+    // The export consists of a header, the messages, and a last line that confirms completeness.
     assert_eq!(lines.len(), 5);
     assert_eq!(lines[2]["visibility"], "REWOUND");
     let array: Vec<Value> =
@@ -181,7 +181,7 @@ fn a_transcript_is_brought_in_looked_at_and_taken_out_again() {
 }
 
 #[test]
-fn what_is_exported_for_claude_code_is_imported_again() {
+fn an_export_for_claude_code_can_be_imported() {
     let setting = Setting::new();
     setting.import();
     for session in ["first", "second"] {
@@ -198,14 +198,14 @@ fn what_is_exported_for_claude_code_is_imported_again() {
         fs::write(&path, &exported).unwrap();
         setting.run(&["import", "--format", "claude-code", path.to_str().unwrap()]);
         assert_eq!(export(&copy), exported);
-        // Each session has names of its own for its turns.
+        // Turn ids differ between sessions.
         let view = |session: &str| untagged(&setting.run(&["view", session]));
         assert_eq!(view(&copy), view(session));
     }
 }
 
 #[test]
-fn a_store_is_compacted_while_nobody_uses_it() {
+fn an_unused_store_is_compacted() {
     let setting = Setting::new();
     setting.import();
     let data = setting.folder.path().join("data");
@@ -276,7 +276,7 @@ fn sessions_reports_rows_that_cannot_be_decoded_and_lists_the_others() {
 }
 
 #[test]
-fn verify_needs_no_server_and_nothing_to_check_is_an_error() {
+fn verify_needs_no_server_and_rejects_empty_input() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap().to_owned();
     let empty = palimpsest(&["verify", "--format", "claude-code", &path]);
@@ -305,7 +305,7 @@ fn verify_needs_no_server_and_nothing_to_check_is_an_error() {
 }
 
 #[test]
-fn what_config_prints_is_a_configuration() {
+fn the_output_of_config_is_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("palimpsest.toml");
     fs::write(&file, said(&["config"])).unwrap();
@@ -321,7 +321,7 @@ fn what_config_prints_is_a_configuration() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_said_in_a_sentence() {
+fn an_unreachable_server_is_reported_in_one_sentence() {
     let output = palimpsest(&["sessions", "--server", "http://127.0.0.1:9"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

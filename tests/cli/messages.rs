@@ -1,4 +1,4 @@
-//! Messages for people who got something wrong: what failed, why, and what to do.
+//! Tests of error messages: each one states the failure, its reason, and the remedy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use palimpsest_tests::command::palimpsest_with;
 use palimpsest_tests::{Server, binary, palimpsest};
 
-/// The error of a command that must fail.
+/// Returns the error of a command that must fail.
 #[track_caller]
 fn error(args: &[&str]) -> String {
     let output = palimpsest(args);
@@ -30,7 +30,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn a_wrong_setting_is_named_with_what_to_write() {
+fn an_invalid_setting_is_reported_with_valid_values() {
     let folder = tempfile::tempdir().unwrap();
     let cases: [(&str, &[&str]); 8] = [
         (
@@ -77,7 +77,7 @@ fn a_wrong_setting_is_named_with_what_to_write() {
 }
 
 #[test]
-fn a_summariser_without_its_key_does_not_pass_the_check() {
+fn a_summarizer_without_its_key_fails_the_check() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(
         folder.path(),
@@ -94,7 +94,7 @@ fn a_summariser_without_its_key_does_not_pass_the_check() {
 }
 
 #[test]
-fn a_place_that_cannot_be_used_is_named_with_the_reason() {
+fn an_unusable_directory_is_reported_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "file", "");
     says(
@@ -134,7 +134,7 @@ fn a_place_that_cannot_be_used_is_named_with_the_reason() {
 }
 
 #[test]
-fn the_address_is_taken_as_the_server_logs_it_and_a_wrong_one_is_explained() {
+fn the_logged_address_is_accepted_and_an_invalid_one_is_explained() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
     let listed = palimpsest(&["sessions", "--server", server.address()]);
@@ -160,11 +160,11 @@ fn the_address_is_taken_as_the_server_logs_it_and_a_wrong_one_is_explained() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_output_pipe_is_no_error() {
     let program = binary().display();
     for command in ["completions bash", "config"] {
         let piped = format!("set -o pipefail; '{program}' {command} | head -1");
-        // A variable of this environment may be one that the program refuses.
+        // Starts with an empty environment, because the program may reject a variable of this one.
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut shell = Command::new("bash");
         shell.args(["-c", &piped]).env_clear().env("PATH", path);
@@ -178,14 +178,14 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn a_file_of_another_format_is_refused_with_what_it_holds() {
+fn a_file_of_another_format_is_rejected_with_the_detected_format() {
     let folder = tempfile::tempdir().unwrap();
     let claude = r#"{"type":"user","uuid":"00000000-0000-4000-8000-000000000001","message":{"role":"user","content":"hi"}}"#;
     let file = write(folder.path(), "a.jsonl", claude);
     let program: PathBuf = binary().to_owned();
     let program = program.to_str().unwrap();
     for command in ["import", "verify", "replay"] {
-        // No server is needed to see that a file is no text.
+        // The client detects a binary file without a server.
         says(
             &all_of(&[command, "--format", "claude-code", program]),
             &["binary", "an ELF program"],
@@ -212,7 +212,7 @@ fn a_file_of_another_format_is_refused_with_what_it_holds() {
         &all_of(&args),
         &["Seen: 1 lines", "try --format claude-code"],
     );
-    // The shape is right, and nothing in it is a message.
+    // The file has the correct format but contains no messages.
     let empty = write(
         folder.path(),
         "b.json",
@@ -233,7 +233,7 @@ fn a_file_of_another_format_is_refused_with_what_it_holds() {
     );
 }
 
-/// Everything that a command prints that must fail.
+/// Returns the complete output of a command that must fail.
 #[track_caller]
 fn all_of(args: &[&str]) -> String {
     let output = palimpsest(args);

@@ -1,10 +1,10 @@
-//! The README says nothing that the binary does not do.
+//! Tests that the binary accepts the commands of the README.
 
 use std::path::Path;
 
 use super::palimpsest;
 
-/// Every `cargo run --release -- …` of the README, as arguments of the binary.
+/// Returns the arguments of every `cargo run --release -- …` in the README.
 fn commands() -> Vec<Vec<String>> {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
@@ -19,11 +19,12 @@ fn commands() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_of_the_readme_is_one_that_the_binary_takes() {
+fn every_command_of_the_readme_is_accepted_by_the_binary() {
     let commands = commands();
     assert!(commands.len() >= 7, "{commands:?}");
     for command in commands {
-        // With `--help` at its end a command line is checked up to there and then explained.
+        // With `--help` as last argument, the binary parses the other arguments and then prints help instead of
+        // running.
         let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
         args.push("--help");
         let output = palimpsest(&args);
@@ -32,7 +33,7 @@ fn every_command_of_the_readme_is_one_that_the_binary_takes() {
 }
 
 #[test]
-fn the_admin_port_and_the_services_are_where_the_readme_says() {
+fn the_documented_ports_and_services_exist() {
     let config = String::from_utf8(palimpsest(&["config"]).stdout).unwrap();
     assert!(config.contains("127.0.0.1:50051"), "{config}");
     assert!(config.contains("127.0.0.1:50052"), "{config}");

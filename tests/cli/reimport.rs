@@ -1,4 +1,5 @@
-//! What `palimpsest export` wrote, brought in again: what comes back, and that a bad file brings nothing.
+//! Tests the import of files from `palimpsest export`: the import restores the session, and a damaged file imports
+//! nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +71,7 @@ impl World {
         serde_json::from_str(&self.run(&args)).unwrap()
     }
 
-    /// Why a file was refused.
+    /// Returns the error of a rejected file.
     fn refused(&self, path: &Path) -> String {
         let server = format!("http://{}", self.server.address());
         let path = path.to_str().unwrap();
@@ -89,7 +90,7 @@ impl World {
         reports[0]["failure"].as_str().unwrap().to_owned()
     }
 
-    /// The text of `summary.md`, once it covers everything.
+    /// Returns the text of `summary.md` once it covers the whole session.
     async fn summary(&self, session: &str) -> String {
         let mut client = self.server.context().await;
         let began = Instant::now();
@@ -113,7 +114,8 @@ fn name(session: &str) -> String {
     format!("projects/default/sessions/{session}")
 }
 
-/// The lines of an export without what belongs to one session alone, and without what the service makes.
+/// Returns the messages of an export without fields that differ between sessions and without messages that the service
+/// adds.
 fn messages(export: &str) -> Vec<Value> {
     let lines: Vec<&str> = export.lines().collect();
     let lines = lines[1..lines.len() - 1].iter();
@@ -125,7 +127,7 @@ fn messages(export: &str) -> Vec<Value> {
             line.remove("revision");
             line.remove("ordinal");
             if line["kind"] == "SUMMARY" {
-                // The service says of none when it was said.
+                // The service does not state the creation time of its own summaries.
                 line.remove("create_time_ms");
             }
             Value::Object(line.clone())
@@ -133,7 +135,7 @@ fn messages(export: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The view without what the command that stored a result put into the name of its file.
+/// Returns the view without the random salt in the names of stored results.
 fn unsalted(view: &str) -> String {
     let mut parts = view.split("/tool-results/");
     let mut out = parts.next().unwrap().to_owned();
@@ -146,7 +148,7 @@ fn unsalted(view: &str) -> String {
     out
 }
 
-/// A conversation with everything that a message may have.
+/// Returns a conversation with every feature of a message.
 fn conversation() -> Vec<MessageInput> {
     let called = json!({"role": "assistant", "id": "msg_1", "model": "m", "stop_reason": "tool_use",
         "usage": {"input_tokens": 900, "output_tokens": 20, "cache_read_input_tokens": 5},
@@ -183,7 +185,7 @@ fn conversation() -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn what_is_exported_comes_back_with_view_transcript_and_summary() {
+async fn an_export_restores_view_transcript_and_summary() {
     let world = World::new();
     let create = CreateSessionRequest {
         parent: "projects/default".into(),
@@ -213,7 +215,7 @@ async fn what_is_exported_comes_back_with_view_transcript_and_summary() {
 
     assert_eq!(messages(&world.export("again")), messages(&exported));
     for provider in ["anthropic", "openai"] {
-        // Each session has names of its own for its turns, and for where its results are.
+        // Turn ids and locations of results differ between sessions.
         let view = |session: &str| {
             let view = world.run(&["view", session, "--provider", provider]);
             unsalted(&untagged(&view).replace(&format!("/{session}/"), "/s/"))
@@ -228,7 +230,7 @@ async fn what_is_exported_comes_back_with_view_transcript_and_summary() {
         head
     };
     assert_eq!(head(&world.export("again")), head(&exported));
-    // A second time nothing is new.
+    // A second import adds nothing.
     let report = world.import(&path, "again");
     let again = &report[0]["sessions"][0];
     assert_eq!(
@@ -238,7 +240,7 @@ async fn what_is_exported_comes_back_with_view_transcript_and_summary() {
 }
 
 #[tokio::test]
-async fn what_left_the_view_leaves_it_again() {
+async fn messages_outside_the_view_stay_outside_after_import() {
     let world = World::new();
     let mut client = world.server.context().await;
     let say = |number: u64, message| with_id(&uuid(number), message);
@@ -315,7 +317,7 @@ async fn what_left_the_view_leaves_it_again() {
 }
 
 #[tokio::test]
-async fn a_bad_file_brings_nothing() {
+async fn a_damaged_file_imports_nothing() {
     let world = World::new();
     let mut client = world.server.context().await;
     client
@@ -353,7 +355,7 @@ async fn a_bad_file_brings_nothing() {
             "{sessions}"
         );
     }
-    // A whole file that the server refuses in its middle.
+    // A valid file that the server rejects in the middle.
     let path = world.write("refused.jsonl", &good);
     let small = tempfile::tempdir().unwrap();
     let args = ["--set", "limits.max_message_bytes=6000"];

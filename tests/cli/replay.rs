@@ -1,4 +1,4 @@
-//! `palimpsest replay` on a transcript that a level has something to do with.
+//! Tests `palimpsest replay` on a transcript that causes levels to act.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{palimpsest, said};
 
-/// A failing command, six more, an hour and a half of nothing, and another question.
+/// Writes a transcript: a failing command, six more, a pause of 90 minutes, and another question.
 fn transcript(path: &Path) {
     let mut lines = String::new();
     let mut number = 0;
@@ -120,7 +120,7 @@ fn presets_are_compared_in_a_table_in_json_and_in_a_chart() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_said() {
+fn an_input_that_cannot_be_replayed_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let fails = |args: &[&str], words: &str| {

@@ -1,4 +1,4 @@
-//! `palimpsest replay` under settings of one's own, from a file.
+//! Tests `palimpsest replay` with settings from a file.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{palimpsest, said};
 
-/// Level 4 in a window of 12,000 tokens, of which 2,000 are for the answer.
+/// Settings for level 4 with a window of 12,000 tokens, of which 2,000 are reserved for the response.
 const FOLDING: &str = r#"
 preset = "claude-code"
 tokens.default_window_tokens = 12000
@@ -16,7 +16,7 @@ autocompact.output_reserve_tokens = 2000
 collapse = { enabled = true, max_risk = 1.0, pass_every_tokens = 500, min_freed_tokens = 50 }
 "#;
 
-/// Three questions; a tool is called six times for each, and answers with about 500 tokens.
+/// Writes a transcript of three questions with six tool calls each. A result has about 500 tokens.
 fn transcript(path: &Path) {
     let mut lines = String::new();
     let mut number = 0;
@@ -54,7 +54,7 @@ fn transcript(path: &Path) {
 }
 
 #[test]
-fn a_file_of_settings_is_a_column_of_its_own() {
+fn a_settings_file_has_its_own_column() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("session.jsonl");
     transcript(&file);
@@ -105,7 +105,7 @@ fn a_file_of_settings_is_a_column_of_its_own() {
 }
 
 #[test]
-fn a_file_of_settings_that_cannot_be_taken_is_refused_before_anything_runs() {
+fn an_invalid_settings_file_is_rejected_before_the_replay() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("session.jsonl");
     transcript(&file);

@@ -1,4 +1,4 @@
-//! The agents of `clients/examples`, with the providers' own SDKs against the strict fake provider.
+//! Tests of the agents in `clients/examples`, with the providers' SDKs against the strict fake provider.
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider, Plan};
 use palimpsest_proto::context::v1::ListMessagesRequest;
@@ -10,7 +10,7 @@ const QUESTION: &str = "Why did the build fail?";
 const ANSWER: &str = "Its disk was full.";
 const MODEL: &str = "claude-fake";
 
-/// Runs one agent: its model calls the tool, reads the last line of what was stored, and then answers.
+/// Runs one agent. Its model calls the tool, reads the last line of the stored result, and answers.
 async fn run(language: Language, address: String) {
     let built = language.build().await;
     let provider = FakeProvider::start().await.unwrap();
@@ -44,7 +44,7 @@ async fn run(language: Language, address: String) {
         !second.contains("step 4999"),
         "the log was stored: {second}"
     );
-    // The last line is in no preview of another session's result, and comes by the tool alone.
+    // No preview contains the last line, so it can only come from the tool.
     let answered = requests[2].body["messages"].as_array().unwrap();
     let last = answered.last().unwrap().to_string();
     assert!(last.contains("disk full"), "{language:?}: {last}");
@@ -55,8 +55,8 @@ fn session_of(language: Language) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_run_with_the_providers_own_sdks() {
-    // Where it has to be built, nothing else should wait for that on this runtime's threads.
+async fn example_agents_run_with_the_sdks_of_the_providers() {
+    // Builds the binary first, because a build would block this runtime's threads during the test.
     palimpsest_tests::binary();
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
@@ -73,7 +73,7 @@ async fn agents_run_with_the_providers_own_sdks() {
         let listed = sessions.list_messages(asked).await.unwrap().into_inner();
         assert_eq!(listed.messages.len(), 6, "{language:?}");
         for message in &listed.messages {
-            // The question and the results, after each of which the model answers.
+            // The response of the model follows each question and each result, so every second message is a response.
             let metadata = message.metadata.as_ref().unwrap();
             let is_answer = message.ordinal % 2 == 0;
             assert_eq!(

@@ -1,14 +1,14 @@
-//! What the clients wrote down, next to each other and next to what the scenario wants.
+//! Compares the outputs of the clients with each other and with the scenario.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// How each step should end, and how many of its checks there are.
+/// The expected outcome of each step, and the number of its checks.
 pub(crate) struct Wanted(HashMap<String, (String, usize)>);
 
 impl Wanted {
-    /// As a scenario says.
+    /// Reads the expectations of a scenario.
     pub(crate) fn of(scenario: &str) -> Self {
         let scenario: Value = serde_json::from_str(scenario).unwrap();
         let step = |step: &Value| {
@@ -22,7 +22,7 @@ impl Wanted {
         Self(wanted)
     }
 
-    /// Whether every step ended so, with all that the client looked at itself.
+    /// Asserts that every step had the expected outcome and passed all checks of the client.
     #[track_caller]
     pub(crate) fn check(&self, language: &str, output: &str) {
         assert_eq!(output.lines().count(), self.0.len(), "{language}");
@@ -42,7 +42,7 @@ impl Wanted {
     }
 }
 
-/// How the steps ended.
+/// Returns the outcomes of the steps.
 pub(crate) fn outcomes(output: &str) -> Vec<String> {
     let lines = output
         .lines()
@@ -50,7 +50,7 @@ pub(crate) fn outcomes(output: &str) -> Vec<String> {
     lines.map(|line: Value| outcome(&line)).collect()
 }
 
-/// The status, and the reason where there is one.
+/// Returns the status, and the error reason if there is one.
 fn outcome(line: &Value) -> String {
     let details = line["details"].as_array().into_iter().flatten();
     let reasons = details
@@ -66,7 +66,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Whether two files have the same bytes; tells the first place where they have not.
+/// Asserts that two outputs are equal. The panic message shows the first difference.
 #[track_caller]
 pub(crate) fn same((one, ones): (&str, &str), (other, others): (&str, &str)) {
     if ones == others {

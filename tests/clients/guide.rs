@@ -1,8 +1,8 @@
-//! The API guide in `docs/api`. The blocks of one language on a page are one program, run as they are printed.
+//! Tests the API guide in `docs/api`. The blocks of one language on a page form one program, which runs as printed.
 //!
-//! A program begins with the first block of its language in the quick start, which connects. The block of JSON there
-//! configures the TypeScript compiler. Blocks of TOML are the configuration of the server. Blocks of `text` are together
-//! all that the program prints, the same in each language.
+//! A program begins with the first block of its language in the quick start, which connects. The JSON block there
+//! configures the TypeScript compiler. TOML blocks are the configuration of the server. The `text` blocks together are
+//! the complete output of the program, identical in each language.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -53,7 +53,7 @@ impl Page {
         format!("{connect}\n{own}")
     }
 
-    /// The model that a program calls. Most pages need an answer that is a summary.
+    /// Returns the kind of model that the program calls. Most pages need an answer that is a summary.
     fn model(&self) -> &'static str {
         match self.name.as_str() {
             "turns" => "claude-fake+say=The_disk_is_full.",
@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// A program with the addresses of this world in place of those that its page shows.
+    /// Replaces the addresses that the page shows by those of this world.
     fn place(&self, program: &str) -> String {
         program
             .replace(ADDRESS, self.server.address())
@@ -102,7 +102,7 @@ impl World {
     }
 }
 
-/// Runs the programs of all pages in one language, whose files have this extension.
+/// Runs the programs of all pages in one language. `extension` is the file name extension of that language.
 async fn run(language: Language, extension: &str) {
     palimpsest_tests::binary();
     let built = language.build().await;
@@ -114,7 +114,7 @@ async fn run(language: Language, extension: &str) {
     std::fs::create_dir_all(&folder).unwrap();
     let options = quick_start.of("json").next().unwrap();
     std::fs::write(folder.join("tsconfig.json"), options).unwrap();
-    // Pages with the same settings share a server: each has sessions of its own.
+    // Pages with equal settings share a server, because each page uses its own sessions.
     let mut worlds: BTreeMap<String, World> = BTreeMap::new();
     for page in &pages {
         let settings: String = page.of("toml").collect();
@@ -153,17 +153,17 @@ async fn run(language: Language, extension: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guides_python_programs_print_what_the_pages_show() {
+async fn the_python_programs_of_the_guide_print_the_documented_output() {
     run(Language::Python, "py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guides_typescript_programs_print_what_the_pages_show() {
+async fn the_typescript_programs_of_the_guide_print_the_documented_output() {
     run(Language::TypeScript, "ts").await;
 }
 
 #[test]
-fn every_page_has_its_programs_in_both_languages() {
+fn every_page_has_programs_in_both_languages() {
     let pages = pages();
     assert!(pages.len() >= 10, "{}", pages.len());
     for page in &pages {

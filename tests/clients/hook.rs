@@ -38,7 +38,7 @@ impl HookService for Veto {
     }
 }
 
-/// Starts one, which ends with its test; returns its address.
+/// Starts the service and returns its address. The service ends with the test.
 pub(crate) fn start() -> String {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", incoming.local_addr().unwrap());

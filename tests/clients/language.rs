@@ -1,4 +1,4 @@
-//! A language: whether what it needs is there, how its client is built, and how it is run.
+//! The supported languages: required programs, client build and execution.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -8,23 +8,23 @@ use std::process::{Command, Stdio};
 
 use tokio::sync::OnceCell;
 
-/// The top of the repository.
+/// The root of the repository.
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// A language that has a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Language {
-    /// With `grpcio`.
+    /// Python with `grpcio`.
     Python,
-    /// With Connect on Node.
+    /// TypeScript with Connect on Node.
     TypeScript,
-    /// With `grpc-go`.
+    /// Go with `grpc-go`.
     Go,
-    /// With `grpc-java`.
+    /// Java with `grpc-java`.
     Java,
 }
 
-/// All of them, in the order of their numbers.
+/// All languages, in the order of their discriminants.
 pub(crate) const ALL: [Language; 4] = [
     Language::Python,
     Language::TypeScript,
@@ -33,7 +33,7 @@ pub(crate) const ALL: [Language; 4] = [
 ];
 
 impl Language {
-    /// Its name, which its folders have too.
+    /// Returns the name, which is also the name of the folders.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
@@ -43,7 +43,7 @@ impl Language {
         }
     }
 
-    /// Programs that its client is built with, and how one gets what is missing.
+    /// Returns the programs that the build needs, and instructions to install missing ones.
     fn needs(self) -> (&'static [&'static str], &'static str) {
         match self {
             Self::Python => (&["python3"], "Python 3.10 or later, with venv"),
@@ -53,9 +53,9 @@ impl Language {
         }
     }
 
-    /// Builds its client, where something has changed since it was built; returns the folder.
+    /// Builds the client if a source has changed since the last build. Returns the output folder.
     pub(crate) async fn build(self) -> PathBuf {
-        // Tests of one process share it: two must not build into one folder at the same time.
+        // Tests of one process share the cell, because two builds must not write to one folder at the same time.
         static BUILT: [OnceCell<PathBuf>; 4] = [const { OnceCell::const_new() }; 4];
         BUILT[self as usize]
             .get_or_init(async || self.built().await)
@@ -83,7 +83,7 @@ impl Language {
         if std::fs::read_to_string(&stamp).is_ok_and(|then| then == now) {
             return out;
         }
-        // A build that breaks off leaves no stamp.
+        // Removes the stamp first, so that an interrupted build is repeated.
         let _ = std::fs::remove_file(&stamp);
         std::fs::create_dir_all(&out).unwrap();
         self.call("build", &out, &[] as &[&str], &[]).await;
@@ -91,7 +91,7 @@ impl Language {
         out
     }
 
-    /// Names what the client is made of.
+    /// Returns a fingerprint of the client's sources.
     fn sources(self) -> String {
         let mut files = Vec::new();
         let name = self.name();
@@ -111,7 +111,7 @@ impl Language {
         format!("{:016x}\n", hasher.finish())
     }
 
-    /// Runs one of its scripts; returns what it writes to its standard output.
+    /// Runs a script of the language and returns its standard output.
     pub(crate) async fn call<A: AsRef<OsStr>>(
         self,
         script: &str,
@@ -123,7 +123,7 @@ impl Language {
         let mut command = Command::new(path.canonicalize().unwrap().join(script));
         command.arg(out).args(args).envs(vars.iter().copied());
         command.stdin(Stdio::null());
-        // It takes long, and the servers of other tests are on this runtime's threads.
+        // Runs on a blocking thread, because the script takes long and other tests' servers share this runtime.
         let done = tokio::task::spawn_blocking(move || command.output().unwrap());
         let done = done.await.unwrap();
         let [stdout, stderr] =
@@ -143,7 +143,7 @@ fn is_there(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// All files of a folder and what is in it.
+/// Adds all files of a folder to `files`, recursively.
 fn list(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

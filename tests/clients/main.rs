@@ -1,5 +1,5 @@
-//! Clients in four languages, made as their users make them: each plays the same calls against a real server, and
-//! they have to write down the same answers byte for byte. `README.md` has the rules.
+//! Tests of clients in four languages, built as users build them. Each client makes the same calls to a real server,
+//! and all outputs must be equal byte for byte. `README.md` describes the rules.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -19,12 +19,12 @@ use crate::compare::{Wanted, outcomes};
 use crate::language::{ALL, Language};
 use crate::world::World;
 
-/// A file beside this one.
+/// Returns the path of a file in this folder.
 fn beside(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/clients")).join(name)
 }
 
-/// Plays the scenario in one language, with servers of its own; returns what it wrote down.
+/// Runs the scenario in one language with new servers. Returns the client's output.
 async fn play(language: Language) -> String {
     let built = language.build().await;
     let world = World::start().await;
@@ -36,10 +36,10 @@ async fn play(language: Language) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_languages_get_the_same_answers() {
-    // Where it has to be built, nothing else should wait for that on this runtime's threads.
+    // Builds the binary first, because a build would block this runtime's threads during the test.
     palimpsest_tests::binary();
     let played = ALL.map(|language| tokio::spawn(play(language)));
-    // All of them end before one of them fails: what one builds is for the other tests too.
+    // Waits for all languages before the first failure, so that every build completes and serves the other tests.
     let played = futures::future::join_all(played).await;
     let outputs = ALL.into_iter().zip(played);
     let outputs: Vec<_> = outputs
@@ -61,9 +61,9 @@ async fn all_languages_get_the_same_answers() {
     compare::same(("expected.jsonl", &expected), (first, one));
 }
 
-/// A new reason is either brought about, or the README says why it cannot be.
+/// Asserts that the scenario produces every error reason, or that the README explains why it cannot.
 #[test]
-fn every_reason_is_met_or_explained() {
+fn every_error_reason_is_tested_or_exempted() {
     let expected = std::fs::read_to_string(beside("expected.jsonl")).unwrap();
     let readme = std::fs::read_to_string(beside("README.md")).unwrap();
     let met = outcomes(&expected);

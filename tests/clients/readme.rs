@@ -1,4 +1,4 @@
-//! The README's first client, run as it is printed against a server.
+//! Tests the first client of the README, which runs as printed against a server.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use palimpsest_tests::markdown::blocks_of;
 
 use crate::language::Language;
 
-/// The first block of Python in the README.
+/// Returns the first Python block of the README.
 fn snippet() -> String {
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
     let blocks = blocks_of(Path::new(readme)).into_iter();
@@ -18,7 +18,7 @@ fn snippet() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_readmes_client_runs_against_a_server() {
+async fn the_client_of_the_readme_runs_against_a_server() {
     palimpsest_tests::binary();
     let built = Language::Python.build().await;
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The servers that one client plays against, with all that stands around them.
+//! The servers for one client, with keys, certificates, a model and a hook.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use crate::{beside, hook};
 
-/// More room than a disk in memory has: the server that wants this much free takes no writes.
+/// More free space than a memory disk has. A server with this minimum rejects all writes.
 const TOO_MUCH_BYTES: &str = "store.min_free_bytes=1099511627776";
-/// Projects that the keys open.
+/// The projects for which the keys have rights.
 const PROJECTS: [&str; 6] = ["p", "lists", "few", "rate", "bytes", "watch"];
 
-/// Servers, a model and a hook; they end with this value.
+/// Servers, a model and a hook. They end when this value is dropped.
 pub(crate) struct World {
-    /// Says where everything is, for the client.
+    /// The file that lists all addresses for the client.
     pub(crate) file: PathBuf,
     _servers: [Server; 2],
     _provider: FakeProvider,
@@ -25,7 +25,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts all of it, with nothing stored yet.
+    /// Starts all servers with empty stores.
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let provider = FakeProvider::start().await.unwrap();
@@ -58,7 +58,7 @@ impl World {
     }
 }
 
-/// Settings that both servers have.
+/// Returns the settings that both servers share.
 fn usual(folder: &Path) -> Vec<String> {
     let file = |name: &str| folder.join(name).display().to_string();
     vec![
@@ -76,7 +76,7 @@ fn main(folder: &Path, provider: &FakeProvider, hook: &str) -> Server {
         "summarizer.model=claude-fake".to_owned(),
         "summarizer.api_key_env=MODEL_KEY".to_owned(),
         format!("hooks.endpoints.veto.url={hook}"),
-        // Nobody listens there.
+        // No process listens on this port.
         "hooks.endpoints.gone.url=http://127.0.0.1:1".to_owned(),
     ]);
     let config = beside("main.toml").display().to_string();
@@ -95,7 +95,8 @@ fn full_server(folder: &Path, data: &Path) -> Server {
     Server::start_unready(&data.join("full"), &args)
 }
 
-/// In memory where there is such a disk: that is smaller than what the setting may ask for.
+/// Returns a folder on a memory disk if one exists, because that disk is smaller than the largest allowed value of the
+/// setting.
 fn full_folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
@@ -114,18 +115,18 @@ fn key(folder: &Path, projects: &[&str], rights: &str) -> String {
     keys(folder, &args)
 }
 
-/// A key that was once right.
+/// Returns a key that was valid and is revoked.
 fn revoked(folder: &Path) -> String {
     let key = key(folder, &["p"], "read");
     keys(folder, &["revoke", &key[4..20]]);
     key
 }
 
-/// Writes a certificate, its key, and that of the authority that signed it; returns where the latter is.
+/// Writes a certificate, its key and the certificate of its CA. Returns the path of the CA's certificate.
 fn certify(folder: &Path) -> PathBuf {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // OpenSSL takes a certificate for self-signed whose issuer has the name that it has itself.
+    // The names must differ, because OpenSSL treats a certificate as self-signed if issuer and subject are equal.
     let name = &mut params.distinguished_name;
     name.push(DnType::CommonName, "the authority of these tests");
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();

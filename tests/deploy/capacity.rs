@@ -1,4 +1,4 @@
-//! The numbers of the section on one machine in docs/capacity.md, measured on the machine that this runs on:
+//! Measures the figures for one machine in docs/capacity.md. They depend on the machine:
 //!
 //! ```text
 //! cargo build --release
@@ -24,7 +24,7 @@ const BYTES: usize = 1_000;
 const CLIENTS: usize = 64;
 const RUN: Duration = Duration::from_secs(5);
 
-/// A text that compresses about as well as what agents say: words, no two lines alike.
+/// Returns a text that compresses about as well as an agent's messages: words, with no two equal lines.
 fn text(seed: usize) -> String {
     let words = [
         "context", "file", "error", "test", "build", "result", "model", "line",
@@ -47,7 +47,7 @@ fn megabytes(bytes: u64) -> f64 {
     bytes / 1e6
 }
 
-/// Bytes of memory that are the process's own.
+/// Returns the private resident memory of the server, in bytes.
 fn resident(server: &Server) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -70,7 +70,7 @@ fn on_disk(folder: &Path) -> u64 {
         .sum()
 }
 
-/// One turn of an agent: what came in, and the view for the model.
+/// Runs one turn of an agent: an append and a prepared view.
 async fn turn(client: &mut Context, session: &str, seed: usize) {
     let messages = vec![user(&text(seed)), assistant(&text(seed + 1))];
     let request = append(session, messages);
@@ -79,7 +79,7 @@ async fn turn(client: &mut Context, session: &str, seed: usize) {
     client.prepare_context(request).await.unwrap();
 }
 
-/// Turns a second, and the median of one, with this many agents at one time.
+/// Returns the number of turns per second and the median duration of a turn, with `agents` concurrent agents.
 async fn rate(server: &Server, agents: usize) -> (f64, Duration) {
     let end = Instant::now() + RUN;
     let agents = (0..agents).map(|agent| async move {
@@ -104,7 +104,7 @@ async fn rate(server: &Server, agents: usize) -> (f64, Duration) {
 #[ignore = "a measurement of minutes"]
 async fn capacity() {
     let folder = tempfile::tempdir_in(".").unwrap();
-    // All sessions stay in memory, so that their size can be seen.
+    // The cache holds all sessions, so that their size can be measured.
     let args = ["--set", "sessions.cache_bytes=8000000000"];
     let server = Server::start(folder.path(), &args);
     println!("empty: {:.0} MB of memory", megabytes(resident(&server)));

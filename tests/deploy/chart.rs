@@ -1,4 +1,4 @@
-//! The chart and every example of it: what helm, Kubernetes and the server say.
+//! Tests of the chart and all its examples with helm, the schemas of Kubernetes and the server.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::helm::{KUBERNETES, Objects, chart, conform, examples, lint, refusal, rendered, root};
 
 #[test]
-fn every_example_is_what_kubernetes_expects() {
+fn every_example_matches_the_schemas_of_kubernetes() {
     lint(None);
     for example in examples() {
         lint(Some(&example));
@@ -23,7 +23,7 @@ fn every_example_is_what_kubernetes_expects() {
 }
 
 #[test]
-fn the_schemas_find_what_is_wrong() {
+fn the_schemas_reject_invalid_manifests() {
     let wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 1, targetport: 2}]}";
     let (valid, wrong) = conform(wrong, KUBERNETES[0]);
     assert_eq!((valid, wrong.len()), (0, 1), "{wrong:?}");
@@ -33,7 +33,7 @@ fn the_schemas_find_what_is_wrong() {
     assert_eq!((valid, wrong.len()), (0, 1), "{wrong:?}");
 }
 
-/// Asks the server whether it would start with the settings of a pod.
+/// Asserts that the server accepts the settings of a pod.
 fn accepted(objects: &Objects, name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("palimpsest.toml");
@@ -45,7 +45,7 @@ fn accepted(objects: &Objects, name: &str) {
             let text = |key: &str| variable[key].as_str().unwrap().to_owned();
             (text("name"), text("value"))
         });
-        // The Job has all its settings in variables.
+        // The Job has no configuration file. All its settings are variables.
         let is_server = container["args"][0] == "serve";
         let mut command = Command::new(binary());
         command.args(["config", "--check"]);
@@ -63,14 +63,14 @@ fn accepted(objects: &Objects, name: &str) {
 }
 
 #[test]
-fn the_server_takes_the_settings_of_every_example() {
+fn the_server_accepts_the_settings_of_every_example() {
     for example in examples() {
         accepted(&Objects::of(&example), &example.display().to_string());
     }
 }
 
 #[test]
-fn settings_come_out_as_they_went_in() {
+fn settings_are_rendered_unchanged() {
     let values = "{allowAnonymous: true, config: {
         limits: {max_request_bytes: 2147483648}, prices: {cache_read: 0.25},
         projects: {demo: {policy: {tool_results: {rules: {\"my.Read\": {fixed_chars: 100000}}}}}},
@@ -102,10 +102,10 @@ fn refused(set: &[&str], why: &str) {
 }
 
 #[test]
-fn what_cannot_work_is_refused_before_it_reaches_a_cluster() {
+fn invalid_values_are_rejected_at_render_time() {
     refused(&[], "No authentication is configured");
     let open = "allowAnonymous=true";
-    // Helm's two ways to say it, in two releases.
+    // The wording of this error differs between releases of helm.
     let unknown = refusal(&[open, "replica=1"]);
     assert!(unknown.contains("replica"), "{unknown}");
     let second = refusal(&[open, "replicas=2"]);
@@ -133,7 +133,7 @@ fn what_cannot_work_is_refused_before_it_reaches_a_cluster() {
 }
 
 #[test]
-fn settings_and_secrets_of_the_environment_start_it_anew_when_they_change() {
+fn changed_settings_and_secrets_restart_the_pod() {
     let minimal = chart().join("examples/minimal.yaml");
     let checksum = |set: &[&str]| {
         let objects = Objects::with(Some(&minimal), set);
@@ -151,7 +151,7 @@ fn settings_and_secrets_of_the_environment_start_it_anew_when_they_change() {
 }
 
 #[test]
-fn the_rules_in_the_chart_are_those_of_the_repository() {
+fn the_alert_rules_in_the_chart_equal_those_of_the_repository() {
     let production = chart().join("examples/production.yaml");
     let objects = Objects::of(&production);
     let rules = std::fs::read_to_string(root().join("deploy/prometheus/alerts.yaml")).unwrap();

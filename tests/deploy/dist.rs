@@ -1,4 +1,4 @@
-//! The parts of a release that need no release build, and the workflows that build the rest.
+//! Tests of the release parts that need no release build, and of the workflows that build the rest.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::helm::{chart, root, yaml};
 
-/// Runs a script of the repository on a folder of results.
+/// Runs a script of the repository with `folder` as the results folder.
 fn script(name: &str, args: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(root().join("scripts").join(name));
     command.args(args).env("DIST_DIR", folder);
-    // A commit of 2026-01-01, so that the test runs outside a git checkout too.
+    // A commit time of 2026-01-01, so that the test also runs outside a git checkout.
     command.env("SOURCE_DATE_EPOCH", "1767225600");
     command.env_remove("STRICT").output().unwrap()
 }
@@ -26,7 +26,7 @@ fn succeeds(output: &Output) -> String {
 }
 
 #[test]
-fn two_runs_give_the_same_bytes_and_the_check_finds_a_changed_one() {
+fn two_builds_are_identical_and_a_changed_file_is_detected() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let sums = folders.each_ref().map(|folder| {
         succeeds(&script("dist", &["chart", "api"], folder.path()));
@@ -66,7 +66,7 @@ fn the_chart_runs_the_image_of_its_own_version() {
     assert_eq!(app_version, version.trim(), "Chart.yaml: appVersion");
 }
 
-/// The steps of all jobs of a workflow.
+/// Returns the steps of all jobs of a workflow.
 fn steps(workflow: &Value) -> Vec<&Value> {
     let jobs = workflow["jobs"].as_object().unwrap().values();
     jobs.flat_map(|job| job["steps"].as_array().unwrap())

@@ -1,4 +1,4 @@
-//! helm as a function from values to objects.
+//! Runs helm and reads the objects that it renders.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,16 +7,16 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// The releases of Kubernetes that the chart is checked against: the oldest that it allows, and the newest
-/// that schemas are there for. `scripts/install-tools` has the same list.
+/// The releases of Kubernetes for which the chart is checked: the oldest that the chart allows, and the newest with
+/// available schemas. `scripts/install-tools` contains the same list.
 pub(crate) const KUBERNETES: [&str; 2] = ["1.30.0", "1.37.0"];
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The chart.
+/// Returns the folder of the chart.
 pub(crate) fn chart() -> PathBuf {
     root().join("deploy/helm/palimpsest")
 }
@@ -31,12 +31,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A file of YAML, as JSON.
+/// Reads a YAML file as JSON.
 pub(crate) fn yaml(path: &Path) -> Value {
     serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// The examples by their names, and none at all among them.
+/// Returns the paths of all examples, sorted by name.
 pub(crate) fn examples() -> Vec<PathBuf> {
     let files = fs::read_dir(chart().join("examples")).unwrap();
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
@@ -61,69 +61,69 @@ fn run(command: &str, example: Option<&Path>, set: &[&str], kubernetes: &str) ->
     helm.output().unwrap()
 }
 
-/// What helm says against these values.
+/// Returns helm's error for invalid values.
 pub(crate) fn refusal(set: &[&str]) -> String {
     let output = run("template", None, set, KUBERNETES[0]);
     assert!(!output.status.success(), "{set:?} is taken");
     text(&output.stderr)
 }
 
-/// What helm says against an example with these values.
+/// Returns helm's error for an example with invalid values.
 pub(crate) fn refusal_of(example: &Path, set: &[&str]) -> String {
     let output = run("template", Some(example), set, KUBERNETES[0]);
     assert!(!output.status.success(), "{set:?} is taken");
     text(&output.stderr)
 }
 
-/// The YAML that helm makes of an example and more values.
+/// Returns the rendered YAML of an example with additional values.
 pub(crate) fn rendered(example: Option<&Path>, set: &[&str], kubernetes: &str) -> String {
     let output = run("template", example, set, kubernetes);
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
 }
 
-/// `helm lint`, with everything that it can find.
+/// Runs `helm lint` with all checks.
 pub(crate) fn lint(example: Option<&Path>) {
     let mut all = run("lint", example, &[], KUBERNETES[0]);
     all.stdout.extend(all.stderr);
     assert!(all.status.success(), "{}", text(&all.stdout));
 }
 
-/// The objects that helm makes of an example and more values.
+/// The objects that helm renders from an example and additional values.
 pub(crate) struct Objects(pub(crate) Vec<Value>);
 
 impl Objects {
-    /// Of an example.
+    /// Renders an example.
     pub(crate) fn of(example: &Path) -> Self {
         Self::with(Some(example), &[])
     }
 
-    /// Of an example and more values.
+    /// Renders an example with additional values. `None` renders the default values.
     pub(crate) fn with(example: Option<&Path>, set: &[&str]) -> Self {
         let yaml = rendered(example, set, KUBERNETES[0]);
         let all: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
         Self(all.into_iter().filter(|object| !object.is_null()).collect())
     }
 
-    /// All of a kind.
+    /// Returns all objects of a kind.
     pub(crate) fn all(&self, kind: &str) -> Vec<&Value> {
         let all = self.0.iter();
         all.filter(|object| object["kind"] == kind).collect()
     }
 
-    /// The only one of a kind.
+    /// Returns the only object of a kind.
     pub(crate) fn one(&self, kind: &str) -> &Value {
         let all = self.all(kind);
         assert_eq!(all.len(), 1, "{kind}");
         all[0]
     }
 
-    /// The specification of the server's pod.
+    /// Returns the specification of the server's pod.
     pub(crate) fn pod(&self) -> &Value {
         &self.one("StatefulSet")["spec"]["template"]["spec"]
     }
 
-    /// The specifications of all pods: the only one's, or where there are several kinds, theirs.
+    /// Returns the specifications of all pods: those of the server, the deployments and the Job.
     pub(crate) fn pods(&self) -> Vec<&Value> {
         let kinds = ["StatefulSet", "Deployment", "Job"];
         let all = kinds.iter().flat_map(|kind| self.all(kind));
@@ -132,20 +132,20 @@ impl Objects {
         pods
     }
 
-    /// The pods that go on until they are told to end.
+    /// Returns the pods that run until they are stopped, without Jobs.
     pub(crate) fn serving(&self) -> Vec<&Value> {
         let pods = self.pods().into_iter();
         pods.filter(|pod| pod["restartPolicy"].is_null()).collect()
     }
 
-    /// The server's container.
+    /// Returns the server's container.
     pub(crate) fn container(&self) -> &Value {
         let containers = &self.pod()["containers"];
         assert_eq!(containers.as_array().unwrap().len(), 1);
         &containers[0]
     }
 
-    /// The server's settings.
+    /// Returns the server's settings file.
     pub(crate) fn toml(&self) -> &str {
         let maps = self.all("ConfigMap").into_iter();
         let mut tomls = maps.filter_map(|map| map["data"]["palimpsest.toml"].as_str());
@@ -153,7 +153,7 @@ impl Objects {
     }
 }
 
-/// What kubeconform says about objects: how many are valid, and what is wrong with the others.
+/// Runs kubeconform. Returns the number of valid objects and the errors of the others.
 pub(crate) fn conform(yaml: &str, kubernetes: &str) -> (u64, Vec<String>) {
     let schemas = root().join("target/tools/kubernetes");
     let place = |folder: &str| {

@@ -1,4 +1,4 @@
-//! What is deployed: the chart with its examples, checked as a cluster would, and the runbooks.
+//! Tests of the deployment: the chart with its examples, checked like a cluster checks them, and the runbooks.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 

@@ -1,4 +1,4 @@
-//! The example of a configuration for production starts, from the commands that its first lines name.
+//! Tests that the production example starts with the commands in its first lines.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -8,12 +8,12 @@ use palimpsest_tests::binary;
 
 use crate::helm::root;
 
-/// A process that dies with its value.
+/// A process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It is gone already when it could not start.
+        // The process has already ended if it could not start.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -30,7 +30,7 @@ fn succeeded(output: &Output) {
     assert!(output.status.success(), "{said}");
 }
 
-/// A command as somebody would type it after the `export`s of the example.
+/// Runs a command like a user who has run the `export` commands of the example.
 fn ask(folder: &Path, port: u16, key: &str, args: &[&str]) -> Output {
     Command::new(binary())
         .args(args)
@@ -44,7 +44,7 @@ fn ask(folder: &Path, port: u16, key: &str, args: &[&str]) -> Output {
 }
 
 #[test]
-fn the_example_for_production_starts_and_lets_in_who_has_the_key() {
+fn the_production_example_starts_and_accepts_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let secrets = Command::new(root().join("scripts/dev-secrets"))
         .arg(folder.path().join("dev-secrets"))
@@ -57,7 +57,7 @@ fn the_example_for_production_starts_and_lets_in_who_has_the_key() {
     let server = Command::new(binary())
         .args(["serve", "--config"])
         .arg(root().join("deploy/examples/production.toml"))
-        // Its own address would be everybody's who runs this test.
+        // The port of the example would be shared by all concurrent runs of this test.
         .args(["--listen", &format!("0.0.0.0:{port}")])
         .args(["--admin-listen", "127.0.0.1:0"])
         .current_dir(folder.path())

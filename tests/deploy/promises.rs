@@ -1,4 +1,5 @@
-//! What the chart promises about the pod, held against the real server where it is about the server.
+//! Tests of the properties that the chart documents for the pod. Properties of the server are tested on the real
+//! server.
 
 use std::process::Command;
 
@@ -12,7 +13,7 @@ use crate::helm::{Objects, chart, examples, refusal_of};
 
 const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
 
-/// A setting's value where nothing sets it, as the server says it.
+/// Returns the default of a setting as `palimpsest config` prints it.
 fn default_of(key: &str) -> u64 {
     let output = Command::new(binary()).arg("config").env_clear().output();
     let text = String::from_utf8(output.unwrap().stdout).unwrap();
@@ -36,7 +37,7 @@ fn set_in(toml: &str, key: &str) -> Option<u64> {
 }
 
 #[test]
-fn no_pod_is_killed_while_it_still_drains() {
+fn no_pod_is_killed_before_its_drain_ends() {
     let (drain, worker) = (
         default_of("shutdown.drain_ms"),
         default_of("worker.shutdown_grace_ms"),
@@ -96,7 +97,7 @@ fn the_pod_has_no_privileges() {
 }
 
 #[test]
-fn the_only_pod_owns_its_volume_and_can_be_moved() {
+fn a_single_pod_owns_its_volume_and_can_be_moved() {
     for example in examples() {
         let objects = Objects::of(&example);
         if objects.all("StatefulSet").is_empty() {
@@ -106,7 +107,7 @@ fn the_only_pod_owns_its_volume_and_can_be_moved() {
         assert_eq!(set["replicas"], 1);
         let kept = &set["persistentVolumeClaimRetentionPolicy"]["whenDeleted"];
         assert_eq!(kept, "Retain");
-        // A budget that names a minimum of the only pod would hold up every drain of a node.
+        // A minimum of one available pod would block every node drain, because there is only one pod.
         let budget = &objects.one("PodDisruptionBudget")["spec"];
         assert!(budget["minAvailable"].is_null());
         let services = objects.all("Service");
@@ -121,7 +122,7 @@ fn the_only_pod_owns_its_volume_and_can_be_moved() {
 }
 
 #[test]
-fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
+fn servers_and_workers_on_a_database_are_independent() {
     let example = chart().join("examples/scale-out.yaml");
     let objects = Objects::of(&example);
     let toml = objects.toml();
@@ -161,7 +162,7 @@ fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
         let budgets = objects.all("PodDisruptionBudget");
         assert_eq!(budgets.iter().filter(is_its).count(), 1);
     }
-    // Only servers are called, and all are scraped.
+    // Clients call servers only. Metrics are scraped from all pods.
     for service in objects.all("Service") {
         let component = &service["spec"]["selector"]["app.kubernetes.io/component"];
         let is_admin = service["spec"]["ports"][0]["name"] == "admin";
@@ -175,7 +176,7 @@ fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
             .iter()
             .any(|it| it["metadata"]["name"] == servers)
     );
-    // The tables are there before anything that needs them; and the Job is nobody's pod.
+    // The Job creates the tables before the pods start, and no service selects its pod.
     let job = objects.one("Job");
     let hook = &job["metadata"]["annotations"]["helm.sh/hook"];
     assert_eq!(hook, "pre-install,pre-upgrade");
@@ -197,7 +198,7 @@ fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
         assert!(text.contains(needed), "{needed} is not in {text}");
     }
     assert!(objects.toml().contains("/certs/tls.crt"));
-    // One less than all need together is refused.
+    // One connection less than all pods need is rejected.
     let all = connections + 2;
     let most = |most: u64| format!("scaleOut.database.maxConnections={most}");
     Objects::with(Some(&example), &[&most(all)]);
@@ -210,7 +211,7 @@ fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
     assert!(said.contains("url"), "{said}");
 }
 
-/// The first words of the answer of the admin port to a path.
+/// Returns the status line of the admin port's reply for a path.
 fn status_of(admin: &str, path: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(admin).unwrap();
@@ -238,7 +239,7 @@ fn admin_of(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn the_probes_ask_what_the_server_answers() {
+async fn the_probes_use_endpoints_of_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut health = HealthClient::new(server.channel().await);
@@ -270,7 +271,7 @@ async fn the_probes_ask_what_the_server_answers() {
                 over_http += 1;
             }
         }
-        // A pod that cannot serve is not started anew for it.
+        // Kubernetes must not restart a pod that is alive and cannot serve.
         let asks = |probe: &str| {
             let probe = &container[probe];
             let names = [&probe["grpc"]["service"], &probe["httpGet"]["path"]];
@@ -287,7 +288,7 @@ async fn the_probes_ask_what_the_server_answers() {
 }
 
 #[test]
-fn what_is_scraped_is_the_admin_port_of_one_service() {
+fn the_admin_port_of_one_service_is_scraped() {
     let objects = Objects::of(&chart().join("examples/production.yaml"));
     let monitor = &objects.one("ServiceMonitor")["spec"];
     let wanted = monitor["selector"]["matchLabels"].as_object().unwrap();
@@ -309,9 +310,9 @@ fn what_is_scraped_is_the_admin_port_of_one_service() {
         .unwrap();
     let listen = format!("admin.listen = \"0.0.0.0:{}\"", admin["containerPort"]);
     assert!(objects.toml().contains(&listen));
-    // The alerts look for this name in `job`.
+    // The alerts select jobs by this label.
     let label = monitor["jobLabel"].as_str().unwrap();
     assert_eq!(found[0]["metadata"]["labels"][label], "palimpsest");
-    // And it is scraped when it is not ready, which is what one of them is about.
+    // Pods that are not ready are scraped too, because an alert detects them.
     assert_eq!(found[0]["spec"]["publishNotReadyAddresses"], true);
 }

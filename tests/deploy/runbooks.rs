@@ -1,11 +1,11 @@
-//! Every alert has a runbook, and every runbook an alert.
+//! Tests that every alert has a runbook, and every runbook an alert.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::helm::{root, yaml};
 
-/// Where a heading is found in a rendered page.
+/// Returns the anchor of a heading in a rendered page.
 fn anchor(heading: &str) -> String {
     let kept = heading
         .chars()

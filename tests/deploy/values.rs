@@ -1,4 +1,4 @@
-//! The chart's README lists every value with its default.
+//! Tests that the chart's README lists every value with its default.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn leaves(path: &str, value: &Value, all: &mut Vec<String>) {
     }
 }
 
-/// The rows of the README's table: value and default.
+/// Returns the rows of the README's table: value and default.
 fn rows(readme: &str) -> Vec<(&str, &str)> {
     let lines = readme.lines().filter(|line| line.starts_with("| `"));
     let cells = lines.map(|line| line.trim_matches('|').split('|').map(str::trim));
@@ -31,7 +31,7 @@ fn rows(readme: &str) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn the_readme_has_every_value_with_its_default() {
+fn the_readme_lists_every_value_with_its_default() {
     let readme = fs::read_to_string(chart().join("README.md")).unwrap();
     let rows = rows(&readme);
     let values = yaml(&chart().join("values.yaml"));
@@ -39,7 +39,7 @@ fn the_readme_has_every_value_with_its_default() {
         let pointer = format!("/{}", path.replace('.', "/"));
         let value = values.pointer(&pointer);
         let value = value.unwrap_or_else(|| panic!("{path} is no value"));
-        // What has many parts is described in values.yaml.
+        // Values with many parts are described in values.yaml.
         if *default != "see values.yaml" {
             assert_eq!(value.to_string(), *default, "{path}");
         }

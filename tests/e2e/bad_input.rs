@@ -1,4 +1,4 @@
-//! What no caller should send: refused in the right words, and nothing else is touched by it.
+//! Tests of invalid requests: each one is rejected with the right error, and no state changes.
 
 use palimpsest_proto::context::v1::{Format, GetSessionRequest, MessageInput, Target};
 use palimpsest_tests::say::{append, assistant_call, payload, prepare, result, typed, user};
@@ -43,7 +43,7 @@ async fn refused_payload(json: impl Into<bytes::Bytes>) -> Status {
 }
 
 #[tokio::test]
-async fn what_is_not_a_message_in_json_is_refused() {
+async fn json_that_is_no_message_is_rejected() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let deep_field = format!("{{\"role\":\"user\",\"content\":{deep}}}");
     let deep_extra = format!("{{\"role\":\"user\",\"content\":\"x\",\"y\":{deep}}}");
@@ -80,7 +80,7 @@ async fn what_is_not_a_message_in_json_is_refused() {
 }
 
 #[tokio::test]
-async fn strange_json_is_kept_or_refused_and_never_a_fault() {
+async fn unusual_json_is_preserved_or_rejected_without_internal_errors() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     for (index, json) in [
@@ -114,7 +114,7 @@ async fn strange_json_is_kept_or_refused_and_never_a_fault() {
 }
 
 #[tokio::test]
-async fn a_name_is_of_its_form() {
+async fn malformed_names_are_rejected() {
     let long = "a".repeat(300);
     for bad in [
         String::new(),
@@ -163,7 +163,7 @@ async fn a_name_is_of_its_form() {
 }
 
 #[tokio::test]
-async fn numbers_that_no_enum_has_are_refused() {
+async fn unknown_enum_numbers_are_rejected() {
     let session = name("enums");
     let mut bad = user("x");
     bad.metadata = Some(palimpsest_proto::context::v1::MessageMetadata {
@@ -203,7 +203,7 @@ async fn numbers_that_no_enum_has_are_refused() {
 }
 
 #[tokio::test]
-async fn hostile_tool_ids_stay_data() {
+async fn hostile_tool_ids_are_treated_as_data() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let other = client
@@ -235,7 +235,7 @@ async fn hostile_tool_ids_stay_data() {
     assert_eq!(after.into_inner().messages_json, other.messages_json);
 }
 
-/// Any field number 1, as a number, a text or half a text, sent to a method.
+/// Sends a message with field number 1 to a method. The field can be a number, a text or an incomplete text.
 async fn send<T: Message + Default + Send + Sync + 'static>(message: T, path: &str) -> Status {
     let shared = SERVER.get();
     let mut client = tonic::client::Grpc::new(shared.0.channel().await);
@@ -261,7 +261,7 @@ struct Raw {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_request_are_the_callers_mistake() {
+async fn malformed_requests_are_invalid_arguments() {
     for method in ["ContextService/AppendMessages", "SessionService/GetSession"] {
         let path = format!("/palimpsest.context.v1.{method}");
         let status = send(Number { value: 1 }, &path).await;
@@ -278,7 +278,7 @@ async fn bytes_that_are_no_request_are_the_callers_mistake() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_says_so() {
+async fn missing_resources_are_not_found() {
     for path in [
         "/palimpsest.context.v1.ContextService/Nope",
         "/no.such.Service/Method",
@@ -290,7 +290,7 @@ async fn what_is_not_there_says_so() {
 }
 
 #[tokio::test]
-async fn health_and_reflection_answer() {
+async fn health_and_reflection_are_served() {
     let shared = SERVER.get();
     let mut health = HealthClient::new(shared.0.channel().await);
     for service in [

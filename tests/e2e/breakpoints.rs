@@ -1,4 +1,4 @@
-//! Cache breakpoints, put where the replies say, as a client does it.
+//! Tests of cache breakpoints, placed as the replies state, like a client does it.
 
 use bytes::Bytes;
 use palimpsest_core::validate::validate;
@@ -30,7 +30,7 @@ fn asking(session: &str, messages: Vec<MessageInput>) -> PrepareContextRequest {
     request
 }
 
-/// A client that keeps its array without breakpoints, and sends it with them.
+/// A client that keeps its array without breakpoints and sends a copy with them.
 struct Caller {
     client: Context,
     array: Array,
@@ -59,7 +59,7 @@ impl Caller {
         (reply, placed)
     }
 
-    /// Marks a copy of what is sent, and asks the rules of the provider.
+    /// Places the breakpoints in a copy of the request and validates it with the provider's rules.
     fn check(&self, reply: &PrepareContextResponse) -> Vec<String> {
         let mut system: Vec<Value> = serde_json::from_str(OWN_SYSTEM).unwrap();
         if !reply.system_json.is_empty() {
@@ -97,7 +97,7 @@ impl Caller {
         let sent: Vec<_> = messages.iter().map(Value::to_string).collect();
         let violations = validate(&rules, &sent);
         assert!(violations.is_empty(), "{violations:?}");
-        // A system prompt is blocks like any other: the rules for a user's are asked about it.
+        // A system prompt consists of blocks, so the rules for a user message apply.
         let system = json!({"role": "user", "content": system}).to_string();
         if self.provider != Provider::Openai {
             let violations = validate(&rules, &[system]);
@@ -119,7 +119,7 @@ fn mark(blocks: &mut Vec<Value>, at: usize, point: &CacheBreakpoint) {
     }
 }
 
-/// So many calls at once, each with its result in a message of its own.
+/// Returns `calls` concurrent tool calls, each with its result in a separate message.
 fn work(round: usize, calls: usize) -> Vec<MessageInput> {
     let ids: Vec<String> = (0..calls).map(|call| format!("c{round}_{call}")).collect();
     let names: Vec<&str> = ids.iter().map(String::as_str).collect();
@@ -130,7 +130,7 @@ fn work(round: usize, calls: usize) -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn they_follow_the_conversation_and_are_no_part_of_the_view() {
+async fn breakpoints_follow_the_conversation_outside_the_view() {
     let shared = SERVER.get();
     for (provider, session) in [
         (Provider::Anthropic, "breaks-anthropic"),
@@ -146,7 +146,7 @@ async fn they_follow_the_conversation_and_are_no_part_of_the_view() {
         let (reply, placed) = caller.send(vec![assistant("done"), user("two")]).await;
         assert_eq!(placed, ["system.0", "system.1", "4.14", "6.0"]);
 
-        // Without asking there are none, and all else is the same.
+        // Without the option there are no breakpoints, and everything else is equal.
         let mut plain = prepare(&name(session), vec![]);
         plain.target = Some(target(provider, "m"));
         let plain = caller.client.prepare_context(plain).await.unwrap();
@@ -159,7 +159,7 @@ async fn they_follow_the_conversation_and_are_no_part_of_the_view() {
         let all = caller.array.values();
         assert!(!json!(all).to_string().contains("cache"), "{all:?}");
 
-        // Typed messages have the same places.
+        // Typed messages have the same positions.
         let mut typed = asking(session, vec![]);
         typed.form = MessageForm::Typed.into();
         let typed = caller.client.prepare_context(typed).await.unwrap();
@@ -171,7 +171,7 @@ async fn they_follow_the_conversation_and_are_no_part_of_the_view() {
 }
 
 #[tokio::test]
-async fn what_callers_marked_is_not_shown_and_what_they_mark_counts() {
+async fn markers_of_callers_are_hidden_and_counted() {
     let shared = SERVER.get();
     let mut caller = Caller::new(&shared.0, "breaks-own", Provider::Anthropic).await;
     let marker = json!({"type": "ephemeral"});
@@ -201,7 +201,8 @@ async fn what_callers_marked_is_not_shown_and_what_they_mark_counts() {
         .await
         .unwrap();
     let placed = reply.into_inner().cache_breakpoints;
-    // The session's own words follow the caller's block. Two are the caller's, and two are left.
+    // The session's own system text follows the caller's block. The caller uses two of the four breakpoints, so two
+    // remain.
     assert_eq!(placed.len(), 2);
     assert_eq!(placed[0].place, Some(Place::SystemBlockIndex(1)));
     request.cache_breakpoints = Some(CacheBreakpointOptions {
@@ -220,7 +221,7 @@ async fn what_callers_marked_is_not_shown_and_what_they_mark_counts() {
     let hour = r#"{"cache_control":{"type":"ephemeral","ttl":"1h"}}"#;
     assert_eq!(placed.len(), 1);
     assert_eq!(placed[0].marker, Some(Marker::MergeJson(Bytes::from(hour))));
-    // Where the system prompt is not known, only messages have any.
+    // If the system prompt is unknown, only messages have breakpoints.
     request.prompt_prefix = None;
     request.cache_breakpoints = Some(CacheBreakpointOptions::default());
     let reply = caller
@@ -251,7 +252,7 @@ async fn what_callers_marked_is_not_shown_and_what_they_mark_counts() {
 }
 
 #[tokio::test]
-async fn openai_caches_by_itself() {
+async fn openai_views_have_no_breakpoints() {
     let shared = SERVER.get();
     let mut caller = Caller::new(&shared.0, "breaks-openai", Provider::Openai).await;
     let said = openai(&json!({"role": "user", "content": "one"}));
@@ -260,7 +261,7 @@ async fn openai_caches_by_itself() {
 }
 
 #[tokio::test]
-async fn bedrock_is_a_target_of_its_own_and_is_remembered() {
+async fn bedrock_is_a_separate_target_that_is_stored() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut caller = Caller::new(&server, "bedrock", Provider::Bedrock).await;
@@ -268,7 +269,7 @@ async fn bedrock_is_a_target_of_its_own_and_is_remembered() {
     let (second, _) = caller.send(vec![assistant("two"), user("three")]).await;
     assert_eq!(second.cache_ledger.unwrap().reused_messages, 1);
 
-    // For Anthropic the messages are the same. The cache is another.
+    // The messages equal Anthropic's, but the prompt cache is another one.
     let mut request = asking("bedrock", vec![]);
     request.target = Some(target(Provider::Anthropic, "m"));
     let other = caller.client.prepare_context(request).await.unwrap();
@@ -284,7 +285,7 @@ async fn bedrock_is_a_target_of_its_own_and_is_remembered() {
     server.kill();
     let server = Server::start(folder.path(), &[]);
     caller.client = server.context().await;
-    // Who does not say gets it as the last time.
+    // A call without a target uses the target of the previous call.
     let mut request = asking("bedrock", vec![assistant("four"), user("five")]);
     request.known_etag = second.etag.clone();
     let third = caller.client.prepare_context(request).await.unwrap();

@@ -1,5 +1,5 @@
-//! Compaction by hand over real gRPC: it sees every visible message, served or not, and leaves the smallest
-//! view that is at hand.
+//! Tests of manual compaction over gRPC. It includes every visible message, served or not, and produces the smallest
+//! possible view.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tonic::Code;
 use crate::SERVER;
 
 const ALONE: [&str; 2] = ["--set", "worker.enabled=false"];
-/// Only a hang takes as long.
+/// Generous, because this limit must only detect hangs.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 async fn bring_in(client: &mut Context, session: &str, turns: std::ops::Range<usize>) {
@@ -41,7 +41,7 @@ async fn revision(server: &Server, session: &str) -> u64 {
     reply.unwrap().into_inner().session.unwrap().revision
 }
 
-/// The tokens before and after.
+/// Returns the tokens before and after.
 #[track_caller]
 fn tokens(reply: &CompactResponse) -> (u32, u32) {
     let boundary = reply.compaction.as_ref().unwrap().boundary.as_ref();
@@ -50,7 +50,7 @@ fn tokens(reply: &CompactResponse) -> (u32, u32) {
 }
 
 #[tokio::test]
-async fn what_was_never_prepared_is_compacted() {
+async fn messages_that_were_never_prepared_are_compacted() {
     let shared = SERVER.get();
     let (mut client, session) = (shared.0.context().await, "by-hand-never-prepared");
     bring_in(&mut client, session, 0..30).await;
@@ -67,7 +67,7 @@ async fn what_was_never_prepared_is_compacted() {
     let (before, after) = tokens(&reply);
     assert!(before > 100_000 && after < 20_000, "{before} → {after}");
     assert_eq!(tokens(&foreseen), (before, after));
-    // The next view is the one that was promised, and nothing is counted twice.
+    // The next view has exactly the announced size, and nothing is counted twice.
     let view = prepare(&name(session), vec![]);
     let view = client.prepare_context(view).await.unwrap().into_inner();
     assert_eq!(view.tokens.unwrap().total_tokens, after);
@@ -85,12 +85,12 @@ async fn messages_since_the_last_prepare_are_compacted_too() {
     bring_in(&mut client, session, 1..8).await;
     let reply = client.compact(wanted(session)).await.unwrap().into_inner();
     let boundary = reply.compaction.unwrap().boundary.unwrap();
-    // All but what the user said last.
+    // All messages except the last user input.
     assert_eq!(boundary.summarized_messages, 31);
 }
 
 #[tokio::test]
-async fn little_is_compacted_by_hand_and_a_refused_call_serves_nothing() {
+async fn a_small_view_is_compacted_manually_and_a_rejected_call_serves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let (mut client, session) = (server.context().await, "by-hand-little");
@@ -103,7 +103,7 @@ async fn little_is_compacted_by_hand_and_a_refused_call_serves_nothing() {
     let about = refused(&status, Code::FailedPrecondition, "NOTHING_TO_COMPACT");
     assert_eq!(about["skip_reason"], "NOTHING_ELIGIBLE", "{about:?}");
     assert_eq!(revision(&server, session).await, before);
-    // The least that an automatic compaction needs does not bind this one.
+    // The minimum input of automatic compactions does not apply to manual ones.
     bring_in(&mut client, session, 0..1).await;
     let reply = client.compact(wanted(session)).await.unwrap().into_inner();
     let (before, after) = tokens(&reply);
@@ -111,7 +111,7 @@ async fn little_is_compacted_by_hand_and_a_refused_call_serves_nothing() {
 }
 
 #[tokio::test]
-async fn a_running_summary_that_is_far_behind_does_not_stand_in() {
+async fn session_memory_that_lags_too_far_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let (mut client, session) = (server.context().await, "by-hand-behind");
@@ -131,7 +131,7 @@ async fn a_running_summary_that_is_far_behind_does_not_stand_in() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     server.kill();
-    // Nobody keeps it up from here on.
+    // Without a worker, session memory is not updated from here on.
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
     bring_in(&mut client, session, 4..30).await;
@@ -156,7 +156,7 @@ async fn a_running_summary_that_is_far_behind_does_not_stand_in() {
     assert!(best < 20_000, "{best}");
 }
 
-/// The preset `threshold` in a window of 250,000: a compaction is due at 200,000.
+/// Starts a server with the preset `threshold` and a window of 250,000 tokens. The compaction threshold is 200,000.
 async fn threshold(turns: usize) -> (Server, Context, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let preset = ["--set", "policy.preset=threshold"];
@@ -192,19 +192,20 @@ async fn kept(server: &Server) -> usize {
 }
 
 #[tokio::test]
-async fn the_threshold_preset_summarises_50000_tokens_a_round_and_keeps_five_messages() {
+async fn the_threshold_preset_summarises_50000_tokens_per_round_and_keeps_five_messages() {
     let (_server, mut client, _folder) = threshold(34).await;
     let reply = client.compact(wanted("s")).await.unwrap().into_inner();
     let applied = reply.level_reports.iter();
     let applied = applied.filter(|stage| stage.action() == LevelAction::Applied);
     let effects: Vec<_> = applied.map(|stage| stage.effect.clone().unwrap()).collect();
-    // 136,000 tokens are more than two rounds and less than four.
+    // 136,000 tokens need more than two and less than four compactions.
     assert_eq!(effects.len(), 3, "{effects:?}");
     for effect in &effects {
         assert!(effect.freed_tokens <= 50_000, "{effect:?}");
     }
     let boundary = reply.compaction.unwrap().boundary.unwrap();
-    // The last five: a result that brings its call and what the user asked, which is always kept.
+    // The last five messages are kept: a result, which also keeps its call, and the last user input, which is always
+    // kept.
     assert_eq!(boundary.kept_message_ids.len(), 5);
     let view = prepare(&name("s"), vec![]);
     let view = client.prepare_context(view).await.unwrap().into_inner();
@@ -212,18 +213,18 @@ async fn the_threshold_preset_summarises_50000_tokens_a_round_and_keeps_five_mes
 }
 
 #[tokio::test]
-async fn a_critical_view_is_truncated_where_the_policy_wants_it_and_comes_back() {
+async fn a_critical_view_is_truncated_by_policy_and_can_be_restored() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         "worker.enabled=false",
         "policy.autocompact.truncate_when_critical=true",
-        // Nothing is worth a summary.
+        // No input is large enough for a summary.
         "policy.autocompact.min_input_tokens=1000000",
     ];
     let args: Vec<&str> = settings.iter().flat_map(|one| ["--set", one]).collect();
     let server = Server::start(folder.path(), &args);
     let mut client = server.context().await;
-    // A compaction is due at 17,000, and so the view is critical.
+    // The view exceeds the compaction threshold of 17,000 tokens, so its state is critical.
     let target = Target {
         window_tokens: Some(50_000),
         ..Target::default()

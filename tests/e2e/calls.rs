@@ -1,4 +1,4 @@
-//! Open calls, thinking, usage and budget, and dry runs.
+//! Tests of open calls, thinking, usage, budgets and dry runs.
 
 use palimpsest_proto::context::v1::{
     BudgetState, GetSessionRequest, MessageInput, NotSendableReason, PrepareContextRequest,
@@ -29,7 +29,7 @@ fn response(tokens: u64) -> MessageInput {
 }
 
 #[tokio::test]
-async fn open_calls_are_told_and_closed_only_when_asked() {
+async fn open_calls_are_reported_and_closed_only_on_request() {
     let _shared = SERVER.get();
     let session = name("open");
     let mut array = Array::default();
@@ -74,7 +74,7 @@ async fn open_calls_are_told_and_closed_only_when_asked() {
         (&last["tool_use_id"], &last["is_error"]),
         (&json!("b"), &json!(true))
     );
-    // The real result comes late: it is text at the end, once, and what was served stays.
+    // The late result is shown once, as text at the end. The served part does not change.
     let mut request = prepare(&session, vec![assistant("well"), result("b", "LATE")]);
     request.known_etag = array.etag.clone();
     let reply = ask(request).await;
@@ -92,7 +92,7 @@ async fn open_calls_are_told_and_closed_only_when_asked() {
 }
 
 #[tokio::test]
-async fn an_answer_at_the_end_or_nothing_at_all_is_not_sendable() {
+async fn an_empty_view_or_a_trailing_assistant_message_is_not_sendable() {
     let _shared = SERVER.get();
     let reply = ask(prepare(&name("ends"), vec![user("a"), assistant("b")])).await;
     assert_eq!(
@@ -137,14 +137,14 @@ async fn p16_thinking_is_verbatim_for_its_model_and_absent_for_another() {
             "{other:?}: {all}"
         );
     }
-    // And back, byte for byte.
+    // The original target gives the original bytes again.
     let mut request = prepare(&name("p16"), Vec::new());
     request.target = Some(own);
     assert_eq!(ask(request).await.messages_json, reply.messages_json);
 }
 
 #[tokio::test]
-async fn p17_usage_is_the_anchor_and_over_the_window_it_is_not() {
+async fn p17_usage_within_the_window_becomes_the_anchor() {
     let _shared = SERVER.get();
     let window = |tokens| {
         Some(Target {
@@ -196,7 +196,7 @@ async fn p17_usage_is_the_anchor_and_over_the_window_it_is_not() {
 }
 
 #[tokio::test]
-async fn p17_a_million_tokens_are_a_million() {
+async fn p17_a_window_of_a_million_tokens_is_supported() {
     let _shared = SERVER.get();
     let mut request = prepare(
         &name("p17-1m"),

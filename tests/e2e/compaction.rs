@@ -1,5 +1,4 @@
-//! Level 5 over real gRPC: a view that has grown too large gets a summary in its place, by itself and by
-//! hand, and gets everything back.
+//! Tests of level 5 over gRPC: a summary replaces messages, automatically and manually, and an undo restores them.
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
@@ -16,7 +15,7 @@ use palimpsest_tests::{Array, Server, name, refused};
 use serde_json::Value;
 use tonic::Code;
 
-/// Without a running summary, one is made from structure.
+/// Without a worker there is no session memory, so the summary is extractive.
 const ALONE: [&str; 2] = ["--set", "worker.enabled=false"];
 
 fn request(session: &str, messages: Vec<MessageInput>) -> PrepareContextRequest {
@@ -49,7 +48,7 @@ async fn grown(client: &mut Context, session: &str, array: &mut Array, turns: us
     }
 }
 
-/// The transcript, all of it.
+/// Returns the complete transcript.
 async fn listed(server: &Server, session: &str) -> Vec<TranscriptMessage> {
     let list = ListMessagesRequest {
         session: name(session),
@@ -64,7 +63,7 @@ fn text_of(message: &Value) -> String {
     message.to_string()
 }
 
-/// What a compaction takes from the view is told with the revision that brings it back.
+/// Asserts that the reply reports the removed messages with the revision that restores them.
 #[track_caller]
 fn leads_back(reply: &PrepareContextResponse, messages: u32) {
     let left = &reply.recovery.as_ref().unwrap().items;
@@ -76,7 +75,7 @@ fn leads_back(reply: &PrepareContextResponse, messages: u32) {
 }
 
 #[tokio::test]
-async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
+async fn p06_a_view_above_its_threshold_is_compacted_and_the_last_input_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -100,7 +99,7 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
     assert_eq!(effect.trigger(), Trigger::Auto);
     assert!(before.sendable);
     leads_back(&before, 24);
-    // The summary leads, and what the user said last stands as it was said.
+    // The summary is first, and the last user input is unchanged.
     let values = array.values();
     let first = text_of(&values[0]);
     assert!(
@@ -109,7 +108,7 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
     );
     assert!(text_of(values.last().unwrap()).contains("and now the last step"));
     assert!(!text_of(&Value::Array(values)).contains("0 line 17 of a listing"));
-    // It goes on: the next view continues this one.
+    // The next view continues this one.
     let reply = turn(
         &mut client,
         session,
@@ -123,7 +122,7 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
         .find(|stage| stage.level() == Level::Compaction);
     assert!(skipped.is_none(), "{skipped:?}");
     assert_eq!(reply.keep_messages as usize, array.values().len() - 1);
-    // The transcript has all of it, and says what the model sees.
+    // The transcript is complete and reports the visibility of each message.
     let listed = listed(&server, session).await;
     let of = |wanted: Visibility| {
         let seen = listed.iter();
@@ -132,12 +131,12 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
     };
     assert_eq!(of(Visibility::Compacted), 24);
     assert_eq!(of(Visibility::TranscriptOnly), 1);
-    // The summary, the last words and the answer; and two files that were read, as many as leave room.
+    // The summary, the last user input, the response, and the two files that fit into the space.
     assert_eq!(of(Visibility::Visible), 5);
 }
 
 #[tokio::test]
-async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
+async fn p13_an_undone_compaction_restores_the_exact_view_even_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -170,7 +169,7 @@ async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
         whole.messages_json, array.messages,
         "the same view after a restart"
     );
-    // The events of the compaction are two: it began, and it took effect.
+    // The compaction recorded two events: its start and its end.
     let restore = RestoreContextRequest {
         session: name(session),
         to_revision: whole.revision - 4,
@@ -193,7 +192,7 @@ async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_dry_run_compacts_nothing_and_too_little_is_refused() {
+async fn a_dry_run_compacts_nothing_and_a_too_small_view_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -224,7 +223,7 @@ async fn a_dry_run_compacts_nothing_and_too_little_is_refused() {
 }
 
 #[tokio::test]
-async fn parts_are_compacted_up_to_and_from_a_message() {
+async fn a_range_is_compacted_up_to_or_from_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -254,7 +253,7 @@ async fn parts_are_compacted_up_to_and_from_a_message() {
 }
 
 #[tokio::test]
-async fn a_request_that_only_a_summary_told_of_is_in_force_again_after_a_rewind() {
+async fn a_request_known_from_a_summary_is_current_after_a_rewind() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
@@ -262,7 +261,7 @@ async fn a_request_that_only_a_summary_told_of_is_in_force_again_after_a_rewind(
     grown(&mut client, session, &mut array, 5).await;
     let listed = listed(&server, session).await;
     let id = |at: usize| listed[at].id.clone();
-    // The fourth request leaves; the work upon it stays, and so does the fifth.
+    // The fourth user input leaves. The work on it and the fifth turn stay.
     let up_to = CompactRequest {
         session: name(session),
         target: Some(small_window()),
@@ -291,7 +290,7 @@ async fn a_request_that_only_a_summary_told_of_is_in_force_again_after_a_rewind(
 }
 
 #[tokio::test]
-async fn a_caller_may_want_no_compaction_or_one_beside_the_call() {
+async fn a_caller_can_disable_compaction_or_run_it_in_the_background() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;

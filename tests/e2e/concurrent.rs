@@ -1,4 +1,4 @@
-//! Many callers at once, and callers that go away.
+//! Tests of many concurrent callers, and of callers that disconnect.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use palimpsest_tests::server::{Server, Sessions};
 
 use crate::SERVER;
 
-/// The texts of a transcript, in order.
+/// Returns the texts of a transcript, in order.
 async fn texts(client: &mut Sessions, session: &str) -> Vec<String> {
     let request = ListMessagesRequest {
         session: session.to_owned(),
@@ -35,7 +35,7 @@ async fn texts(client: &mut Sessions, session: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p15_a_thousand_appends_at_once_are_all_there_once() {
+async fn p15_a_thousand_concurrent_appends_are_stored_once() {
     const SESSIONS: usize = 20;
     const CALLERS: usize = 5;
     const EACH: usize = 10;
@@ -84,7 +84,7 @@ async fn p15_a_thousand_appends_at_once_are_all_there_once() {
     }
 }
 
-/// Sends appends and goes away before each answer; returns how many are there in the end.
+/// Sends appends and disconnects before each answer. Returns the number of appended messages.
 async fn gone(server: &Server, wait: Duration, session: &str) -> usize {
     for number in 0..20 {
         let mut client = server.context().await;
@@ -93,10 +93,10 @@ async fn gone(server: &Server, wait: Duration, session: &str) -> usize {
             with_id(&uuid(2 * number + 1), user(&format!("{number} b"))),
         ];
         let call = client.append_messages(append(session, messages));
-        // Whether it was answered or not does not matter here.
+        // The outcome of the call does not matter here.
         let _ = tokio::time::timeout(wait, call).await;
     }
-    // A last one is answered after all that were taken up before it.
+    // The server answers this append after all earlier ones that it accepted.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut client = server.context().await;
     client
@@ -115,7 +115,7 @@ async fn gone(server: &Server, wait: Duration, session: &str) -> usize {
 }
 
 #[tokio::test]
-async fn an_append_whose_caller_went_away_is_whole_or_not_there() {
+async fn an_append_of_a_disconnected_caller_is_atomic() {
     let shared = SERVER.get();
     for micros in [300, 1_000, 3_000] {
         gone(
@@ -125,7 +125,7 @@ async fn an_append_whose_caller_went_away_is_whole_or_not_there() {
         )
         .await;
     }
-    // Those that were sent in full are there even though nobody waited for the answer.
+    // Completely sent appends take effect, even if no caller waits for the answer.
     let there = gone(&shared.0, Duration::from_mins(2), &name("waited")).await;
     assert_eq!(there, 20);
 }

@@ -1,4 +1,4 @@
-//! Connections end by themselves, and nobody who uses them well notices.
+//! Tests that connections with a maximum age end without an effect on well-behaved callers.
 
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 #[tokio::test]
-async fn a_client_sees_no_failed_call_when_its_connection_is_old() {
+async fn an_aged_connection_closes_without_a_failed_call() {
     let folder = tempfile::tempdir().unwrap();
     let aged = ["--set", "grpc.max_connection_age_ms=1000"];
     let server = Server::start(folder.path(), &aged);
@@ -23,8 +23,8 @@ async fn a_client_sees_no_failed_call_when_its_connection_is_old() {
             while began.elapsed() < Duration::from_secs(4) {
                 let request = append(&name(&format!("age{caller}")), vec![user("x")]);
                 if let Err(status) = client.append_messages(request.clone()).await {
-                    // A call that the closing connection took no more never reached the server. Other
-                    // clients than this one make it again by themselves.
+                    // The closing connection did not accept this call, so it never reached the server. Other clients
+                    // retry it automatically.
                     assert_eq!(status.code(), Code::Cancelled, "{status:?}");
                     client.append_messages(request).await.unwrap();
                 }
@@ -37,9 +37,9 @@ async fn a_client_sees_no_failed_call_when_its_connection_is_old() {
     assert!(calls.iter().all(|calls| *calls > 5), "{calls:?}");
 }
 
-/// A peer that greets and is never heard of again, as behind a router that forgot it.
+/// The peer sends a greeting and then never answers, like a peer behind a router that lost its state.
 #[tokio::test]
-async fn a_peer_that_does_not_answer_is_dropped() {
+async fn an_unresponsive_peer_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(
         folder.path(),
@@ -57,7 +57,7 @@ async fn a_peer_that_does_not_answer_is_dropped() {
     let began = Instant::now();
     peer.set_read_timeout(Some(Duration::from_mins(2))).unwrap();
     let mut heard = Vec::new();
-    // Its end, or a reset.
+    // The end of the connection, or a reset.
     let ended = tokio::task::spawn_blocking(move || match peer.read_to_end(&mut heard) {
         Ok(_) => true,
         Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,

@@ -1,4 +1,4 @@
-//! Level 5 by the caller's own model: the service writes the request and takes the summary.
+//! Tests of compactions with the caller's model: the service writes the request and accepts the summary.
 
 use palimpsest_proto::context::v1::{
     CommitSummaryRequest, CommitSummaryResponse, CompactRequest, CompactResponse,
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// The same sessions after a crash.
+    /// Restarts the server after a kill, with the same sessions.
     async fn restarted(self) -> Self {
         self.server.kill();
         let server = Server::start(self.folder.path(), &SETTINGS);
@@ -95,7 +95,7 @@ fn token(reply: &CompactResponse) -> Vec<u8> {
     delegated.delegation_token.to_vec()
 }
 
-/// A conversation that is worth a summary.
+/// Returns a conversation that is large enough for a summary.
 fn work() -> Vec<MessageInput> {
     let lines = |what: &str| format!("{what} of the harbour lights\n").repeat(60);
     vec![
@@ -111,7 +111,7 @@ fn work() -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn the_callers_own_model_writes_the_summary_even_after_a_restart() {
+async fn a_delegated_summary_is_committed_even_after_a_restart() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let mut request = delegated("s");
@@ -138,7 +138,7 @@ async fn the_callers_own_model_writes_the_summary_even_after_a_restart() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("AKIAIOSFODNN7EXAMPLE") && !text.contains("[id:"));
-    // Messages come in meanwhile, and the request can be had again.
+    // Messages are appended meanwhile, and the same request can be obtained again.
     world.view("s", vec![user("One more thing.")]).await;
     let mut world = world.restarted().await;
     let again = world.delegate(request).await.delegated_request.unwrap();
@@ -155,7 +155,7 @@ async fn the_callers_own_model_writes_the_summary_even_after_a_restart() {
     let shown = Value::Array(world.view("s", vec![]).await).to_string();
     assert!(shown.contains("The keeper wants two blinks") && shown.contains("One more thing."));
     assert!(!shown.contains("a long account of"), "{shown}");
-    // The same again is the same answer; anything else finds the token used.
+    // The same summary again returns the same answer. Another one is rejected, because the token is used.
     let mut world = world.restarted().await;
     let same = world.commit("s", &token, commit).await.unwrap();
     assert_eq!(
@@ -172,7 +172,7 @@ async fn the_callers_own_model_writes_the_summary_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn p07_a_bad_summary_is_not_taken_and_its_token_stays_good() {
+async fn p07_a_rejected_summary_leaves_its_token_valid() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     let reply = world.delegate(delegated("s")).await;
@@ -211,7 +211,7 @@ async fn p07_a_bad_summary_is_not_taken_and_its_token_stays_good() {
     assert_eq!(metadata["failure_reason"], "SUMMARY_TRUNCATED");
     let shown = world.view("s", vec![]).await;
     assert_eq!(shown, before, "nothing has changed");
-    // One without sections counts, and is filled up with what is known.
+    // A summary without sections is accepted and completed with known facts.
     let free = "The keeper wants two blinks; the timer in lights.rs has been set to two beats.";
     let done = world
         .commit("s", &token, Outcome::Summary(free.repeat(3)))
@@ -221,7 +221,7 @@ async fn p07_a_bad_summary_is_not_taken_and_its_token_stays_good() {
 }
 
 #[tokio::test]
-async fn a_summary_of_what_was_changed_meanwhile_is_not_taken() {
+async fn a_summary_of_changed_messages_is_rejected() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let reply = world.delegate(delegated("s")).await;
@@ -255,7 +255,7 @@ async fn a_summary_of_what_was_changed_meanwhile_is_not_taken() {
 }
 
 #[tokio::test]
-async fn tokens_of_others_and_of_nobody_are_unknown() {
+async fn foreign_and_invalid_delegation_tokens_are_unknown() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     world.view("t", work()).await;
@@ -277,7 +277,7 @@ async fn tokens_of_others_and_of_nobody_are_unknown() {
     };
     let refusal = world.client.commit_summary(nothing).await.unwrap_err();
     refused_field(&refusal, "outcome");
-    // A failure closes it, and the token is used.
+    // A reported failure ends the compaction and uses the token.
     let failed = Outcome::FailureDetail("the model was down".into());
     let done = world.commit("s", &token, failed.clone()).await.unwrap();
     let failure = done.compaction.unwrap().failure.unwrap();
@@ -300,12 +300,12 @@ async fn a_delegation_expires_and_the_next_command_closes_it() {
     let refusal = world.commit("s", &token, text).await.unwrap_err();
     refused(&refusal, Code::NotFound, "DELEGATION_NOT_FOUND");
     let reply = world.delegate(delegated("s")).await;
-    // The second of the session: they count from 0.
+    // The second compaction of the session. Ids count from 0.
     assert_eq!(reply.compaction.unwrap().compaction_id, "compaction-1");
 }
 
 #[tokio::test]
-async fn a_request_fits_the_callers_window_and_can_be_made_shorter() {
+async fn a_delegated_request_fits_the_window_and_can_be_shortened() {
     let mut world = World::new(&[]).await;
     let mut said = Vec::new();
     for n in 0..40 {
@@ -351,7 +351,7 @@ async fn a_request_fits_the_callers_window_and_can_be_made_shorter() {
     let compaction = shorter.compaction.unwrap();
     assert_eq!(compaction.state(), CompactionState::AwaitingSummary);
     assert!(compaction.dropped.unwrap().tokens >= dropped.tokens + 500);
-    // A repeat changes nothing, and the earlier token is no good any more.
+    // A repeat changes nothing, and the earlier token is invalid.
     let repeat = world.commit("s", &first, too_long).await.unwrap();
     assert_eq!(repeat.delegated_request.unwrap(), asked_again);
     assert_eq!(repeat.revision, shorter.revision);
@@ -368,7 +368,7 @@ async fn a_request_fits_the_callers_window_and_can_be_made_shorter() {
 }
 
 #[tokio::test]
-async fn a_model_that_never_finds_it_short_enough_ends_it() {
+async fn a_delegated_compaction_ends_after_too_many_shortenings() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     let mut token = token(&world.delegate(delegated("s")).await);

@@ -1,6 +1,6 @@
-//! A disk that fills up under the server: writes are refused with what to do, reads go on, readiness
-//! tells, and everything goes on without a restart once there is room. On a small file system of the
-//! test's own, which takes the right to mount; without it the test says so.
+//! Tests of a disk that fills up under the server. Writes are rejected with instructions, reads continue, and readiness
+//! changes. The server recovers without a restart once space is free. The test uses a small file system of its own.
+//! Without the right to mount, the test prints a message and does nothing.
 
 #![expect(clippy::disallowed_methods, reason = "real time passes")]
 
@@ -17,7 +17,7 @@ use palimpsest_tests::server::Server;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-/// Unmounts when the test is over, however it ends.
+/// Unmounts on drop.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -32,7 +32,7 @@ impl Mounted {
             .then_some(Self(folder))
     }
 
-    /// Somebody else's file takes what is left.
+    /// Fills the remaining space with a foreign file.
     fn fill(&self) {
         let file = std::fs::File::create(self.0.path().join("ballast")).unwrap();
         while std::io::Write::write_all(&mut &file, &vec![1; 1 << 16]).is_ok() {}
@@ -64,7 +64,7 @@ fn settings(reserve: &str) -> [String; 3] {
 }
 
 #[expect(clippy::print_stderr, reason = "a test that is left out says so")]
-async fn full_and_back(reserve: &str) {
+async fn a_full_disk_is_survived(reserve: &str) {
     let Some(disk) = Mounted::new() else {
         eprintln!("skipped: nothing can be mounted here, which takes root");
         return;
@@ -93,7 +93,7 @@ async fn full_and_back(reserve: &str) {
     refused(&status, Code::Unavailable, "STORE_FULL");
     let retry = status.get_details_retry_info();
     assert!(retry.and_then(|retry| retry.retry_delay).is_some());
-    // Reads go on.
+    // Reads continue.
     let mut sessions = server.sessions().await;
     let get = GetSessionRequest {
         session: session.into(),
@@ -112,14 +112,14 @@ async fn full_and_back(reserve: &str) {
         ..Default::default()
     };
     client.get_session_memory(memory).await.unwrap();
-    // Readiness tells.
+    // Readiness changes.
     let logged = |text: &str| server.log().iter().any(|line| line.contains(text));
     let began = Instant::now();
-    while !logged("not ready until it does") {
+    while !logged("the server is not ready") {
         assert!(began.elapsed() < Duration::from_mins(2), "readiness tells");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Room comes back, and everything goes on by itself.
+    // After space is freed, the server recovers by itself.
     disk.empty();
     let began = Instant::now();
     while let Err(status) = client.append_messages(said(acknowledged)).await {
@@ -154,19 +154,19 @@ async fn full_and_back(reserve: &str) {
 }
 
 #[tokio::test]
-async fn writes_stop_before_the_disk_is_full_and_go_on_when_there_is_room() {
+async fn writes_stop_before_the_disk_is_full_and_resume_with_free_space() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
-    full_and_back("8388608").await;
+    a_full_disk_is_survived("8388608").await;
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_all_the_same_is_survived() {
+async fn an_unexpectedly_full_disk_is_survived() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
-    full_and_back("0").await;
+    a_full_disk_is_survived("0").await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What sessions count with until a provider reports: set by a server and by a session, changed on the way.
+//! Tests of token estimators: set by the server or by the session, and changed during the session.
 
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, Policy, Session, TokenEstimator, TokenMethod, TokenPolicy, TokenReport,
@@ -8,7 +8,7 @@ use palimpsest_tests::say::{append, user};
 use palimpsest_tests::server::{Context, Sessions};
 use palimpsest_tests::{Server, name};
 
-/// A message that the three count differently: what it has beside its four tokens for a message.
+/// A text that the three estimators count differently. Each count excludes the four tokens per message.
 const TEXT: &str = "日本語のテキスト";
 const BYTES: u32 = 10 + 4;
 const O200K: u32 = 6 + 4;
@@ -46,7 +46,7 @@ async fn change(client: &mut Sessions, id: &str, estimator: TokenEstimator) {
 }
 
 #[tokio::test]
-async fn a_session_counts_with_what_its_policy_names() {
+async fn a_session_uses_the_estimator_of_its_policy() {
     let folder = tempfile::tempdir().unwrap();
     let vars = [("PALIMPSEST_POLICY_TOKENS_ESTIMATOR", "o200k")];
     let server = Server::start_with(folder.path(), &[], &vars);
@@ -71,7 +71,7 @@ async fn a_session_counts_with_what_its_policy_names() {
     assert_eq!(report.total_tokens, CL100K);
     assert_eq!(report.estimator(), TokenEstimator::Cl100k);
 
-    // What was counted stays counted.
+    // Earlier counts do not change.
     change(&mut sessions, "counted", TokenEstimator::Bytes).await;
     let report = say(&mut context, "counted").await;
     assert_eq!(report.total_tokens, O200K + BYTES);
@@ -81,7 +81,7 @@ async fn a_session_counts_with_what_its_policy_names() {
     assert_eq!(report.total_tokens, O200K + BYTES + CL100K);
     server.stop();
 
-    // The log says the same to another server, whatever that is set to.
+    // Another server reads the same counts from the log, whatever its own setting is.
     let server = Server::start(folder.path(), &[]);
     let mut context = server.context().await;
     let report = say(&mut context, "counted").await;
@@ -90,14 +90,14 @@ async fn a_session_counts_with_what_its_policy_names() {
     server.stop();
 }
 
-/// Far more than one count reads: it takes no longer, and is near to what it has.
+/// A message far above the size that one count reads. The count takes no longer and is approximately right.
 #[tokio::test]
 async fn a_large_message_is_counted_by_samples() {
     let folder = tempfile::tempdir().unwrap();
     let vars = [("PALIMPSEST_POLICY_TOKENS_ESTIMATOR", "o200k")];
     let server = Server::start_with(folder.path(), &[], &vars);
     let mut context = server.context().await;
-    // One token a word.
+    // One token per word.
     let text = "hello world and more of it ".repeat(12_000);
     let request = append(&name("large"), vec![user(&text)]);
     let reply = context.append_messages(request).await.unwrap().into_inner();

@@ -1,4 +1,4 @@
-//! What happened is told in the same way however a session goes on.
+//! Tests that events are reported equally, however the session continues.
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::session_event::Event;
@@ -47,7 +47,7 @@ async fn says(client: &mut Context, from: u64, overhead: u32) {
 }
 
 #[tokio::test]
-async fn an_event_is_listed_with_the_same_bytes_whatever_comes_after_it() {
+async fn a_listed_event_never_changes() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         "worker.enabled=false",
@@ -74,7 +74,7 @@ async fn an_event_is_listed_with_the_same_bytes_whatever_comes_after_it() {
     client.rewind_session(rewind(24)).await.unwrap();
     let before = events(&mut sessions).await;
     let revision = before.iter().rev().nth(1).unwrap().revision;
-    // The last rewind is taken back.
+    // The last rewind is undone.
     let restore = RestoreContextRequest {
         session: name(SESSION),
         to_revision: revision,
@@ -99,7 +99,7 @@ async fn an_event_is_listed_with_the_same_bytes_whatever_comes_after_it() {
             .any(|it| matches!(it.event, Some(Event::ContextRestored(_))))
     );
 
-    // The view grows, another overhead is reported, and what came back is changed in other ways.
+    // The view grows, the stated overhead changes, and the restored messages are changed in other ways.
     for from in [50, 60, 70] {
         says(&mut client, from, 9_000).await;
     }

@@ -1,4 +1,4 @@
-//! Transcripts as files.
+//! Tests of exported transcripts.
 
 use palimpsest_proto::context::v1::{
     ExportTranscriptRequest, Format, ListMessagesRequest, MessageInput, MessageMetadata,
@@ -56,7 +56,7 @@ async fn a_transcript_is_exported_in_every_format() {
             lines(&data)
         };
         if format == Format::PalimpsestJsonl {
-            // One line says what it is, and one that nothing is missing.
+            // The first line is a header, and the last line confirms completeness.
             assert_eq!(entries.remove(0)["version"], 1);
             assert_eq!(entries.pop().unwrap()["messages"], 30);
         }
@@ -113,7 +113,7 @@ async fn an_export_for_claude_code_can_be_appended_line_by_line() {
     assert_eq!(exported[3]["timestamp"], "2025-06-01T12:34:56.789Z");
     assert_eq!(exported[3]["gitBranch"], "main");
 
-    // Back in as they came out, the messages are the same.
+    // After an import of the exported messages, they are equal.
     let back = exported.iter().map(|line| MessageInput {
         id: line["uuid"].as_str().unwrap().to_owned(),
         metadata: Some(MessageMetadata {

@@ -1,4 +1,4 @@
-//! The forms in which messages come in, and the bytes in which they come out.
+//! Tests of the input forms of messages and the bytes of the output.
 
 use palimpsest_proto::context::v1::{
     Format, MessageInput, PrepareContextResponse, Provider, Role, Target,
@@ -23,7 +23,7 @@ async fn view(
 }
 
 #[tokio::test]
-async fn an_array_is_as_many_messages() {
+async fn an_array_is_appended_as_messages() {
     let _shared = SERVER.get();
     let array = json!([
         {"role": "user", "content": "one"},
@@ -44,7 +44,7 @@ async fn an_array_is_as_many_messages() {
 }
 
 #[tokio::test]
-async fn a_response_brings_its_id_its_model_and_its_usage() {
+async fn a_response_contains_its_id_model_and_usage() {
     let _shared = SERVER.get();
     let response = json!({
         "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x",
@@ -119,7 +119,7 @@ async fn openai_messages_arrays_and_responses() {
 }
 
 #[tokio::test]
-async fn typed_messages_are_as_good_as_json() {
+async fn typed_messages_and_json_are_equivalent() {
     let _shared = SERVER.get();
     let messages = vec![
         typed(Role::User, "a"),
@@ -136,7 +136,7 @@ async fn typed_messages_are_as_good_as_json() {
 }
 
 #[tokio::test]
-async fn what_is_not_known_comes_out_byte_for_byte() {
+async fn unknown_content_is_returned_unchanged() {
     let _shared = SERVER.get();
     let citations = "\"citations\":[{\"z\":1.10,\"a\":1e400,\"n\":123456789012345678901234567890}]";
     let opaque = "{\"type\":\"server_tool_use\",\"id\":\"s1\",\"name\":\"web\",\"input\":{\"b\":1,\"a\":-0.0}}";
@@ -154,7 +154,7 @@ async fn what_is_not_known_comes_out_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn system_messages_come_beside_the_array() {
+async fn system_messages_are_returned_outside_the_array() {
     let _shared = SERVER.get();
     let messages = vec![
         anthropic(&json!({"role": "system", "content": "rule 1"})),

@@ -1,4 +1,4 @@
-//! Calls that are made twice, and calls that come too late.
+//! Tests of repeated calls and of calls that arrive late.
 
 use palimpsest_proto::context::v1::{AppendOutcome, CreateSessionRequest, GetSessionRequest};
 use palimpsest_tests::say::{append, prepare, user, uuid, with_id};
@@ -8,7 +8,7 @@ use tonic::Code;
 use crate::SERVER;
 
 #[tokio::test]
-async fn p24_a_retry_appends_nothing_and_answers_the_same() {
+async fn p24_a_retry_appends_nothing_and_returns_the_same_reply() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut request = append(&name("p24"), vec![user("once")]);
@@ -39,7 +39,7 @@ async fn p24_a_retry_appends_nothing_and_answers_the_same() {
 }
 
 #[tokio::test]
-async fn p24_two_at_once_with_one_request_id_are_one_message() {
+async fn p24_concurrent_calls_with_one_request_id_append_one_message() {
     let shared = SERVER.get();
     for round in 0..10 {
         let (mut one, mut two) = (shared.0.context().await, shared.0.context().await);
@@ -118,7 +118,7 @@ async fn a_prepare_is_repeatable_with_another_etag() {
 }
 
 #[tokio::test]
-async fn a_message_id_stands_for_its_content() {
+async fn a_message_id_identifies_its_content() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = name("message-id");
@@ -147,7 +147,7 @@ async fn a_message_id_stands_for_its_content() {
 }
 
 #[tokio::test]
-async fn a_session_is_created_once_for_a_request_id() {
+async fn a_session_is_created_once_per_request_id() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     let mut request = CreateSessionRequest {
@@ -175,7 +175,7 @@ async fn a_session_is_created_once_for_a_request_id() {
 }
 
 #[tokio::test]
-async fn an_expected_revision_must_be_the_sessions() {
+async fn an_expected_revision_must_match() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = name("expected");

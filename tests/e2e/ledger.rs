@@ -1,4 +1,4 @@
-//! What replies say of the provider's prompt cache.
+//! Tests of the report on the provider's prompt cache.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::SERVER;
 
 const OVERHEAD_TOKENS: u32 = 9_000;
 
-/// A caller that sends what it gets.
+/// A caller that sends every view that it receives.
 struct Caller {
     client: Context,
     session: &'static str,
@@ -57,11 +57,11 @@ fn long(word: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_snip_says_what_it_breaks_and_an_undo_that_it_is_whole_again() {
+async fn a_snip_and_its_undo_report_their_cache_effects() {
     let shared = SERVER.get();
     let mut caller = Caller::new(&shared.0, "ledger").await;
     let first = caller.prepare(vec![user(&long("one"))], false).await;
-    // Nothing was answered yet, so nothing is known to be cached.
+    // No request was answered yet, so nothing is cached.
     assert_eq!((first.reused_messages, first.reused_tokens), (0, 0));
     assert!(first.idle.is_none() && first.since_time.is_some());
     let said = |number, text: &str| with_id(&uuid(number), assistant(text));
@@ -93,9 +93,9 @@ async fn a_snip_says_what_it_breaks_and_an_undo_that_it_is_whole_again() {
     assert_eq!(ledger.cause(), EventKind::ContentSnipped);
     assert_eq!(ledger.cause_revision, snipped.revision);
     assert_eq!(ledger.saved_tokens, effect.freed_tokens);
-    // The question before it has become one with the question after it.
+    // The question before the snip was merged with the question after it.
     assert_eq!(ledger.reused_messages, 2);
-    // The fifth text stands behind the one that left; all texts are about as long.
+    // The fifth text follows the removed one. All texts have about the same size.
     assert!(ledger.invalidated_tokens.abs_diff(ledger.saved_tokens) < 50);
     let before = last.reused_tokens - OVERHEAD_TOKENS;
     let after = ledger.reused_tokens - OVERHEAD_TOKENS;
@@ -103,7 +103,7 @@ async fn a_snip_says_what_it_breaks_and_an_undo_that_it_is_whole_again() {
         (after * 5).abs_diff(before * 3) < 300,
         "{ledger:?} after {last:?}"
     );
-    // As much is written again as every request saves: at 1.15 more against 0.1.
+    // As many tokens are written again as each request saves, at 1.15 additional cost against 0.1.
     let requests = ledger.break_even_requests.unwrap();
     let expected =
         f64::from(ledger.invalidated_tokens) * 1.15 / (f64::from(ledger.saved_tokens) * 0.1);
@@ -114,7 +114,7 @@ async fn a_snip_says_what_it_breaks_and_an_undo_that_it_is_whole_again() {
     };
     assert_eq!(at_rest(would.cache_ledger), at_rest(Some(ledger)));
 
-    // The reply to the next call tells the same, and so does one that only asks.
+    // The next reply and a dry run report the same values.
     let asked = caller.prepare(vec![], true).await;
     let told = caller.prepare(vec![], false).await;
     assert_eq!(at_rest(Some(asked)), at_rest(Some(told)));
@@ -141,7 +141,7 @@ async fn a_snip_says_what_it_breaks_and_an_undo_that_it_is_whole_again() {
     assert_eq!(whole.reused_tokens, last.reused_tokens);
     assert_eq!(whole.total_saved_tokens, 0);
 
-    // Events tell what was taken back, too.
+    // Events also report the undone changes.
     let request = ListEventsRequest {
         session: name("ledger"),
         kinds: vec![EventKind::ContextRestored.into()],
@@ -156,7 +156,7 @@ async fn a_snip_says_what_it_breaks_and_an_undo_that_it_is_whole_again() {
 }
 
 #[tokio::test]
-async fn totals_grow_with_what_is_answered_and_survive_a_restart() {
+async fn ledger_totals_grow_with_responses_and_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let prices = [
         ("PALIMPSEST_PRICES_CACHE_WRITE", "2"),
@@ -211,7 +211,7 @@ async fn totals_grow_with_what_is_answered_and_survive_a_restart() {
     assert_eq!(two.total_invalidated_tokens, one.total_invalidated_tokens);
     assert_eq!(two.total_saved_tokens, 2 * one.total_saved_tokens);
     assert_eq!(two.since_time, one.since_time);
-    // Another model has a cache of its own.
+    // Another model has another cache.
     let mut other = prepare(&name("totals"), vec![]);
     other.target = Some(target(Provider::Anthropic, "another"));
     let reply = caller

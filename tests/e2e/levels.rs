@@ -1,4 +1,4 @@
-//! Levels 1 to 3 and undo: what is stored, snipped, cleared and brought back, over real gRPC.
+//! Tests of levels 1 to 3 and undo over gRPC: results are stored, content is snipped and cleared, and restored.
 
 use palimpsest_proto::context::v1::{
     BlockRef, BlockVisibility, CompactRequest, Level, LevelAction, LevelReport,
@@ -89,11 +89,11 @@ async fn p11_p12_a_large_result_is_stored_and_stays_readable() {
         "{shown}"
     );
     assert!(shown.contains(&stored.reference) && shown.contains("first line"));
-    // The file is there before anybody was told of it.
+    // The file is stored before any reply names it.
     let file = stored.reference.rsplit('/').next().unwrap();
     let path = folder.path().join("blobs/p/large/tool-results").join(file);
     assert_eq!(std::fs::read_to_string(path).unwrap(), text);
-    // The transcript has the original, and says how the view shows it.
+    // The transcript contains the original and reports how the view shows it.
     let request = ListMessagesRequest {
         session: name(session),
         ..Default::default()
@@ -119,7 +119,7 @@ async fn p11_p12_a_large_result_is_stored_and_stays_readable() {
 }
 
 #[tokio::test]
-async fn p04_parallel_results_come_out_under_the_limit_of_a_message() {
+async fn p04_parallel_results_stay_below_the_message_limit() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let ids: Vec<String> = (0..40).map(|n| format!("r{n}")).collect();
@@ -131,7 +131,7 @@ async fn p04_parallel_results_come_out_under_the_limit_of_a_message() {
         vec![user("go"), reads(&ids)],
     )
     .await;
-    // The tools may answer in several calls.
+    // The results of one message may arrive in several calls.
     for id in &ids {
         let size = 40_000 + usize::from(id.ends_with('7')) * 1_000;
         let request =
@@ -147,7 +147,7 @@ async fn p04_parallel_results_come_out_under_the_limit_of_a_message() {
         .collect();
     assert_eq!(sizes.len(), 40);
     assert!(sizes.iter().sum::<usize>() <= 200_000, "{sizes:?}");
-    // The largest go first.
+    // The largest results are stored first.
     let kept: Vec<usize> = sizes.iter().copied().filter(|size| *size > 3_000).collect();
     assert!(
         !kept.is_empty() && kept.iter().all(|size| *size == 40_000),
@@ -159,7 +159,7 @@ async fn p04_parallel_results_come_out_under_the_limit_of_a_message() {
 }
 
 #[tokio::test]
-async fn p19_turns_are_snipped_by_the_names_that_the_view_shows() {
+async fn p19_turns_are_snipped_by_the_ids_in_the_view() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -223,7 +223,7 @@ async fn p19_turns_are_snipped_by_the_names_that_the_view_shows() {
 }
 
 #[tokio::test]
-async fn a_turn_of_the_parent_is_told_apart_from_one_that_never_was() {
+async fn a_turn_of_the_parent_is_distinguished_from_an_unknown_turn() {
     use palimpsest_proto::context::v1::{CreateSessionRequest, Session};
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
@@ -271,7 +271,7 @@ async fn a_turn_of_the_parent_is_told_apart_from_one_that_never_was() {
 }
 
 #[tokio::test]
-async fn p04_a_poisoned_block_is_snipped_by_its_place_in_the_view() {
+async fn p04_a_rejected_block_is_snipped_by_its_position_in_the_view() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -300,7 +300,7 @@ async fn p04_a_poisoned_block_is_snipped_by_its_place_in_the_view() {
     assert_eq!(array.values()[0]["content"][0]["text"], "[image removed]");
 }
 
-/// An assistant's message that was said long ago.
+/// Returns a response with an old timestamp.
 fn long_ago(mut input: MessageInput) -> MessageInput {
     let metadata = input.metadata.get_or_insert_default();
     metadata.create_time = Some(prost_types::Timestamp {
@@ -311,7 +311,7 @@ fn long_ago(mut input: MessageInput) -> MessageInput {
 }
 
 #[tokio::test]
-async fn p10_p21_a_cold_cache_clears_old_results_once_and_tells() {
+async fn p10_p21_a_cold_cache_clears_old_results_once_and_reports_it() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -350,7 +350,7 @@ async fn p10_p21_a_cold_cache_clears_old_results_once_and_tells() {
 }
 
 #[tokio::test]
-async fn p12_results_are_cleared_by_hand_and_can_be_read_where_they_were_stored() {
+async fn p12_manually_cleared_results_remain_readable() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -390,7 +390,7 @@ async fn p12_results_are_cleared_by_hand_and_can_be_read_where_they_were_stored(
 }
 
 #[tokio::test]
-async fn p13_undo_brings_the_view_back_byte_for_byte() {
+async fn p13_undo_restores_the_exact_view() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -452,7 +452,7 @@ async fn p13_undo_brings_the_view_back_byte_for_byte() {
         whole(&mut client, "undo").await.messages_json,
         array.messages
     );
-    // The undo is an event like any other, and can be undone.
+    // A revision beyond the log is rejected.
     let mut beyond = request;
     beyond.to_revision = 1_000;
     let status = client.restore_context(beyond).await.unwrap_err();
@@ -460,7 +460,7 @@ async fn p13_undo_brings_the_view_back_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn p09_cache_edits_are_given_once_kept_in_place_and_repeated() {
+async fn p09_cache_edits_are_returned_once_and_stay_in_position() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -476,7 +476,7 @@ async fn p09_cache_edits_are_given_once_kept_in_place_and_repeated() {
         .await
         .unwrap()
         .into_inner();
-    // Nothing of it is in the cache yet.
+    // These results are not in the cache yet.
     assert!(first.cache_edits.is_none());
     let next = vec![assistant("and"), user("on")];
     let second = client
@@ -499,7 +499,7 @@ async fn p09_cache_edits_are_given_once_kept_in_place_and_repeated() {
         block["edits"][0],
         json!({"type": "delete", "cache_reference": "e0"})
     );
-    // The view itself is as it was.
+    // The view does not change.
     assert_eq!(second.epoch, 0);
     assert_eq!(
         values(&second.messages_json)[2]["content"][0]["content"],

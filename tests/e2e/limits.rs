@@ -1,4 +1,4 @@
-//! Every limit: what is refused, why, and which field is named.
+//! Tests of every limit: the rejection, its reason, and the named field.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ fn described(metadata: MessageMetadata) -> MessageInput {
 }
 
 #[tokio::test]
-async fn a_message_has_so_many_bytes() {
+async fn the_bytes_of_a_message_are_limited() {
     let status = refusal(vec![user("ok"), user(&"x".repeat(2_500))]).await;
     let metadata = refused(&status, Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
     assert_eq!(metadata["field"], "messages[1].payload.json");
@@ -74,14 +74,14 @@ async fn a_message_has_so_many_bytes() {
 }
 
 #[tokio::test]
-async fn a_call_has_so_many_bytes() {
+async fn the_bytes_of_a_call_are_limited() {
     let status = refusal(vec![user(&"x".repeat(30_000))]).await;
     let metadata = refused(&status, Code::ResourceExhausted, "REQUEST_TOO_LARGE");
     assert_eq!(metadata["limit_bytes"], "20000");
 }
 
 #[tokio::test]
-async fn a_call_has_so_many_messages() {
+async fn the_messages_of_a_call_are_limited() {
     refused_field(&refusal(vec![user("x"); 4]).await, "messages");
     let one = json!({"role": "user", "content": "x"});
     let inside = anthropic(&json!([one, one, one, one]));
@@ -89,14 +89,14 @@ async fn a_call_has_so_many_messages() {
 }
 
 #[tokio::test]
-async fn a_message_has_so_many_blocks() {
+async fn the_blocks_of_a_message_are_limited() {
     let blocks = vec![json!({"type": "text", "text": "x"}); 5];
     let status = refusal(vec![anthropic(&json!({"role": "user", "content": blocks}))]).await;
     refused_field(&status, "messages[0].payload.json");
 }
 
 #[tokio::test]
-async fn an_id_has_so_many_bytes() {
+async fn the_bytes_of_an_id_are_limited() {
     let long = "x".repeat(17);
     for said in [assistant_call(&long), result(&long, "r")] {
         refused_field(&refusal(vec![said]).await, "messages[0].payload.json");
@@ -110,7 +110,7 @@ async fn an_id_has_so_many_bytes() {
 }
 
 #[tokio::test]
-async fn attributes_are_so_many_and_so_long() {
+async fn the_number_and_length_of_attributes_are_limited() {
     for pairs in [
         &[("a", ""), ("b", ""), ("c", "")][..],
         &[("name", "1234567")],
@@ -147,7 +147,7 @@ async fn creation(session: Session) -> Status {
 }
 
 #[tokio::test]
-async fn request_ids_titles_and_patterns_have_so_many_bytes() {
+async fn request_ids_titles_and_patterns_are_limited() {
     let shared = TINY.get();
     let mut client = shared.0.context().await;
     let mut request = append(&name("limits"), vec![user("x")]);
@@ -180,7 +180,7 @@ async fn request_ids_titles_and_patterns_have_so_many_bytes() {
 }
 
 #[tokio::test]
-async fn a_page_has_so_many_entries() {
+async fn the_entries_of_a_page_are_limited() {
     let shared = TINY.get();
     let mut client = shared.0.context().await;
     for _ in 0..3 {
@@ -206,7 +206,7 @@ async fn a_page_has_so_many_entries() {
 }
 
 #[tokio::test]
-async fn a_refused_call_changes_nothing() {
+async fn a_rejected_call_changes_nothing() {
     let shared = TINY.get();
     let mut client = shared.0.context().await;
     let session = name("unchanged");
@@ -227,10 +227,10 @@ async fn a_refused_call_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_limits_as_they_are_by_default() {
+async fn the_default_limits_are_enforced() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
-    // 33 MiB in messages each of which is small enough, then one message of 100 MB.
+    // 33 MiB in messages below the message limit, then one message of 100 MB.
     let part = user(&"x".repeat(3 << 20));
     let many = append(&name("large"), vec![part; 11]);
     let status = client.append_messages(many).await.unwrap_err();
@@ -249,7 +249,7 @@ async fn the_limits_as_they_are_by_default() {
 }
 
 #[tokio::test]
-async fn a_session_may_have_narrower_limits_of_its_own() {
+async fn a_session_can_have_narrower_limits() {
     let shared = SERVER.get();
     let limits = LimitPolicy {
         max_message_bytes: Some(2_000),
@@ -300,7 +300,7 @@ async fn a_session_may_have_narrower_limits_of_its_own() {
         let status = client.append_messages(request).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{field}: {status}");
         assert!(status.message().contains(field), "{field}: {status}");
-        // Where the policy says nothing, the server's limits are the only ones.
+        // Without a limit in the policy, only the server's limits apply.
         let request = append(&name("not-narrow"), messages);
         client.append_messages(request).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! One integration binary: the real server, real gRPC, and nothing looked at from inside.
+//! The end-to-end tests: one binary with the real server and real gRPC, without access to internals.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(
@@ -55,9 +55,9 @@ mod working;
 
 use palimpsest_tests::Shared;
 
-/// The server of all tests that need nothing of their own. It has no worker, whose events would come
-/// between those that tests count; session memory has a server of its own.
-/// It refuses nobody for being slow: tests are right on a busy machine too.
+/// The server of all tests without special needs. It has no worker, because the worker's events would affect counts of
+/// events. Tests of session memory use their own server. Adaptive limiting is off, so that tests pass on a busy
+/// machine.
 static SERVER: Shared = Shared::new(&[
     "--set",
     "worker.enabled=false",

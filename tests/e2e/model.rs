@@ -1,4 +1,4 @@
-//! Level 5 by a model: what it is asked, what of its answer is taken, and what stands in for it.
+//! Tests of level 5 with a model: its input, the accepted parts of its output, and the fallback.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ use crate::SERVER;
 
 const KEY: &str = "key-of-the-tests";
 
-/// A server, the provider that it asks, and a client.
+/// A server, its provider, and a client.
 struct World {
     provider: FakeProvider,
     client: Context,
     server: Server,
-    // Ends with the test.
+    // Deleted at the end of the test.
     _folder: TempDir,
 }
 
 impl World {
-    /// With some settings beside the usual ones.
+    /// Starts a world with additional settings.
     async fn new(settings: &[&str]) -> Self {
         let provider = FakeProvider::start().await.unwrap();
         let url = format!("summarizer.base_url={}", provider.url());
@@ -61,7 +61,7 @@ impl World {
         array
     }
 
-    /// A compaction of a session, by a model of this name.
+    /// Compacts a session with the model of this name.
     async fn compact(
         &mut self,
         session: &str,
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// A conversation that is worth a summary.
+/// Returns a conversation that is large enough for a summary.
 fn work() -> Vec<MessageInput> {
     let lines = |what: &str| format!("{what} of the harbour lights\n").repeat(60);
     vec![
@@ -106,7 +106,7 @@ fn work() -> Vec<MessageInput> {
     ]
 }
 
-/// A whole summary, with a line that nobody else would write.
+/// Returns a complete summary with a line that only this model writes.
 fn summary(line: &str) -> Behaviour {
     let titles = ["Primary request and intent", "Current work", "Next step"];
     let sections: Vec<String> = titles
@@ -128,7 +128,7 @@ fn text(array: &Array) -> String {
 }
 
 #[tokio::test]
-async fn a_model_writes_the_summary_and_it_is_in_the_view() {
+async fn a_summary_of_a_model_is_in_the_view() {
     let mut world = World::new(&["policy.summary.instructions=Keep all port numbers."]).await;
     world
         .provider
@@ -153,7 +153,7 @@ async fn a_model_writes_the_summary_and_it_is_in_the_view() {
         "{usage:?}"
     );
     assert!(compaction.summary.contains("The keeper wants two blinks"));
-    // The scratchpad is not kept; the user's own words are, whatever the model says.
+    // The scratchpad is removed. The user's own words are kept, whatever the model writes.
     assert!(!compaction.summary.contains("<analysis>"));
     assert!(
         compaction
@@ -162,7 +162,7 @@ async fn a_model_writes_the_summary_and_it_is_in_the_view() {
     );
     let shown = text(&world.view("s", vec![user("go on")]).await);
     assert!(shown.contains("The keeper wants two blinks"), "{shown}");
-    // What was said has left; what was read comes back as a file.
+    // The conversation has left the view. The read content is attached as a file.
     assert!(!shown.contains("a long account of"), "{shown}");
     assert!(shown.contains("[Attached again: the file c1"), "{shown}");
 
@@ -190,7 +190,7 @@ async fn a_model_writes_the_summary_and_it_is_in_the_view() {
 }
 
 #[tokio::test]
-async fn instructions_under_a_heading_in_the_context_are_followed_and_those_of_tools_are_not() {
+async fn instructions_of_users_are_followed_and_those_of_tools_are_not() {
     let mut world = World::new(&[]).await;
     let mut said = work();
     said[0] =
@@ -222,7 +222,7 @@ async fn instructions_under_a_heading_in_the_context_are_followed_and_those_of_t
 }
 
 #[tokio::test]
-async fn the_extractive_summary_stands_in_for_a_model_that_gives_none() {
+async fn the_extractive_summary_replaces_a_failed_model() {
     let mut world = World::new(&[]).await;
     for (at, fault) in [
         "refuse",
@@ -269,7 +269,7 @@ async fn the_extractive_summary_stands_in_for_a_model_that_gives_none() {
 }
 
 #[tokio::test]
-async fn a_busy_provider_is_asked_again() {
+async fn a_busy_provider_is_retried() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let model = "claude-fake+status=429+retry-after=1+times=2";
@@ -290,7 +290,7 @@ async fn a_busy_provider_is_asked_again() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_a_model_learns_why_there_is_no_summary() {
+async fn a_requested_model_that_fails_is_an_error_with_the_reason() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     for (fault, reason) in [
@@ -317,7 +317,7 @@ async fn whoever_asks_for_a_model_learns_why_there_is_no_summary() {
     let metadata = refused(&refusal, Code::Unavailable, "MODEL_UNAVAILABLE");
     assert_eq!(metadata["model"], model);
     assert_eq!(world.view("s", vec![]).await.messages, before.messages);
-    // A failure holds nothing up.
+    // A failure does not prevent the next compaction.
     let compaction = world
         .compact("s", CompactionStrategy::Model, "")
         .await
@@ -365,7 +365,7 @@ async fn no_secret_reaches_the_provider_or_the_summary() {
 }
 
 #[tokio::test]
-async fn the_fallback_is_asked_when_the_model_gives_no_summary() {
+async fn the_fallback_model_is_called_after_a_failure() {
     let mut world = World::new(&["summarizer.fallback.model=claude-fallback"]).await;
     world.view("s", work()).await;
     let model = "claude-fake+refuse";
@@ -383,7 +383,7 @@ async fn the_fallback_is_asked_when_the_model_gives_no_summary() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_too_long_is_shortened_and_a_large_conversation_goes_in_pieces() {
+async fn a_too_long_prompt_is_shortened_and_a_large_conversation_is_chunked() {
     let mut world = World::new(&["policy.summary.max_output_tokens=500"]).await;
     world.view("s", work()).await;
     let model = "claude-fake+ptl=anthropic+times=1";
@@ -418,13 +418,13 @@ async fn a_prompt_that_is_too_long_is_shortened_and_a_large_conversation_goes_in
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_chat_completions_writes_it_too() {
+async fn a_chat_completions_endpoint_can_write_the_summary() {
     let provider = FakeProvider::start().await.unwrap();
     let url = format!("summarizer.base_url={}/v1", provider.url());
     let mut world = World::new(&[
         "summarizer.provider=openai",
         "summarizer.model=gpt-fake",
-        // Asked for more than it can write, it would refuse.
+        // The provider rejects a request for more output than the model supports.
         "summarizer.max_output_tokens=16384",
         &url,
     ])
@@ -440,7 +440,7 @@ async fn a_server_that_speaks_chat_completions_writes_it_too() {
 }
 
 #[tokio::test]
-async fn a_dry_run_asks_nobody() {
+async fn a_dry_run_calls_no_model() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     let request = CompactRequest {
@@ -458,7 +458,7 @@ async fn a_dry_run_asks_nobody() {
 }
 
 #[tokio::test]
-async fn without_a_model_nobody_can_ask_for_one() {
+async fn without_a_model_a_request_for_one_is_rejected() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     client
@@ -478,9 +478,9 @@ async fn without_a_model_nobody_can_ask_for_one() {
     );
 }
 
-/// Whoever has three seconds gets a summary in that time, though not the model's.
+/// A caller with a deadline of three seconds gets a summary within that time, although not from the model.
 #[tokio::test]
-async fn a_slow_model_has_as_much_time_as_the_caller() {
+async fn a_slow_model_has_until_the_deadline_of_the_caller() {
     let mut world = World::new(&[]).await;
     let slow = Plan {
         delay: Duration::from_secs(40),
@@ -502,7 +502,7 @@ async fn a_slow_model_has_as_much_time_as_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_models_that_the_server_allows_can_be_chosen() {
+async fn only_allowed_models_can_be_chosen() {
     let mut world = World::new(&["summarizer.allowed_models=claude-small-*, gpt-tiny"]).await;
     world
         .view(
@@ -519,7 +519,7 @@ async fn only_models_that_the_server_allows_can_be_chosen() {
     let refusal = world.compact("a", by_model, "claude-huge").await;
     is_not_allowed(&refusal.unwrap_err(), "overrides.model");
     assert!(world.bodies().is_empty(), "nobody was asked");
-    // What begins as one may, is one, or is the server's own may be chosen.
+    // Models with an allowed prefix, an allowed name, or the server's own model are accepted.
     for model in ["claude-small-4", "gpt-tiny", "claude-fake"] {
         let asked = world.compact("a", by_model, model).await;
         let reason = |status: &Status| status.get_details_error_info().unwrap().reason;
@@ -530,7 +530,7 @@ async fn only_models_that_the_server_allows_can_be_chosen() {
             "{model}: {asked:?}"
         );
     }
-    // Nor can a session be given another.
+    // The session's policy cannot name another model either.
     let policy = |model: &str| Policy {
         summary: Some(SummaryPolicy {
             fallback_model: Some(model.to_owned()),

@@ -1,5 +1,4 @@
-//! Windows that are full: what the provider refused, what is summarised ahead of its time, conversations
-//! of many windows, and views that nothing can make smaller.
+//! Tests of full windows: rejected prompts, prepared summaries, conversations over many windows, and irreducible views.
 
 use std::time::Duration;
 
@@ -75,7 +74,7 @@ fn text(reply: &PrepareContextResponse) -> String {
 }
 
 #[tokio::test]
-async fn a_refused_prompt_is_compacted_and_keeps_its_last_turn() {
+async fn a_rejected_prompt_is_compacted_and_keeps_its_last_turn() {
     let mut world = World::new(&[]).await;
     world.turns(0..3).await;
     let reply = world.prepare(too_long(3_000, vec![])).await.unwrap();
@@ -85,13 +84,13 @@ async fn a_refused_prompt_is_compacted_and_keeps_its_last_turn() {
     assert_eq!(compaction.trigger(), Trigger::PromptTooLong);
     assert_eq!(compaction.strategy(), CompactionStrategy::Model);
     let shown = text(&reply);
-    // What was read comes back as a file; what was said does not.
+    // The read content is attached as a file. The conversation is not.
     assert!(shown.contains("the step 2 of the plan\\n[id:"), "{shown}");
     assert!(!shown.contains("the step 1 of the plan\\n[id:"), "{shown}");
 }
 
 #[tokio::test]
-async fn the_oldest_rounds_leave_a_prompt_that_nothing_else_makes_short_enough() {
+async fn the_oldest_rounds_are_dropped_from_a_prompt_that_stays_too_long() {
     let mut world = World::new(&["policy.autocompact.min_input_tokens=1000000"]).await;
     world.turns(0..4).await;
     let reply = world
@@ -116,7 +115,7 @@ async fn the_oldest_rounds_leave_a_prompt_that_nothing_else_makes_short_enough()
         "{report:?}"
     );
     assert!(reply.sendable);
-    // Without numbers a share of the rounds goes, as often as it takes.
+    // Without token counts in the error, a share of the rounds is removed, repeatedly if needed.
     let mut last = reply;
     for attempt in 0..30 {
         let next = world.prepare(too_long(0, vec![])).await;
@@ -139,7 +138,7 @@ async fn the_oldest_rounds_leave_a_prompt_that_nothing_else_makes_short_enough()
     }
     let still = world.prepare(request(vec![])).await.unwrap();
     assert!(text(&still).contains("is it short now?"));
-    // What was appended with a call that is refused stays.
+    // Messages that were appended with a rejected call stay.
     let refusal = world
         .prepare(too_long(900_000, vec![user("one more word")]))
         .await;
@@ -158,7 +157,7 @@ const AHEAD: [&str; 2] = [
 ];
 
 impl World {
-    /// Until the provider was asked so often and the answer is written down.
+    /// Waits until the provider has received `requests` requests and the prepared summary is recorded.
     async fn prepared(&mut self, requests: usize, epoch: u64) -> u64 {
         for _ in 0..200 {
             let asked = self.provider.requests().len();
@@ -175,7 +174,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_summary_that_was_written_ahead_takes_its_place_at_once_even_after_a_restart() {
+async fn a_prepared_summary_is_used_immediately_even_after_a_restart() {
     let mut world = World::new(&AHEAD).await;
     world.turns(0..3).await;
     let epoch = world.prepare(request(vec![])).await.unwrap().epoch;
@@ -195,13 +194,13 @@ async fn a_summary_that_was_written_ahead_takes_its_place_at_once_even_after_a_r
     }
     let shown = found.expect("it was put in place");
     assert_eq!(world.provider.requests().len(), 1);
-    // All that came since stands behind it.
+    // All later messages follow the summary.
     assert!(shown.contains("<conversation-summary>") && shown.contains("3 line 17 of a listing"));
     assert!(!shown.contains("1 line 17 of a listing"), "{shown}");
 }
 
 #[tokio::test]
-async fn a_summary_of_what_was_changed_meanwhile_is_thrown_away() {
+async fn a_prepared_summary_of_changed_messages_is_discarded() {
     let mut world = World::new(&AHEAD).await;
     world.turns(0..3).await;
     let epoch = world.prepare(request(vec![])).await.unwrap().epoch;
@@ -239,7 +238,7 @@ async fn a_summary_of_what_was_changed_meanwhile_is_thrown_away() {
 }
 
 #[tokio::test]
-async fn p02_a_conversation_of_five_windows_is_compacted_whatever_the_model_does() {
+async fn p02_a_conversation_of_five_windows_is_compacted_despite_any_model_failure() {
     for (settings, strategy) in [
         (
             &["summarizer.window_tokens=30000"][..],
@@ -289,7 +288,7 @@ async fn p02_a_conversation_of_five_windows_is_compacted_whatever_the_model_does
 }
 
 #[tokio::test]
-async fn p03_a_floor_that_nothing_can_lower_is_tried_once() {
+async fn p03_an_incompressible_view_is_tried_once() {
     let mut world = World::new(&[]).await;
     world.turns(0..3).await;
     let huge = "all of this has to be read, word for word, please\n".repeat(2_500);
@@ -309,7 +308,7 @@ async fn p03_a_floor_that_nothing_can_lower_is_tried_once() {
             SkipReason::Irreducible,
             "{reports:?}"
         );
-        // What fills the window is told with it.
+        // The reply reports the content that fills the window.
         assert!(reply.tokens.unwrap().breakdown.is_some() && reply.budget.is_some());
     }
     assert_eq!(world.provider.requests().len(), asked);

@@ -1,4 +1,4 @@
-//! Policies: presets and overrides, changes of them, and what a server and its projects set.
+//! Tests of policies: presets, overrides, changes, and settings of the server and of projects.
 
 use std::fs;
 
@@ -72,7 +72,7 @@ fn nudge(nudge: bool) -> Policy {
     }
 }
 
-/// The changes of a session's policy, with revision and epoch.
+/// Returns the policy changes of a session, with revision and epoch.
 async fn changes(client: &mut Sessions, id: &str, descending: bool) -> Vec<(u64, PolicyChanged)> {
     let request = ListEventsRequest {
         session: name(id),
@@ -89,7 +89,7 @@ async fn changes(client: &mut Sessions, id: &str, descending: bool) -> Vec<(u64,
 }
 
 #[tokio::test]
-async fn a_session_is_made_of_a_preset_and_overrides() {
+async fn a_session_policy_is_a_preset_with_overrides() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     let rule = ToolResultRule {
@@ -134,7 +134,7 @@ async fn a_session_is_made_of_a_preset_and_overrides() {
 }
 
 #[tokio::test]
-async fn a_creation_with_overrides_can_be_repeated() {
+async fn a_creation_with_overrides_is_idempotent() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     let request = CreateSessionRequest {
@@ -179,7 +179,7 @@ async fn an_update_changes_the_policy_and_the_epoch() {
     assert_eq!(policy.snip.unwrap().nudge, Some(true));
     assert_eq!(update(&mut client, &request).await.unwrap(), changed);
 
-    // A field of the mask that is not set is cleared; what is set beside the mask is not looked at.
+    // A field that the mask names and the request does not set is cleared. Fields outside the mask are ignored.
     let masked = change(
         "policy-change",
         Some(nudge(true)),
@@ -195,7 +195,7 @@ async fn an_update_changes_the_policy_and_the_epoch() {
         bare.policy.clone().unwrap().snip.unwrap().nudge,
         Some(false)
     );
-    // What changes nothing is no event.
+    // An update without an effect records no event.
     let same = update(&mut client, &masked).await.unwrap();
     assert_eq!(same, bare);
 
@@ -228,7 +228,7 @@ async fn an_update_changes_the_policy_and_the_epoch() {
 }
 
 #[tokio::test]
-async fn bad_overrides_name_their_path() {
+async fn invalid_overrides_name_their_path() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     create(&mut client, "policy-bad", Policy::default())
@@ -285,7 +285,7 @@ async fn bad_overrides_name_their_path() {
 }
 
 #[tokio::test]
-async fn a_server_and_its_projects_set_what_sessions_start_with() {
+async fn servers_and_projects_set_the_initial_policy() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("palimpsest.toml");
     let text = "
@@ -305,7 +305,7 @@ async fn a_server_and_its_projects_set_what_sessions_start_with() {
     let data = folder.path().join("data");
     let server = Server::start_with(&data, &["--config", file], &vars);
     let (mut context, mut client) = (server.context().await, server.sessions().await);
-    // No call creates these sessions: a first append does, and a first preparation.
+    // These sessions are created implicitly: by a first append, and by a first prepare.
     let of_p = append(&name("s"), vec![user("a")]);
     let budget = context.append_messages(of_p).await.unwrap().into_inner();
     let budget = budget.budget.unwrap();
@@ -336,7 +336,7 @@ async fn a_server_and_its_projects_set_what_sessions_start_with() {
     assert_eq!(snip(own.policy.unwrap()), (false, 7, 9));
     server.stop();
 
-    // Another configuration alters no session that there is.
+    // Another configuration does not change existing sessions.
     let server = Server::start(&data, &[]);
     let mut client = server.sessions().await;
     let q = get(&mut client, "projects/q/sessions/s").await;

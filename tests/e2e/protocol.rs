@@ -1,4 +1,4 @@
-//! The keep/etag protocol: what the shortest client keeps equals what a full fetch gives.
+//! Tests of the keep and etag protocol: the array of a minimal client equals the complete view.
 
 use bytes::Bytes;
 use palimpsest_proto::context::v1::{
@@ -15,7 +15,7 @@ async fn ask(client: &mut Context, request: PrepareContextRequest) -> PrepareCon
     client.prepare_context(request).await.unwrap().into_inner()
 }
 
-/// What comes new before each model call of a turn: input, then results of parallel calls.
+/// Returns the new messages before each model call: the user input, then the results of parallel calls.
 fn turns(count: usize) -> Vec<Vec<MessageInput>> {
     let mut steps = Vec::new();
     for turn in 0..count {
@@ -29,7 +29,7 @@ fn turns(count: usize) -> Vec<Vec<MessageInput>> {
         }
         steps.push(input);
         let mut results = vec![assistant_calls(&ids)];
-        // Results come in another order than the calls.
+        // The results have another order than the calls.
         results.extend(
             ids.iter()
                 .rev()
@@ -53,7 +53,7 @@ async fn loop_for(session: &str, provider: Provider) {
         request.known_etag = array.etag.clone();
         let reply = ask(&mut client, request).await;
         assert!(reply.sendable, "{:?}", reply.not_sendable_reason());
-        // At most the last message comes again.
+        // At most the last message is sent again.
         assert!(reply.keep_messages as usize + 1 >= before.messages.len());
         kept += reply.keep_messages;
         array.take(&reply);
@@ -75,7 +75,7 @@ async fn loop_for(session: &str, provider: Provider) {
 }
 
 #[tokio::test]
-async fn p09_what_was_served_is_a_prefix_of_what_follows() {
+async fn p09_a_served_view_is_a_prefix_of_the_next() {
     loop_for("p09", Provider::Anthropic).await;
 }
 
@@ -85,7 +85,7 @@ async fn p09_for_openai_too() {
 }
 
 #[tokio::test]
-async fn the_typed_form_has_the_same_protocol() {
+async fn the_typed_form_follows_the_same_protocol() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = name("typed-loop");
@@ -107,7 +107,7 @@ async fn the_typed_form_has_the_same_protocol() {
 }
 
 #[tokio::test]
-async fn an_etag_that_is_not_known_brings_the_whole_view() {
+async fn an_unknown_etag_returns_the_whole_view() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let foreign = ask(&mut client, prepare(&name("foreign"), vec![user("other")])).await;

@@ -1,4 +1,4 @@
-//! What a project may use: each quota refuses with its own reason, and says what helps.
+//! Tests of project quotas: each one rejects calls with its own reason and instructions.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// A server with these lines in its configuration, and its folder.
+/// Starts a server with these lines in its configuration. Returns the server and its folder.
 pub(crate) fn server(lines: &str) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     (started(folder.path(), lines), folder)
@@ -41,7 +41,7 @@ pub(crate) fn over(status: &Status, reason: &str, quota: &str, limit: &str) -> O
 }
 
 #[tokio::test]
-async fn calls_a_second_are_counted_by_project_and_the_delay_is_true() {
+async fn the_call_rate_is_limited_by_project_with_a_correct_retry_delay() {
     let (server, _folder) = server(
         "[quotas]\nrequests_per_second = 1\n[projects.free.quotas]\nrequests_per_second = 0\n",
     );
@@ -50,7 +50,7 @@ async fn calls_a_second_are_counted_by_project_and_the_delay_is_true() {
         session: of(project, "none"),
         ..Default::default()
     };
-    // All at once: a slow machine may take longer than a second for some calls one after another.
+    // All calls are concurrent, because sequential calls can take longer than a second on a slow machine.
     let burst = (0..20).map(|_| {
         let mut sessions = sessions.clone();
         async move { sessions.get_session(ask("p")).await.unwrap_err() }
@@ -67,7 +67,7 @@ async fn calls_a_second_are_counted_by_project_and_the_delay_is_true() {
     );
     let wait = wait.unwrap();
     assert!(wait <= Duration::from_secs(20), "{wait:?}");
-    // Others do not feel it, and whoever has no limit has none.
+    // Other projects are not affected, and projects without a limit are not limited.
     for project in ["q", "free", "free", "free", "free", "free", "free"] {
         let status = sessions.get_session(ask(project)).await.unwrap_err();
         assert_eq!(status.code(), Code::NotFound, "{project}: {status:?}");
@@ -78,7 +78,7 @@ async fn calls_a_second_are_counted_by_project_and_the_delay_is_true() {
 }
 
 #[tokio::test]
-async fn a_large_request_passes_and_is_owed() {
+async fn a_large_request_is_admitted_and_charged_to_later_ones() {
     let (server, _folder) = server("[quotas]\nbytes_per_second = 20000\n");
     let mut client = server.context().await;
     let large = || append(&of("p", "a"), vec![user(&"x".repeat(100_000))]);
@@ -91,7 +91,7 @@ async fn a_large_request_passes_and_is_owed() {
         "20000",
     );
     let wait = wait.unwrap();
-    // A second's worth is free, and the rest is owed: at most four seconds, less the time since the first call.
+    // The burst covers one second. The remaining debt is at most four seconds, minus the time since the first call.
     assert!(
         wait > Duration::ZERO && wait < Duration::from_millis(4_200),
         "{wait:?}"
@@ -101,7 +101,7 @@ async fn a_large_request_passes_and_is_owed() {
 }
 
 #[tokio::test]
-async fn watches_at_one_time() {
+async fn concurrent_watches_are_limited() {
     let (server, _folder) = server("[quotas]\nwatches = 1\n");
     let mut client = server.context().await;
     client
@@ -125,7 +125,7 @@ async fn watches_at_one_time() {
 }
 
 #[tokio::test]
-async fn sessions_and_stored_bytes_are_counted_also_after_a_kill() {
+async fn sessions_and_stored_bytes_are_counted_after_a_kill() {
     let lines = "[quotas]\nsessions = 2\nstored_bytes = 100000\n";
     let (server, folder) = server(lines);
     let mut client = server.context().await;
@@ -157,7 +157,7 @@ async fn sessions_and_stored_bytes_are_counted_also_after_a_kill() {
     over(&status, "QUOTA_EXCEEDED", "quotas.sessions", "2");
     let other = append(&of("q", "c"), vec![user("x")]);
     client.append_messages(other).await.unwrap();
-    // Bytes that do not compress, into a session that is there.
+    // Bytes that do not compress, appended to an existing session.
     let noise = noise(1, 60_000);
     let more = || append(&of("p", "a"), vec![user(&noise)]);
     let mut status = None;
@@ -166,12 +166,12 @@ async fn sessions_and_stored_bytes_are_counted_also_after_a_kill() {
             status = Some(refusal);
             break;
         }
-        // What the store says is asked for once a second.
+        // The server reads the usage of the store once a second.
         tokio::time::sleep(Duration::from_millis(1_050)).await;
     }
     let status = status.expect("ten times 30 KB are more than 100");
     over(&status, "QUOTA_EXCEEDED", "quotas.stored_bytes", "100000");
-    // Reading and preparing go on, and deleting makes room.
+    // Reading and preparing still work, and a deletion frees quota.
     client
         .prepare_context(prepare(&of("p", "a"), vec![]))
         .await
@@ -196,7 +196,7 @@ async fn requests_in_memory_are_bounded() {
          [grpc]\nmax_request_bytes_in_flight = 1048576\n",
     );
     let large = |n: u32| append(&of("p", &format!("s{n}")), vec![user(&"x".repeat(900_000))]);
-    // Connected first, so that they come at the same moment.
+    // Connects first, so that all calls start at the same time.
     let mut clients = Vec::new();
     for _ in 0..8 {
         clients.push(server.context().await);
@@ -211,7 +211,7 @@ async fn requests_in_memory_are_bounded() {
         refused(&status, Code::ResourceExhausted, "OVERLOADED");
         assert!(status.get_details_retry_info().is_some());
     }
-    // All of it was given back.
+    // All permits were released.
     server
         .context()
         .await
@@ -221,7 +221,7 @@ async fn requests_in_memory_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_closed() {
+async fn a_connection_above_the_limit_is_closed() {
     let (server, _folder) = server("[grpc]\nmax_connections = 1\n");
     let mut first = server.context().await;
     let said = || append(&of("p", "a"), vec![user("x")]);

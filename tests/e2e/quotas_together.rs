@@ -1,5 +1,4 @@
-//! Quotas of all projects together: each refusal with its reason, when to come again, and the metric that counts
-//! it.
+//! Tests of quotas for all projects together: the reason, the retry delay, and the metric.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use tonic::Code;
 
 use crate::quotas::{of, over, server};
 
-/// How often a metric counted refusals of a method for a reason.
+/// Returns the number of counted rejections of a method with a reason.
 fn counted(server: &Server, method: &str, reason: &str) -> u64 {
     let scraped = server.scrape();
     let line = scraped.lines().find(|line| {
@@ -29,11 +28,11 @@ fn ask(project: &str, session: &str) -> GetSessionRequest {
 }
 
 #[tokio::test]
-async fn rates_of_all_projects_together() {
+async fn the_rate_of_all_projects_is_limited() {
     let (slow, _folder) = server("[quotas.server]\nrequests_per_second = 1\n");
     let sessions = slow.sessions().await;
-    // No project calls twice, and all call at once: a slow machine may take longer than a second for some calls one
-    // after another.
+    // Each project calls once, and all calls are concurrent, because sequential calls can take longer than a second on
+    // a slow machine.
     let burst = (0..20).map(|number| {
         let mut sessions = sessions.clone();
         async move {
@@ -67,7 +66,7 @@ async fn rates_of_all_projects_together() {
 }
 
 #[tokio::test]
-async fn what_all_projects_store_together() {
+async fn the_storage_of_all_projects_is_limited() {
     let lines = "[quotas.server]\nsessions = 2\nstored_bytes = 100000\n";
     let (server, _folder) = server(lines);
     let mut client = server.context().await;
@@ -78,7 +77,7 @@ async fn what_all_projects_store_together() {
     let wait = over(&status, "QUOTA_EXCEEDED", "quotas.server.sessions", "2");
     assert_eq!(wait, None, "time alone brings nothing");
     assert_eq!(counted(&server, "AppendMessages", "QUOTA_EXCEEDED"), 1);
-    // Bytes that do not compress, into the session of another project each time.
+    // Bytes that do not compress, appended to a session of another project each time.
     let noise = noise(1, 60_000);
     let mut refusal = None;
     for number in 0..10 {
@@ -88,14 +87,14 @@ async fn what_all_projects_store_together() {
             refusal = Some(status);
             break;
         }
-        // What the store says is asked for once a second.
+        // The server reads the usage of the store once a second.
         tokio::time::sleep(Duration::from_millis(1_050)).await;
     }
     let refusal = refusal.expect("ten times 30 KB are more than 100");
     let limit = "quotas.server.stored_bytes";
     assert_eq!(over(&refusal, "QUOTA_EXCEEDED", limit, "100000"), None);
     assert_eq!(counted(&server, "AppendMessages", "QUOTA_EXCEEDED"), 2);
-    // Reading goes on.
+    // Reading still works.
     server
         .sessions()
         .await

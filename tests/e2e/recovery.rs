@@ -1,4 +1,4 @@
-//! What left a view, and that every way back that is told leads to the original.
+//! Tests that every recovery handle leads to the original content.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::SERVER;
 
-/// The originals of a session: the text of every block that says something, by its place.
+/// The originals of a session: the text of every block, by its position.
 #[derive(Default)]
 struct Originals(HashMap<(String, u32), String>);
 
@@ -35,7 +35,7 @@ impl Originals {
         )
     }
 
-    /// Calls of a tool whose results may be cleared, long ago, and their results.
+    /// Returns old calls of a tool with clearable results, and these results.
     fn reads(&mut self, number: u64, ids: &[&str], said: &str) -> [MessageInput; 2] {
         let calls: Vec<Value> = ids
             .iter()
@@ -69,7 +69,7 @@ impl Originals {
         self.0.extend(places.zip(texts));
     }
 
-    /// What must be found again of an item.
+    /// Returns the originals that an item must lead to.
     fn of(&self, item: &RemovedItem) -> Vec<&str> {
         if let Some(block) = item.block_index {
             return vec![&self.0[&(item.first_message_id.clone(), block)]];
@@ -98,7 +98,7 @@ async fn call_tool(client: &mut Context, session: &str, item: &RemovedItem) -> S
     block["content"].as_str().unwrap().to_owned()
 }
 
-/// Goes the model's way of every item, and asks what an undo would bring back.
+/// Follows the recovery handle of each item, and checks with a dry run which content an undo restores.
 async fn go(client: &mut Context, session: &str, report: &RecoveryReport, originals: &Originals) {
     for item in &report.items {
         let said = call_tool(client, session, item).await;
@@ -138,14 +138,14 @@ fn kinds(report: &RecoveryReport) -> Vec<(RemovedItemKind, EventKind)> {
 }
 
 #[tokio::test]
-async fn every_way_back_that_is_told_leads_to_the_original() {
+async fn every_recovery_handle_leads_to_the_original() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
     let (session, mut originals) = ("ways", Originals::default());
     let ids = ["w0", "w1", "w2", "w3", "w4"];
 
-    // The caller uses its ids again, so that the id in the view leads to two calls.
+    // The caller reuses its ids, so that an id in the view names two calls.
     let mut said = vec![originals.message(1, "user", &["the first question"])];
     said.extend(originals.reads(2, &ids, "early"));
     said.extend(originals.reads(4, &ids, "late"));
@@ -168,7 +168,7 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
     }
     go(&mut client, session, &cleared, &originals).await;
 
-    // A result that is too large, and turns to be snipped.
+    // A result above the limit, and turns to be snipped.
     let large = format!("{}the end", "a long line of what it says\n".repeat(2_000));
     originals.keep(8, [large[..10_000].to_owned()].into_iter());
     let said = vec![
@@ -254,7 +254,7 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
     assert_eq!(kinds(&report), expected);
     go(&mut client, session, &report, &originals).await;
 
-    // The whole of it, also after a restart.
+    // The complete report, also after a restart.
     let all = whole(&server, session).await;
     assert_eq!(all.total_items, 1 + 5 + 4 + 2);
     assert_eq!((all.items.len(), all.incomplete), (12, false));
@@ -266,7 +266,7 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
     let mut client = server.context().await;
     assert_eq!(whole(&server, session).await, all);
 
-    // Undos bring all of it back, but for what level 1 keeps.
+    // Undos restore all of it, except the results that level 1 stored.
     let mut restore = async |item: &RemovedItem| {
         let request = RestoreContextRequest {
             session: name(session),
@@ -296,7 +296,7 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
 }
 
 #[tokio::test]
-async fn nothing_is_told_where_nothing_left() {
+async fn complete_views_have_no_recovery_handles() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let said = vec![user("one"), assistant("two"), user("three")];

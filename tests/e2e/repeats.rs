@@ -1,4 +1,4 @@
-//! A compaction that is asked for again, or that nobody waits for.
+//! Tests of repeated compactions, and of compactions without a waiting caller.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use palimpsest_tests::{Server, name, refused, refused_field};
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
-/// A server, the provider that it asks, and a client.
+/// A server, its provider, and a client.
 pub(crate) struct World {
     pub(crate) provider: FakeProvider,
     pub(crate) client: Context,
@@ -27,7 +27,7 @@ impl World {
         Self::with_file(settings, "").await
     }
 
-    /// With a configuration file beside the settings.
+    /// Starts a world with a configuration file and settings.
     pub(crate) async fn with_file(settings: &[&str], file: &str) -> Self {
         let provider = FakeProvider::start().await.unwrap();
         let url = format!("summarizer.base_url={}", provider.url());
@@ -39,7 +39,8 @@ impl World {
             "policy.autocompact.min_input_tokens=100",
             &url,
         ];
-        // What is set twice holds as it was set last; without a provider nothing may be said of it.
+        // The last value of a repeated setting applies. Without a provider, no other setting of the summarizer is
+        // allowed.
         let none = settings.contains(&"summarizer.provider=none");
         let all = usual.iter().chain(settings);
         let all = all.filter(|setting| !none || !setting.starts_with("summarizer."));
@@ -59,7 +60,7 @@ impl World {
         }
     }
 
-    /// With a session that is worth a summary.
+    /// Starts a world with a session that is large enough for a summary.
     async fn at_work() -> Self {
         let mut world = Self::new(&[]).await;
         let request = prepare(&name("s"), work());
@@ -98,7 +99,7 @@ fn start(folder: &TempDir, args: &[String]) -> Server {
     Server::start_with(folder.path(), &args, &[("TEST_KEY", "key-of-the-tests")])
 }
 
-/// A compaction by a model whose name ends so.
+/// Returns a compaction request with a model whose name has this suffix.
 pub(crate) fn request(id: &str, model: &str) -> CompactRequest {
     CompactRequest {
         session: name("s"),
@@ -120,7 +121,7 @@ fn work() -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn a_repeat_is_told_the_same_compaction_even_after_a_restart() {
+async fn a_repeat_returns_the_same_compaction_even_after_a_restart() {
     let world = World::at_work().await;
     let first = world.compact(request("once", "")).await.unwrap();
     assert_eq!(first.state(), CompactionState::Succeeded);
@@ -149,7 +150,7 @@ async fn a_repeat_is_told_the_same_compaction_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_repeat_waits_for_what_still_runs() {
+async fn a_repeat_waits_for_the_running_compaction() {
     let world = World::at_work().await;
     let slow = || request("slow", "+delay=800");
     let (one, other, third) = tokio::join!(world.compact(slow()), world.compact(slow()), async {
@@ -172,7 +173,7 @@ async fn a_repeat_waits_for_what_still_runs() {
 }
 
 #[tokio::test]
-async fn a_repeat_is_told_the_same_failure_even_after_a_restart() {
+async fn a_repeat_returns_the_same_failure_even_after_a_restart() {
     let world = World::at_work().await;
     let bad = || request("bad", "+refuse");
     let first = world.compact(bad()).await.unwrap_err();
@@ -194,7 +195,7 @@ async fn a_repeat_is_told_the_same_failure_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_repeat_after_a_crash_learns_at_once_that_it_came_to_nothing() {
+async fn a_repeat_after_a_crash_returns_the_failure_immediately() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -216,14 +217,14 @@ async fn a_repeat_after_a_crash_learns_at_once_that_it_came_to_nothing() {
 }
 
 #[tokio::test]
-async fn p14_p15_nobody_waits_for_a_compaction_in_the_background() {
+async fn p14_p15_no_call_waits_for_a_background_compaction() {
     let mut world = World::at_work().await;
     let mut beside = request("beside", "+delay=700");
     beside.set_compaction_mode(CompactionMode::Background);
     let started = world.compact(beside.clone()).await.unwrap();
     assert_eq!(started.state(), CompactionState::Running);
     assert_eq!(world.state().await, SessionState::Compacting);
-    // Messages come in meanwhile, and each of them once.
+    // Messages are appended meanwhile, each exactly once.
     for n in 0..20 {
         let said = vec![user(&format!("meanwhile {n}"))];
         world

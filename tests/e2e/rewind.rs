@@ -1,4 +1,4 @@
-//! Rewinding: later messages leave the view and nothing else.
+//! Tests of rewinds: later messages leave the view, and nothing else changes.
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
@@ -20,7 +20,7 @@ fn to(session: &str, number: u64) -> RewindSessionRequest {
     }
 }
 
-/// Five messages with the ids 1 to 5.
+/// Appends five messages with ids 1 to 5.
 async fn five(client: &mut Context, session: &str) -> Array {
     let say = |number| {
         let text = format!("m{number}");
@@ -38,7 +38,7 @@ async fn five(client: &mut Context, session: &str) -> Array {
 }
 
 #[tokio::test]
-async fn the_delta_after_a_rewind_is_right_and_originals_stay() {
+async fn the_delta_after_a_rewind_is_correct_and_originals_remain() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = five(&mut client, "rewind").await;
@@ -52,7 +52,7 @@ async fn the_delta_after_a_rewind_is_right_and_originals_stay() {
     assert_eq!(rewound.to_message_id, uuid(3));
     assert_eq!(rewound.message_ids, [uuid(4), uuid(5)]);
     assert_eq!(reply.epoch, 1);
-    // Regenerate: the answer comes anew, three times.
+    // The response is regenerated three times.
     for round in 0..3 {
         let mut request = prepare(&name("rewind"), Vec::new());
         request.known_etag = array.etag.clone();
@@ -91,7 +91,7 @@ async fn the_delta_after_a_rewind_is_right_and_originals_stay() {
 }
 
 #[tokio::test]
-async fn before_the_first_nothing_is_left() {
+async fn a_rewind_before_the_first_message_empties_the_view() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     five(&mut client, "rewind-all").await;
@@ -114,7 +114,7 @@ async fn before_the_first_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn only_what_left_this_time_is_told() {
+async fn only_newly_removed_messages_are_reported() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     five(&mut client, "rewind-twice").await;
@@ -128,7 +128,7 @@ async fn only_what_left_this_time_is_told() {
 }
 
 #[tokio::test]
-async fn a_repeated_rewind_answers_the_same() {
+async fn a_repeated_rewind_returns_the_same_reply() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     five(&mut client, "rewind-retry").await;
@@ -145,7 +145,7 @@ async fn a_repeated_rewind_answers_the_same() {
 }
 
 #[tokio::test]
-async fn a_dry_run_only_tells() {
+async fn a_dry_run_rewinds_nothing() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let array = five(&mut client, "rewind-dry").await;
@@ -175,7 +175,7 @@ async fn a_dry_run_only_tells() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_cannot_be_gone_back_to() {
+async fn a_rewind_to_a_missing_message_is_rejected() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     five(&mut client, "rewind-unknown").await;

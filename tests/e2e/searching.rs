@@ -1,4 +1,4 @@
-//! Searches stay within their call, whatever the pattern.
+//! Tests that searches end with their call, whatever the pattern is.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tonic::{Code, Request};
 
 use crate::SERVER;
 
-/// Looks to the end of the text at each place, and matches nothing there.
+/// A pattern that reads to the end of the text at each position and matches the empty string.
 const EMPTY: &str = r"(?s).*[~\x00-\x08\x0e-\x1f]|";
-/// The same, and matches one letter.
+/// The same pattern with a match of one letter.
 const FAR: &str = r"(?s).*[~\x00-\x08\x0e-\x1f]|a";
 
 fn search(session: &str, regex: &str) -> SearchMessagesRequest {
@@ -42,7 +42,7 @@ fn tool(session: &str, input: &Value) -> CallToolRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pattern_that_looks_far_ahead_neither_outlives_its_call_nor_starves_others() {
+async fn an_expensive_pattern_neither_outlives_its_call_nor_starves_others() {
     let shared = SERVER.get();
     let mut context = shared.0.context().await;
     let mut sessions = shared.0.sessions().await;
@@ -54,17 +54,17 @@ async fn a_pattern_that_looks_far_ahead_neither_outlives_its_call_nor_starves_ot
             .await
             .unwrap();
     }
-    // A pattern that matches the empty string is refused, with what to write.
+    // A pattern that matches the empty string is rejected with instructions.
     let status = sessions.search_messages(search("far", EMPTY)).await;
     let status = status.unwrap_err();
     refused(&status, Code::InvalidArgument, "INVALID_PATTERN");
     assert!(status.message().contains("empty string"), "{status}");
-    // A model learns the same, as the result of its call.
+    // A model receives the same error as the result of its call.
     let input = json!({"pattern": EMPTY, "regex": true});
     let reply = context.call_tool(tool("far", &input)).await.unwrap();
     let told: Value = serde_json::from_slice(&reply.into_inner().tool_result_json).unwrap();
     assert_eq!(told["is_error"], true, "{told}");
-    // One that matches something takes steps that are counted, and ends with its deadline.
+    // A pattern with a match has a limited number of steps, and ends with its deadline.
     let calls = (0..32).map(|_| {
         let mut sessions = sessions.clone();
         tokio::spawn(async move {
@@ -90,13 +90,13 @@ async fn a_pattern_that_looks_far_ahead_neither_outlives_its_call_nor_starves_ot
             }
         }
     }
-    // The places are free again: the threads ended with their calls.
+    // The permits are free again: the threads ended with their calls.
     let found = sessions.search_messages(search("near", "h.llo")).await;
     assert_eq!(found.unwrap().into_inner().hits.len(), 1);
 }
 
 #[tokio::test]
-async fn a_search_that_ended_early_goes_on_where_it_says() {
+async fn a_search_that_stopped_early_continues_from_its_token() {
     let shared = SERVER.get();
     let mut context = shared.0.context().await;
     for n in 1..=30 {

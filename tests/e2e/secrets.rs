@@ -1,4 +1,4 @@
-//! Secrets leave before anything is quoted in a summary, and a session cannot keep them there.
+//! Tests that secrets are removed before a summary quotes them, and that a session cannot change this.
 
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionStrategy, CreateSessionRequest, Policy, Session, SummaryPolicy,
@@ -22,7 +22,7 @@ fn private_key(separator: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_private_key_does_not_survive_in_a_summary_made_from_structure() {
+async fn a_private_key_is_redacted_from_an_extractive_summary() {
     let folder = tempfile::tempdir().unwrap();
     let off = ["--set", "worker.enabled=false"];
     let server = Server::start(&folder.path().join("data"), &off);
@@ -92,7 +92,7 @@ async fn a_session_cannot_switch_off_what_the_server_requires() {
     refused(&status, Code::InvalidArgument, "INVALID_FIELD");
     assert!(status.message().contains("redact_secrets"), "{status}");
     drop(server);
-    // Where the configuration leaves it to sessions, they may.
+    // A session can change it if the configuration allows this.
     let left = ["--set", "policy.summary.redact_secrets=false"];
     let server = Server::start(&folder.path().join("other"), &left);
     server

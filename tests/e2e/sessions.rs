@@ -1,4 +1,4 @@
-//! Sessions themselves: made, read, changed, listed, deleted.
+//! Tests of sessions: creation, reads, updates, lists and deletion.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ async fn get(client: &mut Sessions, session: &str) -> Result<Session, Status> {
 }
 
 #[tokio::test]
-async fn a_session_is_created_read_and_changed() {
+async fn a_session_is_created_read_and_updated() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     let session = Session {
@@ -172,7 +172,7 @@ async fn a_deleted_session_is_gone_and_its_name_is_free() {
     assert_eq!(again.counts.unwrap().messages, 1);
 }
 
-/// A response of the provider, or a fragment of one.
+/// Returns a response of the provider, or a fragment of one.
 fn response(id: &str, block: &Value, output: u64) -> MessageInput {
     anthropic(&json!({
         "id": id, "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": [block],
@@ -181,7 +181,7 @@ fn response(id: &str, block: &Value, output: u64) -> MessageInput {
 }
 
 #[tokio::test]
-async fn what_a_session_counts_outlasts_a_restart() {
+async fn counts_of_a_session_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let call = json!({"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}});

@@ -1,4 +1,5 @@
-//! SIGTERM while calls are under way: they are answered, nothing new begins, the process ends well.
+//! Tests of SIGTERM with calls in flight: they are answered, new calls are rejected, and the process exits with
+//! success.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,18 +24,18 @@ use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
-/// Longer than any test here waits: what ends, ends for another reason. No summary is written meanwhile, so that a watch
-/// hears of nothing else.
+/// A drain time that no test reaches, so that every end has another cause. The worker is off, so that a watch receives
+/// no other events.
 const DRAIN: [&str; 4] = [
     "--set",
     "shutdown.drain_ms=600000",
     "--set",
     "worker.enabled=false",
 ];
-/// Only finds what hangs, however slow the machine is.
+/// Generous, because this limit must only detect hangs, also on a slow machine.
 const SOON: Duration = Duration::from_mins(2);
 
-/// Messages with the ids from 0, of this many bytes each.
+/// Returns messages with ids from 0, of `bytes` bytes each.
 fn large(count: u64, bytes: usize) -> Vec<palimpsest_proto::context::v1::MessageInput> {
     let said = |number| {
         let text = format!("{number} {}", "x".repeat(bytes));
@@ -50,8 +51,8 @@ fn large(count: u64, bytes: usize) -> Vec<palimpsest_proto::context::v1::Message
 
 type Appended = Result<Response<AppendMessagesResponse>, Status>;
 
-/// An append whose head the server has, and whose body comes when it is released: a call that is under
-/// way for as long as a test wants.
+/// Starts an append whose headers have arrived and whose body is sent on release. The call is in flight for as long as
+/// the test needs.
 async fn held(
     channel: &Channel,
     request: AppendMessagesRequest,
@@ -73,14 +74,14 @@ async fn held(
         client.client_streaming(request, path, codec).await
     });
     head.await.unwrap();
-    // One connection keeps its order: when a later call is answered, the server has the head.
+    // One connection preserves the order, so after the reply to a later call the server has received these headers.
     let mut other = ContextServiceClient::new(channel.clone());
     let later = append(&name("later"), vec![user("x")]);
     other.append_messages(later).await.unwrap();
     (release, call)
 }
 
-/// Waits until nobody is let in any more.
+/// Waits until the server accepts no connection.
 async fn closed(server: &Server) {
     let began = Instant::now();
     while TcpStream::connect(server.address()).await.is_ok() {
@@ -89,14 +90,14 @@ async fn closed(server: &Server) {
     }
 }
 
-/// Waits for the end of the process, without holding up what the test does beside.
+/// Waits for the end of the process on a blocking thread, so that the test continues.
 async fn ended(server: Server) -> ExitStatus {
     let wait = tokio::task::spawn_blocking(move || server.wait());
     tokio::time::timeout(SOON, wait).await.unwrap().unwrap()
 }
 
 #[tokio::test]
-async fn a_large_append_under_way_is_answered_and_nothing_new_begins() {
+async fn shutdown_completes_a_large_append_and_starts_nothing_new() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &DRAIN);
     let channel = server.channel().await;
@@ -105,7 +106,7 @@ async fn a_large_append_under_way_is_answered_and_nothing_new_begins() {
 
     server.signal("TERM");
     closed(&server).await;
-    // Neither on the connection that is still open, nor on a new one.
+    // Neither on the open connection, nor on a new one.
     let mut client = ContextServiceClient::new(channel);
     for _ in 0..3 {
         let late = append(&name("late"), vec![user("x")]);
@@ -140,7 +141,7 @@ async fn a_large_append_under_way_is_answered_and_nothing_new_begins() {
     assert!(!found.contains(&name("late")), "{found:?}");
 }
 
-/// A session with a view that is too large for one reply.
+/// Creates a session with a view that is too large for one reply.
 async fn large_view(client: &mut Context, session: &str) -> PrepareContextResponse {
     let request = append(session, large(13, 1_000_000));
     client.append_messages(request).await.unwrap();
@@ -150,7 +151,7 @@ async fn large_view(client: &mut Context, session: &str) -> PrepareContextRespon
 }
 
 #[tokio::test]
-async fn a_view_that_is_being_streamed_comes_to_its_end_and_a_watch_is_told() {
+async fn shutdown_completes_a_streamed_view_and_ends_watches() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &DRAIN);
     let mut client = server.context().await;
@@ -196,7 +197,7 @@ async fn a_view_that_is_being_streamed_comes_to_its_end_and_a_watch_is_told() {
 }
 
 #[tokio::test]
-async fn a_reader_who_does_not_read_is_not_waited_for_longer_than_the_drain() {
+async fn a_stalled_reader_does_not_extend_the_drain() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--set", "shutdown.drain_ms=500"]);
     let mut client = server.context().await;
@@ -216,7 +217,7 @@ async fn a_reader_who_does_not_read_is_not_waited_for_longer_than_the_drain() {
     assert!(status.success(), "{status}");
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(500), "{took:?}");
-    // What had been sent is there to be read; then the connection is gone.
+    // Sent data can still be read. Then the connection closes.
     let mut is_whole = false;
     let end = loop {
         match chunks.message().await {

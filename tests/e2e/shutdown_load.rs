@@ -1,4 +1,4 @@
-//! SIGTERM in the middle of a load: every call that was let in is answered, and the next start is quick.
+//! Tests of SIGTERM under load: every accepted call is answered, and the next start is quick.
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,24 +17,24 @@ use tokio::sync::Mutex;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// Each with a connection and a session of its own.
+/// Number of clients. Each one has its own connection and session.
 const CLIENTS: u64 = 32;
-/// What the first start may still be loading is not measured.
+/// Time under load before the signal. Work of the server's start has ended by then.
 const LOAD: Duration = Duration::from_millis(1_500);
-/// All of these only find what hangs, however slow the machine is.
+/// Generous limits, which must only detect hangs, also on a slow machine.
 const DRAIN: Duration = Duration::from_mins(2);
-/// What may come after the drain: the worker's grace, and the store's last flush.
+/// Maximum time after the drain: the worker's grace period, and the last flush of the store.
 const CLOSE: Duration = Duration::from_mins(1);
 const NEXT_START: Duration = Duration::from_mins(1);
 
-/// What became of a client's calls.
+/// The outcome of a client's calls.
 struct Sent {
     session: String,
-    /// The ids of messages that were acknowledged.
+    /// The ids of acknowledged messages.
     acknowledged: BTreeSet<String>,
-    /// How many of them after the signal.
+    /// Number of messages that were acknowledged after the signal.
     after_signal: usize,
-    /// What ended it, and when that call began.
+    /// The error that ended the client, and the start time of that call.
     refused: Status,
     began: Instant,
 }
@@ -89,21 +89,21 @@ async fn stored(server: &Server, session: &str) -> BTreeSet<String> {
     }
 }
 
-/// Whether the connection was taken leave of before the client had sent the call: HTTP/2 says then that nothing of
-/// it was looked at, and tonic's client calls that an internal error.
+/// Returns true if the server sent GOAWAY before the client had sent the call. HTTP/2 then guarantees that the server
+/// did not process it. tonic's client reports an internal error.
 fn said_goodbye(status: &Status) -> bool {
     format!("{status:?}").contains("GoAway(b\"\", NO_ERROR, Remote)")
 }
 
-/// True if the client met the end of the listener while it connected: the kernel resets connections that wait to be
-/// accepted. tonic's client reports that as an unknown error.
+/// Returns true if the listener closed while the client connected. The kernel resets connections that were not
+/// accepted, and tonic's client reports an unknown error.
 fn was_not_accepted(sent: &Sent) -> bool {
     let text = format!("{:?}", sent.refused);
     text.contains("Kind(ConnectionReset)")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_under_load_fails_no_call_that_was_let_in() {
+async fn sigterm_under_load_fails_no_admitted_call() {
     let folder = tempfile::tempdir().unwrap();
     let drain = format!("shutdown.drain_ms={}", DRAIN.as_millis());
     let patient = "grpc.max_slowdown_percent=10000";
@@ -138,7 +138,7 @@ async fn sigterm_under_load_fails_no_call_that_was_let_in() {
         "{acknowledged} appends, {after} of them answered after SIGTERM; down in {took:?}, up again in {start:?}"
     );
     for sent in &all {
-        // What was let in is answered: a call that is not is told so, on whichever side of the signal it began.
+        // The error of a call that was not accepted states this, whether the call started before or after the signal.
         let reason = sent
             .refused
             .get_details_error_info()
@@ -150,7 +150,8 @@ async fn sigterm_under_load_fails_no_call_that_was_let_in() {
             "{:?}",
             sent.refused
         );
-        // A call that failed and is in the store was let in, done, and not answered.
+        // The store must contain exactly the acknowledged messages. Any other message would belong to a call that took
+        // effect and was not answered.
         assert_eq!(stored(&server, &sent.session).await, sent.acknowledged);
         let codes = [Code::Unavailable, Code::Cancelled];
         let code = sent.refused.code();

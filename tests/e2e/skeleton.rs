@@ -1,4 +1,4 @@
-//! What was appended and served is there, byte for byte, whatever happens to the process.
+//! Tests that appended and served data is equal byte for byte after a crash.
 
 use palimpsest_tests::say::{append, assistant_call, prepare, result, user};
 use palimpsest_tests::{Array, Server, name};

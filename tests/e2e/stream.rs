@@ -1,4 +1,4 @@
-//! Views that are too large for one reply.
+//! Tests of views that are too large for one reply.
 
 use bytes::Bytes;
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 
 use crate::SERVER;
 
-/// The messages of a streamed view, and in how many chunks they came.
+/// Returns the messages of a streamed view, and the number of chunks.
 async fn stream(
     client: &mut Context,
     request: StreamContextRequest,
@@ -33,7 +33,7 @@ async fn stream(
     Ok((messages, count))
 }
 
-/// A session of eight messages of a megabyte.
+/// Creates a session with eight messages of one megabyte.
 async fn large(client: &mut Context, session: &str) -> PrepareContextResponse {
     for number in 0..8 {
         let text = format!("{number} {}", "x".repeat(1_000_000));
@@ -79,7 +79,7 @@ async fn a_large_view_is_omitted_and_streamed() {
     let (rest, _) = stream(&mut client, request.clone()).await.unwrap();
     assert_eq!(rest, whole[5..]);
 
-    // The delta goes on from a streamed array.
+    // A delta applies to a streamed array.
     let mut next = prepare(&session, vec![]);
     next.known_etag = reply.etag.clone();
     next.set_compaction_mode(CompactionMode::Never);

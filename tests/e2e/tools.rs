@@ -1,4 +1,4 @@
-//! Originals of tool results in parts, and the service's own tools as a model calls them.
+//! Tests of partial reads of tool results, and of the service's own model tools.
 
 use futures::StreamExt as _;
 use palimpsest_proto::context::v1::call_tool_request::Call;
@@ -47,7 +47,7 @@ fn data(chunks: &[ReadToolResultResponse]) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// A session with one large result, whose lines are numbered.
+/// Creates a session with one large result of numbered lines.
 async fn with_result(client: &mut Context, session: &str) -> (String, Array) {
     let lines: Vec<String> = (1..=20_000).map(|n| format!("line {n}")).collect();
     let text = lines.join("\n") + "\n";
@@ -120,7 +120,7 @@ async fn p12_every_part_of_an_original_can_be_read() {
 }
 
 #[tokio::test]
-async fn a_read_that_was_cut_goes_on() {
+async fn a_truncated_read_can_be_continued() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let (text, _) = with_result(&mut client, "cut").await;
@@ -141,13 +141,13 @@ async fn a_read_that_was_cut_goes_on() {
 }
 
 #[tokio::test]
-async fn results_that_are_not_there_or_not_clear_are_refused() {
+async fn missing_and_ambiguous_results_are_rejected() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     with_result(&mut client, "refuse").await;
     let status = read(&mut client, of("refuse", "nope")).await.unwrap_err();
     refused(&status, Code::NotFound, "RESULT_NOT_FOUND");
-    // Another project's reference is nobody's.
+    // A reference of another project is not found.
     let mut foreign = of("refuse", "big");
     foreign.result = Some(Whose::Reference(
         "palimpsest://other/refuse/tool-results/c0-00.txt".into(),
@@ -289,7 +289,7 @@ async fn a_model_reads_searches_and_snips_by_itself() {
             .unwrap()
             .starts_with("Removed 1 turns with 4 messages")
     );
-    // What was snipped is still found.
+    // Snipped content can still be read.
     let lines = call(
         &mut client,
         "model",
@@ -313,7 +313,7 @@ async fn a_model_reads_searches_and_snips_by_itself() {
 }
 
 #[tokio::test]
-async fn tools_are_listed_ready_for_either_provider() {
+async fn tool_definitions_are_listed_for_each_provider() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut list = async |format: Format| {

@@ -1,4 +1,4 @@
-//! Transcripts and events: listed, searched, watched.
+//! Tests of transcripts and events: lists, searches and watches.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use palimpsest_proto::context::v1::{
     RewindSessionRequest, Role, SearchHit, SearchMessagesRequest, SessionEvent, TextPattern,
     TranscriptMessage, Visibility, WatchSessionRequest,
 };
-use palimpsest_tests::say::{append, assistant, prepare, user, uuid, with_id};
+use palimpsest_tests::say::{append, assistant, assistant_call, prepare, user, uuid, with_id};
 use palimpsest_tests::server::{Server, Sessions};
 use palimpsest_tests::{name, refused};
 use tonic::{Code, Status};
 
 use crate::SERVER;
 
-/// Thirty messages, of which the last ten are rewound.
+/// Appends thirty messages and rewinds the last ten.
 pub(crate) async fn thirty(server: &Server, session: &str) {
     let mut client = server.context().await;
     for number in 0..30 {
@@ -61,7 +61,7 @@ pub(crate) async fn messages(
 }
 
 #[tokio::test]
-async fn p12_originals_are_listed_whatever_the_view_makes_of_them() {
+async fn p12_originals_are_listed_independently_of_the_view() {
     let shared = SERVER.get();
     thirty(&shared.0, "listed-messages").await;
     let mut client = shared.0.sessions().await;
@@ -175,7 +175,7 @@ async fn search(
 }
 
 #[tokio::test]
-async fn p12_originals_are_found() {
+async fn p12_originals_can_be_searched() {
     let shared = SERVER.get();
     thirty(&shared.0, "searched").await;
     let literal = |text: &str| Pattern::Literal(text.into());
@@ -253,7 +253,7 @@ async fn events(client: &mut Sessions, mut request: ListEventsRequest) -> Vec<Se
 }
 
 #[tokio::test]
-async fn events_are_listed_and_watched_alike() {
+async fn listed_and_watched_events_are_equal() {
     let shared = SERVER.get();
     let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
     let session = name("events");
@@ -298,7 +298,7 @@ async fn events_are_listed_and_watched_alike() {
             .all(|event| event.revision == last)
     );
 
-    // A watcher from a revision sees the same, then what happens, then the end.
+    // A watch from a revision sends the same events, then new ones, then the end.
     let mut request = WatchSessionRequest {
         session: session.clone(),
         after_revision: Some(0),
@@ -320,7 +320,7 @@ async fn events_are_listed_and_watched_alike() {
     assert_eq!(seen, listed);
     request.after_revision = None;
     let mut live = client.watch_session(request).await.unwrap().into_inner();
-    // It is on its way once it has said that it is.
+    // The first message confirms that the watch is active.
     let first = live.message().await.unwrap().unwrap();
     assert_eq!(first.event, None);
     let append = append(&session, vec![user("live")]);
@@ -363,7 +363,45 @@ async fn events_are_listed_and_watched_alike() {
 }
 
 #[tokio::test]
-async fn a_session_that_an_append_made_says_so() {
+async fn a_watch_that_is_resumed_after_any_element_misses_no_event() {
+    let shared = SERVER.get();
+    let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
+    let session = name("resumed");
+    // The call without a result makes one revision with two events.
+    let messages = vec![user("go"), assistant_call("lost"), user("and now?")];
+    let request = prepare(&session, messages);
+    context.prepare_context(request).await.unwrap();
+    let mut watched = async |after: u64| {
+        let request = WatchSessionRequest {
+            session: session.clone(),
+            after_revision: Some(after),
+            ..Default::default()
+        };
+        let mut watch = client.watch_session(request).await.unwrap().into_inner();
+        let mut seen = Vec::new();
+        loop {
+            let element = watch.message().await.unwrap().unwrap();
+            seen.extend(element.event.map(|event| (event, element.revision)));
+            if element.caught_up {
+                return seen;
+            }
+        }
+    };
+    let all = watched(0).await;
+    let revisions = || all.iter().map(|(event, _)| event.revision);
+    assert!(
+        revisions()
+            .zip(revisions().skip(1))
+            .any(|(one, next)| one == next)
+    );
+    for (read, (_, revision)) in all.iter().enumerate() {
+        let rest = watched(*revision).await;
+        assert!(rest.ends_with(&all[read + 1..]), "{read}: {rest:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_created_by_an_append_is_reported() {
     let shared = SERVER.get();
     let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
     let said = append(&name("implicit"), vec![user("x")]);

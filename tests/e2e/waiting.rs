@@ -1,4 +1,4 @@
-//! Compactions and those who wait for them, or do not: a view comes in time, and messages come in meanwhile.
+//! Tests of compactions and waiting callers: views arrive in time, and messages can be appended meanwhile.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tonic::Request;
 
 use crate::repeats::World;
 
-/// A window in which the conversation below is too much.
+/// Returns a target whose window is too small for the conversation below.
 fn small() -> Target {
     Target {
         window_tokens: Some(40_000),
@@ -36,9 +36,9 @@ fn crowded(session: &str) -> PrepareContextRequest {
     }
 }
 
-/// PAINS 14: with WAIT, whoever has little time gets the view as it is.
+/// With the mode WAIT, a caller with a short deadline receives the current view.
 #[tokio::test]
-async fn p14_a_view_comes_in_time_though_its_summary_does_not() {
+async fn p14_a_view_is_returned_in_time_without_its_summary() {
     let mut world = World::new(&["summarizer.model=claude-fake+delay=30000"]).await;
     let mut request = Request::new(crowded(&name("s")));
     request.set_timeout(Duration::from_secs(10));
@@ -55,7 +55,7 @@ async fn p14_a_view_comes_in_time_though_its_summary_does_not() {
         .iter()
         .find(|it| it.level() == Level::Compaction);
     assert_eq!(stage.unwrap().action(), LevelAction::Started, "{reply:?}");
-    // What was begun goes on, and is there for a later call.
+    // The compaction continues and applies to a later call.
     let mut later = prepare(&name("s"), vec![]);
     later.target = Some(small());
     loop {
@@ -72,9 +72,9 @@ async fn p14_a_view_comes_in_time_though_its_summary_does_not() {
     }
 }
 
-/// PAINS 15: a thousand appends, while one compaction comes after the other.
+/// Appends a thousand messages while compactions run one after another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p15_a_thousand_appends_during_compactions_are_all_there_once() {
+async fn p15_a_thousand_appends_during_compactions_are_stored_once() {
     const CALLERS: usize = 20;
     const EACH: usize = 50;
     let folder = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ async fn p15_a_thousand_appends_during_compactions_are_all_there_once() {
     let mut compactions = 0;
     while !callers.is_empty() {
         while callers.try_join_next().is_some_and(|ended| ended.is_ok()) {}
-        // What came since is served, and all before the last words is summarised.
+        // Serves the new messages, so that the compaction includes everything before the last user input.
         client
             .prepare_context(prepare(&session, vec![]))
             .await
@@ -138,7 +138,7 @@ async fn p15_a_thousand_appends_during_compactions_are_all_there_once() {
         .unwrap()
         .into_inner()
         .events;
-    // Some came by themselves, with a view.
+    // Further compactions were automatic.
     assert!(events.len() >= compactions);
     let mut all = Vec::new();
     let mut list = ListMessagesRequest {

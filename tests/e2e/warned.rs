@@ -1,4 +1,4 @@
-//! Warnings about the window, and what a prepare does with its own wishes for a compaction.
+//! Tests of warnings about the window, and of compaction options of a prepare call.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use tonic::Code;
 use crate::SERVER;
 use crate::repeats::World;
 
-/// Only a hang takes as long.
+/// Generous, because this limit must only detect hangs.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 fn request(messages: Vec<MessageInput>) -> PrepareContextRequest {
@@ -46,7 +46,7 @@ fn codes(reply: &PrepareContextResponse) -> BTreeSet<WarningCode> {
 }
 
 #[tokio::test]
-async fn a_window_that_nobody_named_is_warned_of() {
+async fn an_unknown_window_has_a_warning() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let request = prepare(&name("warned-window"), vec![user("hello")]);
@@ -64,7 +64,7 @@ async fn a_window_that_nobody_named_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_view_over_the_block_threshold_says_so() {
+async fn a_view_above_the_block_threshold_has_a_warning() {
     let mut world = World::new(&["policy.autocompact.enabled=false"]).await;
     world.work(9).await;
     let reply = world.served(request(vec![user("go on")])).await;
@@ -77,7 +77,7 @@ async fn a_view_over_the_block_threshold_says_so() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_made_smaller_is_warned_of() {
+async fn an_incompressible_view_has_a_warning() {
     let mut world = World::new(&["policy.autocompact.min_input_tokens=1000000"]).await;
     world.work(5).await;
     let reply = world.served(request(vec![user("go on")])).await;
@@ -85,8 +85,8 @@ async fn what_cannot_be_made_smaller_is_warned_of() {
 }
 
 #[tokio::test]
-async fn failed_compactions_are_warned_of_and_so_is_the_pause_after_them() {
-    // A hook that nobody answers, and without whose word nothing is compacted.
+async fn failed_compactions_and_their_pause_have_warnings() {
+    // No process listens for this hook, and its policy forbids a compaction without its answer.
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -111,7 +111,7 @@ async fn failed_compactions_are_warned_of_and_so_is_the_pause_after_them() {
 }
 
 #[tokio::test]
-async fn the_wishes_of_a_prepare_reach_the_compaction_that_it_runs() {
+async fn compaction_options_of_a_prepare_are_applied() {
     for mode in [CompactionMode::Wait, CompactionMode::Background] {
         let mut world = World::new(&[]).await;
         world.work(5).await;
@@ -140,7 +140,7 @@ async fn the_wishes_of_a_prepare_reach_the_compaction_that_it_runs() {
 }
 
 #[tokio::test]
-async fn a_wish_of_a_prepare_that_cannot_be_honoured_is_refused_by_name() {
+async fn an_unsupported_compaction_option_is_rejected_by_name() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let request = PrepareContextRequest {
@@ -155,13 +155,13 @@ async fn a_wish_of_a_prepare_that_cannot_be_honoured_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_prepare_compacts_at_the_proactive_share() {
+async fn a_prepare_compacts_at_the_proactive_threshold() {
     let mut world = World::new(&[
         "policy.autocompact.reactive_only=true",
         "policy.autocompact.proactive_percent=30",
     ])
     .await;
-    // 15,000 of 50,000: under the usual threshold of 17,000.
+    // 15,000 of 50,000 tokens, below the default threshold of 17,000.
     world.work(4).await;
     let reply = world.served(request(vec![user("go on")])).await;
     let budget = reply.budget.as_ref().unwrap();
@@ -175,7 +175,7 @@ async fn a_prepare_compacts_at_the_proactive_share() {
 }
 
 #[tokio::test]
-async fn a_parent_that_is_not_there_is_refused_with_its_path() {
+async fn a_missing_parent_is_rejected_with_its_path() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = name("warned-parent");
@@ -194,7 +194,7 @@ async fn a_parent_that_is_not_there_is_refused_with_its_path() {
     let status = client.append_messages(broken).await.unwrap_err();
     let about = refused(&status, Code::NotFound, "MESSAGE_NOT_FOUND");
     assert_eq!(about["field"], "messages[1].metadata.parent_id");
-    // One of the same call will do, and one that is there.
+    // A parent in the same call or an existing parent is valid.
     let whole = append(&session, vec![first, follows(2, 1)]);
     client.append_messages(whole).await.unwrap();
     let later = append(&session, vec![follows(3, 2)]);

@@ -1,5 +1,5 @@
-//! Working state over real gRPC: it changes by key, outlives the process, comes back after a compaction
-//! without a model, and what is pinned stays byte for byte.
+//! Tests of working state over gRPC: updates by key, survival of restarts, attachments after a compaction, and pins
+//! that stay byte for byte.
 
 use palimpsest_proto::context::v1::{
     AttachmentKind, BlockRef, Capability, CompactRequest, CompactResponse, CompactionStrategy,
@@ -89,7 +89,7 @@ async fn compact(client: &mut Context, session: &str) -> CompactResponse {
     client.compact(request).await.unwrap().into_inner()
 }
 
-/// A turn of about 12,000 tokens.
+/// Returns a turn of about 12,000 tokens.
 fn work(number: usize) -> Vec<MessageInput> {
     vec![
         user(&format!("please do the step {number}")),
@@ -98,7 +98,7 @@ fn work(number: usize) -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn working_state_changes_by_key_and_outlives_the_process() {
+async fn working_state_is_updated_by_key_and_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let quiet = ["--set", "worker.enabled=false"];
     let server = Server::start(folder.path(), &quiet);
@@ -134,7 +134,7 @@ async fn working_state_changes_by_key_and_outlives_the_process() {
         ("", 9, 32)
     );
     assert!(file.access_time.is_some() && !file.stale);
-    // What changed is told, and what changed nothing is not.
+    // An update with an effect is reported. An update without an effect is not.
     let read = update(&mut client, setting("keys", WorkingState::default())).await;
     assert_eq!(read, after);
     let mut sessions = server.sessions().await;
@@ -158,7 +158,7 @@ async fn working_state_changes_by_key_and_outlives_the_process() {
 }
 
 #[tokio::test]
-async fn a_wrong_entry_is_refused_by_its_path_and_changes_nothing() {
+async fn an_invalid_entry_is_rejected_by_path_and_changes_nothing() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = "state-wrong";
@@ -212,7 +212,7 @@ async fn a_wrong_entry_is_refused_by_its_path_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn p24_an_update_is_safe_to_repeat_and_may_expect_a_revision() {
+async fn p24_an_update_is_idempotent_and_can_expect_a_revision() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let first = UpdateWorkingStateRequest {
@@ -238,7 +238,7 @@ async fn p24_an_update_is_safe_to_repeat_and_may_expect_a_revision() {
 }
 
 #[tokio::test]
-async fn p20_typed_working_state_comes_back_without_a_model_and_open_calls_are_never_compacted() {
+async fn p20_working_state_is_attached_without_a_model_and_open_calls_are_never_compacted() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
     let mut client = server.context().await;
@@ -299,7 +299,7 @@ async fn p20_typed_working_state_comes_back_without_a_model_and_open_calls_are_n
     assert_eq!(kinds, expected);
     let boundary = compaction.boundary.unwrap();
     assert_eq!(boundary.discovered_tools, ["Deploy"]);
-    // The open call waits for its result; then everything is there.
+    // After the open call has its result, the view contains everything.
     appended(&mut client, session, vec![result("open", "all pass")]).await;
     let reply = client.prepare_context(prepare(&name(session), Vec::new()));
     let reply = reply.await.unwrap().into_inner();
@@ -319,7 +319,7 @@ async fn p20_typed_working_state_comes_back_without_a_model_and_open_calls_are_n
     ] {
         assert_eq!(all.matches(said).count(), 1, "{said} in {all}");
     }
-    // Each has a message of its own in the transcript.
+    // Each attachment is a separate message in the transcript.
     let mut sessions = server.sessions().await;
     let request = ListMessagesRequest {
         session: name(session),
@@ -386,7 +386,7 @@ async fn p05_pins_are_the_same_bytes_after_ten_compactions() {
                 .into_iter()
                 .filter_map(|block| Some(block["text"].as_str()?.to_owned()))
         });
-        // The name of its turn follows it, as before.
+        // The turn id follows the text, as before.
         let words = |text: &String| {
             text.rsplit_once("\n[id:")
                 .map(|(words, _)| words.to_owned())
@@ -398,13 +398,13 @@ async fn p05_pins_are_the_same_bytes_after_ten_compactions() {
 }
 
 #[tokio::test]
-async fn p05_no_level_takes_what_is_pinned() {
+async fn p05_no_level_removes_pinned_content() {
     let folder = tempfile::tempdir().unwrap();
     let quiet = ["--set", "worker.enabled=false"];
     let server = Server::start(folder.path(), &quiet);
     let mut client = server.context().await;
     let session = "p05-levels";
-    // Five results of 45,000 characters would be over the limit of a message together.
+    // Five results of 45,000 characters together exceed the limit of a message.
     let ids = ["a", "b", "c", "d", "e"];
     let calls: Vec<_> = ids
         .iter()
@@ -425,7 +425,7 @@ async fn p05_no_level_takes_what_is_pinned() {
     )
     .await;
     let pinned = format!("a {}", "a".repeat(45_001));
-    // Level 1 stores another one, though the pinned one is the largest.
+    // Level 1 stores another result, although the pinned one is the largest.
     let shown = view(&mut client, session).await;
     assert!(shown.contains(&pinned) && shown.contains("<persisted-output>"));
     appended(
@@ -435,7 +435,7 @@ async fn p05_no_level_takes_what_is_pinned() {
     )
     .await;
     view(&mut client, session).await;
-    // Level 2 refuses it, alone and with what holds it.
+    // Level 2 rejects the pinned block, alone and with its message.
     let mut sessions = server.sessions().await;
     let request = ListMessagesRequest {
         session: name(session),
@@ -478,7 +478,7 @@ async fn p05_no_level_takes_what_is_pinned() {
         let metadata = refused(&status, Code::FailedPrecondition, "PINNED");
         assert_eq!(metadata["pin_id"], "p");
     }
-    // Level 3 clears all others but the last few, level 4 folds none of its round.
+    // Level 3 clears all others except the last few. Level 4 does not collapse the pinned round.
     for level in [Level::Microcompact, Level::Collapse] {
         let request = CompactRequest {
             session: name(session),
@@ -486,7 +486,7 @@ async fn p05_no_level_takes_what_is_pinned() {
             target_tokens: Some(1),
             ..CompactRequest::default()
         };
-        // A level that finds nothing else to do says so.
+        // A level without any other content to reduce returns an error.
         let reply = client.compact(request).await;
         if let Err(status) = reply {
             assert_eq!(
@@ -505,7 +505,7 @@ async fn p05_no_level_takes_what_is_pinned() {
     view(&mut client, session).await;
     compact(&mut client, session).await;
     assert!(view(&mut client, session).await.contains(&pinned));
-    // Without the pin it may go.
+    // Without the pin, the content can be removed.
     let remove = UpdateWorkingStateRequest {
         session: name(session),
         remove: Some(WorkingStateRemoval {
@@ -518,7 +518,7 @@ async fn p05_no_level_takes_what_is_pinned() {
     compact(&mut client, session).await;
     let after = view(&mut client, session).await;
     assert!(!after.contains(r#""type":"tool_result""#));
-    // And what has left cannot be pinned any more.
+    // Removed content cannot be pinned.
     let late = setting(session, pins(vec![("late", message(10))]));
     let status = try_update(&mut client, late).await.unwrap_err();
     let metadata = refused(&status, Code::FailedPrecondition, "MESSAGE_NOT_VISIBLE");

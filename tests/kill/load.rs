@@ -1,4 +1,4 @@
-//! Callers that append and prepare until the server is gone, and remember what was acknowledged.
+//! Callers that append and prepare until the server stops, and record the acknowledged calls.
 
 use bytes::Bytes;
 use palimpsest_proto::context::v1::ListMessagesRequest;
@@ -10,29 +10,29 @@ use tonic::Code;
 
 use crate::rounds::Caller;
 
-/// Sessions under load.
+/// Number of sessions under load.
 const SESSIONS: u64 = 50;
-/// Appends to each of them in one round.
+/// Appends per session and round.
 const APPENDS: u64 = 20;
 
-/// What one caller knows of its session.
+/// A caller and the expected state of its session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     session: String,
-    /// How many messages it tried to append in all rounds.
+    /// Number of attempted appends in all rounds. Each one has one message.
     tried: u64,
-    /// The numbers of those that were acknowledged.
+    /// The numbers of the acknowledged messages.
     acknowledged: Vec<u64>,
-    /// The last view that it got, with its epoch.
+    /// The epoch and the array of the last received view.
     view: (u64, Vec<Bytes>),
-    /// The last revision that it heard of.
+    /// The last received revision.
     revision: u64,
-    /// Calls that failed.
+    /// Number of failed calls.
     failed: u64,
 }
 
 impl Known {
-    /// Callers that know nothing yet.
+    /// Creates all callers, with new sessions.
     pub(crate) fn all() -> Vec<Self> {
         let one = |number| Self {
             session: name(&format!("k{number}")),
@@ -43,7 +43,7 @@ impl Known {
 }
 
 impl Caller for Known {
-    /// Appends and prepares until it is through, or the server does not answer.
+    /// Appends and prepares until all appends are done or the server does not answer.
     async fn run(mut self, mut client: Context) -> Self {
         for _ in 0..APPENDS {
             let number = self.tried;
@@ -118,7 +118,7 @@ impl Caller for Known {
             .filter(|number| !found.contains(number))
             .collect();
         assert!(missing.is_empty(), "{}: lost {missing:?}", self.session);
-        // What was not acknowledged and is there all the same, is there for good.
+        // An unacknowledged append that was found is durable, so later checks expect it.
         self.acknowledged = found;
 
         let mut wrong = append(&self.session, vec![user("never")]);

@@ -1,4 +1,4 @@
-//! What is left after the process was killed: all that was acknowledged, and nothing by halves.
+//! Tests of a killed process: every acknowledged change exists, and no change exists in part.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(

@@ -1,5 +1,5 @@
-//! The process ends at a named point of an update of the summary, a compaction, a commit or an undo: then
-//! the view is the one from before or the one from after, and everything goes on from there.
+//! Tests that stop the process at a named point of an update of session memory, a compaction, a commit or an undo.
+//! Afterwards the view is the one before or after the step, and all later steps work.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ use serde_json::json;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-/// Where the process ends, and at which passing. Commits are those of the log: of turns, of a summary,
-/// of a compaction or of an undo, by their number.
+/// The points at which the process ends, with the number of the pass. Points of the log count commits: of turns, of a
+/// summary, of a compaction or of an undo.
 const POINTS: &[&str] = &[
     "session.decided:2",
     "session.intended:2",
@@ -52,7 +52,7 @@ const POINTS: &[&str] = &[
     "restore.read",
 ];
 
-/// Small sessions are summarised and compacted too, results are stored, and nothing waits for long.
+/// Settings with short intervals, compactions of small sessions, and stored results.
 const SETTINGS: &[&str] = &[
     "worker.edit_debounce_ms=50",
     "worker.poll_ms=50",
@@ -68,20 +68,20 @@ const SETTINGS: &[&str] = &[
     "policy.tool_results.max_result_chars=4000",
 ];
 
-/// How long what happens in the background may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Time limit for background work.
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 const ASKS_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"go on"}]}"#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// A turn of this number.
+    /// The turn with this number.
     Turn(u64),
-    /// The summary is waited for.
+    /// Waits for session memory.
     Noted,
-    /// The view is compacted from the running summary, or from structure.
+    /// Compacts the view, from session memory or by extraction.
     Compact(CompactionStrategy),
-    /// The last compaction is taken back.
+    /// Undoes the last compaction.
     Undo,
 }
 
@@ -100,12 +100,12 @@ const STEPS: &[Step] = &[
     Step::Noted,
 ];
 
-/// What the client remembers.
+/// The client and the expected state of its session.
 struct World {
     session: String,
     /// The view after the last step.
     view: Vec<Bytes>,
-    /// The revision and the view from before the last compaction.
+    /// The revision and the view before the last compaction.
     undone: (u64, Vec<Bytes>),
     compactions: usize,
     turns: u64,
@@ -116,12 +116,12 @@ fn large(number: u64) -> String {
     lines.collect()
 }
 
-/// What a person says in a turn.
+/// Returns the user input of a turn.
 fn asks(number: u64) -> String {
     format!("Please mend module {number} of the importer.")
 }
 
-/// A call with a result that is stored, and one with a result that stays.
+/// Returns a turn with two calls: one result is stored and one stays in the view.
 fn turn(number: u64) -> Vec<MessageInput> {
     let (stored, stays) = (format!("stored_{number}"), format!("stays_{number}"));
     let call = |id: &str| json!({"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": format!("/src/{id}.rs")}});
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// The whole view, which is valid, and the revision.
+    /// Returns the complete view, which must be valid, and the revision.
     async fn whole(&self, client: &mut Context) -> Result<(Vec<Bytes>, u64), Status> {
         let reply = client.prepare_context(prepare(&self.session, vec![])).await;
         let reply = reply?.into_inner();
@@ -158,7 +158,7 @@ impl World {
             .last()
             .is_none_or(|last| last.starts_with(br#"{"role":"assistant""#))
         {
-            // Somebody has to ask before it can be sent.
+            // A request must end with a user message to be valid.
             sent.push(Bytes::from_static(ASKS_ON));
         }
         assert_eq!(validate(&Target::default(), &sent), [], "{sent:?}");
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// Until the summary covers what there is.
+    /// Waits until session memory covers the whole session.
     async fn noted(&self, client: &mut Context) -> Result<(), Status> {
         let began = Instant::now();
         loop {
@@ -217,7 +217,7 @@ impl World {
             if memory.state() == MemoryState::Ready && memory.behind_messages == 0 {
                 return Ok(());
             }
-            assert!(began.elapsed() < PATIENCE, "no summary: {memory:#?}");
+            assert!(began.elapsed() < TIMEOUT, "no summary: {memory:#?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -232,14 +232,14 @@ impl World {
         events.map_or(0, |events| events.into_inner().events.len())
     }
 
-    /// The view after a restart is the one from before the step that was cut off, or the one from
-    /// after it. True when the step is done.
+    /// Asserts that the view after a restart is the one before or the one after the interrupted step. Returns true if
+    /// the step took effect.
     async fn check(&mut self, server: &Server, step: Step) -> bool {
         let mut client = server.context().await;
         let compactions = self.compactions(server).await;
         let found = match self.whole(&mut client).await {
             Ok((found, _)) => found,
-            // The first turn did not happen.
+            // The first turn did not take effect, so the session does not exist.
             Err(status) => {
                 assert_eq!(status.code(), tonic::Code::NotFound, "{status:?}");
                 Vec::new()
@@ -273,7 +273,7 @@ impl World {
         true
     }
 
-    /// What a view refers to can be read, all of it.
+    /// Asserts that every reference in the view can be read completely.
     async fn check_results(&self, client: &mut Context, turns: u64) {
         for number in 0..turns {
             let request = ReadToolResultRequest {
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// The file is whole at any time: nothing, or a text with all its headings.
+    /// Asserts that the file is absent or complete with all headings, at any time. Returns its text.
     fn check_file(&self, folder: &Path) -> String {
         let session = self.session.rsplit('/').next().unwrap();
         let path = folder.join("blobs").join("p").join(session);
@@ -305,7 +305,7 @@ impl World {
     }
 }
 
-/// Goes through all steps; the process ends at a point and is started again.
+/// Runs all steps. The process ends at the given point and is started again.
 async fn crash_at(point: &'static str) {
     let folder = tempfile::tempdir().unwrap();
     let settings: Vec<&str> = SETTINGS.iter().flat_map(|one| ["--set", one]).collect();
@@ -340,19 +340,20 @@ async fn crash_at(point: &'static str) {
     world.check_results(&mut client, 6).await;
     let began = Instant::now();
     while !world.check_file(folder.path()).contains("module 5") {
-        assert!(began.elapsed() < PATIENCE, "{point}: the file is behind");
+        assert!(began.elapsed() < TIMEOUT, "{point}: the file is behind");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // A client that is not let run cannot let go of its connection.
+    // The client must be dropped first. Its connection cannot close while the blocking `stop` below occupies the
+    // thread.
     drop(client);
     server.unwrap().stop();
 }
 
-/// So many points at a time.
+/// Number of points that run in parallel.
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p08_a_process_that_ends_at_any_point_leaves_the_old_view_or_the_new_one() {
+async fn p08_a_crash_at_any_point_leaves_the_old_or_the_new_view() {
     let mut points = POINTS.iter().copied();
     let mut running = tokio::task::JoinSet::new();
     for point in points.by_ref().take(AT_ONCE) {

@@ -1,4 +1,4 @@
-//! SIGKILL at random moments, and SIGTERM under load.
+//! Tests with SIGKILL at random moments, and with SIGTERM under load.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use palimpsest_tests::server::Context;
 use crate::load::Known;
 use crate::turns::Turns;
 
-/// Nobody is refused for being slow: the rounds are about what was taken, on a busy machine too.
+/// Disables adaptive limiting. The rounds test durability, also on a busy machine, and must not have rejected calls.
 const PATIENT: &[&str] = &["--set", "grpc.max_slowdown_percent=10000"];
 
-/// Who uses a session until the server is gone, and remembers what was acknowledged.
+/// A caller that uses a session until the server stops, and records the acknowledged changes.
 pub(crate) trait Caller: Sized + Send + 'static {
-    /// Uses the session until it is through, or the server does not answer.
+    /// Uses the session until all changes are done or the server does not answer.
     fn run(self, client: Context) -> impl Future<Output = Self> + Send;
 
-    /// Checks what a server has after a restart against what was acknowledged.
+    /// Compares the server's state after a restart with the acknowledged changes.
     fn check(&mut self, server: &Server) -> impl Future<Output = ()> + Send;
 
-    /// Whether the server's end ever met one of its calls.
+    /// Returns true if at least one call failed because the server stopped.
     fn has_failed(&self) -> bool;
 
-    /// How many changes were acknowledged.
+    /// Returns the number of acknowledged changes.
     fn acknowledged(&self) -> usize;
 }
 
-/// Runs all callers; returns what they know when all are through.
+/// Starts all callers. Each task returns its caller when it ends.
 fn start<C: Caller>(callers: Vec<C>, server: &Arc<Server>) -> tokio::task::JoinSet<C> {
     let mut running = tokio::task::JoinSet::new();
     for caller in callers {
@@ -42,13 +42,13 @@ fn start<C: Caller>(callers: Vec<C>, server: &Arc<Server>) -> tokio::task::JoinS
     running
 }
 
-/// Rounds of load at least, and at most.
+/// Minimum and maximum number of rounds.
 const ROUNDS: usize = 6;
 const MAX_ROUNDS: usize = 60;
-/// Changes that have to be acknowledged for the rounds to prove anything.
+/// Minimum number of acknowledged changes for a meaningful result.
 const ENOUGH: usize = 100;
 
-/// Rounds of load, each ended by a kill and followed by a look at what is left.
+/// Runs rounds of load. Each round ends with a kill and a check of the remaining state.
 #[expect(clippy::print_stderr, reason = "shown only when the test fails")]
 async fn kill_in_rounds<C: Caller>(mut known: Vec<C>) {
     let seed = seed();
@@ -57,7 +57,7 @@ async fn kill_in_rounds<C: Caller>(mut known: Vec<C>) {
     let mut killed_in_time = 0;
     let acknowledged = |known: &[C]| known.iter().map(C::acknowledged).sum::<usize>();
     for round in 0..MAX_ROUNDS {
-        // A slow machine does less in a round and has more of them.
+        // A slow machine completes less per round and needs more rounds.
         if round >= ROUNDS && acknowledged(&known) > ENOUGH && killed_in_time > 0 {
             break;
         }
@@ -73,7 +73,7 @@ async fn kill_in_rounds<C: Caller>(mut known: Vec<C>) {
         for caller in &mut known {
             caller.check(&server).await;
         }
-        // Every other time it goes down in order.
+        // Every other round stops the server in an orderly way.
         if round % 2 == 0 {
             server.kill();
         } else {
@@ -91,12 +91,12 @@ async fn p08_a_kill_loses_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kill_leaves_turns_and_rewinds_whole_and_etags_in_force() {
+async fn a_kill_leaves_complete_turns_and_rewinds_and_valid_etags() {
     kill_in_rounds(Turns::all()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_under_load_loses_nothing_and_is_in_time() {
+async fn a_stop_under_load_loses_nothing_and_meets_its_deadline() {
     let folder = tempfile::tempdir().unwrap();
     let server = Arc::new(Server::start(
         folder.path(),

@@ -1,5 +1,5 @@
-//! Callers that take whole turns, each an append and a view in one call, and now and then rewind;
-//! they remember what was acknowledged, and the one change that was not.
+//! Callers that take complete turns (one call appends and prepares) and sometimes rewind. They record the acknowledged
+//! changes and the one that is not acknowledged.
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{ListMessagesRequest, RewindSessionRequest, Visibility};
@@ -12,24 +12,24 @@ use tonic_types::StatusExt as _;
 
 use crate::rounds::Caller;
 
-/// Sessions under load.
+/// Number of sessions under load.
 const SESSIONS: u64 = 30;
-/// Changes to each of them in one round.
+/// Changes per session and round.
 const CHANGES: u64 = 40;
-/// Every so many changes a rewind.
+/// Number of changes between two rewinds.
 const REWIND_EVERY: u64 = 5;
 
-/// A change, as it can be made again.
+/// A change, in a form that can be repeated.
 #[derive(Debug, Clone)]
 enum Change {
-    /// A turn that brings the messages of these numbers.
+    /// A turn that appends the messages with these numbers.
     Turn(Vec<u64>),
-    /// All after this message leaves the view.
+    /// A rewind to this message.
     Rewind(u64),
 }
 
 impl Change {
-    /// The numbers of the messages that are shown after it.
+    /// Returns the numbers of the messages that the view shows after the change.
     fn apply(&self, shown: &[u64]) -> Vec<u64> {
         match self {
             Self::Turn(numbers) => [shown, numbers].concat(),
@@ -41,27 +41,27 @@ impl Change {
     }
 }
 
-/// What one caller knows of its session.
+/// A caller and the expected state of its session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turns {
     session: String,
-    /// How many messages it tried to append, and how many changes it tried to make.
+    /// Number of attempted messages and of attempted changes.
     messages: u64,
     changes: u64,
-    /// The numbers of all messages that are there, and of those that are shown.
+    /// The numbers of all messages in the transcript, and of those in the view.
     there: Vec<u64>,
     shown: Vec<u64>,
-    /// The array as it was made of the last reply.
+    /// The array, built from the replies.
     array: Array,
-    /// The last revision that it heard of.
+    /// The last received revision.
     revision: u64,
-    /// The change that was not acknowledged.
+    /// The change that is not acknowledged.
     pending: Option<Change>,
     acknowledged: usize,
     failed: bool,
 }
 
-/// The model's messages have odd numbers, so that turns always alternate.
+/// Returns the message with this number. The model's messages have odd numbers, so that roles alternate.
 fn said(number: u64) -> palimpsest_proto::context::v1::MessageInput {
     let text = format!("message {number}");
     let said = if number % 2 == 1 {
@@ -73,7 +73,7 @@ fn said(number: u64) -> palimpsest_proto::context::v1::MessageInput {
 }
 
 impl Turns {
-    /// Callers that know nothing yet.
+    /// Creates all callers, with new sessions.
     pub(crate) fn all() -> Vec<Self> {
         let one = |number| Self {
             session: name(&format!("t{number}")),
@@ -85,18 +85,18 @@ impl Turns {
     fn next(&mut self) -> Change {
         self.changes += 1;
         if self.changes.is_multiple_of(REWIND_EVERY) {
-            // To a user's message, every second one, somewhere in the later half.
+            // Rewinds to a user message in the later half. Every second message is one.
             let users = self.shown.len().div_ceil(2);
             let back = usize::try_from(self.changes).unwrap() % (users / 2 + 1);
             return Change::Rewind(self.shown[2 * (users - 1 - back)]);
         }
         let from = self.messages;
-        // The first turn is a question, all others are an answer and the next one.
+        // The first turn is a question. Every other turn is a response and the next question.
         self.messages += if from == 0 { 1 } else { 2 };
         Change::Turn((from..self.messages).collect())
     }
 
-    /// Makes a change, which may be one that was made already.
+    /// Makes a change, which may have taken effect before.
     async fn make(&mut self, client: &mut Context, change: &Change) -> Result<(), Status> {
         let revision = match change {
             Change::Turn(numbers) => {
@@ -125,7 +125,8 @@ impl Turns {
         Ok(())
     }
 
-    /// What the transcript has, and what of it takes part in the view.
+    /// Returns the numbers of the messages in the transcript, and of those in the view. `None` if the session does not
+    /// exist.
     async fn listed(&self, server: &Server) -> Option<(Vec<u64>, Vec<u64>)> {
         let request = ListMessagesRequest {
             session: self.session.clone(),
@@ -153,13 +154,13 @@ impl Turns {
         Some((there, shown))
     }
 
-    /// Takes the delta to the array that was acknowledged, and compares with the whole view.
+    /// Applies the delta to the acknowledged array, and compares the result with the complete view.
     async fn refresh(&mut self, client: &mut Context) {
         let mut request = prepare(&self.session, Vec::new());
         request.known_etag = self.array.etag.clone();
         let reply = client.prepare_context(request).await.unwrap().into_inner();
         let kept = common(&texts(&self.array), &self.shown);
-        // Where a rewind cut the array, the message before the cut comes again.
+        // After a rewind within the array, the delta begins with the message before the cut.
         let is_cut = kept < self.array.messages.len();
         let kept = kept - usize::from(is_cut);
         assert_eq!(reply.keep_messages as usize, kept, "{self:?}");
@@ -183,7 +184,7 @@ fn texts(array: &Array) -> Vec<String> {
     blocks.map(|(_, block)| untagged(&block)).collect()
 }
 
-/// How many messages at the beginning are those that are shown.
+/// Returns the number of leading messages that equal the shown ones.
 fn common(texts: &[String], shown: &[u64]) -> usize {
     let pairs = texts.iter().zip(shown);
     pairs
@@ -196,7 +197,7 @@ impl Caller for Turns {
         for _ in 0..CHANGES {
             let change = self.next();
             if let Err(status) = self.make(&mut client, &change).await {
-                // The server is gone; it refused nothing.
+                // A call that failed because the server stopped has no error details.
                 let refusal = status.get_details_error_info();
                 assert!(refusal.is_none(), "{change:?}: {status:?}");
                 self.pending = Some(change);
@@ -212,7 +213,7 @@ impl Caller for Turns {
         let mut client = server.context().await;
         let before = (self.there.clone(), self.shown.clone());
         let found = self.listed(server).await.unwrap_or_default();
-        // What was not acknowledged happened wholly, or not at all.
+        // An unacknowledged change took effect completely or not at all.
         if found != before {
             let Some(change) = &self.pending else {
                 panic!("{self:?}: found {found:?}")
@@ -227,7 +228,7 @@ impl Caller for Turns {
         if !self.shown.is_empty() {
             self.refresh(&mut client).await;
         }
-        // Made again, it happens if it had not, and does nothing if it had.
+        // A repeat takes effect if the change had not, and otherwise changes nothing.
         if let Some(change) = self.pending.take() {
             (self.there, self.shown) = before;
             self.make(&mut client, &change).await.unwrap();

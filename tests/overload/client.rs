@@ -1,4 +1,4 @@
-//! Callers who call again when they are answered, and callers who do not wait for that.
+//! Closed-loop callers, which wait for each answer, and open-loop callers, which call at a fixed rate.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,16 +13,16 @@ use palimpsest_tests::{Context, Server};
 use tokio::sync::mpsc;
 use tonic::Code;
 
-/// How many connections the callers have.
+/// Number of connections of all callers.
 const CONNECTIONS: usize = 8;
-/// The sessions that are open at one time at least, and how many turns one has until another takes its place: so
-/// that what is in memory does not grow by itself.
+/// Minimum number of open sessions, and turns per session. A completed session is replaced by a new one, so that memory
+/// does not grow by itself.
 const SESSIONS: u64 = 512;
 const TURNS: u64 = 20;
-/// How long a caller waits for its answer.
+/// The deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// What came of the calls of a phase.
+/// The outcomes of the calls of a phase.
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) done: Vec<Duration>,
@@ -32,12 +32,12 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Calls that were done, a second.
+    /// Returns the completed calls per second.
     pub(crate) fn rate(&self) -> f64 {
         self.done.len() as f64 / self.took.as_secs_f64()
     }
 
-    /// What that share of the calls took at most, in milliseconds.
+    /// Returns a quantile of the call durations, in milliseconds.
     pub(crate) fn quantile_ms(&self, quantile: f64) -> f64 {
         let mut sorted = self.done.clone();
         sorted.sort();
@@ -53,7 +53,7 @@ impl Outcome {
         }
     }
 
-    /// Both together, one after the other.
+    /// Combines the outcomes of two consecutive phases.
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.done.extend(other.done);
         self.shed += other.shed;
@@ -63,18 +63,18 @@ impl Outcome {
     }
 }
 
-/// The callers of a server: agents, each call of which is one turn. Whoever is refused has the same turn before
-/// it, so that the work for a turn is the same whether or not there is too much of it.
+/// The callers of a server. They are agents, and each call is one turn. After a rejected call, the agent repeats the
+/// same turn, so that the work per turn does not depend on overload.
 pub(crate) struct Callers {
     clients: Vec<Context>,
     calls: AtomicU64,
     sessions: AtomicU64,
     words: String,
-    /// Agents that are not in a call; whose last one is longest ago is first.
+    /// Agents without a call in flight, longest idle first.
     idle: Mutex<VecDeque<Agent>>,
 }
 
-/// One agent, in the middle of its session.
+/// An agent within its session.
 struct Agent {
     session: u64,
     turn: u64,
@@ -82,7 +82,7 @@ struct Agent {
 }
 
 impl Callers {
-    /// Agents whose tools answer with about `bytes` bytes.
+    /// Creates agents whose tools return about `bytes` bytes.
     pub(crate) async fn of(server: &Server, bytes: usize) -> Arc<Self> {
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -91,7 +91,7 @@ impl Callers {
         let words = "some words of a tool's answer ";
         let agent = |session| Agent {
             session,
-            // Sessions do not all end in one moment.
+            // Agents start at different turns, so that sessions do not all end at the same time.
             turn: session % TURNS,
             etag: Bytes::new(),
         };
@@ -104,7 +104,7 @@ impl Callers {
         })
     }
 
-    /// Somebody who is not in a call: another agent when all are.
+    /// Returns an idle agent. Creates one if all agents are in calls.
     fn agent(&self) -> Agent {
         let idle = self.idle.lock().unwrap().pop_front();
         idle.unwrap_or_else(|| self.new_session())
@@ -118,7 +118,7 @@ impl Callers {
         }
     }
 
-    /// The messages of a turn: what the model said, and what its tool answered.
+    /// Returns the messages of a turn: a response and a tool result.
     fn messages(&self, agent: &Agent) -> Vec<MessageInput> {
         let asked = "{\"role\":\"user\",\"content\":\"Look at the files.\"}".to_owned();
         let number = agent.turn;
@@ -169,14 +169,14 @@ impl Callers {
             Err(status) => Err(status.code()),
         };
         let mut idle = self.idle.lock().unwrap();
-        // Those who came because all others were in calls leave again.
+        // Drops the agents that were created because all others were in calls.
         if idle.len() < SESSIONS as usize {
             idle.push_back(agent);
         }
         (took, answer)
     }
 
-    /// So many callers, each of which waits for its answer before it calls again.
+    /// Runs `callers` closed-loop callers for `time`.
     pub(crate) async fn closed(self: &Arc<Self>, callers: usize, time: Duration) -> Outcome {
         let began = Instant::now();
         let tasks = (0..callers).map(|_| {
@@ -201,7 +201,7 @@ impl Callers {
         all
     }
 
-    /// Calls at a fixed rate, whatever becomes of those before.
+    /// Makes calls at a fixed rate, regardless of earlier calls.
     pub(crate) async fn open(self: &Arc<Self>, rate: f64, time: Duration) -> Outcome {
         let (sender, mut results) = mpsc::unbounded_channel();
         let began = Instant::now();

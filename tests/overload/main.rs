@@ -1,17 +1,16 @@
-//! What becomes of callers when twice as much is asked of a server as it can do.
+//! Measures callers when a server receives twice the load that it can serve.
 //!
-//! The real server as a process of its own, and clients that send at a fixed rate whether or not they
-//! are answered. In one run: what a call takes without load, how many calls a second the server can
-//! do, then twice as many for some seconds, then how soon calls are fast again. Every figure is a ratio
-//! with its limit beside it.
+//! The real server runs as a separate process. Clients send at a fixed rate, whether or not they are answered. One run
+//! measures the duration of a call without load and the capacity in calls per second. It then sends twice that rate for
+//! some seconds and measures the time until calls are fast again. Every figure is a ratio, printed with its limit.
 //!
-//! The server has one core for itself and the clients have another: what the clients take is not missing to
-//! the server, and what they measure is not their own queue. How busy they are is printed; near 1 the run
-//! tells of the clients. The caches are small, so that they are full before memory is looked at.
+//! The server has one core and the clients have another. The clients therefore take nothing from the server, and do not
+//! measure their own queue. The utilization of the clients is printed: near 1, the run measures the clients. The caches
+//! are small, so that they are full before memory is measured.
 //!
-//! `cargo bench -p palimpsest-tests --bench overload -- 60` for a minute of it; a second number is the bytes
-//! of a tool's answer. A call is one turn of an agent: what the model said and what a tool answered come, and
-//! what is new of the view goes.
+//! `cargo bench -p palimpsest-tests --bench overload -- 60` runs the overload for a minute. A second number sets the
+//! bytes of a tool result. A call is one turn of an agent: it appends a response and a tool result and returns the
+//! delta.
 
 #![expect(
     clippy::unwrap_used,
@@ -34,12 +33,12 @@ use palimpsest_tests::cores::{Cores, busy};
 
 use client::{Callers, Outcome};
 
-/// How long the phases take that are no overload.
+/// Duration of each phase without overload.
 const PHASE: Duration = Duration::from_secs(4);
-/// How many calls a second are no load.
+/// Calls per second that are no load for the server.
 const CALM: f64 = 200.0;
 
-/// Resident memory, in megabytes.
+/// Returns the resident memory, in megabytes.
 fn memory_mb(server: &Server) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS"));
@@ -51,7 +50,7 @@ fn row(what: &str, value: impl Display, limit: &str) {
     println!("{what:<44} {value:>18}   {limit}");
 }
 
-/// What a run has shown.
+/// The results of a run.
 struct Shown {
     unloaded: Outcome,
     capacity: Outcome,
@@ -62,7 +61,7 @@ struct Shown {
 }
 
 async fn run(server: &Server, callers: &Arc<Callers>, time: Duration) -> Shown {
-    // The sessions are there, the caches are full, and what calls take without load is known.
+    // Creates the sessions and fills the caches before the duration without load is measured.
     callers.open(CALM, PHASE).await;
     callers.closed(32, PHASE * 2).await;
     callers.open(CALM, PHASE).await;

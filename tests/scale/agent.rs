@@ -1,4 +1,4 @@
-//! An agent whose every call may reach another server, and who remembers what was acknowledged.
+//! An agent whose calls can reach any server, and which records acknowledged calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use palimpsest_tests::turns::Turns;
 use palimpsest_tests::{chance, name};
 use tonic::{Code, Request, Status};
 
-use crate::house::House;
+use crate::deployment::Deployment;
 
-/// How long a caller waits for a call.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a summary may take to be there when all is quiet.
+/// The deadline of a call.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Time limit for session memory after the load has stopped.
 const SUMMARY: Duration = Duration::from_mins(1);
 
-/// What was told of the calls that failed.
+/// Totals of an agent's calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
-    /// Turns that were acknowledged.
+    /// Acknowledged turns.
     pub(crate) acknowledged: u64,
-    /// Calls that were refused or failed.
+    /// Rejected or failed calls.
     pub(crate) failed: u64,
-    /// Compactions that took effect.
+    /// Finished compactions.
     pub(crate) compacted: u64,
-    /// Rewinds that were acknowledged.
+    /// Acknowledged rewinds.
     pub(crate) rewound: u64,
 }
 
@@ -47,20 +47,20 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What one agent knows of its session.
+/// An agent and the expected state of its session.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    house: Arc<House>,
+    deployment: Arc<Deployment>,
     turns: Turns,
     random: u64,
     array: Array,
     pub(crate) counts: Counts,
 }
 
-/// What the tool said in a turn: short or long, and never the same.
+/// Returns the tool's output in a turn. Short or long, and different for each turn.
 fn said(turn: u64) -> String {
     let lines = match turn % 5 {
-        // Too much for a view: it is kept beside it.
+        // Exceeds the limit of a view and is stored.
         0 => 2_500,
         1 | 2 => 40,
         _ => 3,
@@ -73,9 +73,9 @@ fn call(turn: u64) -> String {
 }
 
 impl Agent {
-    pub(crate) fn new(house: &Arc<House>, number: u64, seed: u64) -> Self {
+    pub(crate) fn new(deployment: &Arc<Deployment>, number: u64, seed: u64) -> Self {
         Self {
-            house: Arc::clone(house),
+            deployment: Arc::clone(deployment),
             turns: Turns::new(&name(&format!("scale-{number}")), 3),
             random: seed ^ (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
             array: Array::default(),
@@ -84,7 +84,7 @@ impl Agent {
     }
 
     fn server(&mut self) -> usize {
-        let servers = u64::try_from(self.house.servers()).unwrap();
+        let servers = u64::try_from(self.deployment.servers()).unwrap();
         usize::try_from(self.below(servers)).unwrap()
     }
 
@@ -92,7 +92,7 @@ impl Agent {
         (chance::next(&mut self.random) >> 8) % most
     }
 
-    /// Takes a turn, and does more than that every now and then.
+    /// Takes a turn, and makes further calls at regular intervals.
     pub(crate) async fn act(&mut self) {
         self.turn().await;
         match self.below(24) {
@@ -102,8 +102,8 @@ impl Agent {
         }
     }
 
-    /// Takes one turn, the one that failed before or the next one: half of them in one call, the others in two that
-    /// may reach different servers.
+    /// Takes one turn: the previous turn if it failed, otherwise the next one. Half of the turns are one call. The
+    /// others are two calls that can reach different servers.
     async fn turn(&mut self) {
         let turn = self.turns.begin();
         let says = [
@@ -119,7 +119,7 @@ impl Agent {
                 ..append(self.turns.session(), std::mem::take(&mut messages))
             };
             let server = self.server();
-            let mut client = self.house.context(server);
+            let mut client = self.deployment.context(server);
             if let Err(status) = client.append_messages(limited(request)).await {
                 return self.bear(&status);
             }
@@ -127,7 +127,7 @@ impl Agent {
         let mut request = prepare(self.turns.session(), messages);
         request.known_etag = self.array.etag.clone();
         let server = self.server();
-        let mut client = self.house.context(server);
+        let mut client = self.deployment.context(server);
         match client.prepare_context(limited(request)).await {
             Ok(reply) => {
                 self.array.take(reply.get_ref());
@@ -144,7 +144,7 @@ impl Agent {
             ..CompactRequest::default()
         };
         let server = self.server();
-        let mut client = self.house.context(server);
+        let mut client = self.deployment.context(server);
         match client.compact(limited(request)).await {
             Ok(_) => self.counts.compacted += 1,
             Err(status) if status.code() == Code::FailedPrecondition => {}
@@ -155,8 +155,8 @@ impl Agent {
         }
     }
 
-    /// Takes back nothing: to the last message that is there. What it tests is that a view changes on one server
-    /// and is asked for at another.
+    /// Rewinds to the last message, which removes nothing. Tests a view that changes on one server and is requested
+    /// from another.
     async fn rewind(&mut self) {
         let last = self
             .turns
@@ -172,7 +172,7 @@ impl Agent {
             ..RewindSessionRequest::default()
         };
         let server = self.server();
-        let mut client = self.house.context(server);
+        let mut client = self.deployment.context(server);
         match client.rewind_session(limited(request)).await {
             Ok(_) => self.counts.rewound += 1,
             Err(status) if status.code() == Code::FailedPrecondition => {}
@@ -180,25 +180,25 @@ impl Agent {
         }
     }
 
-    /// A call may fail, though only as a failure that a caller can act on.
+    /// Counts a failed call. Panics unless the error is one that a caller can retry.
     fn bear(&mut self, status: &Status) {
         self.counts.failed += 1;
         assert!(is_passing(status), "{}: {status:?}", self.turns.session());
     }
 
-    /// Checks what every server has against what was acknowledged, and that they all say the same.
+    /// Compares the state on every server with the acknowledged turns, and asserts that all servers agree.
     pub(crate) async fn check(&mut self) {
         if !self.turns.has_begun() {
             return;
         }
-        for server in 0..self.house.servers() {
-            let mut sessions = self.house.sessions(server);
+        for server in 0..self.deployment.servers() {
+            let mut sessions = self.deployment.sessions(server);
             self.turns.check(&mut sessions, None).await;
         }
-        // The first serves what is there, the others show the same.
+        // The first server serves the pending messages. The others must return an equal view.
         let mut views = Vec::new();
-        for server in 0..self.house.servers() {
-            let mut client = self.house.context(server);
+        for server in 0..self.deployment.servers() {
+            let mut client = self.deployment.context(server);
             let mut request = prepare(self.turns.session(), Vec::new());
             request.known_etag = self.array.etag.clone();
             let delta = client.prepare_context(request).await.unwrap();
@@ -237,17 +237,17 @@ impl Agent {
         }
     }
 
-    /// Waits for the summary, and says how it is on every server.
+    /// Waits for session memory and returns its state on every server.
     pub(crate) async fn summary(&self) -> Vec<SessionMemory> {
         let mut found = Vec::new();
-        for server in 0..self.house.servers() {
+        for server in 0..self.deployment.servers() {
             let began = tokio::time::Instant::now();
             loop {
                 let request = GetSessionMemoryRequest {
                     session: self.turns.session().to_owned(),
                     ..GetSessionMemoryRequest::default()
                 };
-                let mut client = self.house.context(server);
+                let mut client = self.deployment.context(server);
                 let memory = client.get_session_memory(request).await.unwrap();
                 let memory = memory.into_inner().memory.unwrap();
                 if memory.state() != MemoryState::Behind && !memory.running {
@@ -265,7 +265,7 @@ impl Agent {
         found
     }
 
-    /// A result, all of it.
+    /// Reads a complete result.
     async fn read(&self, server: usize, turn: u64) -> String {
         let request = ReadToolResultRequest {
             session: self.turns.session().to_owned(),
@@ -275,15 +275,15 @@ impl Agent {
             })),
             ..ReadToolResultRequest::default()
         };
-        let mut client = self.house.context(server);
+        let mut client = self.deployment.context(server);
         let stream = client.read_tool_result(request).await.unwrap().into_inner();
         whole(stream).await
     }
 }
 
-/// The request of a caller that does not wait for ever.
+/// Returns a request with a deadline.
 fn limited<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(PATIENCE);
+    request.set_timeout(TIMEOUT);
     request
 }

@@ -1,10 +1,10 @@
-//! What a turn costs servers and their database, and what it costs more where each call reaches any server: the figures
-//! that docs/capacity.md is made of, on the machine that this runs on.
+//! Measures the cost of a turn for servers and their database, and the additional cost if calls reach any server.
+//! docs/capacity.md contains these figures. They depend on the machine.
 //!
 //! ```text
 //! cargo build --release
 //! PALIMPSEST_TEST_BINARY=$PWD/target/release/palimpsest \
-//!     cargo test -p palimpsest-tests --test scale cost -- --ignored --nocapture --test-threads 1
+//!   cargo test -p palimpsest-tests --test scale cost -- --ignored --nocapture --test-threads 1
 //! ```
 
 use std::fmt;
@@ -17,16 +17,16 @@ use palimpsest_tests::say::{assistant_call, noise, prepare, result, user};
 use palimpsest_tests::{Array, chance, name};
 use tokio::time::sleep;
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 
 const RUN: Duration = Duration::from_secs(20);
 const AGENTS: usize = 32;
-/// What a tool returns in a turn: it hardly compresses.
+/// Bytes of a tool result in a turn. The content hardly compresses.
 const BYTES: usize = 4_000;
-/// After so many turns a session is over, and another one begins.
+/// Turns per session. Then another session begins.
 const TURNS: usize = 100;
 
-/// What was taken so far, by all of them.
+/// The resources that all processes have used so far.
 struct Taken {
     servers: f64,
     workers: f64,
@@ -38,19 +38,19 @@ struct Taken {
 }
 
 impl Taken {
-    fn now(cluster: &Cluster, house: &House) -> Self {
+    fn now(cluster: &Cluster, deployment: &Deployment) -> Self {
         let figure = |query: &str| cluster.psql(query).parse::<f64>().unwrap();
         Self {
-            servers: processors(&house.pids()[..house.servers()]),
-            workers: processors(&house.pids()[house.servers()..]),
+            servers: processors(&deployment.pids()[..deployment.servers()]),
+            workers: processors(&deployment.pids()[deployment.servers()..]),
             database: database(),
             wal: figure("SELECT wal_bytes FROM pg_stat_wal"),
             kept: figure("SELECT pg_database_size('postgres')"),
             transactions: figure(
                 "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'",
             ),
-            summaries: (0..house.processes())
-                .map(|number| house.metric(number, "palimpsest_session_memory_updates_total"))
+            summaries: (0..deployment.processes())
+                .map(|number| deployment.metric(number, "palimpsest_session_memory_updates_total"))
                 .sum(),
         }
     }
@@ -60,7 +60,7 @@ fn processors(pids: &[u32]) -> f64 {
     pids.iter().map(|pid| processor(&pid.to_string())).sum()
 }
 
-/// Processor time of a process, and of all that it has waited for.
+/// Returns the processor time of a process and of its reaped children.
 fn processor(pid: &str) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
@@ -69,7 +69,7 @@ fn processor(pid: &str) -> f64 {
     ticks / 100.0
 }
 
-/// Of all processes of PostgreSQL on this machine.
+/// Returns the processor time of all PostgreSQL processes on this machine.
 fn database() -> f64 {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let its = all.filter(|entry| {
@@ -80,18 +80,18 @@ fn database() -> f64 {
         .sum()
 }
 
-/// The memory of all processes of a house, in megabytes.
-fn memory(house: &House) -> f64 {
+/// Returns the memory of all processes of a deployment, in megabytes.
+fn memory(deployment: &Deployment) -> f64 {
     let of = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
         kib.unwrap_or_default() / 1_024.0
     };
-    house.pids().iter().map(of).sum()
+    deployment.pids().iter().map(of).sum()
 }
 
-/// What agents were given, for each turn.
+/// The cost per turn.
 struct Cost {
     each_second: f64,
     median: Duration,
@@ -128,21 +128,21 @@ impl fmt::Display for Cost {
     }
 }
 
-/// What agents do.
+/// The work of the agents.
 #[derive(Clone, Copy)]
 struct Work {
-    /// Each goes round so many sessions.
+    /// Sessions that each agent uses in rotation.
     sessions: usize,
-    /// How long each of its turns takes at least.
+    /// Minimum duration of each turn.
     pace: Duration,
-    /// Whether all calls of a session reach one server, or each any.
+    /// True if all calls of a session reach one server. False if each call reaches any server.
     is_routed: bool,
 }
 
-/// Agents at work.
-async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
+/// Runs the agents and returns the cost.
+async fn measure(cluster: &Cluster, deployment: &Deployment, work: Work) -> Cost {
     let sessions = work.sessions;
-    let before = Taken::now(cluster, house);
+    let before = Taken::now(cluster, deployment);
     let began = Instant::now();
     let agents = (0..AGENTS).map(async |agent| {
         let mut random = agent as u64 + 1;
@@ -165,7 +165,7 @@ async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
             } else {
                 any
             };
-            let mut client = house.context(place % house.servers());
+            let mut client = deployment.context(place % deployment.servers());
             let asked = Instant::now();
             let reply = client.prepare_context(request).await.unwrap();
             took.push(asked.elapsed());
@@ -177,7 +177,7 @@ async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
     });
     let mut took: Vec<_> = join_all(agents).await.concat();
     let seconds = began.elapsed().as_secs_f64();
-    let after = Taken::now(cluster, house);
+    let after = Taken::now(cluster, deployment);
     took.sort();
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     let turns = took.len() as f64;
@@ -192,7 +192,7 @@ async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
         kept_kb: (after.kept - before.kept) / 1e3 / turns,
         transactions: (after.transactions - before.transactions) / turns,
         summaries: (after.summaries - before.summaries) / turns,
-        memory_mb: memory(house),
+        memory_mb: memory(deployment),
     }
 }
 
@@ -201,19 +201,19 @@ async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
 async fn cost_of_a_turn() {
     let cluster = Cluster::start();
     let room = ["sessions.cache_bytes=2000000000"];
-    let house = House::start(&at(&[&cluster]), None, (1, 0), &room);
+    let deployment = Deployment::start(&at(&[&cluster]), None, (1, 0), &room);
     let work = Work {
         sessions: 1,
         pace: Duration::ZERO,
         is_routed: true,
     };
-    let cost = measure(&cluster, &house, work).await;
+    let cost = measure(&cluster, &deployment, work).await;
     println!("{AGENTS} agents of a session each, one process: {cost}");
-    house.stop();
+    deployment.stop();
 }
 
-/// The same turns where the machine is half idle, as it should be, and where it is full: with room in memory for all
-/// sessions of one server, and then for a part of them.
+/// Measures the same turns on a half-idle machine, which is the recommended load, and on a saturated one. In the
+/// saturated runs, the cache first holds all sessions of one server, and then a part of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement of three minutes"]
 async fn cost_of_calls_at_random() {
@@ -227,24 +227,24 @@ async fn cost_of_calls_at_random() {
             let settings = [
                 format!("sessions.cache_bytes={bytes}"),
                 format!("store.postgres.schema=s{number}_{is_routed}"),
-                // Where all of them are busy all the time, what is measured is how long that takes.
+                // Disables adaptive limiting, because saturated servers would otherwise reject calls.
                 "grpc.max_slowdown_percent=10000".to_owned(),
             ];
             let settings: Vec<_> = settings.iter().map(String::as_str).collect();
-            let house = House::start(&at(&[&cluster]), None, (3, 2), &settings);
+            let deployment = Deployment::start(&at(&[&cluster]), None, (3, 2), &settings);
             let work = Work {
                 sessions: 32,
                 pace,
                 is_routed,
             };
-            let cost = measure(&cluster, &house, work).await;
+            let cost = measure(&cluster, &deployment, work).await;
             let how = if is_routed { "by session" } else { "at random" };
             println!(
                 "{AGENTS} agents of {} sessions, a turn every {pace:?}, 3 servers, 2 workers, room for {bytes} bytes, \
                  {how}: {cost}",
                 work.sessions
             );
-            house.stop();
+            deployment.stop();
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Several servers and workers on one PostgreSQL: that they are as one, whatever happens to them.
+//! Tests of several servers and workers on one PostgreSQL database: they behave like one server, also under failures.
 //!
-//! `make scale` runs `whatever_happens` against a release for `SCALE_MINUTES`; with every test it runs for seconds.
+//! `make scale` runs `whatever_happens` on a release build for `SCALE_MINUTES`. The normal test run lasts seconds.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(clippy::disallowed_methods, reason = "a run takes real time")]
 
 mod agent;
 mod cost;
-mod house;
-mod lost;
-mod mishaps;
-mod moving;
+mod deployment;
+mod faults;
+mod lost_history;
+mod migrate;
 mod refusals;
 mod replicas;
 mod rows;
@@ -24,15 +24,15 @@ use palimpsest_test_servers::{Bucket, Cluster};
 use palimpsest_tests::chance;
 
 use crate::agent::{Agent, Counts};
-use crate::house::{House, at};
-use crate::mishaps::Mishaps;
+use crate::deployment::{Deployment, at};
+use crate::faults::Faults;
 
-/// How long it runs, unless `SCALE_MINUTES` says otherwise.
+/// Default duration. `SCALE_MINUTES` overrides it.
 const SHORT: Duration = Duration::from_secs(20);
 const SERVERS: usize = 3;
 const WORKERS: usize = 2;
 const AGENTS: u64 = 24;
-/// Looks at what is there, with nothing going on.
+/// Number of checks, made while no load runs.
 const CHECKS: u32 = 3;
 
 fn duration() -> Duration {
@@ -41,7 +41,7 @@ fn duration() -> Duration {
     minutes.map_or(SHORT, |minutes: u64| Duration::from_secs(minutes * 60))
 }
 
-/// Sessions that have a summary soon, and are compacted now and then.
+/// Settings with early session memory and frequent compactions.
 const SETTINGS: [&str; 6] = [
     "policy.autocompact.min_input_tokens=1000",
     "policy.session_memory.start_tokens=4000",
@@ -60,26 +60,28 @@ async fn whatever_happens() {
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
     primary.reload();
     let database = at(&[&primary, &standby]);
-    let house = House::start(
+    let deployment = Deployment::start(
         &database,
         Some(Bucket::start()),
         (SERVERS, WORKERS),
         &SETTINGS,
     );
-    let house = Arc::new(house);
-    let mut agents: Vec<_> = (0..AGENTS).map(|it| Agent::new(&house, it, seed)).collect();
-    let mut mishaps = Mishaps::new(seed, duration());
+    let deployment = Arc::new(deployment);
+    let mut agents: Vec<_> = (0..AGENTS)
+        .map(|it| Agent::new(&deployment, it, seed))
+        .collect();
+    let mut mishaps = Faults::new(seed, duration());
     let mut worked = Duration::ZERO;
     for number in 1..=CHECKS {
         let until = duration() * number / CHECKS;
         let began = Instant::now();
         let happen = |now: Duration| {
-            mishaps.happen(worked + now, &house, &mut primary, &standby);
+            mishaps.happen(worked + now, &deployment, &mut primary, &standby);
             worked + now < until
         };
         agents = run(agents, happen).await;
         worked += began.elapsed();
-        mishaps.mend(&house);
+        mishaps.mend(&deployment);
         for agent in &mut agents {
             agent.check().await;
         }
@@ -93,7 +95,7 @@ async fn whatever_happens() {
         let told = agent.summary().await;
         assert!(told.iter().all(|memory| *memory == told[0]), "{told:#?}");
     }
-    let log = house.log().join("\n");
+    let log = deployment.log().join("\n");
     assert!(!log.contains("panicked"), "{log}");
     let acknowledged: u64 = agents.iter().map(|agent| agent.counts.acknowledged).sum();
     assert!(
@@ -101,11 +103,11 @@ async fn whatever_happens() {
         "hardly anything was done: {acknowledged}"
     );
     assert!(mishaps.happened(), "{mishaps:?}");
-    assert!(house.has_results(), "nothing was kept in the bucket");
-    house.stop();
+    assert!(deployment.has_results(), "nothing was kept in the bucket");
+    deployment.stop();
 }
 
-/// Lets the agents work for as long as `happen` says, which is told how long that is and lets things go wrong.
+/// Runs the agents. Calls `happen` with the elapsed time to cause failures, until it returns false.
 async fn run(agents: Vec<Agent>, mut happen: impl FnMut(Duration) -> bool) -> Vec<Agent> {
     let stop = Arc::new(AtomicBool::new(false));
     let working: Vec<_> = agents

@@ -1,4 +1,4 @@
-//! A database that cannot be used: what is told, and that nothing of it is lost.
+//! Tests of unusable databases: the error messages, and that no data is lost.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use crate::house::{at, borrowed};
+use crate::deployment::{at, borrowed};
 use crate::replicas::database;
 
-/// A server with it looks often whether its database is there.
+/// Checks the database frequently, so that the server notices changes early.
 const QUICK: &str = "store.canary_every_ms=200";
 
 fn arguments(folder: &Path, url: &str, settings: &[&str]) -> Vec<String> {
@@ -27,14 +27,14 @@ fn arguments(folder: &Path, url: &str, settings: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// What a server says that does not start on this database.
+/// Returns the error of a server that cannot start on this database.
 fn said(url: &str, settings: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let arguments = arguments(folder.path(), url, settings);
     refusal(&arguments, &[("DATABASE_PASSWORD", "wrong")])
 }
 
-/// What a server says that does not start.
+/// Returns the error of a server that cannot start.
 fn refusal(arguments: &[String], variables: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data").display().to_string();
@@ -55,7 +55,7 @@ fn tells(said: &str, what: &[&str]) {
     }
 }
 
-/// A server on a database of its own.
+/// Starts a server on a separate database.
 fn server(folder: &Path, url: &str, settings: &[&str]) -> Server {
     let arguments = arguments(folder, url, settings);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -63,7 +63,7 @@ fn server(folder: &Path, url: &str, settings: &[&str]) -> Server {
 }
 
 #[test]
-fn a_start_says_what_is_wrong_with_the_database() {
+fn a_start_reports_problems_of_the_database() {
     let cluster = database();
     let url = at(&[&cluster]);
     let nobody = "postgres://palimpsest@127.0.0.1:1/postgres";
@@ -85,7 +85,7 @@ fn a_start_says_what_is_wrong_with_the_database() {
         &said(&url, &missing),
         &["the authorities in /nowhere/ca.crt cannot be used"],
     );
-    // What is not even an address is told with all other mistakes of the settings.
+    // An invalid address is reported together with the other invalid settings.
     tells(
         &said("db.example.com", &[]),
         &["store.postgres.url must be the address of a database"],
@@ -97,7 +97,7 @@ fn a_start_says_what_is_wrong_with_the_database() {
 }
 
 #[test]
-fn a_start_says_what_is_wrong_with_the_bucket() {
+fn a_start_reports_problems_of_the_bucket() {
     let bucket = Bucket::start();
     let start = |url: &str, (name, value): (&'static str, &str)| {
         let mut variables = bucket.variables();
@@ -114,7 +114,7 @@ fn a_start_says_what_is_wrong_with_the_bucket() {
     tells(&told, &["s3://missing/blobs", "its bucket has to be there"]);
 }
 
-/// A database that is who an authority says, and lets in whom the same authority knows.
+/// A database with a certificate of a CA, which accepts client certificates of the same CA.
 struct Encrypted {
     cluster: Cluster,
     folder: TempDir,
@@ -137,7 +137,7 @@ impl Encrypted {
         encrypted
     }
 
-    /// What the database shows, and whom it trusts.
+    /// Replaces the database's certificate and its trusted CA.
     fn put_servers(&self, authority: &Authority) {
         let (certificate, key) = authority.sign("127.0.0.1");
         self.cluster.put("server.crt", &certificate);
@@ -145,7 +145,7 @@ impl Encrypted {
         self.cluster.put("clients.crt", &authority.pem());
     }
 
-    /// What the database's clients show, and whom they trust.
+    /// Replaces the clients' certificate and their trusted CA.
     fn put_clients(&self, authority: &Authority) {
         let (certificate, key) = authority.sign("app");
         self.file("ca.crt", &authority.pem());
@@ -157,7 +157,7 @@ impl Encrypted {
         std::fs::write(self.folder.path().join(name), content).unwrap();
     }
 
-    /// A setting that names one of the files.
+    /// Returns a setting that names one of the files.
     fn setting(&self, name: &str, file: &str) -> String {
         let file = self.folder.path().join(file);
         format!("store.postgres.{name}={}", file.display())
@@ -165,7 +165,7 @@ impl Encrypted {
 }
 
 #[test]
-fn a_connection_is_encrypted_and_the_database_is_who_it_says() {
+fn a_connection_is_encrypted_and_verifies_the_database() {
     let (authority, stranger, later) = (Authority::new(), Authority::new(), Authority::new());
     let encrypted = Encrypted::by(&authority);
     encrypted.file("other.crt", &stranger.pem());
@@ -187,14 +187,14 @@ fn a_connection_is_encrypted_and_the_database_is_who_it_says() {
     );
     let settings = [&*trusted, &certificate, &key, QUICK];
     let server = server(&encrypted.folder.path().join("server"), &url, &settings);
-    // All of them are changed while the server runs.
+    // All certificates change while the server runs.
     encrypted.put_servers(&later);
     encrypted.cluster.reload();
     encrypted.cluster.end_connections();
     until_ready(&server, false);
     encrypted.put_clients(&later);
     until_ready(&server, true);
-    // One that is half written is not used, and the one before is.
+    // An incomplete file is ignored, and the previous certificate stays in use.
     encrypted.file("client.crt", "half of a certif");
     encrypted.cluster.end_connections();
     std::thread::sleep(Duration::from_millis(500));
@@ -203,7 +203,7 @@ fn a_connection_is_encrypted_and_the_database_is_who_it_says() {
 }
 
 #[test]
-fn passwords_are_asked_for() {
+fn passwords_are_required() {
     let cluster = Cluster::with(&Options {
         access: vec![
             "host all palimpsest all trust".into(),
@@ -222,7 +222,7 @@ fn passwords_are_asked_for() {
     std::fs::write(&file, "right\n").unwrap();
     let setting = format!("store.postgres.password_file={}", file.display());
     let server = server(folder.path(), &url, &[&setting, QUICK]);
-    // It is changed while the server runs: whoever connects from then on needs the new one.
+    // The password changes while the server runs. New connections need the new one.
     cluster.psql("ALTER ROLE app PASSWORD 'another'");
     cluster.end_connections();
     until_ready(&server, false);
@@ -244,7 +244,7 @@ fn until_ready(server: &Server, is_ready: bool) {
 }
 
 #[test]
-fn a_start_says_which_rights_are_missing() {
+fn a_start_reports_missing_rights() {
     let cluster = database();
     cluster.psql("CREATE ROLE limited LOGIN");
     let url = at(&[&cluster]).replace("palimpsest@", "limited@");
@@ -258,7 +258,7 @@ fn a_start_says_which_rights_are_missing() {
             "palimpsest schema print",
         ],
     );
-    // Its owner makes them, and gives too little.
+    // The owner creates the tables and grants too few rights.
     let folder = tempfile::tempdir().unwrap();
     server(folder.path(), &at(&[&cluster]), &[own]).stop();
     tells(
@@ -276,7 +276,7 @@ fn a_start_says_which_rights_are_missing() {
 }
 
 #[test]
-fn tables_of_another_release_are_told() {
+fn tables_of_another_release_are_reported() {
     let cluster = database();
     let url = at(&[&cluster]);
     let own = "store.postgres.schema=versions";
@@ -287,16 +287,16 @@ fn tables_of_another_release_are_told() {
     );
     let folder = tempfile::tempdir().unwrap();
     server(folder.path(), &url, &[own]).stop();
-    // A later release has been here, and says that this one still works.
+    // The tables have a later version that declares this release compatible.
     cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (3, 1)");
     server(folder.path(), &url, &[own]).stop();
-    // One that says it does not.
+    // The tables have a later version that declares this release incompatible.
     cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (4, 3)");
     tells(&said(&url, &[own]), &["format 4", "use a newer one"]);
 }
 
 #[test]
-fn a_database_that_would_lose_what_it_acknowledges_is_refused() {
+fn a_database_without_durable_commits_is_rejected() {
     let cluster = Cluster::start();
     for setting in ["fsync", "full_page_writes"] {
         cluster.psql(&format!("ALTER SYSTEM SET {setting} = off"));
@@ -313,7 +313,7 @@ fn a_database_that_would_lose_what_it_acknowledges_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_database_is_away_calls_are_unavailable_and_nothing_is_lost() {
+async fn a_database_outage_makes_calls_unavailable_and_loses_nothing() {
     let mut cluster = Cluster::start();
     let folder = tempfile::tempdir().unwrap();
     let settings = [
@@ -360,7 +360,7 @@ async fn while_the_database_is_away_calls_are_unavailable_and_nothing_is_lost() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_pool_refuses_and_keeps_nobody_waiting() {
+async fn an_exhausted_pool_rejects_without_delay() {
     let cluster = Cluster::start();
     let folder = tempfile::tempdir().unwrap();
     let settings = [
@@ -373,7 +373,7 @@ async fn a_full_pool_refuses_and_keeps_nobody_waiting() {
     for session in 0..8 {
         client.clone().append_messages(say(session)).await.unwrap();
     }
-    // Somebody holds the tables, so that appends hold their connections.
+    // The lock blocks appends, which then occupy all connections.
     let lock = "BEGIN; LOCK TABLE palimpsest.sessions IN SHARE MODE; SELECT pg_sleep(2); COMMIT";
     let calls = std::thread::scope(|scope| {
         let held = scope.spawn(|| cluster.psql(lock));

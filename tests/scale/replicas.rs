@@ -1,4 +1,4 @@
-//! Two servers on one database answer as one: whichever is asked, and whatever the other has in memory.
+//! Tests of two servers on one database. They return equal replies, whatever each has in memory.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use palimpsest_tests::say::{
 use palimpsest_tests::{Array, name, refused};
 use tonic::Code;
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 
-/// One database for all tests here, each with a schema of its own.
+/// Returns the database that all tests of this file share. Each test uses its own schema.
 pub(crate) fn database() -> Arc<Cluster> {
     static RUNNING: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -28,28 +28,28 @@ pub(crate) fn database() -> Arc<Cluster> {
     })
 }
 
-fn pair(cluster: &Cluster, schema: &str, extra: &[&str]) -> House {
+fn pair(cluster: &Cluster, schema: &str, extra: &[&str]) -> Deployment {
     let schema = format!("store.postgres.schema={schema}");
     let settings: Vec<&str> = [schema.as_str()]
         .into_iter()
         .chain(extra.iter().copied())
         .collect();
-    House::start(&at(&[cluster]), None, (2, 0), &settings)
+    Deployment::start(&at(&[cluster]), None, (2, 0), &settings)
 }
 
-/// All that a server shows of a session.
-async fn whole(house: &House, server: usize, session: &str) -> PrepareContextResponse {
-    let mut client = house.context(server);
+/// Returns the complete view of a session on one server.
+async fn whole(deployment: &Deployment, server: usize, session: &str) -> PrepareContextResponse {
+    let mut client = deployment.context(server);
     let request = prepare(session, Vec::new());
     client.prepare_context(request).await.unwrap().into_inner()
 }
 
-pub(crate) async fn delete(house: &House, server: usize, session: &str) {
+pub(crate) async fn delete(deployment: &Deployment, server: usize, session: &str) {
     let request = DeleteSessionRequest {
         session: session.to_owned(),
         ..DeleteSessionRequest::default()
     };
-    let mut client = house.sessions(server);
+    let mut client = deployment.sessions(server);
     client.delete_session(request).await.unwrap();
 }
 
@@ -64,29 +64,29 @@ pub(crate) fn turn(number: u64, lines: usize) -> Vec<palimpsest_proto::context::
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_turn_may_reach_another_server() {
+async fn turns_can_reach_different_servers() {
     let cluster = database();
-    let house = pair(&cluster, "turns", &[]);
+    let deployment = pair(&cluster, "turns", &[]);
     let session = name("turns");
-    // One array kept from both servers' deltas, and each server's own.
+    // One array is built from the deltas of both servers, and compared with each server's complete view.
     let mut array = Array::default();
     for number in 0..40 {
         let server = usize::try_from(number % 2).unwrap();
         let mut request = prepare(&session, turn(number, 10));
         request.known_etag = array.etag.clone();
-        let reply = house
+        let reply = deployment
             .context(server)
             .prepare_context(request)
             .await
             .unwrap();
         let reply = reply.into_inner();
-        // What the other server served is known here: only what is new comes, and the last message before it, which
-        // what is new goes on with.
+        // This server accepts the etag of a view that the other one served. The delta contains the new messages and the
+        // message before them, to which new content was added.
         let known = array.messages.len().saturating_sub(1);
         assert_eq!(reply.keep_messages as usize, known, "{number}");
         array.take(&reply);
         if number % 10 == 5 {
-            let listed = house.sessions(1 - server);
+            let listed = deployment.sessions(1 - server);
             let listed = list(listed, &session).await;
             assert_eq!(listed.len() as u64, (number + 1) * 3, "a stale answer");
         }
@@ -96,25 +96,28 @@ async fn each_turn_may_reach_another_server() {
                 turn_ids: turn_ids(&array, 2),
                 ..SnipRequest::default()
             };
-            house.context(server).snip(request).await.unwrap();
-            // Its view changed there; here the array is made anew.
+            deployment.context(server).snip(request).await.unwrap();
+            // The view changed on one server. The other one returns a delta with the changed content.
             let mut request = prepare(&session, Vec::new());
             request.known_etag = array.etag.clone();
-            let reply = house.context(1 - server).prepare_context(request).await;
+            let reply = deployment
+                .context(1 - server)
+                .prepare_context(request)
+                .await;
             array.take(reply.unwrap().get_ref());
         }
         let mut views = Vec::new();
         for server in 0..2 {
-            let whole = whole(&house, server, &session).await;
+            let whole = whole(&deployment, server, &session).await;
             views.push((whole.etag, whole.messages_json));
         }
         assert_eq!(views[0], views[1], "{number}");
         assert_eq!((&views[0].0, &views[0].1), (&array.etag, &array.messages));
     }
-    house.stop();
+    deployment.stop();
 }
 
-/// The names of the turns of the array's first user messages.
+/// Returns the turn ids in the first user messages of the array.
 fn turn_ids(array: &Array, many: usize) -> Vec<String> {
     let texts = array
         .messages
@@ -142,17 +145,17 @@ async fn list(mut sessions: palimpsest_tests::Sessions, session: &str) -> Vec<St
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_servers_append_to_one_session_at_once() {
+async fn two_servers_append_to_one_session_concurrently() {
     let cluster = database();
-    let house = Arc::new(pair(&cluster, "together", &[]));
+    let deployment = Arc::new(pair(&cluster, "together", &[]));
     let session = name("together");
     let first = append(&session, vec![with_id(&uuid(10_000), user("begin"))]);
-    house.context(0).append_messages(first).await.unwrap();
+    deployment.context(0).append_messages(first).await.unwrap();
     let writers: Vec<_> = (0..16_u64)
         .map(|writer| {
-            let (house, session) = (Arc::clone(&house), session.clone());
+            let (deployment, session) = (Arc::clone(&deployment), session.clone());
             tokio::spawn(async move {
-                let mut client = house.context(usize::try_from(writer % 2).unwrap());
+                let mut client = deployment.context(usize::try_from(writer % 2).unwrap());
                 for number in 0..20 {
                     let id = uuid(writer * 100 + number);
                     let message = with_id(&id, user(&format!("{writer} says {number}")));
@@ -160,7 +163,7 @@ async fn two_servers_append_to_one_session_at_once() {
                         let request = append(&session, vec![message.clone()]);
                         match client.append_messages(request).await {
                             Ok(_) => break,
-                            // So many at once that one came too late too often.
+                            // With many concurrent appends, one can lose too many races.
                             Err(status) => {
                                 assert_eq!(status.code(), Code::Unavailable, "{status:?}");
                             }
@@ -174,30 +177,34 @@ async fn two_servers_append_to_one_session_at_once() {
         writer.await.unwrap();
     }
     let both = [
-        list(house.sessions(0), &session).await,
-        list(house.sessions(1), &session).await,
+        list(deployment.sessions(0), &session).await,
+        list(deployment.sessions(1), &session).await,
     ];
     assert_eq!(both[0], both[1]);
     let mut ids = both[0].clone();
     ids.sort();
     ids.dedup();
     assert_eq!((ids.len(), both[0].len()), (16 * 20 + 1, 16 * 20 + 1));
-    house.stop();
+    deployment.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
+async fn a_watch_at_one_server_sees_events_of_another() {
     let cluster = database();
-    let house = pair(&cluster, "watched", &[]);
+    let deployment = pair(&cluster, "watched", &[]);
     let session = name("watched");
     let request = append(&session, turn(0, 3));
-    house.context(0).append_messages(request).await.unwrap();
+    deployment
+        .context(0)
+        .append_messages(request)
+        .await
+        .unwrap();
     let watch = WatchSessionRequest {
         session: session.clone(),
         kinds: vec![EventKind::MessagesAppended.into()],
         ..WatchSessionRequest::default()
     };
-    let mut stream = house
+    let mut stream = deployment
         .sessions(1)
         .watch_session(watch)
         .await
@@ -208,7 +215,11 @@ async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
     for number in 1..=10 {
         let request = append(&session, turn(number, 3));
         let began = Instant::now();
-        house.context(0).append_messages(request).await.unwrap();
+        deployment
+            .context(0)
+            .append_messages(request)
+            .await
+            .unwrap();
         let told = tokio::time::timeout(Duration::from_mins(2), async {
             loop {
                 let told = stream.message().await.unwrap().unwrap();
@@ -218,11 +229,11 @@ async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
             }
         });
         told.await.expect("it is told in time");
-        // Without a hint a watch looks once a second, and each append here follows right after such a look.
+        // Without a hint, a watch reads once a second, and each append follows directly after such a read.
         quick += u32::from(began.elapsed() < Duration::from_millis(800));
     }
     assert!(quick >= 5, "hints came {quick} times of 10");
-    delete(&house, 0, &session).await;
+    delete(&deployment, 0, &session).await;
     let ended = loop {
         match stream.message().await {
             Ok(Some(_)) => {}
@@ -231,26 +242,26 @@ async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
         }
     };
     refused(&ended, Code::NotFound, "SESSION_NOT_FOUND");
-    house.stop();
+    deployment.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_was_deleted_elsewhere_is_gone_and_a_new_one_is_another() {
+async fn a_session_deleted_at_another_server_is_gone() {
     let cluster = database();
-    let house = pair(&cluster, "deleted", &[]);
+    let deployment = pair(&cluster, "deleted", &[]);
     let session = name("again");
     for round in 0..3_u64 {
         let text = |server: usize| format!("round {round} at {server}");
         for server in 0..2 {
             let message = with_id(&uuid(server as u64), user(&text(server)));
             let request = append(&session, vec![message]);
-            house
+            deployment
                 .context(server)
                 .append_messages(request)
                 .await
                 .unwrap();
         }
-        let first = whole(&house, 1, &session).await;
+        let first = whole(&deployment, 1, &session).await;
         let shown: Vec<_> = first
             .messages_json
             .iter()
@@ -263,19 +274,19 @@ async fn a_session_that_was_deleted_elsewhere_is_gone_and_a_new_one_is_another()
         );
         assert!(round == 0 || !shown.contains("round 0"), "{shown}");
         let server = usize::try_from(round % 2).unwrap();
-        delete(&house, server, &session).await;
-        // Whoever prepares creates; the other one has not kept what was there.
-        let asked = whole(&house, 1 - server, &session).await;
+        delete(&deployment, server, &session).await;
+        // A call to prepare creates a new session. The other server must not use its copy of the deleted one.
+        let asked = whole(&deployment, 1 - server, &session).await;
         assert_eq!(asked.view_messages, 0);
-        delete(&house, server, &session).await;
+        delete(&deployment, server, &session).await;
     }
-    house.stop();
+    deployment.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_summary_that_was_asked_for_at_one_server_is_brought_to_the_other() {
+async fn a_delegated_summary_can_be_committed_at_another_server() {
     let cluster = database();
-    let house = pair(
+    let deployment = pair(
         &cluster,
         "delegated",
         &["policy.autocompact.min_input_tokens=500"],
@@ -283,25 +294,29 @@ async fn a_summary_that_was_asked_for_at_one_server_is_brought_to_the_other() {
     let session = name("delegated");
     for number in 0..20 {
         let request = prepare(&session, turn(number, 40));
-        house.context(0).prepare_context(request).await.unwrap();
+        deployment
+            .context(0)
+            .prepare_context(request)
+            .await
+            .unwrap();
     }
     let request = CompactRequest {
         session: session.clone(),
         strategy: CompactionStrategy::Delegated.into(),
         ..CompactRequest::default()
     };
-    let asked = house
+    let asked = deployment
         .context(0)
         .compact(request)
         .await
         .unwrap()
         .into_inner();
     let token = asked.delegated_request.expect("the caller is asked");
-    // Meanwhile the session goes on at both.
+    // The session continues on both servers meanwhile.
     for number in 20..24 {
         let server = usize::try_from(number % 2).unwrap();
         let request = prepare(&session, turn(number, 5));
-        house
+        deployment
             .context(server)
             .prepare_context(request)
             .await
@@ -313,33 +328,33 @@ async fn a_summary_that_was_asked_for_at_one_server_is_brought_to_the_other() {
         outcome: Some(Outcome::Summary(summary("question after question"))),
         ..CommitSummaryRequest::default()
     };
-    house.context(1).commit_summary(request).await.unwrap();
+    deployment.context(1).commit_summary(request).await.unwrap();
     let mut views = Vec::new();
     for server in 0..2 {
-        let whole = whole(&house, server, &session).await;
+        let whole = whole(&deployment, server, &session).await;
         let text = String::from_utf8_lossy(&whole.messages_json[0]).into_owned();
         assert!(text.contains("question after question"), "{text}");
         views.push(whole.messages_json);
     }
     assert_eq!(views[0], views[1]);
-    house.stop();
+    deployment.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
+async fn events_lost_by_a_failover_are_not_confused_with_new_ones() {
     let mut primary = Cluster::start();
     let mut standby = primary.replica("behind");
-    let house = House::start(&at(&[&primary, &standby]), None, (2, 0), &[]);
+    let deployment = Deployment::start(&at(&[&primary, &standby]), None, (2, 0), &[]);
     let session = name("failover");
     for number in 0..4 {
         let server = usize::try_from(number % 2).unwrap();
         let request = prepare(&session, turn(number, 5));
-        let mut client = house.context(server);
+        let mut client = deployment.context(server);
         client.prepare_context(request).await.unwrap();
     }
-    // Both have all of it in memory, and the standby has it too.
+    // Both servers have the whole session in memory, and the standby has received all of it.
     for server in 0..2 {
-        whole(&house, server, &session).await;
+        whole(&deployment, server, &session).await;
     }
     let written = primary.psql("SELECT pg_current_wal_lsn()");
     standby.until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
@@ -347,19 +362,27 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
     let says = |text: &str, number| with_id(&uuid(number), user(text));
     let mut array = Array::default();
     let request = prepare(&session, vec![says("this is lost", 900)]);
-    let lost = house.context(0).prepare_context(request).await.unwrap();
+    let lost = deployment
+        .context(0)
+        .prepare_context(request)
+        .await
+        .unwrap();
     array.take(lost.get_ref());
     primary.stop("immediate");
     standby.start_again();
     standby.promote();
 
-    // The same revision, by another append.
+    // The same revision, produced by a different append.
     let request = prepare(&session, vec![says("this is there instead", 901)]);
-    let there = house.context(1).prepare_context(request).await.unwrap();
+    let there = deployment
+        .context(1)
+        .prepare_context(request)
+        .await
+        .unwrap();
     assert_eq!(lost.get_ref().revision, there.get_ref().revision);
     let shown = [
-        whole(&house, 0, &session).await,
-        whole(&house, 1, &session).await,
+        whole(&deployment, 0, &session).await,
+        whole(&deployment, 1, &session).await,
     ];
     let text = String::from_utf8_lossy(&shown[0].messages_json.concat()).into_owned();
     assert!(
@@ -370,29 +393,33 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
         (&shown[0].etag, &shown[0].messages_json),
         (&shown[1].etag, &shown[1].messages_json)
     );
-    // Whoever has an array with what was lost gets another one, and it goes on from there.
+    // An array with lost content is replaced by the current one, and later deltas apply to it.
     let mut request = prepare(&session, vec![says("and it goes on", 902)]);
     request.known_etag = array.etag.clone();
-    let reply = house.context(0).prepare_context(request).await.unwrap();
+    let reply = deployment
+        .context(0)
+        .prepare_context(request)
+        .await
+        .unwrap();
     array.take(reply.get_ref());
-    let shown = whole(&house, 1, &session).await;
+    let shown = whole(&deployment, 1, &session).await;
     assert_eq!(
         (&array.etag, &array.messages),
         (&shown.etag, &shown.messages_json)
     );
-    house.stop();
+    deployment.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
+async fn one_worker_runs_leader_tasks_and_another_takes_over() {
     let cluster = database();
     let settings = ["store.postgres.schema=duties", "sweep.every_ms=400"];
-    let house = House::start(&at(&[&cluster]), None, (1, 2), &settings);
+    let deployment = Deployment::start(&at(&[&cluster]), None, (1, 2), &settings);
     let workers = [1, 2];
     let passes = |of: &[usize]| -> f64 {
         let of = of
             .iter()
-            .map(|number| house.metric(*number, "palimpsest_maintenance_passes_total"));
+            .map(|number| deployment.metric(*number, "palimpsest_maintenance_passes_total"));
         of.sum()
     };
     let began = tokio::time::Instant::now();
@@ -407,17 +434,17 @@ async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
     } else {
         (2, 1)
     };
-    house.kill(busy);
+    deployment.kill(busy);
     let before = passes(&[other]);
     while passes(&[other]) < before + 2.0 {
         assert!(began.elapsed() < Duration::from_mins(2));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    house.stop();
+    deployment.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_goes_on_with_the_sessions_that_it_had() {
+async fn a_worker_keeps_its_sessions() {
     const SESSIONS: u64 = 12;
     let cluster = database();
     let settings = [
@@ -426,13 +453,17 @@ async fn a_worker_goes_on_with_the_sessions_that_it_had() {
         "policy.session_memory.update_tokens=1000",
         "worker.poll_ms=2000",
     ];
-    let house = House::start(&at(&[&cluster]), None, (1, 2), &settings);
-    // A round brings every summary up to date, and says who did.
+    let deployment = Deployment::start(&at(&[&cluster]), None, (1, 2), &settings);
+    // A round makes every session memory due and returns the worker that updated each.
     let round = async |number: u64| {
         for session in 0..SESSIONS {
             let message = with_id(&uuid(number), user(&noise(number, 10_000)));
             let request = append(&name(&format!("kept-{session}")), vec![message]);
-            house.context(0).append_messages(request).await.unwrap();
+            deployment
+                .context(0)
+                .append_messages(request)
+                .await
+                .unwrap();
         }
         cluster.until(&format!(
             "SELECT count(*) = {SESSIONS} FROM kept.sessions
@@ -448,37 +479,45 @@ async fn a_worker_goes_on_with_the_sessions_that_it_had() {
         stayed += had.iter().zip(&has).filter(|(had, has)| had == has).count();
         had = has;
     }
-    // One that comes too late, on a machine that is busy, is helped by the other.
+    // On a busy machine, the other worker can claim a session that is late.
     assert!(stayed >= 30, "{stayed} of 36");
-    let updates = |worker| house.metric(worker, "palimpsest_session_memory_updates_total");
-    house.kill(if updates(1) > updates(2) { 1 } else { 2 });
+    let updates = |worker| deployment.metric(worker, "palimpsest_session_memory_updates_total");
+    deployment.kill(if updates(1) > updates(2) { 1 } else { 2 });
     let has = round(4).await;
     let alone = &has[0];
     assert!(has.iter().all(|has| has == alone), "{has:?}");
-    house.stop();
+    deployment.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_is_deleted_while_the_rest_of_it_is_read_is_gone() {
+async fn a_session_deleted_during_a_read_is_gone() {
     let cluster = database();
-    // A worker that appends would wait for the table too, and others for it.
+    // Without session memory, because an append of the worker would also wait for the table and block others.
     let quiet = ["policy.session_memory.enabled=false"];
-    let house = pair(&cluster, "parts", &quiet);
+    let deployment = pair(&cluster, "parts", &quiet);
     let session = name("parts");
     for number in 0..40 {
         let message = with_id(&uuid(number), user(&noise(number, 30_000)));
         let request = append(&session, vec![message]);
-        house.context(0).append_messages(request).await.unwrap();
+        deployment
+            .context(0)
+            .append_messages(request)
+            .await
+            .unwrap();
     }
     cluster.until("SELECT count(*) = 1 FROM parts.snapshots");
-    // The other one reads no more than its end, until somebody asks for all of it.
+    // This server loads only the end of the session until a call needs all of it.
     let request = append(&session, vec![with_id(&uuid(100), user("go on"))]);
-    house.context(1).append_messages(request).await.unwrap();
-    // The first one knows of it, and has nothing to read when it deletes.
-    list(house.sessions(0), &session).await;
+    deployment
+        .context(1)
+        .append_messages(request)
+        .await
+        .unwrap();
+    // The first server knows the session and reads nothing for the deletion.
+    list(deployment.sessions(0), &session).await;
     let holder = cluster.holding("LOCK TABLE parts.frames IN ACCESS EXCLUSIVE MODE");
     let asked = tokio::spawn({
-        let (mut client, session) = (house.context(1), session.clone());
+        let (mut client, session) = (deployment.context(1), session.clone());
         async move {
             let request = CompactRequest {
                 session,
@@ -493,33 +532,41 @@ async fn a_session_that_is_deleted_while_the_rest_of_it_is_read_is_gone() {
         cluster.until("SELECT count(*) = 1 FROM parts.sessions WHERE deleted_at IS NOT NULL");
         holder.commit();
     };
-    tokio::join!(delete(&house, 0, &session), ends);
+    tokio::join!(delete(&deployment, 0, &session), ends);
     let status = asked.await.unwrap().unwrap_err();
     refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
-    house.stop();
+    deployment.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_was_cut_off_is_told_and_holds_nobody_up() {
+async fn a_truncated_log_is_reported_and_blocks_nothing() {
     let cluster = database();
-    let house = pair(&cluster, "cut", &[]);
+    let deployment = pair(&cluster, "cut", &[]);
     let session = name("cut");
     for number in 0..3 {
         let request = prepare(&session, turn(number, 5));
-        house.context(0).prepare_context(request).await.unwrap();
+        deployment
+            .context(0)
+            .prepare_context(request)
+            .await
+            .unwrap();
     }
     cluster.psql(
         "DELETE FROM cut.frames WHERE last = (SELECT max(last) FROM cut.frames WHERE key = 'p!cut')",
     );
     for _ in 0..6 {
-        let mut client = house.context(1);
+        let mut client = deployment.context(1);
         let asked = client.prepare_context(prepare(&session, Vec::new()));
         let asked = tokio::time::timeout(Duration::from_mins(2), asked).await;
         let status = asked.expect("an answer").unwrap_err();
         assert_eq!(status.code(), Code::Internal, "{status:?}");
     }
-    // Others are there as before.
+    // Other sessions are not affected.
     let request = prepare(&name("beside"), turn(0, 5));
-    house.context(1).prepare_context(request).await.unwrap();
-    house.stop();
+    deployment
+        .context(1)
+        .prepare_context(request)
+        .await
+        .unwrap();
+    deployment.stop();
 }

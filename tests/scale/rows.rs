@@ -1,4 +1,4 @@
-//! Unreadable rows and late deletions on a shared database.
+//! Tests of unreadable rows and late deletions on a shared database.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use palimpsest_tests::name;
 use palimpsest_tests::say::{append, user};
 use tonic::{Code, Request};
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 use crate::replicas::delete;
 
-async fn say(house: &House, session: &str) {
+async fn say(deployment: &Deployment, session: &str) {
     let said = append(&name(session), vec![user("x")]);
-    house.context(0).append_messages(said).await.unwrap();
+    deployment.context(0).append_messages(said).await.unwrap();
 }
 
-async fn listed(house: &House) -> (Vec<String>, u32) {
+async fn listed(deployment: &Deployment) -> (Vec<String>, u32) {
     let request = ListSessionsRequest {
         parent: "projects/p".into(),
         ..ListSessionsRequest::default()
     };
-    let page = house.sessions(0).list_sessions(request).await.unwrap();
+    let page = deployment.sessions(0).list_sessions(request).await.unwrap();
     let page = page.into_inner();
     let mut names: Vec<_> = page.sessions.into_iter().map(|it| it.name).collect();
     names.sort();
@@ -29,45 +29,45 @@ async fn listed(house: &House) -> (Vec<String>, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_cannot_be_read_breaks_no_list_and_no_deletion() {
+async fn an_unreadable_row_breaks_no_list_and_no_deletion() {
     let cluster = Cluster::start();
-    let house = House::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
+    let deployment = Deployment::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
     for session in ["a", "b", "c", "d"] {
-        say(&house, session).await;
+        say(&deployment, session).await;
     }
     cluster.psql(
         "UPDATE palimpsest.sessions SET summary = '\\xff' WHERE key = 'p!a';
          UPDATE palimpsest.sessions SET log_bytes = -1 WHERE key = 'p!b'",
     );
-    assert_eq!(listed(&house).await, (vec![name("c"), name("d")], 2));
-    delete(&house, 0, &name("c")).await;
-    assert_eq!(listed(&house).await, (vec![name("d")], 2));
-    assert!((house.metric(0, "palimpsest_sessions_unreadable") - 2.0).abs() < 0.1);
-    let logged = house.log();
+    assert_eq!(listed(&deployment).await, (vec![name("c"), name("d")], 2));
+    delete(&deployment, 0, &name("c")).await;
+    assert_eq!(listed(&deployment).await, (vec![name("d")], 2));
+    assert!((deployment.metric(0, "palimpsest_sessions_unreadable") - 2.0).abs() < 0.1);
+    let logged = deployment.log();
     let told = logged.iter().filter(|line| line.contains("cannot be read"));
     assert_eq!(told.count(), 2, "each is logged once");
-    let verified = house.run("verify-store", &[]);
+    let verified = deployment.run("verify-store", &[]);
     let said = String::from_utf8_lossy(&verified.stdout);
     assert!(!verified.status.success(), "{said}");
     for damaged in ["p/sessions/a", "p/sessions/b"] {
         assert!(said.contains(damaged), "{said}");
     }
     assert!(!said.contains("p/sessions/d"), "{said}");
-    // The next append writes its row anew.
-    say(&house, "a").await;
-    assert_eq!(listed(&house).await, (vec![name("a"), name("d")], 1));
-    house.stop();
+    // The next append writes a new row.
+    say(&deployment, "a").await;
+    assert_eq!(listed(&deployment).await, (vec![name("a"), name("d")], 1));
+    deployment.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deletion_whose_caller_has_given_up_before_its_turn_is_not_made() {
+async fn a_queued_deletion_of_a_disconnected_caller_is_not_made() {
     let cluster = Cluster::start();
-    let house = House::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
-    say(&house, "held").await;
-    // An append that waits for its row has the session until then.
+    let deployment = Deployment::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
+    say(&deployment, "held").await;
+    // An append that waits for the row lock holds the session until then.
     let holder =
         cluster.holding("SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE");
-    let mut client = house.context(0);
+    let mut client = deployment.context(0);
     let waits = tokio::spawn(async move {
         let said = append(&name("held"), vec![user("later")]);
         client.append_messages(said).await
@@ -78,21 +78,25 @@ async fn a_deletion_whose_caller_has_given_up_before_its_turn_is_not_made() {
         ..DeleteSessionRequest::default()
     });
     request.set_timeout(Duration::from_secs(1));
-    let late = house.sessions(0).delete_session(request).await.unwrap_err();
+    let late = deployment
+        .sessions(0)
+        .delete_session(request)
+        .await
+        .unwrap_err();
     assert!(
         [Code::DeadlineExceeded, Code::Cancelled].contains(&late.code()),
         "{late:?}"
     );
     holder.commit();
     waits.await.unwrap().unwrap();
-    // What the deletion would have done is done when nothing is under way any more.
-    while house.metric(0, "palimpsest_mutations_in_flight") > 0.0 {
+    // The deletion's work is complete when no change is in flight.
+    while deployment.metric(0, "palimpsest_mutations_in_flight") > 0.0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let request = GetSessionRequest {
         session: name("held"),
         ..GetSessionRequest::default()
     };
-    house.sessions(0).get_session(request).await.unwrap();
-    house.stop();
+    deployment.sessions(0).get_session(request).await.unwrap();
+    deployment.stop();
 }

@@ -1,4 +1,4 @@
-//! `palimpsest verify-store` on a database that is in use: what is deleted under it is no fault.
+//! Tests of `palimpsest verify-store` on a database in use. A concurrent deletion is not reported as a fault.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use palimpsest_tests::name;
 use palimpsest_tests::say::prepare;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::house::{House, at};
+use crate::deployment::{Deployment, at};
 use crate::replicas::{database, delete, turn};
 
 const SCHEMA: &str = "store.postgres.schema=verified";
-/// Lines of a result that is kept in the bucket.
+/// Number of lines of a stored result.
 const LINES: usize = 5_000;
 
-/// It has read a log and asks for something else.
+/// True when the command has read a log and then waits for something other than the database.
 const HAS_READ: &str = "SELECT count(*) = 1 FROM pg_stat_activity
     WHERE application_name = 'verify' AND state = 'idle' AND query LIKE '%.frames%'
         AND state_change < now() - interval '300 milliseconds'";
 
-fn verify(house: &Arc<House>, cluster: &Cluster) -> JoinHandle<Output> {
+fn verify(deployment: &Arc<Deployment>, cluster: &Cluster) -> JoinHandle<Output> {
     let database = format!("{}?application_name=verify", at(&[cluster]));
-    let house = Arc::clone(house);
+    let deployment = Arc::clone(deployment);
     spawn_blocking(move || {
         let database = format!("store.postgres.url={database}");
-        house.run("verify-store", &[&database])
+        deployment.run("verify-store", &[&database])
     })
 }
 
-/// Deletes a session and goes on when that is decided, though what it left cannot be removed yet.
-fn deletes(house: &Arc<House>, cluster: &Cluster, session: &str) -> JoinHandle<()> {
+/// Deletes a session and returns once the tombstone is written. The removal of its data continues in the background.
+fn deletes(deployment: &Arc<Deployment>, cluster: &Cluster, session: &str) -> JoinHandle<()> {
     let deleted = tokio::spawn({
-        let (house, session) = (Arc::clone(house), name(session));
-        async move { delete(&house, 0, &session).await }
+        let (deployment, session) = (Arc::clone(deployment), name(session));
+        async move { delete(&deployment, 0, &session).await }
     });
     cluster.until(&format!(
         "SELECT count(*) = 1 FROM verified.sessions
@@ -51,43 +51,55 @@ fn found(verified: &Output, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_is_deleted_while_it_is_looked_at_is_no_fault() {
+async fn a_session_deleted_during_verification_is_no_error() {
     let cluster = database();
     let bucket = Some(Bucket::start());
-    let house = Arc::new(House::start(&at(&[&cluster]), bucket, (1, 0), &[SCHEMA]));
+    let deployment = Arc::new(Deployment::start(
+        &at(&[&cluster]),
+        bucket,
+        (1, 0),
+        &[SCHEMA],
+    ));
     for session in ["a", "b", "c"] {
         let request = prepare(&name(session), turn(0, LINES));
-        house.context(0).prepare_context(request).await.unwrap();
+        deployment
+            .context(0)
+            .prepare_context(request)
+            .await
+            .unwrap();
     }
-    assert!(house.has_results());
-    found(&verify(&house, &cluster).await.unwrap(), "3 sessions with");
+    assert!(deployment.has_results());
+    found(
+        &verify(&deployment, &cluster).await.unwrap(),
+        "3 sessions with",
+    );
 
-    // Its log was read, and its results are gone when they are looked for.
-    house.bucket().pause();
-    let verified = verify(&house, &cluster);
+    // The log was read. The results are deleted before they are checked.
+    deployment.bucket().pause();
+    let verified = verify(&deployment, &cluster);
     cluster.until(HAS_READ);
-    let deleted = deletes(&house, &cluster, "a");
-    let results = house.bucket().folder().join("blobs/p/a/tool-results");
+    let deleted = deletes(&deployment, &cluster, "a");
+    let results = deployment.bucket().folder().join("blobs/p/a/tool-results");
     std::fs::remove_dir_all(results).unwrap();
-    house.bucket().go_on();
+    deployment.bucket().go_on();
     found(&verified.await.unwrap(), "2 sessions with");
     deleted.await.unwrap();
 
-    // It was listed, and its log is gone when it is read.
+    // The session was listed. Its log is deleted before it is read.
     let holder = cluster.holding("LOCK TABLE verified.frames IN ACCESS EXCLUSIVE MODE");
-    let verified = verify(&house, &cluster);
+    let verified = verify(&deployment, &cluster);
     cluster.until_it_waits_for("verify", "verified.frames");
-    let deleted = deletes(&house, &cluster, "b");
+    let deleted = deletes(&deployment, &cluster, "b");
     holder.commit();
     found(&verified.await.unwrap(), "1 sessions with");
     deleted.await.unwrap();
 
-    // What is missing of one that is there is a fault.
-    let results = house.bucket().folder().join("blobs/p/c/tool-results");
+    // A missing result of an existing session is a fault.
+    let results = deployment.bucket().folder().join("blobs/p/c/tool-results");
     std::fs::remove_dir_all(results).unwrap();
-    let verified = verify(&house, &cluster).await.unwrap();
+    let verified = verify(&deployment, &cluster).await.unwrap();
     assert!(!verified.status.success());
     let said = String::from_utf8_lossy(&verified.stdout);
     assert!(said.contains("1 results are missing"), "{said}");
-    house.stop();
+    deployment.stop();
 }

@@ -1,4 +1,4 @@
-//! The frame of an attack: its name, its scale, and the account of its calls.
+//! The frame of an attack: its name, its scale, and the record of its calls.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 use crate::target::Target;
 use crate::wire::{Open, Wire};
 
-/// Pause before a connection that was refused or has ended is opened again.
+/// Pause before a rejected or closed connection is opened again.
 const REDIAL: Duration = Duration::from_millis(250);
 
-/// One attack. It never ends by itself: the frame drops its future, and the connections and calls with it.
+/// One attack. It never ends by itself: the frame drops its future, and with it the connections and calls.
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    /// The sessions that have to be there before it begins.
+    /// The sessions that must exist before the attack starts.
     pub(crate) needs: &'static [Seed],
     pub(crate) run: fn(Assault) -> Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -39,7 +39,7 @@ pub(crate) enum Seed {
     Crowd,
 }
 
-/// The size of an attack, in percent of the size that it has in `make siege`.
+/// The size of an attack, in percent of its size in `make siege`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale(pub(crate) usize);
 
@@ -50,7 +50,7 @@ impl Scale {
     }
 }
 
-/// The server, the account and the scale of one attack.
+/// The server, the record and the scale of one attack.
 #[derive(Debug, Clone)]
 pub(crate) struct Assault {
     pub(crate) target: Arc<Target>,
@@ -59,7 +59,7 @@ pub(crate) struct Assault {
 }
 
 impl Assault {
-    /// A new connection. It tries until the server accepts one.
+    /// Opens a connection. Retries until the server accepts one.
     pub(crate) async fn dial(&self, window: u32) -> Wire {
         loop {
             if let Ok(wire) = Wire::connect(&self.target.address, window).await {
@@ -70,13 +70,13 @@ impl Assault {
         }
     }
 
-    /// Notes the end of a connection, and waits before the next.
+    /// Records the end of a connection, and waits before the next.
     pub(crate) async fn redial(&self, outcome: &str) {
         self.tally.note(outcome);
         tokio::time::sleep(REDIAL).await;
     }
 
-    /// Counts a call from its beginning to its end. False when it did not reach the server.
+    /// Records a call from its start to its end. Returns false if the call did not reach the server.
     pub(crate) async fn count<F: Future<Output = String>>(
         &self,
         sent: Result<Open, h2::Error>,
@@ -93,7 +93,7 @@ impl Assault {
     }
 }
 
-/// The account of one attack.
+/// The record of one attack.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     tried: AtomicU64,
@@ -103,12 +103,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a connection that was opened.
+    /// Counts an opened connection.
     pub(crate) fn connected(&self) {
         self.connections.fetch_add(1, Relaxed);
     }
 
-    /// Counts a call that was tried.
+    /// Counts an attempted call.
     pub(crate) fn tried(&self) {
         self.tried.fetch_add(1, Relaxed);
     }
@@ -119,28 +119,28 @@ impl Tally {
         self.note(outcome);
     }
 
-    /// Notes an outcome that is not the end of a call.
+    /// Records an outcome that is not the end of a call.
     pub(crate) fn note(&self, outcome: &str) {
         let mut outcomes = self.outcomes.lock().unwrap();
         *outcomes.entry(outcome.to_owned()).or_default() += 1;
     }
 
-    /// The number of connections that were opened.
+    /// Returns the number of opened connections.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Relaxed)
     }
 
-    /// The number of calls that were tried.
+    /// Returns the number of attempted calls.
     pub(crate) fn calls(&self) -> u64 {
         self.tried.load(Relaxed)
     }
 
-    /// The number of calls that had not ended when the attack was stopped.
+    /// Returns the number of calls that had not ended when the attack was stopped.
     pub(crate) fn open(&self) -> u64 {
         self.calls().saturating_sub(self.ended.load(Relaxed))
     }
 
-    /// The outcomes with their counts, the most frequent first.
+    /// Returns the outcomes with their counts, the most frequent first.
     pub(crate) fn outcomes(&self) -> String {
         let outcomes = self.outcomes.lock().unwrap();
         let mut sorted: Vec<_> = outcomes.iter().collect();
@@ -153,7 +153,7 @@ impl Tally {
     }
 }
 
-/// An attack that is under way.
+/// A running attack.
 pub(crate) struct Running {
     pub(crate) name: &'static str,
     pub(crate) tally: Arc<Tally>,
@@ -186,7 +186,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end, after `stop` was cancelled. An attack that panicked fails the test.
+    /// Waits for the end of the attack after `stop` was cancelled. Panics if the attack panicked.
     pub(crate) async fn ended(self) -> (&'static str, Arc<Tally>) {
         self.task.await.unwrap();
         (self.name, self.tally)

@@ -4,12 +4,12 @@ use std::process::Command;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Handles that this process needs for all attacks together.
+/// Number of file handles that this process needs for all attacks together.
 const HANDLES: u64 = 6_000;
 /// Priority of the attackers' threads, from 0 to 19, where 19 is the lowest.
 const NICE: &str = "15";
 
-/// A runtime of its own, so that the attackers' work does not delay the honest tenant's client.
+/// A separate runtime, so that the attackers' work does not delay the honest tenant's client.
 pub(crate) struct Attackers(Option<Runtime>);
 
 impl Attackers {
@@ -29,14 +29,15 @@ impl Attackers {
 
 impl Drop for Attackers {
     fn drop(&mut self) {
-        // A runtime must not be dropped by waiting for it where asynchronous code runs.
+        // A runtime blocks in its drop, which is not allowed in asynchronous code.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// Lowers the priority of this thread alone. Where that fails, the attackers only take more of the machine.
+/// Lowers the priority of this thread only. A failure is ignored, because the attackers then only use more of the
+/// machine.
 fn yield_to_others() {
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let id = thread.file_name().unwrap();
@@ -49,7 +50,7 @@ fn yield_to_others() {
     }
 }
 
-/// Panics where this process may not open enough connections.
+/// Panics if this process cannot open enough connections.
 pub(crate) fn check_handles() {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits

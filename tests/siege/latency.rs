@@ -1,11 +1,12 @@
-//! Latencies of the honest tenant, by the time at which each call began.
+//! Latencies of the honest tenant, by the start time of each call.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Span over which a p99 is taken: enough calls for it, and short enough that a stall of seconds shows.
+/// The time window of a 99th percentile: long enough for a sufficient number of calls, and short enough to show a stall
+/// of seconds.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 
 /// One call of the honest tenant.
@@ -35,7 +36,7 @@ pub(crate) struct Figures {
 }
 
 impl Latencies {
-    /// Records a call that was served.
+    /// Records a served call.
     pub(crate) fn served(&self, what: &str, began: Instant) {
         self.add(what, began, true);
     }
@@ -45,13 +46,13 @@ impl Latencies {
         self.add(what, began, false);
     }
 
-    /// Records an attempt that was refused and is repeated.
+    /// Records a rejected attempt that is repeated.
     pub(crate) fn refused(&self, outcome: &str) {
         let mut refusals = self.refusals.lock().unwrap();
         *refusals.entry(outcome.to_owned()).or_default() += 1;
     }
 
-    /// The refusals since the last look.
+    /// Returns the rejections since the last call.
     pub(crate) fn take_refusals(&self) -> BTreeMap<String, u64> {
         std::mem::take(&mut *self.refusals.lock().unwrap())
     }
@@ -65,12 +66,12 @@ impl Latencies {
         });
     }
 
-    /// The figures of the calls that began in a span of time.
+    /// Returns the figures of the calls that started in a time span.
     pub(crate) fn figures(&self, span: &Range<Instant>) -> Figures {
         self.figures_of(span, |_| true)
     }
 
-    /// The figures of each kind of call.
+    /// Returns the figures by kind of call.
     pub(crate) fn by_kind(&self, span: &Range<Instant>) -> BTreeMap<String, Figures> {
         let calls = self.calls.lock().unwrap();
         let mut kinds: Vec<String> = calls.iter().map(|call| call.what.clone()).collect();
@@ -106,8 +107,8 @@ impl Latencies {
         }
     }
 
-    /// The windows of a span, each with its figures. A window in which hardly any call began is one in which the tenant
-    /// waited for calls that began before.
+    /// Returns the figures of each window in a time span. A window with few calls shows that the tenant waited for
+    /// earlier calls.
     pub(crate) fn windows(&self, span: &Range<Instant>) -> Vec<Figures> {
         let mut windows = Vec::new();
         let mut from = span.start;

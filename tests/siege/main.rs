@@ -1,9 +1,9 @@
-//! Everybody attacks at once, with keys of other projects or with none, and an honest tenant is served all the same.
+//! Tests an honest tenant while all attacks run at once, with keys of other projects or without keys.
 //!
-//! `make siege` runs a release under the limits of the chart: memory of 2 GiB, 1,024 file handles. The honest tenant
-//! works before, during and after; its latency before is the measure of the other two. Everything that was acknowledged
-//! to it has to be there at the end, also after the process was killed. The attackers are threads of low priority:
-//! elsewhere they would be other machines. All of it stays on the loopback address.
+//! `make siege` runs a release build with the limits of the chart: 2 GiB of memory and 1,024 file handles. The honest
+//! tenant works before, during and after the attacks. Its latency before is the reference for the other two. All
+//! acknowledged data must exist at the end, also after a kill. The attackers are threads of low priority, because in
+//! production they would be other machines. All traffic stays on the loopback address.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(clippy::print_stderr, reason = "the figures are what a siege is for")]
@@ -15,9 +15,9 @@
 mod attack;
 mod attackers;
 mod attacks;
-mod course;
-mod honest;
+mod honest_tenant;
 mod latency;
+mod phases;
 mod report;
 mod sample;
 mod silent_tls;
@@ -28,13 +28,14 @@ mod wire;
 use std::time::Duration;
 
 use attack::Scale;
-use course::Plan;
+use phases::Plan;
 
-/// The limits of the process, as the arguments of a shell's `ulimit`: the usual soft limit of handles, or a hard one.
+/// The limits of the process, as arguments of the shell's `ulimit`: the usual soft limit of file handles, or a hard
+/// one.
 const SOFT_HANDLES: &str = "-Sn 1024";
 const HARD_HANDLES: &str = "-n 1024";
 
-/// A variable of `make siege`; none when it is empty.
+/// Returns a variable of `make siege`. `None` if it is empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -57,19 +58,19 @@ async fn an_honest_tenant_is_served_while_everybody_attacks() {
         calm: Duration::from_secs(10),
         after: Duration::from_secs(10),
     };
-    let outcome = course::siege(&plan).await;
+    let outcome = phases::siege(&plan).await;
     let wrong = verdict::wrong(&outcome);
     report::print(&outcome, Some(&wrong));
-    course::verify(outcome).await;
+    phases::verify(outcome).await;
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Seconds of each attack by itself, at a small share of its size: each of them reaches the server, and nothing that was
-/// acknowledged meanwhile is lost. Latencies are printed and not judged.
+/// Runs each attack alone for some seconds at a small scale. Each attack must reach the server, and all acknowledged
+/// data must exist. Latencies are printed and not judged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_under_each_attack() {
-    let outcome = course::one_by_one(Scale(2), Duration::from_millis(1_500)).await;
+    let outcome = phases::one_by_one(Scale(2), Duration::from_millis(1_500)).await;
     report::print(&outcome, None);
     assert_eq!(outcome.most.ended, None);
-    course::verify(outcome).await;
+    phases::verify(outcome).await;
 }

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use crate::course::Outcome;
 use crate::latency::Figures;
+use crate::phases::PhaseOutcome;
 use crate::verdict::limits;
 
-/// Prints the attacks, the honest tenant's figures, the server's, and the verdict where there is one.
-pub(crate) fn print(outcome: &Outcome, wrong: Option<&[String]>) {
+/// Prints the attacks, the figures of the honest tenant and of the server, and the verdict if there is one.
+pub(crate) fn print(outcome: &PhaseOutcome, wrong: Option<&[String]>) {
     eprintln!(
         "\n{:<20} {:>11} {:>9} {:>6}  outcomes",
         "attack", "connections", "calls", "open"
@@ -62,7 +62,7 @@ pub(crate) fn print(outcome: &Outcome, wrong: Option<&[String]>) {
     }
 }
 
-fn print_phase(outcome: &Outcome, phase: &str, span: &Range<Instant>) {
+fn print_phase(outcome: &PhaseOutcome, phase: &str, span: &Range<Instant>) {
     line(phase, &outcome.latencies.figures(span));
     for (kind, figures) in outcome.latencies.by_kind(span) {
         line(&format!("  {kind}"), &figures);

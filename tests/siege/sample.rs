@@ -1,4 +1,4 @@
-//! Memory, file handles and warnings of the server, four times a second.
+//! Samples memory, file handles and warnings of the server, four times a second.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use tokio_util::sync::CancellationToken;
 
 const EVERY: Duration = Duration::from_millis(250);
 
-/// The largest values that were seen.
+/// The largest sampled values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Most {
     pub(crate) memory: u64,
     pub(crate) handles: usize,
     pub(crate) warnings: u64,
-    /// Warnings in the worst second.
+    /// The highest number of warnings per second.
     pub(crate) warnings_a_second: u64,
-    /// The server ended, or passed its limit of memory and was killed for it.
+    /// The reason why the server ended, such as a kill above its memory limit.
     pub(crate) ended: Option<String>,
 }
 
-/// Looks at the server until `stop`, and kills it when it passes its limit of memory, as its container would be.
-/// `ended` is cancelled when the server ends.
+/// Samples the server until `stop`, and kills it above its memory limit, like its container would be killed. `ended` is
+/// cancelled when the server ends.
 pub(crate) async fn watch(
     server: Arc<Server>,
     most_memory: u64,
@@ -56,7 +56,7 @@ pub(crate) async fn watch(
         let warnings = warnings.count() as u64;
         most.warnings += warnings;
         second.1 += warnings;
-        // On a busy machine more than a second may have passed since the last look.
+        // On a busy machine, more than a second can pass between two samples.
         let passed = u64::try_from(second.0.elapsed().as_millis()).unwrap();
         if passed >= 1_000 {
             most.warnings_a_second = most.warnings_a_second.max(second.1 * 1_000 / passed);
@@ -72,7 +72,7 @@ pub(crate) async fn watch(
     most
 }
 
-/// The resident memory and the open handles of a process; none of one that has ended.
+/// Returns the resident memory and the open file handles of a process. `None` if it has ended.
 fn usage(pid: u32) -> Option<(u64, usize)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let resident = status
@@ -83,7 +83,7 @@ fn usage(pid: u32) -> Option<(u64, usize)> {
     Some((kib * 1024, handles))
 }
 
-/// True if the admin port answers a liveness probe within a time.
+/// Returns true if the admin port answers a liveness probe within the time limit.
 pub(crate) async fn is_alive(admin: &str, within: Duration) -> bool {
     let asked = async {
         let mut stream = TcpStream::connect(admin).await.ok()?;

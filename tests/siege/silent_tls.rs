@@ -1,4 +1,4 @@
-//! Connections that never begin their TLS handshake, beside clients who do.
+//! Connections that never begin their TLS handshake, and clients that connect meanwhile.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 /// The name of this attack in `SIEGE_ONLY`.
 pub(crate) const NAME: &str = "silent_tls";
-/// Silent connections at one time, and clients that connect one after another beside them.
+/// Number of silent connections, and of clients that connect one after another meanwhile.
 const SILENT: usize = 400;
 const CLIENTS: usize = 60;
-/// The longest time that a client may wait for its connection, or 20 times the longest before.
+/// Maximum time to connect. The limit is the larger of this value and 20 times the maximum before.
 const LIMIT: Duration = Duration::from_secs(1);
 const SLOWER: u32 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "`make siege` runs it: it measures latencies"]
-async fn clients_connect_beside_silent_handshakes() {
+async fn clients_connect_despite_silent_handshakes() {
     if crate::variable("SIEGE_ONLY").is_some_and(|only| only != NAME) {
         return;
     }
@@ -68,8 +68,8 @@ async fn clients_connect_beside_silent_handshakes() {
     );
 }
 
-/// The longest time that one of the clients waited for its connection. The first that waits longer than `limit` is the
-/// last, and waits no longer than that by much.
+/// Returns the longest time that a client needed to connect. Stops after the first client that exceeds `limit`, and
+/// does not wait much longer than that.
 async fn slowest(endpoint: &Endpoint, limit: Duration) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..CLIENTS {

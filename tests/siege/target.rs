@@ -12,28 +12,28 @@ use tokio::task::JoinSet;
 
 use crate::attack::{Scale, Seed};
 
-/// The quotas and limits that the siege runs under are those of the example that operators start from.
+/// The example configuration for operators. The siege uses its quotas and limits.
 const PRODUCTION: &str = include_str!("../../deploy/examples/production.toml");
-/// Sections of the example that are in force here.
+/// The sections of the example that apply here.
 const SECTIONS: [&str; 2] = ["[grpc]", "[quotas]"];
-/// Quotas that attacks run against.
+/// The quotas that attacks exhaust.
 const NARROW: &str =
     "[projects.race.quotas]\nsessions = 10\n[projects.full.quotas]\nstored_bytes = 65536\n";
 /// The number of sessions that `[projects.race.quotas]` allows.
 pub(crate) const RACE_SESSIONS: usize = 10;
 
-/// Projects of attackers with a key to read and write; each has quotas of its own.
+/// Number of attackers' projects with a key to read and write. Each project has its own quotas.
 pub(crate) const ATTACKERS: usize = 8;
-/// Large sessions of all attackers together, and the bytes of each.
+/// Number of large sessions of all attackers together, and the bytes of each.
 pub(crate) const HEAVY: usize = 1_200;
 const HEAVY_BYTES: usize = 1_400_000;
-/// Small sessions of the first attacker.
+/// Number of small sessions of the first attacker.
 const CROWD: usize = 4_000;
 /// Bytes of the stored result of each attacker.
 const LARGE_BYTES: usize = 15_000_000;
-/// Bytes of the text that patterns are tried on.
+/// Bytes of the text for pattern searches.
 const TEXT_BYTES: usize = 1_000_000;
-/// Appends at one time while the sessions are made.
+/// Number of concurrent appends while the sessions are created.
 const AT_ONCE: usize = 16;
 
 /// The addresses and keys that attacks use.
@@ -43,23 +43,23 @@ pub(crate) struct Target {
     pub(crate) admin: String,
     /// Keys of the attackers' projects.
     pub(crate) keys: Vec<String>,
-    /// A key with the right to read alone.
+    /// A key with the right `read` only.
     pub(crate) reader: String,
     /// The keys of the projects `race` and `full`.
     pub(crate) race: String,
     pub(crate) full: String,
-    /// Large sessions of each attacker.
+    /// Number of large sessions of each attacker.
     pub(crate) heavy: usize,
 }
 
 impl Target {
-    /// The key of an attacker, and a session of its project.
+    /// Returns the key of an attacker and a session of its project.
     pub(crate) fn attacker(&self, number: usize, session: &str) -> (&str, String) {
         let which = number % ATTACKERS;
         (&self.keys[which], session_of(which, session))
     }
 
-    /// A large session of an attacker, and the key for it.
+    /// Returns the key of an attacker and one of its large sessions.
     pub(crate) fn heavy(&self, number: usize) -> (&str, String) {
         let session = format!("heavy-{}", number / ATTACKERS % self.heavy);
         self.attacker(number, &session)
@@ -71,7 +71,7 @@ fn session_of(attacker: usize, session: &str) -> String {
 }
 
 /// The folder of a server, with its configuration and its keys.
-pub(crate) struct House {
+pub(crate) struct TenantSetup {
     folder: TempDir,
     keys: Vec<String>,
     reader: String,
@@ -81,8 +81,8 @@ pub(crate) struct House {
     scale: Scale,
 }
 
-impl House {
-    /// Makes the folder, the keys and the sessions.
+impl TenantSetup {
+    /// Creates the folder, the keys and the sessions.
     pub(crate) async fn new(scale: Scale, seeds: &[Seed]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("quotas.toml"), quotas()).unwrap();
@@ -91,7 +91,7 @@ impl House {
             keys(&file, &["create", "--project", project, "--right", right])
         };
         let attackers = (0..ATTACKERS).map(|n| key(&format!("attacker-{n}"), "read,write"));
-        let house = Self {
+        let setup = Self {
             keys: attackers.collect(),
             reader: key("reader", "read"),
             race: key("race", "read,write"),
@@ -100,15 +100,15 @@ impl House {
             folder,
             scale,
         };
-        house.make_sessions(seeds).await;
-        house
+        setup.make_sessions(seeds).await;
+        setup
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Starts the server under these limits of its process, with these settings beside those of the example.
+    /// Starts the server with limits of its process and with additional settings.
     pub(crate) fn serve(&self, limits: &str, settings: &[String]) -> Server {
         let config = self.path().join("quotas.toml");
         let mut arguments = vec!["--config", config.to_str().unwrap()];
@@ -118,7 +118,7 @@ impl House {
         Server::start_limited(&self.path().join("data"), &arguments, limits)
     }
 
-    /// The addresses, keys and sessions that attacks on a server use.
+    /// Returns the addresses, keys and sessions for attacks on a server.
     pub(crate) fn target(&self, server: &Server) -> Arc<Target> {
         Arc::new(Target {
             address: server.address().to_owned(),
@@ -135,12 +135,12 @@ impl House {
         format!("auth.keys_file={}", self.path().join("keys.toml").display())
     }
 
-    /// Makes the sessions on a server without quotas and without a worker: they only have to be there.
+    /// Creates the sessions on a server without quotas and without a worker, because only their existence matters.
     async fn make_sessions(&self, seeds: &[Seed]) {
         let settings = [
             self.keys_setting(),
             "worker.enabled=false".to_owned(),
-            // The siege's server has no summaries of them to write either.
+            // The server under siege must not start to write their session memory either.
             "policy.session_memory.start_tokens=100000000".to_owned(),
         ];
         let arguments: Vec<&str> = settings.iter().flat_map(|one| ["--set", one]).collect();
@@ -197,7 +197,7 @@ impl House {
 /// An attacker's number, the id of its session, and the messages in it.
 type Wanted = (usize, String, Vec<MessageInput>);
 
-/// The sections of the example that are in force, and the quotas that attacks run against.
+/// Returns the sections of the example that apply, and the quotas that attacks exhaust.
 fn quotas() -> String {
     let mut taken = String::new();
     let mut is_taken = false;

@@ -1,38 +1,38 @@
-//! The judgement of a siege.
+//! The verdict of a siege.
 
 use std::time::Duration;
 
-use crate::course::Outcome;
 use crate::latency::Figures;
+use crate::phases::PhaseOutcome;
 use crate::target::RACE_SESSIONS;
 
-/// Latencies that are never too long, whatever they were before.
+/// Latencies up to this value are always accepted.
 const ALWAYS_FINE: Duration = Duration::from_secs(1);
 const ALWAYS_NORMAL: Duration = Duration::from_millis(250);
-/// The latency before the attacks above which a run says nothing.
+/// Maximum latency before the attacks. Above it, the run is not meaningful.
 const TOO_SLOW: Duration = Duration::from_millis(500);
-/// Times the latency before, which allows for a machine that is slow by itself.
+/// Factor of the latency before the attacks, which allows for a slow machine.
 const DURING: u32 = 20;
 const AFTER: u32 = 5;
-/// Times the limit of p99 that no single call of any kind exceeds.
+/// Factor of the limit for the 99th percentile. No single call of any kind may exceed the product.
 const LONGEST: u32 = 5;
-/// Share of the calls of a window before that a window has to have: fewer are a tenant that waits.
+/// Divisor of the calls per window before the attacks. A window with fewer calls means that the tenant was stalled.
 const STALLED: usize = 10;
-/// Lines of level WARN in a second. The log lets 20 lines of one place in the code through in ten seconds, and several
-/// places may begin in the same second.
+/// Maximum number of WARN lines per second. The log allows 20 lines of one place in the code per ten seconds, and
+/// several places can start in the same second.
 const WARNINGS: u64 = 100;
 
-/// The limits of a run, which follow from the latency before.
+/// The limits of a run, derived from the latency before the attacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) during: Duration,
     pub(crate) after: Duration,
-    /// Calls of a window.
+    /// Minimum number of calls per window.
     pub(crate) calls: usize,
 }
 
 impl Limits {
-    /// Those of a tenant with these figures in the time before, which had so many windows.
+    /// Derives the limits from the figures before the attacks, which comprise `windows` windows.
     pub(crate) fn of(before: &Figures, windows: usize) -> Self {
         Self {
             during: ALWAYS_FINE.max(before.p99 * DURING),
@@ -42,14 +42,14 @@ impl Limits {
     }
 }
 
-/// The limits of a siege.
-pub(crate) fn limits(outcome: &Outcome) -> Limits {
+/// Returns the limits of a siege.
+pub(crate) fn limits(outcome: &PhaseOutcome) -> Limits {
     let windows = outcome.latencies.windows(&outcome.before).len();
     Limits::of(&outcome.latencies.figures(&outcome.before), windows)
 }
 
-/// All that is wrong; empty when the server survived.
-pub(crate) fn wrong(outcome: &Outcome) -> Vec<String> {
+/// Returns all violations. Empty if the server passed.
+pub(crate) fn wrong(outcome: &PhaseOutcome) -> Vec<String> {
     let limits = limits(outcome);
     let windows = outcome.latencies.windows(&outcome.during);
     let mut wrong = wrong_before(&outcome.latencies.figures(&outcome.before));
@@ -84,7 +84,7 @@ pub(crate) fn wrong(outcome: &Outcome) -> Vec<String> {
     wrong
 }
 
-/// A machine that is busy with something else makes limits that nothing would exceed.
+/// Rejects a run on a busy machine, whose limits would be too high to detect anything.
 fn wrong_before(before: &Figures) -> Vec<String> {
     if before.p99 <= TOO_SLOW {
         return Vec::new();
@@ -121,7 +121,8 @@ fn wrong_during(windows: &[Figures], limits: Limits) -> Vec<String> {
     wrong
 }
 
-/// A kind of call that is rare, such as a new connection, hardly moves the p99 of all calls.
+/// Judges each kind of call by its longest latency. A rare kind, such as a new connection, hardly affects the 99th
+/// percentile of all calls.
 fn wrong_at_longest(kind: &str, figures: &Figures, limits: Limits) -> Option<String> {
     let longest = figures.max;
     (longest > limits.during * LONGEST).then(|| format!("{kind}: one waited {longest:.1?}"))
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_follow_the_latency_before() {
+    fn limits_follow_the_latency_of_the_baseline() {
         let slow = Limits::of(&figures(800, 0, 100), 2);
         assert_eq!(
             (slow.during, slow.after, slow.calls),
@@ -176,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_not_judged() {
+    fn a_busy_machine_gives_no_verdict() {
         assert!(wrong_before(&figures(400, 0, 500)).is_empty());
         assert_eq!(wrong_before(&figures(400, 0, 501)).len(), 1);
     }
 
     #[test]
-    fn slow_stalled_and_unserved_windows_are_wrong() {
+    fn slow_stalled_and_unserved_windows_are_failures() {
         let windows = [
             figures(400, 0, 900),
             figures(400, 0, 1_100),
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_of_a_rare_kind_must_not_wait_for_long() {
+    fn a_rare_call_must_not_wait_long() {
         let waited = |ms| Figures {
             max: Duration::from_millis(ms),
             ..Figures::default()
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_has_to_be_normal_afterwards() {
+    fn latency_must_recover_after_the_attack() {
         assert!(wrong_after(&figures(400, 0, 240), LIMITS).is_empty());
         assert_eq!(wrong_after(&figures(400, 0, 260), LIMITS).len(), 1);
         assert_eq!(wrong_after(&figures(0, 2, 0), LIMITS).len(), 2);

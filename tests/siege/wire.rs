@@ -1,4 +1,4 @@
-//! An HTTP/2 client that does what no well-behaved client does: it leaves replies unread, drips bodies and resets calls.
+//! An HTTP/2 client that violates good practice: it leaves replies unread, sends bodies slowly and resets calls.
 
 use std::io;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-/// The window that HTTP/2 starts with.
+/// The initial window of HTTP/2.
 pub(crate) const USUAL_WINDOW: u32 = 65_535;
-/// The time in which a connection has to be open.
+/// Time limit to open a connection.
 const DIAL: Duration = Duration::from_secs(5);
 
 /// A gRPC request in its encoded form.
@@ -30,13 +30,13 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call of a method such as `SessionService/ListSessions`.
+    /// Creates a call of a method such as `SessionService/ListSessions`.
     pub(crate) fn new(method: &str, request: &impl Message) -> Self {
         let path = format!("/palimpsest.context.v1.{method}");
         Self::of_bytes(path, &request.encode_to_vec())
     }
 
-    /// A call of any path, with a body that no encoder makes.
+    /// Creates a call of any path, with a body that no encoder produces.
     pub(crate) fn of_bytes(path: impl Into<String>, body: &[u8]) -> Self {
         let mut frame = BytesMut::with_capacity(5 + body.len());
         frame.put_u8(0);
@@ -76,7 +76,7 @@ impl Call {
     }
 }
 
-/// One connection. It ends with its value, whatever is open on it.
+/// One connection. It closes on drop, with all open calls.
 #[derive(Debug)]
 pub(crate) struct Wire {
     calls: SendRequest<Bytes>,
@@ -85,7 +85,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Connects. `window` is the number of bytes of each reply that may come before some are taken.
+    /// Connects. `window` is the number of bytes of each reply that the server may send before any are consumed.
     pub(crate) async fn connect(address: &str, window: u32) -> io::Result<Self> {
         let stream = timeout(DIAL, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
@@ -95,7 +95,7 @@ impl Wire {
         let (calls, connection) = greeted.map_err(io::Error::other)?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
-            // The calls that it carried report how it ended.
+            // The calls on this connection report how it ended.
             let _ = connection.await;
         });
         Ok(Self {
@@ -105,7 +105,7 @@ impl Wire {
         })
     }
 
-    /// Waits for the end of the connection. PINGs of the server are answered until then.
+    /// Waits for the end of the connection. Answers the server's PINGs until then.
     pub(crate) async fn closed(mut self) {
         self.driver.join_next().await;
     }
@@ -117,14 +117,14 @@ impl Wire {
         Ok(Open { answer })
     }
 
-    /// Sends a request and resets it at once.
+    /// Sends a request and resets it immediately.
     pub(crate) async fn reset(&self, call: &Call) -> Result<(), h2::Error> {
         let (_answer, mut body) = self.begin(call).await?;
         body.send_reset(Reason::CANCEL);
         Ok(())
     }
 
-    /// Sends a request, and its body byte by byte with a pause after each, until the server has enough of it.
+    /// Sends a request, and its body byte by byte with pauses, until the server stops accepting it.
     pub(crate) async fn drip(&self, call: &Call, pause: Duration) -> String {
         let (answer, mut body) = match self.begin(call).await {
             Ok(begun) => begun,
@@ -157,12 +157,12 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Reads the reply; returns the outcome.
+    /// Reads the reply and returns the outcome.
     pub(crate) async fn taken(self) -> String {
         self.outcome(true).await
     }
 
-    /// Waits for the end of the call without ever allowing the server to send more; returns the outcome.
+    /// Waits for the end of the call without ever granting more window to the server. Returns the outcome.
     pub(crate) async fn untaken(self) -> String {
         self.outcome(false).await
     }
@@ -182,7 +182,7 @@ async fn rest(mut body: RecvStream, takes: bool) -> String {
     while let Some(part) = body.data().await {
         match part {
             Ok(part) if takes => {
-                // A connection that has ended needs no window.
+                // A closed connection needs no window.
                 let _ = body.flow_control().release_capacity(part.len());
             }
             Ok(_) => {}
@@ -197,13 +197,13 @@ async fn rest(mut body: RecvStream, takes: bool) -> String {
     }
 }
 
-/// The status and the reason of an answer, such as `RESOURCE_EXHAUSTED OVERLOADED`.
+/// Returns the status and the reason of an answer, such as `RESOURCE_EXHAUSTED OVERLOADED`.
 fn outcome_in(headers: &HeaderMap) -> Option<String> {
     let status = Status::from_header_map(headers)?;
     Some(outcome_of(&status))
 }
 
-/// The code and the reason of a status.
+/// Returns the code and the reason of a status.
 pub(crate) fn outcome_of(status: &Status) -> String {
     match status.get_details_error_info() {
         Some(info) => format!("{:?} {}", status.code(), info.reason),

@@ -1,4 +1,4 @@
-//! Agents that begin a session, work in it, and delete it when it is done: the number of sessions stays.
+//! Agents that create a session, use it, and delete it at its end. The number of sessions stays constant.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -10,11 +10,11 @@ use palimpsest_tests::say::{assistant_call, prepare, result, user};
 use palimpsest_tests::{Array, Server, name};
 use tokio::task::JoinSet;
 
-/// Agents at one time.
+/// Number of concurrent agents.
 const AGENTS: u64 = 8;
-/// Turns of a session until it is deleted.
+/// Turns per session.
 const TURNS: u64 = 60;
-/// Between turns: a service that is never idle shows how fast it is, and not whether it leaks.
+/// Pause between turns. A leak is visible only if the service is not saturated.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The load of one server.
@@ -47,14 +47,14 @@ impl Load {
         load
     }
 
-    /// The latencies since the last look, sorted.
+    /// Returns the latencies since the last call, sorted.
     pub(crate) fn take(&self) -> Vec<Duration> {
         let mut latencies = std::mem::take(&mut *self.latencies.lock().unwrap());
         latencies.sort_unstable();
         latencies
     }
 
-    /// Ends it; returns how many turns there were.
+    /// Stops the load and returns the number of turns.
     pub(crate) async fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.agents.join_all().await;
@@ -91,7 +91,8 @@ impl Agent {
         }
     }
 
-    /// A question now and then, a call and its result: short, long, and now and then too long to be shown.
+    /// Takes one turn: an occasional question, a call and its result. Results are short or long, and some exceed the
+    /// limit and are stored.
     async fn turn(&mut self, session: &str, array: &mut Array, turn: u64) {
         let id = format!("call_{turn}");
         let lines = match turn % 10 {

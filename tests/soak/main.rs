@@ -1,8 +1,8 @@
-//! The same load for a long time: memory, file handles and latency stay where they are, and the disk holds
-//! what is there and not what was.
+//! Runs the same load for a long time. Memory, file handles and latency must not grow, and the disk must free deleted
+//! data.
 //!
-//! `make soak` runs it against a release for `SOAK_MINUTES`; with every test it runs for seconds, so that it
-//! goes on working.
+//! `make soak` runs a release build for `SOAK_MINUTES`. The normal test run lasts seconds and only proves that the test
+//! works.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(
@@ -25,9 +25,9 @@ use palimpsest_tests::Server;
 use crate::load::Load;
 use crate::sample::{Sample, report};
 
-/// How long it runs, unless `SOAK_MINUTES` says otherwise.
+/// Default duration. `SOAK_MINUTES` overrides it.
 const SHORT: Duration = Duration::from_secs(12);
-/// How many times it is looked at.
+/// Number of samples per run.
 const SAMPLES: u32 = 24;
 
 fn duration() -> Duration {
@@ -37,7 +37,7 @@ fn duration() -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_grows_but_what_is_kept() {
+async fn only_stored_data_grows() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         "sessions.cache_bytes=16777216",
@@ -67,7 +67,7 @@ async fn nothing_grows_but_what_is_kept() {
     let log = server.log().join("\n");
     assert!(!log.contains("panicked"), "{log}");
     let wrong = report(&samples, turns);
-    // In seconds nothing has settled yet: the figures are printed, and not judged.
+    // A run of seconds is too short to judge growth, so its figures are only printed.
     assert!(duration() == SHORT || wrong.is_empty(), "{wrong:#?}");
     assert!(turns > 20, "hardly anything was done: {turns}");
 }

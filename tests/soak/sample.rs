@@ -1,4 +1,4 @@
-//! What a server takes of its machine, and whether that grows.
+//! Samples of the resource usage of a server, and their growth.
 
 use std::fmt;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use palimpsest_tests::Server;
 
-/// One look.
+/// One sample.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     at: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct Sample {
     p99: Duration,
 }
 
-/// What may differ between the middle and the end of a run, as a factor and an amount.
+/// Allowed growth between the middle and the end of a run: a factor and an absolute amount.
 const MEMORY: (f64, f64) = (1.15, 24.0 * MIB);
 const HANDLES: (f64, f64) = (1.0, 8.0);
 const DISK: (f64, f64) = (1.3, 64.0 * MIB);
@@ -57,7 +57,7 @@ impl Sample {
     }
 }
 
-/// The bytes of the files in a folder; what is deleted while we look counts as nothing.
+/// Returns the bytes of all files in a folder. Files that are deleted during the walk count as empty.
 fn bytes_in(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;
@@ -91,10 +91,10 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Its name, where it is in a sample, and what it may grow by.
+/// The name of a figure, its field in a sample, and its allowed growth.
 type Figure = (&'static str, fn(&Sample) -> f64, (f64, f64));
 
-/// Compares the last third with the one before it, by their medians, and says what grew.
+/// Compares the medians of the last third and the one before. Returns a message for each figure that grew.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 pub(crate) fn report(samples: &[Sample], turns: u64) -> Vec<String> {
     let third = samples.len() / 3;

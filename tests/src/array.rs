@@ -1,4 +1,4 @@
-//! The array that the shortest client keeps.
+//! The array of a minimal client.
 
 use std::fmt::Debug;
 
@@ -7,17 +7,17 @@ use palimpsest_proto::context::v1::PrepareContextResponse;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The array of a client, as the contract's three lines make it.
+/// The array of a client, maintained as the contract describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Array {
     /// The messages.
     pub messages: Vec<Bytes>,
-    /// The name of the array.
+    /// The etag of the array.
     pub etag: Bytes,
 }
 
 impl Array {
-    /// Takes a reply.
+    /// Applies a reply: truncates the array to the kept messages and appends the new ones.
     #[track_caller]
     pub fn take(&mut self, reply: &PrepareContextResponse) {
         assert!(!reply.view_omitted);
@@ -27,19 +27,19 @@ impl Array {
         assert_eq!(self.messages.len(), reply.view_messages as usize);
     }
 
-    /// The messages as JSON values.
+    /// Returns the messages as JSON values.
     pub fn values(&self) -> Vec<Value> {
         values(&self.messages)
     }
 }
 
-/// Messages as JSON values.
+/// Parses messages as JSON values.
 pub fn values(messages: &[Bytes]) -> Vec<Value> {
     let parse = |json: &Bytes| serde_json::from_slice(json).unwrap();
     messages.iter().map(parse).collect()
 }
 
-/// What a prompt cache sees: the role of each block and its bytes.
+/// Returns the sequence that a prompt cache compares: the role and the bytes of each block.
 pub fn flat(messages: &[Bytes]) -> Vec<(String, String)> {
     let mut flat = Vec::new();
     for json in messages {
@@ -57,7 +57,7 @@ pub fn flat(messages: &[Bytes]) -> Vec<(String, String)> {
     flat
 }
 
-/// Asserts that a sequence goes on where another ends.
+/// Asserts that `before` is a prefix of `after`.
 #[track_caller]
 pub fn check_prefix<T: PartialEq + Debug>(before: &[T], after: &[T]) {
     assert!(
@@ -66,7 +66,7 @@ pub fn check_prefix<T: PartialEq + Debug>(before: &[T], after: &[T]) {
     );
 }
 
-/// A text without the names of turns, which differ from session to session.
+/// Returns a text without turn ids, which differ between sessions.
 pub fn untagged(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -8,7 +8,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
 
-/// An authority, and what it signs.
+/// A CA that signs certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl fmt::Debug for Authority {
@@ -24,7 +24,7 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// A new one, that nobody trusts yet.
+    /// Creates a new CA.
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -32,15 +32,15 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).unwrap())
     }
 
-    /// Its own certificate.
+    /// Returns the CA's certificate.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// A certificate and its key, as PEM.
+    /// Returns a certificate and its key, as PEM.
     pub fn sign(&self, name: &str) -> (String, String) {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-        // Where clients' names are looked at, it is here.
+        // Servers that identify clients by name read the common name.
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![
@@ -52,7 +52,7 @@ impl Authority {
         (cert.pem(), key.serialize_pem())
     }
 
-    /// Writes a certificate for `localhost` where a server finds it.
+    /// Writes a certificate for `localhost` and its key to the folder of a server.
     pub fn write(&self, folder: &Path) -> String {
         let (cert, key) = self.sign("localhost");
         std::fs::write(folder.join("tls.key"), &key).unwrap();

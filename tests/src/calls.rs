@@ -1,4 +1,4 @@
-//! A call of any rpc by its descriptor, so that a new rpc is tested without anybody thinking of it.
+//! Calls of any rpc by its descriptor, so that new rpcs are tested automatically.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use tonic::{Request, Status, Streaming};
 
 const PACKAGE: &str = "palimpsest.context.v1";
 
-/// An rpc, and where its request names what it is about.
+/// An rpc, and the field of its request that names the resource.
 #[derive(Debug, Clone)]
 pub struct Rpc {
-    /// Its path in a request.
+    /// The path of the rpc.
     pub path: String,
-    /// Its name.
+    /// The name of the method.
     pub method: String,
-    /// The fields that lead to the name, by their numbers.
+    /// The field numbers that lead to the resource name.
     name_at: Vec<u32>,
-    /// Whether it is about a project, and not about a session.
+    /// True if the resource is a project. False for a session.
     pub of_project: bool,
 }
 
-/// Every rpc that the service has.
+/// Returns all rpcs of the service.
 pub fn all() -> Vec<Rpc> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
     let files: Vec<_> = set
@@ -41,7 +41,7 @@ pub fn all() -> Vec<Rpc> {
     };
     let mut found = Vec::new();
     for service in files.iter().flat_map(|file| &file.service) {
-        // Callers implement it, and we do not.
+        // Callers implement this service, not the server.
         if service.name() == "HookService" {
             continue;
         }
@@ -77,7 +77,7 @@ pub fn all() -> Vec<Rpc> {
 }
 
 impl Rpc {
-    /// A request that says nothing but what it is about.
+    /// Returns a request that contains only the resource name.
     fn request(&self, name: &str) -> Vec<u8> {
         let bytes = name.as_bytes().to_vec();
         self.name_at.iter().rev().fold(bytes, |inner, number| {
@@ -90,7 +90,7 @@ impl Rpc {
         })
     }
 
-    /// The first answer of a call.
+    /// Makes a call and returns the first message of the reply.
     pub async fn call(
         &self,
         channel: &Channel,
@@ -99,7 +99,7 @@ impl Rpc {
     ) -> Result<Vec<u8>, Status> {
         let mut answer = self.open(channel, credential, name).await?;
         let first = tokio::time::timeout(Duration::from_secs(30), answer.message());
-        // A watch of an empty session says nothing.
+        // A watch of an empty session sends no message, so a timeout counts as an empty reply.
         first
             .await
             .map_or(Ok(Vec::new()), |first| Ok(first?.unwrap_or_default()))
@@ -107,7 +107,7 @@ impl Rpc {
 }
 
 impl Rpc {
-    /// Makes a call; what comes of it is still to be read.
+    /// Starts a call and returns the stream of replies.
     pub async fn open(
         &self,
         channel: &Channel,
@@ -128,7 +128,7 @@ impl Rpc {
     }
 }
 
-/// Messages as bytes.
+/// A codec that passes messages as bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Raw;
 

@@ -1,9 +1,9 @@
-//! Numbers that look random, from a seed that can be given again.
+//! Pseudorandom numbers with a repeatable seed.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 
-/// A number that differs from run to run, unless `PALIMPSEST_TEST_SEED` says which.
+/// Returns a seed that differs between runs. `PALIMPSEST_TEST_SEED` overrides it.
 pub fn seed() -> u64 {
     match std::env::var("PALIMPSEST_TEST_SEED") {
         Ok(seed) => seed.parse().unwrap(),
@@ -11,7 +11,7 @@ pub fn seed() -> u64 {
     }
 }
 
-/// Xorshift: a next number that looks random.
+/// Returns the next number of an xorshift generator.
 pub fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;

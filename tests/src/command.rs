@@ -1,17 +1,17 @@
-//! The binary's commands, run to their end with nothing of this environment.
+//! Runs commands of the binary in an empty environment.
 
 use std::process::{Command, Output};
 
 use crate::binary;
 
-/// Runs a command.
+/// Runs a command to its end.
 pub fn palimpsest(args: &[&str]) -> Output {
     palimpsest_with(args, &[])
 }
 
-/// The same with variables.
+/// Runs a command with environment variables.
 pub fn palimpsest_with(args: &[&str], vars: &[(&str, &str)]) -> Output {
-    // A command that hangs is killed, so that its test fails with what it has printed.
+    // Kills a command that hangs, so that its test fails with the output so far.
     Command::new("timeout")
         .args(["--signal=KILL", "600"])
         .arg(binary())

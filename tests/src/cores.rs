@@ -1,5 +1,5 @@
-//! Cores of their own for a server and for its clients, and how busy they are: what the clients take is then not
-//! missing to the server, and what they measure is not their own queue.
+//! Separate cores for a server and its clients, and their utilization. The clients then take nothing from the server,
+//! and do not measure their own queue.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// Those of this thread, before any is pinned.
+    /// Reads the cores of this thread. Must be called before a thread is pinned.
     pub fn of_this_thread() -> Self {
         let all = sched_getaffinity(None).unwrap();
         let each = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core));
@@ -24,12 +24,13 @@ impl Cores {
         }
     }
 
-    /// Whether there are two, so that the server and its clients need not share one.
+    /// Returns true if there are at least two cores, so that the server and its clients need not share one.
     pub fn are_enough(&self) -> bool {
         self.each.len() > 1
     }
 
-    /// Runs this thread, and what it starts from now on, on one core alone; false when there are not so many.
+    /// Pins this thread, and all threads and processes that it starts later, to one core. Returns false if the core
+    /// does not exist.
     pub fn pin(&self, which: usize) -> bool {
         let Some(core) = self.each.get(which) else {
             return false;
@@ -40,12 +41,13 @@ impl Cores {
         true
     }
 
-    /// Lets this thread, and what it starts from now on, run anywhere again.
+    /// Allows this thread, and all that it starts later, to run on any core again.
     pub fn unpin(&self) {
         sched_setaffinity(None, &self.all).unwrap();
     }
 
-    /// What starts in there, threads and processes, stays on that core. This thread is where it was before.
+    /// Runs `start` pinned to a core. Threads and processes that it starts stay on that core. Then restores the
+    /// affinity of this thread.
     pub fn on<T>(&self, which: usize, start: impl FnOnce() -> T) -> T {
         let before = sched_getaffinity(None).unwrap();
         self.pin(which);
@@ -55,7 +57,7 @@ impl Cores {
     }
 }
 
-/// What this process has taken of its cores so far.
+/// Returns the processor time of this process so far.
 pub fn busy() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

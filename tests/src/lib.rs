@@ -1,5 +1,4 @@
-//! What the end-to-end tests share: the real binary as a process, its clients, and short ways to say
-//! messages.
+//! Shared code of the end-to-end tests: the real binary as a process, its clients, and builders of messages.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(
@@ -29,12 +28,12 @@ pub use array::Array;
 pub use command::{palimpsest, palimpsest_with};
 pub use server::{Context, Server, Sessions, Shared, binary, is_on_a_database};
 
-/// The resource name of a session of the project that tests use.
+/// Returns the resource name of a session in the tests' default project.
 pub fn name(session: &str) -> String {
     format!("projects/p/sessions/{session}")
 }
 
-/// Asserts why a call was refused; returns the metadata.
+/// Asserts the code and the reason of an error. Returns its metadata.
 #[track_caller]
 pub fn refused(status: &Status, code: Code, reason: &str) -> HashMap<String, String> {
     let info = status.get_details_error_info();
@@ -48,14 +47,14 @@ pub fn refused(status: &Status, code: Code, reason: &str) -> HashMap<String, Str
     info.metadata
 }
 
-/// Asserts that a field was refused, and which.
+/// Asserts that an error rejects exactly this field.
 #[track_caller]
 pub fn refused_field(status: &Status, field: &str) {
     refused(status, Code::InvalidArgument, "INVALID_FIELD");
     assert_eq!(fields(status), [field], "{status:?}");
 }
 
-/// The paths of the fields that a refusal names.
+/// Returns the field paths that an error names.
 pub fn fields(status: &Status) -> Vec<String> {
     let details = status.get_details_bad_request();
     let violations = details.map(|details| details.field_violations);

@@ -1,4 +1,4 @@
-//! Blocks of code in pages of Markdown.
+//! Code blocks in pages of Markdown.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::path::Path;
 pub struct Block {
     /// The page and the line of the opening fence.
     pub place: String,
-    /// The language after the opening fence; empty where none is named.
+    /// The language after the opening fence. Empty if none is named.
     pub language: String,
-    /// The lines between the fences, less the indentation of the opening fence.
+    /// The lines between the fences, without the indentation of the opening fence.
     pub text: String,
 }
 

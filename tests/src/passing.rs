@@ -1,24 +1,24 @@
-//! Failures that a caller is told to bear, whatever happens to the servers that it calls.
+//! Transient failures, which a caller must tolerate.
 
 use palimpsest_proto::context::v1::ReadToolResultResponse;
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt as _;
 
-/// Whether a call failed as a caller can act on: by trying again.
+/// Returns true if a caller can handle the error by a retry.
 pub fn is_passing(status: &Status) -> bool {
     let reason = status.get_details_error_info().map(|info| info.reason);
     match status.code() {
-        // Aborted: another compaction of the same session is under way, or has just ended.
+        // Aborted: another compaction of the same session is running or has just ended.
         Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Aborted => {
             true
         }
-        // The connection broke: the client says so in various ways, and without our details.
+        // A broken connection. The client reports it with various codes, and without the service's error details.
         Code::Unknown | Code::Cancelled | Code::Internal => reason.is_none(),
         _ => false,
     }
 }
 
-/// A result that is read back, all of it.
+/// Reads a complete stored result.
 pub async fn whole(mut stream: Streaming<ReadToolResultResponse>) -> String {
     let mut bytes = Vec::new();
     while let Some(part) = stream.message().await.unwrap() {

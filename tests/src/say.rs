@@ -1,4 +1,4 @@
-//! Short ways to say messages and requests.
+//! Builders of messages and requests.
 
 use bytes::Bytes;
 use palimpsest_proto::context::v1::message_input::Content;
@@ -8,7 +8,7 @@ use palimpsest_proto::context::v1::{
 };
 use serde_json::{Value, json};
 
-/// A payload, as it is.
+/// Returns a payload without changes.
 pub fn payload(format: Format, json: impl Into<Bytes>) -> MessageInput {
     let payload = Payload {
         format: format.into(),
@@ -20,22 +20,22 @@ pub fn payload(format: Format, json: impl Into<Bytes>) -> MessageInput {
     }
 }
 
-/// A message, an array of them or a response, in Anthropic's JSON.
+/// Returns an input in Anthropic's JSON: a message, an array of messages, or a response.
 pub fn anthropic(json: &Value) -> MessageInput {
     payload(Format::AnthropicMessages, json.to_string())
 }
 
-/// The same in `OpenAI`'s.
+/// Returns the same kinds of input in OpenAI's JSON.
 pub fn openai(json: &Value) -> MessageInput {
     payload(Format::OpenaiChat, json.to_string())
 }
 
-/// What a user says.
+/// Returns a user message.
 pub fn user(text: &str) -> MessageInput {
     anthropic(&json!({"role": "user", "content": text}))
 }
 
-/// Letters that hardly compress, the same for the same seed.
+/// Returns letters that hardly compress. The same seed gives the same letters.
 pub fn noise(seed: u64, len: usize) -> String {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = || {
@@ -47,17 +47,17 @@ pub fn noise(seed: u64, len: usize) -> String {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// What the model says.
+/// Returns a message of the model.
 pub fn assistant(text: &str) -> MessageInput {
     anthropic(&json!({"role": "assistant", "content": [{"type": "text", "text": text}]}))
 }
 
-/// A call that the model makes.
+/// Returns a message of the model with one tool call.
 pub fn assistant_call(id: &str) -> MessageInput {
     assistant_calls(&[id])
 }
 
-/// Calls that the model makes at once.
+/// Returns a message of the model with several tool calls.
 pub fn assistant_calls(ids: &[&str]) -> MessageInput {
     let calls: Vec<_> = ids
         .iter()
@@ -66,13 +66,13 @@ pub fn assistant_calls(ids: &[&str]) -> MessageInput {
     anthropic(&json!({"role": "assistant", "content": calls}))
 }
 
-/// What a tool returned.
+/// Returns a tool result.
 pub fn result(id: &str, text: &str) -> MessageInput {
     let block = json!({"type": "tool_result", "tool_use_id": id, "content": text});
     anthropic(&json!({"role": "user", "content": [block]}))
 }
 
-/// A typed message of one text.
+/// Returns a typed message with one text.
 pub fn typed(role: Role, text: &str) -> MessageInput {
     let block = Block {
         block: Some(block::Block::Text(TextBlock {
@@ -91,18 +91,18 @@ pub fn typed(role: Role, text: &str) -> MessageInput {
     }
 }
 
-/// The same message with an id.
+/// Sets the id of a message.
 pub fn with_id(id: &str, mut input: MessageInput) -> MessageInput {
     id.clone_into(&mut input.id);
     input
 }
 
-/// A message id made of a number.
+/// Returns a message id for a number.
 pub fn uuid(number: u64) -> String {
     format!("01920000-0000-7000-8000-{number:012x}")
 }
 
-/// An append.
+/// Returns an append request.
 pub fn append(session: &str, messages: Vec<MessageInput>) -> AppendMessagesRequest {
     AppendMessagesRequest {
         session: session.to_owned(),
@@ -111,7 +111,7 @@ pub fn append(session: &str, messages: Vec<MessageInput>) -> AppendMessagesReque
     }
 }
 
-/// A prepare for Anthropic.
+/// Returns a prepare request for Anthropic.
 pub fn prepare(session: &str, messages: Vec<MessageInput>) -> PrepareContextRequest {
     PrepareContextRequest {
         session: session.to_owned(),
@@ -120,7 +120,7 @@ pub fn prepare(session: &str, messages: Vec<MessageInput>) -> PrepareContextRequ
     }
 }
 
-/// A target.
+/// Returns a target.
 pub fn target(provider: Provider, model: &str) -> Target {
     Target {
         provider: provider.into(),
@@ -129,7 +129,7 @@ pub fn target(provider: Provider, model: &str) -> Target {
     }
 }
 
-/// A target whose window a few turns of [`work`] fill: a compaction is due at 17,000 tokens.
+/// Returns a target with a window that a few turns of [`work`] fill. Its compaction threshold is 17,000 tokens.
 pub fn small_window() -> Target {
     Target {
         window_tokens: Some(50_000),
@@ -137,7 +137,7 @@ pub fn small_window() -> Target {
     }
 }
 
-/// A summary as a model writes one, with a line of its own in every section.
+/// Returns a summary in the form that a model writes, with `line` in every section.
 pub fn summary(line: &str) -> String {
     let titles = ["Primary request and intent", "Current work", "Next step"];
     let section = |title: &&str| format!("## {title}\n{line} ({title}).\n");
@@ -148,7 +148,7 @@ pub fn summary(line: &str) -> String {
     )
 }
 
-/// A turn of about 4,000 tokens: a user's request, a call, its long result and the answer.
+/// Returns a turn of about 4,000 tokens: a user input, a call, its long result and a response.
 pub fn work(number: usize) -> Vec<MessageInput> {
     let id = format!("w{number}");
     let lines: Vec<String> = (0..420)

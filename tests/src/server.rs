@@ -13,19 +13,20 @@ use palimpsest_test_servers::Cluster;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
-/// A client of the service that agents call.
+/// A client of the service for agents.
 pub type Context = ContextServiceClient<Channel>;
-/// A client of the service for everything around it.
+/// A client of the service for sessions.
 pub type Sessions = SessionServiceClient<Channel>;
 
-/// How long a server may take to be ready, or to go down.
-const PATIENCE: Duration = Duration::from_mins(3);
-/// A port that is free.
+/// Time limit for a server's start and stop.
+const TIMEOUT: Duration = Duration::from_mins(3);
+/// Lets the operating system choose a free port.
 const ANY_PORT: &str = "127.0.0.1:0";
-/// What clients let in and out: more than any limit, so that the refusal is the server's.
+/// The clients' message limit. It exceeds every server limit, so that the server rejects large messages and not the
+/// client.
 const NO_LIMIT: usize = usize::MAX;
 
-/// A running server; it dies with its value.
+/// A running server. It is killed on drop.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -34,8 +35,8 @@ pub struct Server {
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// The binary under test, built once; `PALIMPSEST_TEST_BINARY` names one that is there already, such as the
-/// release that a long run is about.
+/// Returns the binary under test and builds it once. `PALIMPSEST_TEST_BINARY` names an existing binary instead, such as
+/// a release build for long runs.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -46,25 +47,25 @@ pub fn binary() -> &'static Path {
         let built = Command::new(cargo)
             .args(["build", "--quiet", "--locked", "-p", "palimpsest-cli"])
             .args(["--bin", "palimpsest"])
-            // Whoever measures is a release, and measures one.
+            // A release build of a measurement measures a release build of the server.
             .args((!cfg!(debug_assertions)).then_some("--release"))
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
             .status();
         assert!(built.unwrap().success(), "the binary does not build");
-        // Tests are in `deps`, beside which binaries are.
+        // Tests are in `deps`, and the binary is in its parent folder.
         let test = std::env::current_exe().unwrap();
         test.parent().unwrap().with_file_name("palimpsest")
     })
 }
 
-/// Whether servers keep their sessions in a database, which `PALIMPSEST_TEST_STORE=postgres` says, and not in their
-/// data folder. A test that is about the embedded store has nothing to say then.
+/// Returns true if servers use a database instead of their data folder, which `PALIMPSEST_TEST_STORE=postgres` selects.
+/// Tests of the embedded store are then skipped.
 pub fn is_on_a_database() -> bool {
     std::env::var("PALIMPSEST_TEST_STORE").is_ok_and(|store| store == "postgres")
 }
 
-/// The settings of a server that keeps its sessions in a database, in a schema for each data folder; none where it
-/// says itself what it uses.
+/// Returns the settings of a server on a database, with one schema per data folder. Empty if `extra` contains a store
+/// of its own.
 fn on_a_database(data_dir: &Path, extra: &[&str]) -> Vec<String> {
     if !is_on_a_database() || extra.iter().any(|it| it.starts_with("store.postgres.url=")) {
         return Vec::new();
@@ -87,7 +88,7 @@ fn on_a_database(data_dir: &Path, extra: &[&str]) -> Vec<String> {
     settings.collect()
 }
 
-/// The binary under test, with nothing around it.
+/// Returns the binary under test as a command.
 fn binary_command() -> Command {
     Command::new(binary())
 }
@@ -104,26 +105,26 @@ impl Server {
         Self::start_with(data_dir, extra, &[])
     }
 
-    /// The same, with variables in its environment.
+    /// Starts a server with environment variables.
     pub fn start_with(data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
         Self::start_until("ready", binary_command(), ANY_PORT, data_dir, extra, vars)
     }
 
-    /// Starts a server under limits of its process: the arguments of a shell's `ulimit`, such as `-Sn 1024`.
+    /// Starts a server with limits of its process. `limits` are arguments of the shell's `ulimit`, such as `-Sn 1024`.
     pub fn start_limited(data_dir: &Path, extra: &[&str], limits: &str) -> Self {
-        // The limits are in force before the program begins, so that it can raise the soft ones as it would anywhere.
+        // The limits apply before the program starts, so that it can raise the soft limits as usual.
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", &format!("ulimit {limits} && exec \"$0\" \"$@\"")]);
         shell.arg(binary());
         Self::start_until("ready", shell, ANY_PORT, data_dir, extra, &[])
     }
 
-    /// The same, at an address that its clients know.
+    /// Starts a server at a fixed address.
     pub fn start_at(address: &str, data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
         Self::start_until("ready", binary_command(), address, data_dir, extra, vars)
     }
 
-    /// The same, for one that is not ready and answers all the same.
+    /// Starts a server that answers without becoming ready.
     pub fn start_unready(data_dir: &Path, extra: &[&str]) -> Self {
         Self::start_until("serving", binary_command(), ANY_PORT, data_dir, extra, &[])
     }
@@ -155,12 +156,12 @@ impl Server {
         let kept = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // Nobody listens any more once the server is ready.
+                // The receiver is dropped once the server is ready.
                 let _ = sender.send(line.clone());
                 kept.lock().unwrap().push(line);
             }
         });
-        // From here on a failure ends the process.
+        // From here on, a panic drops this value, which kills the process.
         let mut server = Self {
             child,
             address: String::new(),
@@ -168,7 +169,7 @@ impl Server {
             log,
         };
         loop {
-            let line = received.recv_timeout(PATIENCE);
+            let line = received.recv_timeout(TIMEOUT);
             let line = line.unwrap_or_else(|_| panic!("not ready: {:?}", server.log()));
             let message = text_of(&line, "message");
             if message == Some("serving") {
@@ -181,22 +182,22 @@ impl Server {
         }
     }
 
-    /// The process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where it listens.
+    /// Returns the listen address.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The address of the admin port.
+    /// Returns the address of the admin port.
     pub fn admin(&self) -> &str {
         &self.admin
     }
 
-    /// What Prometheus would read now.
+    /// Returns the metrics as Prometheus would scrape them.
     pub fn scrape(&self) -> String {
         let answer = self.ask("/metrics");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -204,12 +205,12 @@ impl Server {
         body.to_owned()
     }
 
-    /// Whether it says that it can be called.
+    /// Returns true if the server reports readiness.
     pub fn is_ready(&self) -> bool {
         self.ask("/readyz").starts_with("HTTP/1.1 200")
     }
 
-    /// What the admin port answers.
+    /// Returns the reply of the admin port.
     fn ask(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.admin).unwrap();
         let request =
@@ -220,43 +221,43 @@ impl Server {
         answer
     }
 
-    /// What it logged so far.
+    /// Returns all log lines so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
     }
 
-    /// The lines that it logged from the line number `first` on, from 0.
+    /// Returns the log lines from index `first`, starting at 0.
     pub fn log_from(&self, first: usize) -> Vec<String> {
         let log = self.log.lock().unwrap();
         log.get(first..).map(<[String]>::to_vec).unwrap_or_default()
     }
 
-    /// Ends it as a power failure would: SIGKILL.
+    /// Kills the server with SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Sends it a signal by its name, such as TERM.
+    /// Sends a signal by name, such as TERM.
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let kill = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(kill.unwrap().success());
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     pub fn wait(mut self) -> ExitStatus {
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(began.elapsed() < PATIENCE, "it does not end");
+            assert!(began.elapsed() < TIMEOUT, "it does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Ends it in order.
+    /// Stops the server in an orderly way.
     pub fn stop(self) {
         self.signal("TERM");
         let log = Arc::clone(&self.log);
@@ -264,20 +265,20 @@ impl Server {
         assert!(status.success(), "{status}: {log:?}");
     }
 
-    /// A connection of its own.
+    /// Opens a new connection.
     pub async fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
         endpoint.tcp_nodelay(true).connect().await.unwrap()
     }
 
-    /// A client with a connection of its own.
+    /// Returns a client with its own connection.
     pub async fn context(&self) -> Context {
         ContextServiceClient::new(self.channel().await)
             .max_decoding_message_size(NO_LIMIT)
             .max_encoding_message_size(NO_LIMIT)
     }
 
-    /// A client with a connection of its own.
+    /// Returns a client with its own connection.
     pub async fn sessions(&self) -> Sessions {
         SessionServiceClient::new(self.channel().await)
             .max_decoding_message_size(NO_LIMIT)
@@ -287,14 +288,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It is gone already when a test ended it.
+        // The process has already ended if a test stopped it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A server that tests share: it starts with the first that wants it and ends with the last, so that
-/// no process outlives the tests.
+/// A server that tests share. It starts with the first user and ends with the last, so that no process outlives the
+/// tests.
 #[derive(Debug)]
 pub struct Shared {
     args: &'static [&'static str],
@@ -302,7 +303,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// A server with these arguments.
+    /// Describes a server with these arguments. It is started later.
     pub const fn new(args: &'static [&'static str]) -> Self {
         Self {
             args,
@@ -310,7 +311,7 @@ impl Shared {
         }
     }
 
-    /// The server.
+    /// Returns the server, and starts it if it does not run.
     pub fn get(&self) -> Arc<(Server, TempDir)> {
         let mut running = self
             .running

@@ -1,4 +1,4 @@
-//! Tenants of one server: keys of their own, and what one is told of another's sessions.
+//! Tenants of one server: their keys, and comparisons of errors for another tenant's sessions.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use tonic::{Code, Request, Status};
 
 use crate::binary;
 
-/// Runs `palimpsest keys` on a file; gives what it says.
+/// Runs `palimpsest keys` on a file and returns the output.
 pub fn keys(file: &Path, args: &[&str]) -> String {
     let output = Command::new(binary())
         .arg("keys")
@@ -22,7 +22,7 @@ pub fn keys(file: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A request with a credential.
+/// Returns a request with a credential.
 pub fn with<T>(credential: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     let bearer = format!("Bearer {credential}");
@@ -31,7 +31,7 @@ pub fn with<T>(credential: &str, message: T) -> Request<T> {
     request
 }
 
-/// All that a caller is told, with other names put in place of those that were asked for.
+/// Returns all parts of an error that a caller can see, with names replaced. Two errors can therefore be compared.
 pub fn told(status: &Status, names: &[(&str, &str)]) -> (Code, String, Vec<u8>, String) {
     let swap = |bytes: &[u8]| {
         let mut bytes = bytes.to_vec();

@@ -1,4 +1,4 @@
-//! The turns that an agent took while its calls failed: which were acknowledged, and which one may have happened or not.
+//! The turns of an agent whose calls may fail: the acknowledged turns, and one turn whose outcome is unknown.
 
 use palimpsest_proto::context::v1::ListMessagesRequest;
 use tonic::{Code, Request};
@@ -7,20 +7,20 @@ use crate::say::uuid;
 use crate::tenant::with;
 use crate::{Sessions, refused};
 
-/// The turns of one session, each of the same number of messages.
+/// The turns of one session. Each turn has the same number of messages.
 #[derive(Debug)]
 pub struct Turns {
     session: String,
     parts: u64,
-    /// Those that are there, in order.
+    /// The acknowledged turns, in order.
     there: Vec<u64>,
-    /// The one of which it is not known whether it happened.
+    /// The turn whose outcome is unknown.
     pending: Option<u64>,
     next: u64,
 }
 
 impl Turns {
-    /// None yet.
+    /// Creates a session without turns. `parts` is the number of messages per turn.
     pub fn new(session: &str, parts: u64) -> Self {
         Self {
             session: session.to_owned(),
@@ -31,46 +31,46 @@ impl Turns {
         }
     }
 
-    /// The session's name.
+    /// Returns the name of the session.
     pub fn session(&self) -> &str {
         &self.session
     }
 
-    /// The ids of a turn's messages.
+    /// Returns the ids of a turn's messages.
     pub fn ids(&self, turn: u64) -> impl Iterator<Item = String> + use<> {
         let first = turn * self.parts;
         (first..first + self.parts).map(uuid)
     }
 
-    /// The turn to take: the one that failed before, or the next one.
+    /// Returns the turn to take: the previous one if its outcome is unknown, otherwise the next one.
     pub fn begin(&mut self) -> u64 {
         *self.pending.get_or_insert(self.next)
     }
 
-    /// It was acknowledged.
+    /// Records that a turn was acknowledged.
     pub fn done(&mut self, turn: u64) {
         self.there.push(turn);
         (self.pending, self.next) = (None, turn + 1);
     }
 
-    /// Those that were acknowledged.
+    /// Returns the acknowledged turns.
     pub fn there(&self) -> &[u64] {
         &self.there
     }
 
-    /// Whether one may have happened or not.
+    /// Returns true if the outcome of a turn is unknown.
     pub fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Whether any was ever sent.
+    /// Returns true if a turn was ever sent.
     pub fn has_begun(&self) -> bool {
         self.next > 0 || self.pending.is_some()
     }
 
-    /// Asserts that the transcript that a server lists holds what was acknowledged, and of the turn that was not
-    /// all or nothing. Learns whether that one happened. False when there is no such session, which is right only
-    /// before the first turn.
+    /// Asserts that the transcript contains all acknowledged turns, and all messages or none of the unacknowledged one.
+    /// Records whether that turn took effect. Returns false if the session does not exist, which is allowed only before
+    /// the first turn.
     pub async fn check(&mut self, sessions: &mut Sessions, key: Option<&str>) -> bool {
         let Some(found) = self.listed(sessions, key).await else {
             return false;
@@ -85,7 +85,7 @@ impl Turns {
         true
     }
 
-    /// The turns that are in the transcript, each of which is whole.
+    /// Returns the turns in the transcript. Asserts that each one is complete.
     async fn listed(&self, sessions: &mut Sessions, key: Option<&str>) -> Option<Vec<u64>> {
         let mut request = ListMessagesRequest {
             session: self.session.clone(),
@@ -107,7 +107,7 @@ impl Turns {
                     return None;
                 }
             };
-            // What a compaction attached is no turn.
+            // Messages of compactions belong to no turn.
             let ours = page.messages.into_iter().map(|message| message.id);
             ids.extend(ours.filter(|id| id.starts_with(&uuid(0)[..20])));
             if page.next_page_token.is_empty() {

@@ -105,7 +105,7 @@ pub(super) fn refuse_binary(files: &[PathBuf]) -> anyhow::Result<()> {
             .take(HEAD)
             .read_to_end(&mut head)
             .with_context(reading)?;
-        if let Some(what) = import::binary(&head) {
+        if let Some(what) = import::detect_binary(&head) {
             bail!("{} {what}", file.display());
         }
     }

@@ -111,6 +111,7 @@ impl Migrate {
         // Where both have one place for their results, it becomes the target's: the source cannot write there any more.
         let owner = Owner {
             takes_over_from: Some(from_log.store_id().await?),
+            restored_from: None,
             ..Owner::of(&*to_log).await?
         };
         let to_blobs = to_blobs.bind(owner);

@@ -11,8 +11,8 @@ use palimpsest_core::policy::Overlay;
 use palimpsest_engine::clock::{Clock, SystemClock};
 use palimpsest_engine::maintenance::day_of;
 use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
+use palimpsest_server::maintenance::{RetentionPreview, preview};
 use palimpsest_server::store;
-use palimpsest_server::upkeep::{Preview, preview};
 use serde_json::json;
 
 use super::client::block_on;
@@ -87,8 +87,8 @@ impl Retention {
     }
 }
 
-fn as_json(preview: &Preview) -> anyhow::Result<()> {
-    for ending in &preview.endings {
+fn as_json(preview: &RetentionPreview) -> anyhow::Result<()> {
+    for ending in &preview.deletions {
         let line = json!({
             "session": ending.session.to_string(),
             "modified": day_of(ending.modified),
@@ -101,10 +101,10 @@ fn as_json(preview: &Preview) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn as_table(preview: &Preview, percent: u32) -> anyhow::Result<()> {
+fn as_table(preview: &RetentionPreview, percent: u32) -> anyhow::Result<()> {
     let mut rows = table(&["session", "last event", "bytes", "reason"]);
     align_right(&mut rows, &[2]);
-    for ending in &preview.endings {
+    for ending in &preview.deletions {
         rows.add_row([
             ending.session.to_string(),
             day_of(ending.modified),
@@ -112,14 +112,14 @@ fn as_table(preview: &Preview, percent: u32) -> anyhow::Result<()> {
             ending.over.as_str().to_owned(),
         ]);
     }
-    if !preview.endings.is_empty() {
+    if !preview.deletions.is_empty() {
         print(&format!("{rows}\n"))?;
     }
     print(&format!(
         "{} of {} sessions would be deleted, at most {percent} % of a project by age in one pass; a hold keeps {}.\n",
-        number(preview.endings.len() as u64),
+        number(preview.deletions.len() as u64),
         number(preview.sessions),
-        number(preview.held),
+        number(preview.on_hold),
     ))?;
     if let Some(jump) = preview.jump {
         print(&format!(

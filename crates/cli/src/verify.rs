@@ -91,7 +91,7 @@ fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<File
 fn add(sum: &mut VerifyReport, report: VerifyReport) {
     sum.messages += report.messages;
     sum.reemissions += report.reemissions;
-    sum.known += report.known;
+    sum.duplicates += report.duplicates;
     sum.prepares += report.prepares;
     sum.sendable += report.sendable;
     sum.view_changes += report.view_changes;
@@ -160,7 +160,7 @@ fn row(file: &str, sessions: usize, report: &VerifyReport) -> Vec<String> {
         file.to_owned(),
         count(sessions),
         count(report.messages),
-        count(report.reemissions + report.known),
+        count(report.reemissions + report.duplicates),
         count(report.prepares),
         count(report.sendable),
         count(report.view_changes),

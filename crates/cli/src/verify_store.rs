@@ -8,8 +8,8 @@ use anyhow::{Error, bail};
 use clap::Args;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
+use palimpsest_server::maintenance::referenced_files::{self, ReferencedFiles};
 use palimpsest_server::store;
-use palimpsest_server::upkeep::names::{self, ReferencedFiles};
 use palimpsest_store::blobs::{BlobError, Blobs, result_path};
 use palimpsest_store::encoding::{decode_about, decode_frame};
 use palimpsest_store::{MAX_LIST, SessionHead, SessionLog, StoreError};
@@ -111,8 +111,8 @@ impl VerifyStore {
         let readable = readable.map_err(Error::from_boxed)?;
         let log = Arc::clone(&readable.log);
         let blobs = store::blobs(&config)?;
-        let announced = announced(&*log).await?;
         let mut found = StoreFindings::default();
+        let announced = announced(&*log, &mut found).await?;
         let mut from: Option<SessionKey> = None;
         loop {
             let page = log.rows(None, from.as_ref(), MAX_LIST).await?;
@@ -143,16 +143,22 @@ impl VerifyStore {
 }
 
 /// The paths of all files that the log has announced.
-async fn announced(log: &dyn SessionLog) -> anyhow::Result<HashSet<String>> {
+async fn announced(
+    log: &dyn SessionLog,
+    found: &mut StoreFindings,
+) -> anyhow::Result<HashSet<String>> {
     let (mut paths, mut after) = (HashSet::new(), None::<(SessionKey, Box<str>)>);
     loop {
         let from = after.as_ref().map(|(key, file)| (key, &**file));
         let page = log.intents(from, MAX_LIST).await?;
-        let Some(last) = page.last() else {
+        if page.unreadable > 0 {
+            found.fault(format!("{} intents cannot be read", page.unreadable));
+        }
+        let Some(last) = page.intents.last() else {
             return Ok(paths);
         };
         after = Some((last.key.clone(), last.file.clone()));
-        for intent in &page {
+        for intent in &page.intents {
             paths.insert(result_path(&intent.key, &intent.file)?);
         }
     }
@@ -302,7 +308,7 @@ async fn events(
                 );
             }
             for recorded in &recorded {
-                names::add(&recorded.event, &mut names);
+                referenced_files::add(&recorded.event, &mut names);
             }
             if session.is_none() && !recorded.is_empty() {
                 let first = recorded.remove(0);

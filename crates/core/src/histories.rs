@@ -7,18 +7,19 @@ mod offers;
 mod trial;
 mod working;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decision, DecisionContext,
-    FailMemory, FileMemory, Rejection, RestoreContext, Rewind, ServeView, Snip, StageSpans,
-    StartMemory, Update, UpdateMemory, create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decided, Decision,
+    DecisionContext, FailMemory, FileMemory, Rejection, RestoreContext, Rewind, ServeView, Snip,
+    StageSpans, StartMemory, Update, UpdateMemory, create, decide,
 };
-use crate::event::{RecordedEvent, Trigger, Visibility};
+use crate::event::{Event, RecordedEvent, Trigger, Visibility};
 use crate::ids::{MessageId, Revision, SessionKey, Timestamp, TurnNumber};
 use crate::json::{RawJson, UnknownFields};
 use crate::levels::collapse::choose;
@@ -280,6 +281,8 @@ pub struct SessionHarness {
     appended: Vec<Arc<Message>>,
     /// The replacements that callers received, by call id.
     given: HashMap<Box<str>, Box<str>>,
+    /// The files that events have named.
+    files: HashSet<Box<str>>,
     next_id: u128,
     now: i64,
 }
@@ -317,6 +320,7 @@ impl SessionHarness {
             originals: vec![],
             appended: vec![],
             given: HashMap::new(),
+            files: HashSet::new(),
             next_id: 1,
             now: 0,
         }
@@ -329,7 +333,7 @@ impl SessionHarness {
     /// Panics if the command is rejected or answered as a repeat.
     pub fn run(&mut self, command: Command) {
         match self.try_run(command) {
-            Ok(Decision::Answered(_)) => panic!("no request was stamped"),
+            Ok(Decided::Answered(_)) => panic!("no request was stamped"),
             Ok(_) => {}
             Err(rejection) => panic!("{rejection:?}"),
         }
@@ -340,7 +344,7 @@ impl SessionHarness {
     /// # Errors
     ///
     /// Returns the rejection of the command.
-    pub fn try_run(&mut self, command: Command) -> Result<Decision, Rejection> {
+    pub fn try_run(&mut self, command: Command) -> Result<Decided, Rejection> {
         let limits = Limits::default();
         self.now += 1;
         let now = Timestamp::from_millis(self.now);
@@ -348,17 +352,25 @@ impl SessionHarness {
             now,
             limits: &limits,
             can_store: true,
-            file_salt: 0,
+            // Every command has a salt of its own, as in the server, so that no two commands name the same file.
+            file_salt: now.as_millis().unsigned_abs(),
         };
         let mut decided = decide(&self.session, command.clone(), context);
         // Content is loaded only on demand, so that decisions without content are tested too.
         if decided == Err(Rejection::ContentNotLoaded) {
             self.load_content();
-            decided = decide(&self.session, command, context);
+            decided = decide(&self.session, command.clone(), context);
+        }
+        if let Ok(Decided::Now(decision)) = &decided
+            && !decision.effects.is_empty()
+        {
+            let again = decide(&self.session, command, context);
+            assert_eq!(again, decided, "decided otherwise on the same state");
         }
         let decided = decided?;
-        if let Decision::Events(events) = &decided {
-            for event in events {
+        if let Decided::Now(decision) = &decided {
+            self.check_files(decision);
+            for event in &decision.events {
                 let event = event.clone();
                 let recorded = RecordedEvent { at: now, event };
                 self.session.apply(&recorded).unwrap();
@@ -366,6 +378,26 @@ impl SessionHarness {
             }
         }
         Ok(decided)
+    }
+
+    /// Checks that a decision stores exactly the files that its events name for the first time.
+    fn check_files(&mut self, decision: &Decision) {
+        let stored = decision.files().map(|file| {
+            let content = file.content();
+            assert_eq!(content.len() as u64, file.bytes, "{}", file.file);
+            let sha256: [u8; 32] = Sha256::digest(content.as_bytes()).into();
+            (&*file.file, sha256)
+        });
+        let named = decision.events.iter().flat_map(Event::files);
+        let new = named.filter(|(file, _)| !self.files.contains(*file));
+        let new: Vec<_> = new.map(|(file, sha256)| (file, *sha256)).collect();
+        assert_eq!(
+            stored.collect::<Vec<_>>(),
+            new,
+            "files to store and files named for the first time differ"
+        );
+        self.files
+            .extend(new.into_iter().map(|(file, _)| file.into()));
     }
 
     /// Returns the session at a revision, with all contents.

@@ -4,7 +4,7 @@
 //! through [`event::Event`]s:
 //!
 //! ```text
-//! command ──decide(session, command, context)──▶ events
+//! command ──decide(session, command, context)──▶ events, effects
 //! log ──fold──▶ Session ──view──▶ wire messages ──codec──▶ a provider's JSON
 //! ```
 //!
@@ -13,6 +13,7 @@
 
 pub mod codec;
 pub mod command;
+pub mod effect;
 pub mod event;
 #[cfg(feature = "histories")]
 #[expect(

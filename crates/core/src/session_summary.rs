@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use palimpsest_facts::memory::before_latest;
-use palimpsest_facts::{Facts, Inputs, Redact, earlier, redacted, summary, user_words};
+use palimpsest_facts::{
+    Facts, Redact, UserInputs, build_summary, parse_earlier_summary, redact_message, user_text,
+};
 
 use crate::event::Strategy;
 use crate::ids::Ordinal;
@@ -37,20 +39,20 @@ pub fn summary_of(
     let new = new.filter_map(|at| transcript.content(*at));
     // Quotations are cut to length, which could split a secret. Secrets are therefore removed first.
     let clean = new.map(|message| match redact {
-        Some(redact) => Cow::Owned(redacted(message, redact)),
+        Some(redact) => Cow::Owned(redact_message(message, redact)),
         None => Cow::Borrowed(&**message),
     });
     let clean: Vec<Cow<'_, Message>> = clean.collect();
     let facts = Facts::of(clean.iter().map(|message| -> &Message { message }));
     let said: Vec<&str> = inputs.iter().map(String::as_str).collect();
-    let inputs = Inputs {
-        said: &said,
-        last_follows: session
+    let inputs = UserInputs {
+        all: &said,
+        is_last_visible: session
             .latest_request()
             .is_some_and(|at| leaving.binary_search(&at).is_err()),
         max_tokens: MAX_INPUT_TOKENS,
     };
-    summary(session.policy().summary.style, &memory, &facts, inputs)
+    build_summary(session.policy().summary.style, &memory, &facts, inputs)
 }
 
 /// Returns the text of session memory in the form in which it replaces messages.
@@ -58,11 +60,11 @@ pub fn stand_in(session: &Session, text: &str) -> String {
     let mut memory = Memory::parse(text);
     let latest = session.latest_request();
     let latest = latest.and_then(|at| session.transcript().content(at));
-    if let Some(words) = latest.and_then(|message| user_words(message)) {
+    if let Some(words) = latest.and_then(|message| user_text(message)) {
         let state = before_latest(memory.body(SectionKind::State), &words);
         memory.set(SectionKind::State, &state);
     }
-    memory.told()
+    memory.without_guidance()
 }
 
 /// Returns session memory and the last message that it covers. Without session memory, the latest visible summary of
@@ -81,7 +83,7 @@ fn previous(session: &Session) -> (Memory, Option<Ordinal>) {
         }
         let message = session.transcript().content(at)?;
         match message.blocks.first() {
-            Some(Block::Text { text, .. }) => Some(earlier(text)),
+            Some(Block::Text { text, .. }) => Some(parse_earlier_summary(text)),
             _ => None,
         }
     });

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Command, CompactionMessages, CompactionScope, Decision, ServeView,
-    StartCompaction, SummarySource, SummarySpec, UpdateWorkingState,
+    Append, Clear, Clearing, Command, CompactionMessages, CompactionScope, Decided, Decision,
+    ServeView, StartCompaction, SummarySource, SummarySpec, UpdateWorkingState,
 };
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::histories::SessionHarness;
@@ -790,7 +790,7 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
         .world
         .try_run(Command::AdvanceCompaction(finish))
         .unwrap();
-    let Decision::Events(events) = decided else {
+    let Decided::Now(Decision { events, .. }) = decided else {
         panic!("{decided:?}");
     };
     assert!(matches!(events[..], [Event::Compacted(_)]), "{events:?}");

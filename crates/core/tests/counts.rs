@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, CompactionMessages, Decision, Rewind, ServeView, StartCompaction,
+    Append, Command, CompactionMessages, Decided, Rewind, ServeView, StartCompaction,
     SummarySource, SummarySpec,
 };
 use palimpsest_core::event::{CompactionFinished, Event, Trigger};
@@ -118,7 +118,7 @@ impl Play {
                 Trigger::Manual,
                 SummarySource::Write(SummarySpec::new(SummaryBy::Model)),
             )));
-        let Ok(Decision::Events(_)) = started else {
+        let Ok(Decided::Now(_)) = started else {
             return None;
         };
         let made = CompactionMessages {

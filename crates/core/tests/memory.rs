@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, Decision, FailMemory, FileMemory, Rejection, StartMemory, UpdateMemory,
-    memory_due, memory_runs,
+    Append, Command, Decided, Decision, FailMemory, FileMemory, Rejection, StartMemory,
+    UpdateMemory, memory_due, memory_runs,
 };
 use palimpsest_core::event::Event;
 use palimpsest_core::histories::SessionHarness;
@@ -95,7 +95,7 @@ impl Told {
         memory_due(&self.world.session, NOW) == Some(NOW)
     }
 
-    fn update(&mut self, author: Author) -> Result<Decision, Rejection> {
+    fn update(&mut self, author: Author) -> Result<Decided, Rejection> {
         let mut memory = Memory::template();
         self.next += 1;
         if author != Author::Template {
@@ -293,7 +293,7 @@ fn who_writes_upon_an_old_version_writes_nothing() {
         .world
         .try_run(Command::RecordMemoryVersion(late))
         .unwrap();
-    assert_eq!(outcome, Decision::Events(Vec::new()));
+    assert_eq!(outcome, Decided::events(Vec::new()));
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn placeholders_are_no_version_and_a_version_names_what_it_changed() {
     );
     memory.set(SectionKind::Task, "Mend it.");
     let update = told.command(Author::Extractive, &memory.render(), None);
-    let Decision::Events(events) = told
+    let Decided::Now(Decision { events, .. }) = told
         .world
         .try_run(Command::RecordMemoryVersion(update))
         .unwrap()

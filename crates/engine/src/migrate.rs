@@ -350,6 +350,7 @@ impl Move<'_> {
             return Ok(());
         };
         let known = there.and_then(|head| head.snapshot);
+        // A snapshot of the target that covers at least as much is kept.
         if known.is_some_and(|known| known.at >= mark.at) {
             return Ok(());
         }
@@ -378,6 +379,7 @@ impl Move<'_> {
                 for message in &view.messages {
                     bytes.clear();
                     codec::write(provider, message, &mut bytes);
+                    // The length separates the messages, so that another split of the same bytes has another digest.
                     digest.update((bytes.len() as u64).to_be_bytes());
                     digest.update(&bytes);
                 }

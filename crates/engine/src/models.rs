@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::policy::Overlay;
-use palimpsest_summarize::{Chain, Summarizer};
+use palimpsest_summarize::{FallbackChain, Summarizer};
 
 /// The models that write summaries: the main one, and an optional fallback.
 pub struct Models {
@@ -23,7 +23,7 @@ pub struct Model {
     /// The name of the model.
     pub name: Box<str>,
     /// The breaker of its endpoint, and the limit of its requests in flight.
-    pub chain: Arc<Chain>,
+    pub chain: Arc<FallbackChain>,
     /// The client that calls it through `chain`.
     pub summarizer: Arc<dyn Summarizer>,
 }
@@ -72,7 +72,7 @@ impl Models {
     pub fn breakers(&self) -> Vec<(&'static str, bool)> {
         let main = std::iter::once(("main", &self.main));
         let all = main.chain(self.fallback.iter().map(|one| ("fallback", one)));
-        all.map(|(endpoint, one)| (endpoint, one.chain.rests()))
+        all.map(|(endpoint, one)| (endpoint, one.chain.is_open()))
             .collect()
     }
 
@@ -83,6 +83,7 @@ impl Models {
 
     /// Returns true if sessions and calls may choose the model.
     pub fn allow(&self, model: &str) -> bool {
+        // The configured models are always allowed, whatever the list contains.
         let mut own = std::iter::once(&self.main).chain(&self.fallback);
         own.any(|one| *one.name == *model) || self.allowed.have(model)
     }

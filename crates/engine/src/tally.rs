@@ -93,6 +93,7 @@ pub fn change_kinds() -> impl Iterator<Item = &'static str> {
 /// The effect of a level that an event records.
 fn level(event: &Event) -> Option<TallyItem> {
     let (level, trigger, mode, freed_tokens) = match event {
+        // The event of level 1 records no trigger.
         Event::ResultsPersisted(event) => (
             "tool_results",
             "auto",
@@ -129,6 +130,7 @@ fn level(event: &Event) -> Option<TallyItem> {
             source(event.strategy),
             event.before_tokens.saturating_sub(event.after_tokens),
         ),
+        // Undo and rewind change the view too, but they are not levels.
         _ => return None,
     };
     Some(TallyItem::Level {
@@ -140,6 +142,7 @@ fn level(event: &Event) -> Option<TallyItem> {
 }
 
 fn freed(stored: &StoredResult) -> u64 {
+    // The replacement text stays in the view, so only the difference is freed.
     u64::from(stored.tokens.saturating_sub(stored.text_tokens))
 }
 
@@ -154,6 +157,7 @@ fn compaction(event: &Event) -> Option<TallyItem> {
             })
         }
         Event::CompactionFailed(event) => Some(TallyItem::Compaction {
+            // A failed compaction has no summary, and therefore no source.
             source: "none",
             outcome: why(event.why),
             took: None,
@@ -221,6 +225,7 @@ const fn kind_name(kind: ChangeKind) -> &'static str {
 }
 
 const fn event_name(event: &Event) -> &'static str {
+    // These names are labels of a published metric. They stay the same when a variant is renamed.
     match event {
         Event::SessionCreated(_) => "session_created",
         Event::SessionUpdated(_) => "session_updated",

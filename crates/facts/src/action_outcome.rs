@@ -25,7 +25,7 @@ const TAIL_BYTES: usize = 8 * 1024;
 const MAX_LINE: usize = 200;
 /// The maximum length of a person's answer through a tool, in characters. Answers deserve more space
 /// than output.
-const MAX_ANSWER: usize = 500;
+const MAX_ANSWER_CHARS: usize = 500;
 
 /// Returns the first text of a result, or an empty string.
 pub(super) fn text_of(result: &ToolResult) -> &str {
@@ -43,8 +43,13 @@ pub(super) fn text_of(result: &ToolResult) -> &str {
 }
 
 /// Determines the outcome of a call from the text of its result.
-pub(super) fn read(act: Act, target: &str, text: &str, is_error: Option<bool>) -> ActionOutcome {
-    let (head, tail) = ends(text);
+pub(super) fn parse_outcome(
+    act: Act,
+    target: &str,
+    text: &str,
+    is_error: Option<bool>,
+) -> ActionOutcome {
+    let (head, tail) = head_and_tail(text);
     let failed = match (is_error, act) {
         (Some(true), _) => true,
         (flag, Act::Run) => run_failed(head, tail, flag, target),
@@ -55,15 +60,15 @@ pub(super) fn read(act: Act, target: &str, text: &str, is_error: Option<bool>) -
         (flag, _) => flag.is_none() && begins_with_error(head),
     };
     if failed {
-        return ActionOutcome::Failed(reason(head, tail).into());
+        return ActionOutcome::Failed(failure_line(head, tail).into());
     }
     ActionOutcome::Passed(
         match act {
             Act::Search => matches(text),
-            Act::Run => verdict(head, tail).unwrap_or_default(),
+            Act::Run => summary_line(head, tail).unwrap_or_default(),
             Act::Read if is_document(target) => titles_in(text, 6).join("; "),
             Act::Fetch | Act::Delegate => clip(&one_line(first_line(head)), MAX_LINE),
-            Act::Other => clip(&one_line(first_line(head)), MAX_ANSWER),
+            Act::Other => clip(&one_line(first_line(head)), MAX_ANSWER_CHARS),
             _ => String::new(),
         }
         .into(),
@@ -71,12 +76,12 @@ pub(super) fn read(act: Act, target: &str, text: &str, is_error: Option<bool>) -
 }
 
 /// Returns true if the result of a write states that the file is new.
-pub(super) fn says_created(text: &str) -> bool {
-    let (head, _) = ends(text);
+pub(super) fn reports_created_file(text: &str) -> bool {
+    let (head, _) = head_and_tail(text);
     head.contains("created successfully") || head.contains("File created")
 }
 
-fn ends(text: &str) -> (&str, &str) {
+fn head_and_tail(text: &str) -> (&str, &str) {
     let mut head = text.len().min(HEAD_BYTES);
     while !text.is_char_boundary(head) {
         head -= 1;
@@ -173,7 +178,7 @@ fn begins_with_error(head: &str) -> bool {
 }
 
 /// The beginnings of lines with which programs report failures.
-const FAILING: [&str; 19] = [
+const FAILURE_WORDS: [&str; 19] = [
     "test result: FAILED",
     "Traceback (most recent call last)",
     "error[E",
@@ -200,7 +205,7 @@ fn is_failing(line: &str) -> bool {
     if line.ends_with(": command not found") || verdict_of(line) == Some(true) {
         return true;
     }
-    let begin = FAILING.iter().find(|begin| line.starts_with(**begin));
+    let begin = FAILURE_WORDS.iter().find(|begin| line.starts_with(**begin));
     begin.is_some_and(|begin| *begin != "thread '" || line.contains("panicked at"))
 }
 
@@ -241,7 +246,7 @@ fn failures_in(line: &str) -> Option<u64> {
 pub(crate) const DECLINED: &str = "declined";
 
 /// Returns the line that explains a failure.
-fn reason(head: &str, tail: &str) -> String {
+fn failure_line(head: &str, tail: &str) -> String {
     if head.trim_start().starts_with("The user doesn't want to") {
         let marks = ["the user said:", "reason for the rejection:"];
         let why = marks
@@ -272,7 +277,7 @@ fn reason(head: &str, tail: &str) -> String {
     // A line with a file position is more precise than a summary line.
     let named = match named {
         Some(line) if line.starts_with("FAIL") || !line.contains(": ") => {
-            lines().find(|line| names_a_place(line)).or(named)
+            lines().find(|line| names_source_position(line)).or(named)
         }
         named => named,
     };
@@ -294,7 +299,7 @@ fn reason(head: &str, tail: &str) -> String {
 }
 
 /// Returns true for a line with a file position, such as `src/a.go:141:21: undefined: x`.
-fn names_a_place(line: &str) -> bool {
+fn names_source_position(line: &str) -> bool {
     let mut parts = line.split(':');
     let file = parts.next().unwrap_or_default();
     let is_file = file
@@ -309,7 +314,7 @@ fn names_a_place(line: &str) -> bool {
 }
 
 /// Returns the line in which a program summarizes its success.
-fn verdict(head: &str, tail: &str) -> Option<String> {
+fn summary_line(head: &str, tail: &str) -> Option<String> {
     let sums_up = |line: &&str| {
         let lower = line.to_ascii_lowercase();
         let has_number = line.bytes().any(|byte| byte.is_ascii_digit());
@@ -375,7 +380,7 @@ mod tests {
 
     #[track_caller]
     fn check(command: &str, text: &str, flag: Option<bool>, expected: &str) {
-        let said = match read(Act::Run, command, text, flag) {
+        let said = match parse_outcome(Act::Run, command, text, flag) {
             ActionOutcome::Open => "open".into(),
             ActionOutcome::Passed(said) => format!("+{said}"),
             ActionOutcome::Failed(said) => format!("-{said}"),
@@ -384,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_say_in_many_ways_how_it_went() {
+    fn outcomes_of_many_programs_are_recognized() {
         check(
             "cargo test",
             "running\ntest result: ok. 12 passed; 0 failed; 0 ignored",
@@ -438,14 +443,14 @@ mod tests {
     }
 
     #[test]
-    fn searches_say_how_much_they_found() {
+    fn search_results_are_counted() {
         for (text, expected) in [
             ("No matches found", "none"),
             ("Found 12 files\na\nb", "12 files"),
             ("a:1:x\nb:2:x\n", "2 matches"),
         ] {
             assert_eq!(
-                read(Act::Search, "x", text, None),
+                parse_outcome(Act::Search, "x", text, None),
                 ActionOutcome::Passed(expected.into())
             );
         }

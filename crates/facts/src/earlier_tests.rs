@@ -3,31 +3,31 @@
 use palimpsest_types::memory::{Memory, SectionKind};
 use palimpsest_types::policy::SummaryStyle;
 
-use super::earlier::earlier;
+use super::earlier_summary::parse_earlier_summary;
 use super::tests::{does, session};
-use super::{Facts, Inputs, memory, summary};
+use super::{Facts, UserInputs, build_summary, memory};
 
 /// Returns the text that replaces the summarized messages in a view.
 fn framed(document: &palimpsest_types::summary::SummaryDocument) -> String {
     palimpsest_types::summary::frame(
         &document.render(),
-        palimpsest_types::summary::Framing::default(),
+        palimpsest_types::summary::SummaryFrame::default(),
     )
 }
 
 #[test]
-fn a_summary_is_taken_apart_into_what_it_was_made_of() {
+fn an_earlier_summary_is_parsed_into_its_parts() {
     let all = session();
     let facts = Facts::of(&all);
     let memory = memory::update(&Memory::template(), &facts);
     for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
-        let text = framed(&summary(
+        let text = framed(&build_summary(
             style,
             &Memory::template(),
             &facts,
-            Inputs::default(),
+            UserInputs::default(),
         ));
-        let back = earlier(&text);
+        let back = parse_earlier_summary(&text);
         let mut same = vec![SectionKind::Files, SectionKind::Results];
         if style == SummaryStyle::NineSections {
             same.extend([
@@ -48,11 +48,11 @@ fn a_summary_is_taken_apart_into_what_it_was_made_of() {
 }
 
 #[test]
-fn what_a_model_wrote_is_kept_by_the_summaries_after_it() {
+fn text_of_a_model_is_kept_by_later_summaries() {
     let text = "## 1. Primary Request and Intent\n\nThe parser must be exact.\n\n## 3. Files and Code Sections\n\n\
         - `parser.rs` holds the loop.\n\n## 5. Problem Solving\n\nThe loop ended too early.\n\n## 9. Optional Next Step\n\nGo on.";
     let said = ["Fix the parser."];
-    let mut previous = earlier(text);
+    let mut previous = parse_earlier_summary(text);
     for n in 0..10 {
         let new = does(
             "Bash",
@@ -60,18 +60,18 @@ fn what_a_model_wrote_is_kept_by_the_summaries_after_it() {
             "ok",
             None,
         );
-        let inputs = Inputs {
-            said: &said,
-            last_follows: true,
+        let inputs = UserInputs {
+            all: &said,
+            is_last_visible: true,
             max_tokens: 1_000,
         };
-        let document = summary(
+        let document = build_summary(
             SummaryStyle::NineSections,
             &previous,
             &Facts::of(&new),
             inputs,
         );
-        previous = earlier(&framed(&document));
+        previous = parse_earlier_summary(&framed(&document));
     }
     let text = previous.render();
     for kept in [
@@ -84,13 +84,13 @@ fn what_a_model_wrote_is_kept_by_the_summaries_after_it() {
         assert_eq!(text.matches(kept).count().min(1), 1, "{kept}\n{text}");
     }
     assert!(!text.contains("Go on.") && text.len() < 4_000, "{text}");
-    let free = earlier(&format!("No sections. {}", "Words of a kind. ".repeat(40)));
+    let free = parse_earlier_summary(&format!("No sections. {}", "Words of a kind. ".repeat(40)));
     assert!(free.body(SectionKind::Results).starts_with("No sections."));
     assert!(free.body(SectionKind::Title).is_empty());
 }
 
 #[test]
-fn a_note_of_what_was_cut_stays_with_what_is_left() {
+fn a_truncation_note_stays_with_the_remaining_text() {
     let cut = |lines: u32| {
         format!("_({lines} lines were cut here to keep this section within its limit.)_")
     };
@@ -99,7 +99,7 @@ fn a_note_of_what_was_cut_stays_with_what_is_left() {
         cut(3),
         cut(4)
     );
-    let memory = earlier(&text);
+    let memory = parse_earlier_summary(&text);
     assert_eq!(
         memory.body(SectionKind::Results),
         format!("{}\nOn “x”: It is done.", cut(3))

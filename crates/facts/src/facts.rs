@@ -8,18 +8,18 @@ use palimpsest_types::message::{Block, Message, MessageKind, Role, ToolResult};
 use super::action_outcome::{self, ActionOutcome};
 use super::text::clip;
 use super::tool_action::{self, Act, PlanChange, ToolAction, WorkItemState};
-use super::words::{echo, fenced_command, user_words};
+use super::user_text::{fenced_command, tool_echo, user_text};
 
 /// The maximum size of all facts in bytes of text. Beyond it the oldest facts are dropped. User
 /// inputs are kept in shortened form.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// The overhead of a fact in addition to its text, in bytes.
 const FACT_BYTES: usize = 160;
-const MAX_ASKED_CHARS: usize = 8_000;
-const MAX_OLD_ASKED_CHARS: usize = 400;
+const MAX_INPUT_CHARS: usize = 8_000;
+const MAX_OLD_INPUT_CHARS: usize = 400;
 /// The maximum number of user inputs that are kept after their facts were dropped.
-const MAX_OLD_ASKED: usize = 400;
-const MAX_SAID_CHARS: usize = 3_000;
+const MAX_OLD_INPUTS: usize = 400;
+const MAX_ASSISTANT_TEXT_CHARS: usize = 3_000;
 /// The maximum number of open calls. Agent programs leave fewer.
 const MAX_OPEN: usize = 256;
 
@@ -30,16 +30,16 @@ const MAX_OPEN: usize = 256;
 /// to 4 MiB.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    all: VecDeque<Fact>,
+    facts: VecDeque<Fact>,
     /// The number of facts dropped from the front of the queue.
-    gone: usize,
+    dropped_count: usize,
     bytes: usize,
     open: VecDeque<OpenCall>,
     /// User inputs that were dropped from the queue, shortened.
-    old: VecDeque<UserInput>,
+    old_inputs: VecDeque<UserInput>,
     root: Option<Box<str>>,
     /// A command in the last text of the model. The next user message may contain its output.
-    fenced: Option<Box<str>>,
+    fenced_command: Option<Box<str>>,
 }
 
 /// One event in a run of messages.
@@ -48,9 +48,9 @@ pub(crate) enum Fact {
     /// A user input.
     UserInput(UserInput),
     /// A statement of the model.
-    Said(Box<str>),
+    AssistantText(Box<str>),
     /// A tool call.
-    Did(Deed),
+    Action(Deed),
 }
 
 /// The text of a user input.
@@ -73,7 +73,7 @@ struct OpenCall {
     id: Box<str>,
     /// The position of the first action of the call, counted from the first fact ever added.
     at: usize,
-    deeds: usize,
+    actions: usize,
 }
 
 impl Facts {
@@ -81,13 +81,13 @@ impl Facts {
     pub fn of<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Self {
         let mut facts = Self::default();
         for message in messages {
-            facts.take(message);
+            facts.record(message);
         }
         facts
     }
 
     /// Adds the next message. Ignores summaries, boundaries, attachments and generated messages.
-    pub fn take(&mut self, message: &Message) {
+    pub fn record(&mut self, message: &Message) {
         if message.transcript_only || message.kind != MessageKind::Ordinary {
             return;
         }
@@ -97,29 +97,29 @@ impl Facts {
             self.root = cwd.map(|(_, path)| clip(path, 300).into());
         }
         match message.role {
-            Role::User => self.take_user(message),
-            Role::Assistant => self.take_assistant(message),
+            Role::User => self.record_user(message),
+            Role::Assistant => self.record_assistant(message),
             Role::System | Role::Developer => {}
         }
     }
 
     /// Returns true if there are no facts.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.old.is_empty()
+        self.facts.is_empty() && self.old_inputs.is_empty()
     }
 
     /// Returns the number of facts that were dropped to stay within the size limit.
     pub fn dropped(&self) -> usize {
-        self.gone
+        self.dropped_count
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Fact> {
-        self.all.iter()
+        self.facts.iter()
     }
 
     /// Returns the user inputs that precede all facts of `iter`.
     pub(crate) fn old_inputs(&self) -> impl Iterator<Item = &UserInput> {
-        self.old.iter()
+        self.old_inputs.iter()
     }
 
     /// Returns the working directory.
@@ -127,40 +127,42 @@ impl Facts {
         self.root.as_deref()
     }
 
-    fn take_user(&mut self, content: &Message) {
+    fn record_user(&mut self, content: &Message) {
         for block in &content.blocks {
             if let Block::ToolResult(result) = block {
-                self.settle_result(result);
+                self.complete_with_result(result);
             }
         }
-        if let Some(output) = echo(content).filter(|_| content.is_real_user_input()) {
-            self.settle_echo(output);
-        } else if let Some(words) = user_words(content) {
-            let words = clip(&words, MAX_ASKED_CHARS).into();
+        if let Some(output) = tool_echo(content).filter(|_| content.is_real_user_input()) {
+            self.complete_with_echo(output);
+        } else if let Some(words) = user_text(content) {
+            let words = clip(&words, MAX_INPUT_CHARS).into();
             self.push(Fact::UserInput(UserInput { words }));
         }
     }
 
-    fn take_assistant(&mut self, message: &Message) {
+    fn record_assistant(&mut self, message: &Message) {
         for block in &message.blocks {
             match block {
                 Block::Text { text, .. } if !block.is_blank() => {
-                    self.fenced = fenced_command(text).map(Into::into);
-                    self.push(Fact::Said(clip(text, MAX_SAID_CHARS).into()));
+                    self.fenced_command = fenced_command(text).map(Into::into);
+                    self.push(Fact::AssistantText(
+                        clip(text, MAX_ASSISTANT_TEXT_CHARS).into(),
+                    ));
                 }
                 Block::ToolUse(tool) => {
-                    let calls = tool_action::read(tool);
+                    let calls = tool_action::parse_actions(tool);
                     // The oldest open call is the least likely to receive a result.
                     if self.open.len() == MAX_OPEN {
                         self.open.pop_front();
                     }
                     self.open.push_back(OpenCall {
                         id: tool.id.clone(),
-                        at: self.gone + self.all.len(),
-                        deeds: calls.len(),
+                        at: self.dropped_count + self.facts.len(),
+                        actions: calls.len(),
                     });
                     for call in calls {
-                        self.push(Fact::Did(Deed::new(call)));
+                        self.push(Fact::Action(Deed::new(call)));
                     }
                 }
                 _ => {}
@@ -168,7 +170,7 @@ impl Facts {
         }
     }
 
-    fn settle_result(&mut self, result: &ToolResult) {
+    fn complete_with_result(&mut self, result: &ToolResult) {
         let Some(at) = self
             .open
             .iter()
@@ -178,38 +180,39 @@ impl Facts {
         };
         if let Some(open) = self.open.remove(at) {
             let text = action_outcome::text_of(result);
-            for at in open.at..open.at + open.deeds {
-                self.settle(at, text, result.is_error);
+            for at in open.at..open.at + open.actions {
+                self.complete(at, text, result.is_error);
             }
         }
     }
 
-    fn settle_echo(&mut self, output: &str) {
-        if let Some(command) = self.fenced.take() {
-            let (act, target) = tool_action::of_command(command.into());
+    fn complete_with_echo(&mut self, output: &str) {
+        if let Some(command) = self.fenced_command.take() {
+            let (act, target) = tool_action::classify_command(command.into());
             let call = ToolAction {
                 act,
                 tool: "bash".into(),
                 target: clip(&target, 400).into(),
-                place: Box::default(),
+                location: Box::default(),
                 symbols: Vec::new(),
                 plan: None,
             };
-            let at = self.gone + self.all.len();
-            self.push(Fact::Did(Deed::new(call)));
-            self.settle(at, output, None);
+            let at = self.dropped_count + self.facts.len();
+            self.push(Fact::Action(Deed::new(call)));
+            self.complete(at, output, None);
         }
     }
 
-    fn settle(&mut self, at: usize, text: &str, is_error: Option<bool>) {
-        let Some(Fact::Did(deed)) = at
-            .checked_sub(self.gone)
-            .and_then(|at| self.all.get_mut(at))
+    fn complete(&mut self, at: usize, text: &str, is_error: Option<bool>) {
+        let Some(Fact::Action(deed)) = at
+            .checked_sub(self.dropped_count)
+            .and_then(|at| self.facts.get_mut(at))
         else {
             return;
         };
-        deed.outcome = action_outcome::read(deed.call.act, &deed.call.target, text, is_error);
-        deed.created = deed.call.act == Act::Write && action_outcome::says_created(text);
+        deed.outcome =
+            action_outcome::parse_outcome(deed.call.act, &deed.call.target, text, is_error);
+        deed.created = deed.call.act == Act::Write && action_outcome::reports_created_file(text);
         // The tool's result contains the number of a new item after a `#`.
         if let Some(PlanChange::Add(item)) = &mut deed.call.plan {
             item.number = text.split_once('#').map(|(_, rest)| {
@@ -225,20 +228,20 @@ impl Facts {
 
     fn push(&mut self, fact: Fact) {
         self.bytes += fact.bytes();
-        self.all.push_back(fact);
+        self.facts.push_back(fact);
         while self.bytes > MAX_BYTES {
-            let Some(fact) = self.all.pop_front() else {
+            let Some(fact) = self.facts.pop_front() else {
                 break;
             };
-            self.gone += 1;
+            self.dropped_count += 1;
             self.bytes -= fact.bytes();
             if let Fact::UserInput(asked) = fact {
-                self.old.push_back(UserInput {
-                    words: clip(&asked.words, MAX_OLD_ASKED_CHARS).into(),
+                self.old_inputs.push_back(UserInput {
+                    words: clip(&asked.words, MAX_OLD_INPUT_CHARS).into(),
                 });
                 // The first input is kept, because it states the purpose of the session.
-                if self.old.len() > MAX_OLD_ASKED {
-                    self.old.remove(1);
+                if self.old_inputs.len() > MAX_OLD_INPUTS {
+                    self.old_inputs.remove(1);
                 }
             }
         }
@@ -264,8 +267,8 @@ impl Fact {
         FACT_BYTES
             + match self {
                 Self::UserInput(asked) => asked.words.len(),
-                Self::Said(text) => text.len(),
-                Self::Did(deed) => {
+                Self::AssistantText(text) => text.len(),
+                Self::Action(deed) => {
                     // The outcome arrives later, so its maximum size is reserved here.
                     let symbols: usize = deed.call.symbols.iter().map(|name| name.len() + 16).sum();
                     let items = match &deed.call.plan {
@@ -274,7 +277,7 @@ impl Fact {
                         }
                         _ => 200,
                     };
-                    deed.call.target.len() + deed.call.place.len() + symbols + items + 600
+                    deed.call.target.len() + deed.call.location.len() + symbols + items + 600
                 }
             }
     }

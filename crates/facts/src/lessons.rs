@@ -185,12 +185,12 @@ pub(crate) fn lessons(words: &str) -> Vec<(Lesson, &str)> {
     }
     let found = sentences(words).filter_map(|sentence| {
         let is_short = sentence.chars().nth(MAX_SENTENCE_CHARS).is_none();
-        Some((lesson(sentence).filter(|_| is_short)?, sentence))
+        Some((classify_guidance(sentence).filter(|_| is_short)?, sentence))
     });
     found.take(MAX_LESSONS).collect()
 }
 
-fn lesson(sentence: &str) -> Option<Lesson> {
+fn classify_guidance(sentence: &str) -> Option<Lesson> {
     let lower = sentence.to_lowercase();
     let lower = lower.trim_start_matches(|c: char| !c.is_alphanumeric());
     let begins = |lists: &[&[&str]]| {
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn corrections_and_rules_are_heard_in_several_languages() {
+    fn corrections_and_rules_are_detected_in_several_languages() {
         use Lesson::{Correction, Rule};
         for (words, expected) in [
             ("No, that breaks the build.", Some(Correction)),

@@ -10,7 +10,7 @@
 //! `palimpsest_types::memory`, and summaries by models in `palimpsest_types::summary`.
 
 mod action_outcome;
-mod earlier;
+mod earlier_summary;
 #[cfg(test)]
 mod earlier_tests;
 mod facts;
@@ -29,14 +29,14 @@ mod tests;
 pub(crate) mod text;
 pub mod tool_action;
 mod user_messages;
-mod words;
+mod user_text;
 
-pub use earlier::earlier;
+pub use earlier_summary::parse_earlier_summary;
 pub use facts::Facts;
 pub use memory::{before_latest, root_in as told_root};
-pub use redact::{Redact, redacted};
-pub use shell::{command_kind, told_command};
-pub use span::{SpanFeatures, features, later_references, span};
-pub use summary::{Inputs, summary};
+pub use redact::{Redact, redact_message};
+pub use shell::{command_family, display_command};
+pub use span::{SpanFeatures, describe_span, later_references, span_features};
+pub use summary::{UserInputs, build_summary};
 pub use user_messages::user_messages;
-pub use words::user_words;
+pub use user_text::user_text;

@@ -3,7 +3,7 @@
 use super::action_outcome::ActionOutcome;
 use super::facts::{Deed, Fact, Facts, UserInput};
 use super::shell;
-use super::steps::{Naming, short};
+use super::steps::{PathStyle, short};
 use super::text::{code, sentences, without_label};
 use super::tool_action::Act;
 
@@ -42,7 +42,7 @@ pub(crate) struct ObservedFailure<'a> {
     pub(crate) change: Option<String>,
     pub(crate) mended: bool,
     /// The index of the last failed call.
-    place: usize,
+    position: usize,
 }
 
 impl<'a> TurnFacts<'a> {
@@ -76,8 +76,8 @@ impl<'a> Timeline<'a> {
             let turn = turns.len() - 1;
             let turn = &mut turns[turn];
             match fact {
-                Fact::Said(text) => turn.said.push((turn.deeds.len(), text)),
-                Fact::Did(deed) => turn.deeds.push(deed),
+                Fact::AssistantText(text) => turn.said.push((turn.deeds.len(), text)),
+                Fact::Action(deed) => turn.deeds.push(deed),
                 Fact::UserInput(_) => {}
             }
         }
@@ -90,7 +90,7 @@ impl<'a> Timeline<'a> {
             passed: Vec::new(),
             root: facts.root(),
         };
-        notes.follow();
+        notes.find_failures();
         notes
     }
 
@@ -100,8 +100,8 @@ impl<'a> Timeline<'a> {
             .flat_map(|turn| turn.deeds.iter().copied())
     }
 
-    pub(crate) fn naming(&self) -> Naming<'a> {
-        Naming {
+    pub(crate) fn naming(&self) -> PathStyle<'a> {
+        PathStyle {
             root: self.root,
             brief: false,
         }
@@ -112,17 +112,17 @@ impl<'a> Timeline<'a> {
     }
 
     /// Finds all failures and the actions that followed them.
-    fn follow(&mut self) {
+    fn find_failures(&mut self) {
         let deeds: Vec<&Deed> = self.deeds().collect();
         let mut open: Vec<usize> = Vec::new();
         // A change counts as the fix only if its index is greater than that of the last failure.
         let mut change: Option<(usize, String)> = None;
         for (place, deed) in deeds.into_iter().enumerate() {
-            let Some(key) = key(deed) else {
+            let Some(key) = failure_key(deed) else {
                 continue;
             };
             let known = open.iter().position(|at| self.failures[*at].key == key);
-            let doing = doing(deed, self.root);
+            let doing = describe_change(deed, self.root);
             // The first action with another key after a failure is recorded as the reaction to it.
             for at in &open {
                 let failure = &mut self.failures[*at];
@@ -138,15 +138,15 @@ impl<'a> Timeline<'a> {
                     if let Some(at) = known {
                         let failure = &mut self.failures[open[at]];
                         failure.times += 1;
-                        failure.place = place;
+                        failure.position = place;
                         failure.why = why;
                     } else {
                         open.push(self.failures.len());
                         self.failures.push(ObservedFailure {
-                            what: what(deed, self.root),
+                            what: describe(deed, self.root),
                             key,
                             times: 1,
-                            place,
+                            position: place,
                             why,
                             next: None,
                             change: None,
@@ -158,7 +158,7 @@ impl<'a> Timeline<'a> {
                     if let Some(at) = known {
                         let failure = &mut self.failures[open.remove(at)];
                         failure.mended = true;
-                        let later = change.as_ref().filter(|(at, _)| *at > failure.place);
+                        let later = change.as_ref().filter(|(at, _)| *at > failure.position);
                         failure.change = later.map(|(_, change)| change.clone());
                     }
                     if !self.passed.contains(&key) {
@@ -175,7 +175,7 @@ impl<'a> Timeline<'a> {
 }
 
 /// The beginnings of sentences in which the model announces its next action, in lower case.
-const ANNOUNCING: [&str; 16] = [
+const ANNOUNCEMENT_STARTS: [&str; 16] = [
     "let me",
     "let's",
     "now ",
@@ -202,14 +202,17 @@ pub(super) fn announces(text: &str) -> bool {
     let last = all.last().or(first);
     let is_plan = |sentence: &str| {
         let lower = sentence.to_lowercase();
-        ANNOUNCING.iter().any(|begin| lower.starts_with(begin)) || lower.contains(", let me ")
+        ANNOUNCEMENT_STARTS
+            .iter()
+            .any(|begin| lower.starts_with(begin))
+            || lower.contains(", let me ")
     };
     text.ends_with(':') || first.is_some_and(is_plan) || last.is_some_and(is_plan)
 }
 
 /// Returns the key by which a later success is matched with a failure. Read-only actions have none,
 /// because their failures need no note.
-fn key(deed: &Deed) -> Option<String> {
+fn failure_key(deed: &Deed) -> Option<String> {
     match deed.call.act {
         Act::Run if shell::is_looking(&deed.call.target) => None,
         Act::Run => Some(shell::family(&deed.call.target)),
@@ -238,7 +241,7 @@ pub(crate) fn key_of_note(what: &str, root: Option<&str>) -> Option<String> {
     }
 }
 
-fn what(deed: &Deed, root: Option<&str>) -> String {
+fn describe(deed: &Deed, root: Option<&str>) -> String {
     let target = &deed.call.target;
     match deed.call.act {
         Act::Run => code(&shell::tidy(target, 100), 100),
@@ -250,7 +253,7 @@ fn what(deed: &Deed, root: Option<&str>) -> String {
 }
 
 /// Describes the effect of a call on the work. Returns `None` for calls without an effect.
-fn doing(deed: &Deed, root: Option<&str>) -> Option<String> {
+fn describe_change(deed: &Deed, root: Option<&str>) -> Option<String> {
     let target = &deed.call.target;
     match deed.call.act {
         Act::Edit => Some(format!("edited {}", code(short(target, root), 160))),

@@ -8,7 +8,7 @@ pub type Redact = fn(&str) -> String;
 
 /// Returns a copy of a message without secrets. Thinking, media and unknown blocks are unchanged,
 /// because notes never quote them.
-pub fn redacted(message: &Message, redact: Redact) -> Message {
+pub fn redact_message(message: &Message, redact: Redact) -> Message {
     let mut clean = message.clone();
     for found in &mut clean.blocks {
         block(found, redact);

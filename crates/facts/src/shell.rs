@@ -4,22 +4,23 @@
 use super::text::{clip, one_line};
 
 /// Programs that only read.
-const LOOKING: [&str; 27] = [
+const READ_ONLY_PROGRAMS: [&str; 27] = [
     "ls", "cat", "head", "tail", "grep", "egrep", "rg", "ag", "fd", "find", "wc", "pwd", "which",
     "file", "stat", "tree", "nl", "xxd", "echo", "less", "du", "ps", "jq", "awk", "sort", "diff",
     "printf",
 ];
 
 /// Git subcommands that only read.
-const LOOKING_GIT: [&str; 7] = ["status", "diff", "log", "show", "branch", "blame", "remote"];
+const READ_ONLY_GIT_COMMANDS: [&str; 7] =
+    ["status", "diff", "log", "show", "branch", "blame", "remote"];
 
 /// Programs that prepare the environment of another command.
-const PREPARING: [&str; 9] = [
+const SETUP_PROGRAMS: [&str; 9] = [
     "cd", "export", "source", "set", "sleep", "pushd", "popd", "true", ".",
 ];
 
 /// Programs with subcommands.
-const WITH_SUBCOMMAND: [&str; 30] = [
+const SUBCOMMAND_PROGRAMS: [&str; 30] = [
     "apt",
     "apt-get",
     "bun",
@@ -53,7 +54,7 @@ const WITH_SUBCOMMAND: [&str; 30] = [
 ];
 
 /// Subcommands whose next word is significant too.
-const WITH_SUBJECT: [&str; 6] = ["run", "exec", "compose", "-m", "tool", "x"];
+const SUBJECT_SUBCOMMANDS: [&str; 6] = ["run", "exec", "compose", "-m", "tool", "x"];
 
 /// Splits a command line into commands in order.
 fn parts(command: &str) -> Vec<&str> {
@@ -138,8 +139,8 @@ fn program<'a>(words: &[&'a str]) -> &'a str {
     first.rsplit('/').next().unwrap_or(first)
 }
 
-fn is_preparing(words: &[&str]) -> bool {
-    words.is_empty() || PREPARING.contains(&program(words)) || words[0].starts_with('#')
+fn is_setup(words: &[&str]) -> bool {
+    words.is_empty() || SETUP_PROGRAMS.contains(&program(words)) || words[0].starts_with('#')
 }
 
 /// Returns the normalized form of a command for notes, with at most `max` characters.
@@ -147,7 +148,7 @@ pub(crate) fn tidy(command: &str, max: usize) -> String {
     let mut kept: Vec<String> = Vec::new();
     for part in parts(command) {
         let words = words(part);
-        if !is_preparing(&words) {
+        if !is_setup(&words) {
             kept.push(words.join(" "));
         }
     }
@@ -160,10 +161,10 @@ pub(crate) fn tidy(command: &str, max: usize) -> String {
 }
 
 /// Returns the file that a command shows. Returns `None` if the command does anything else.
-pub(crate) fn shows(command: &str) -> Option<&str> {
+pub(crate) fn shown_file(command: &str) -> Option<&str> {
     let mut doing = parts(command)
         .into_iter()
-        .filter(|part| !is_preparing(&words(part)));
+        .filter(|part| !is_setup(&words(part)));
     let part = doing.next()?;
     let words = words(part);
     let shows = match program(&words) {
@@ -177,10 +178,10 @@ pub(crate) fn shows(command: &str) -> Option<&str> {
 }
 
 /// Returns the file that a command changes, and true if the command writes the whole file.
-pub(crate) fn changes(command: &str) -> Option<(&str, bool)> {
+pub(crate) fn changed_file(command: &str) -> Option<(&str, bool)> {
     let mut doing = parts(command)
         .into_iter()
-        .filter(|part| !is_preparing(&words(part)));
+        .filter(|part| !is_setup(&words(part)));
     let part = doing.next()?;
     if doing.next().is_some() {
         return None;
@@ -225,16 +226,18 @@ pub(crate) fn is_looking(command: &str) -> bool {
     parts(command).into_iter().all(|part| {
         let writes = part.contains("> ") && !part.contains("/dev/null") && !part.contains(">&");
         let words = words(part);
-        if is_preparing(&words) {
+        if is_setup(&words) {
             return true;
         }
         any = true;
         let program = program(&words);
-        let of_git =
-            program == "git" && words.get(1).is_some_and(|word| LOOKING_GIT.contains(word));
+        let of_git = program == "git"
+            && words
+                .get(1)
+                .is_some_and(|word| READ_ONLY_GIT_COMMANDS.contains(word));
         let reads_lines =
             program == "sed" && words.get(1).is_some_and(|word| word.starts_with("-n"));
-        !writes && (LOOKING.contains(&program) || of_git || reads_lines)
+        !writes && (READ_ONLY_PROGRAMS.contains(&program) || of_git || reads_lines)
     }) && any
 }
 
@@ -245,20 +248,20 @@ pub(crate) fn family(command: &str) -> String {
     let main = all
         .iter()
         .rev()
-        .find(|words| !is_preparing(words) && !LOOKING.contains(&program(words)));
-    let main = main.or_else(|| all.iter().rfind(|words| !is_preparing(words)));
+        .find(|words| !is_setup(words) && !READ_ONLY_PROGRAMS.contains(&program(words)));
+    let main = main.or_else(|| all.iter().rfind(|words| !is_setup(words)));
     let Some(words) = main else {
         return one_line(command);
     };
     let program = program(words);
     let mut named = vec![program];
-    if WITH_SUBCOMMAND.contains(&program) {
+    if SUBCOMMAND_PROGRAMS.contains(&program) {
         let mut rest = words[1..]
             .iter()
             .filter(|word| !word.starts_with('-') || **word == "-m");
         if let Some(second) = rest.next() {
             named.push(second);
-            if WITH_SUBJECT.contains(second) {
+            if SUBJECT_SUBCOMMANDS.contains(second) {
                 named.extend(rest.next());
             }
         }
@@ -270,12 +273,12 @@ pub(crate) fn family(command: &str) -> String {
 pub(crate) const MAX_COMMAND: usize = 120;
 
 /// Returns the normalized form of a command, as notes show it.
-pub fn told_command(command: &str) -> String {
+pub fn display_command(command: &str) -> String {
     tidy(command, MAX_COMMAND)
 }
 
 /// Returns the kind of a command. Notes combine commands of one kind into one line.
-pub fn command_kind(command: &str) -> String {
+pub fn command_family(command: &str) -> String {
     family(command)
 }
 
@@ -284,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_what_it_does() {
+    fn commands_are_classified_by_their_effect() {
         let tidy = |command| tidy(command, 80);
         assert_eq!(
             tidy("cd /a/b && RUST_LOG=x cargo test -p core 2>&1 | tail -50"),
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn similar_commands_are_one_family() {
+    fn similar_commands_belong_to_one_family() {
         assert_eq!(family("cargo test -p x -- y"), "cargo test");
         assert_eq!(family("cd a && bun run lint:fix 2>&1"), "bun run lint:fix");
         assert_eq!(family("git add . && git commit -m 'x'"), "git commit");
@@ -313,9 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_and_written_by_commands_too() {
-        assert_eq!(shows("cd /a && cat src/b.rs | head -5"), Some("src/b.rs"));
-        assert_eq!(shows("sed -n '1,5p' b.rs"), Some("b.rs"));
+    fn commands_name_the_files_that_they_read_and_write() {
+        assert_eq!(
+            shown_file("cd /a && cat src/b.rs | head -5"),
+            Some("src/b.rs")
+        );
+        assert_eq!(shown_file("sed -n '1,5p' b.rs"), Some("b.rs"));
         for command in [
             "cat a.rs b > c.rs",
             "cat a.rs && rm a.rs",
@@ -323,16 +329,22 @@ mod tests {
             "cat *.rs",
             "ls a.rs",
         ] {
-            assert_eq!(shows(command), None, "{command}");
+            assert_eq!(shown_file(command), None, "{command}");
         }
-        assert_eq!(changes("sed -i 's/a/b/' c.py"), Some(("c.py", false)));
-        assert_eq!(changes("cat <<'E' > c.py\nx > y\nE"), Some(("c.py", true)));
-        assert_eq!(changes("cat > c.py << 'E'\nx\nE"), Some(("c.py", true)));
-        assert_eq!(changes("cat c.py"), None);
+        assert_eq!(changed_file("sed -i 's/a/b/' c.py"), Some(("c.py", false)));
+        assert_eq!(
+            changed_file("cat <<'E' > c.py\nx > y\nE"),
+            Some(("c.py", true))
+        );
+        assert_eq!(
+            changed_file("cat > c.py << 'E'\nx\nE"),
+            Some(("c.py", true))
+        );
+        assert_eq!(changed_file("cat c.py"), None);
     }
 
     #[test]
-    fn looking_is_told_from_doing() {
+    fn read_only_commands_are_recognized() {
         for command in [
             "ls -la",
             "cd a && git status",

@@ -10,7 +10,7 @@ use super::action_outcome::ActionOutcome;
 use super::facts::{Deed, Fact, Facts};
 use super::lessons::lessons;
 use super::notes::Timeline;
-use super::steps::{Likeness, Naming, steps};
+use super::steps::{ActionSignature, PathStyle, steps};
 use super::text::{clip, gist, quoted, sentences};
 use super::tool_action::Act;
 
@@ -20,7 +20,7 @@ const MAX_TOKENS: u32 = 120;
 const MAX_COMPARED: usize = 400;
 
 /// Phrases with which a model states a decision, in lower case.
-const DECIDING: [&str; 14] = [
+const DECISION_WORDS: [&str; 14] = [
     "decided",
     "i'll go with",
     "i will go with",
@@ -57,18 +57,18 @@ pub struct SpanFeatures {
 }
 
 /// Returns true if a sentence states a decision of the model.
-pub(super) fn decides(sentence: &str) -> bool {
+pub(super) fn states_decision(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
-    (20..=400).contains(&sentence.len()) && DECIDING.iter().any(|words| lower.contains(words))
+    (20..=400).contains(&sentence.len()) && DECISION_WORDS.iter().any(|words| lower.contains(words))
 }
 
 /// Summarizes a span in one paragraph of at most 120 tokens: the request, the actions, the failures
 /// and the decisions. The least important parts are dropped to fit.
-pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
+pub fn describe_span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     let facts = Facts::of(messages);
     let notes = Timeline::of(&facts);
     let deeds: Vec<&Deed> = notes.deeds().collect();
-    let naming = Naming {
+    let naming = PathStyle {
         root: facts.root(),
         brief: true,
     };
@@ -132,7 +132,7 @@ fn conclusion(notes: &Timeline<'_>, max: usize) -> Option<String> {
     };
     let decision = said()
         .flat_map(sentences)
-        .filter(|sentence| decides(sentence))
+        .filter(|sentence| states_decision(sentence))
         .last();
     if let Some(sentence) = decision {
         Some(format!("It decided: {}.", quoted(sentence, max)))
@@ -154,7 +154,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Computes the features of a span.
-pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> SpanFeatures {
+pub fn span_features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> SpanFeatures {
     let mut features = SpanFeatures {
         tokens: messages
             .clone()
@@ -165,17 +165,19 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
     };
     let facts = Facts::of(messages);
     // The index of the last call with the same content. A map keeps the comparison linear.
-    let mut last: HashMap<Likeness<'_>, usize> = HashMap::new();
+    let mut last: HashMap<ActionSignature<'_>, usize> = HashMap::new();
     let mut known = SeenNames::default();
     let mut repeated = 0_usize;
     for fact in facts.iter() {
         match fact {
             Fact::UserInput(asked) => features.decisions += lessons(&asked.words).len(),
-            Fact::Said(text) => {
-                features.decisions += sentences(text).filter(|sentence| decides(sentence)).count();
+            Fact::AssistantText(text) => {
+                features.decisions += sentences(text)
+                    .filter(|sentence| states_decision(sentence))
+                    .count();
             }
-            Fact::Did(deed) => {
-                let earlier = last.insert(Likeness::of(deed), features.calls);
+            Fact::Action(deed) => {
+                let earlier = last.insert(ActionSignature::of(deed), features.calls);
                 let is_near = |at: usize| features.calls - at <= MAX_COMPARED;
                 repeated += usize::from(earlier.is_some_and(is_near));
                 features.calls += 1;
@@ -202,7 +204,7 @@ impl SpanFeatures {
     fn take<'d>(&mut self, deed: &'d Deed, known: &mut SeenNames<'d>) {
         let path = match deed.call.act {
             Act::Read | Act::Edit | Act::Write => &deed.call.target,
-            Act::Search => &deed.call.place,
+            Act::Search => &deed.call.location,
             _ => return,
         };
         if !path.is_empty() && deed.outcome != ActionOutcome::Open && known.paths.insert(path) {
@@ -237,14 +239,16 @@ pub fn later_references<'a>(
             if missing.is_empty() {
                 return all;
             }
-            in_texts(block, &mut |text| missing.retain(|name| !names(text, name)));
+            for_each_text(block, &mut |text| {
+                missing.retain(|name| !contains_name(text, name))
+            });
         }
     }
     all - missing.len()
 }
 
 /// Returns true if a text contains a name as a whole word.
-fn names(text: &str, name: &str) -> bool {
+fn contains_name(text: &str, name: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {
         let before = text[..at].chars().next_back();
@@ -253,7 +257,7 @@ fn names(text: &str, name: &str) -> bool {
     })
 }
 
-fn in_texts(block: &Block, take: &mut impl FnMut(&str)) {
+fn for_each_text(block: &Block, take: &mut impl FnMut(&str)) {
     match block {
         Block::Text { text, .. } => take(text),
         Block::ToolUse(call) => take(call.input.as_str()),
@@ -302,7 +306,7 @@ mod tests {
     }
 
     fn share(commands: &[String]) -> u32 {
-        features(
+        span_features(
             &commands
                 .iter()
                 .map(|command| run(command))
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_repeats_one_that_is_not_too_far_back() {
+    fn a_call_repeats_an_earlier_call_within_the_compared_range() {
         let with = |between: usize| {
             let mut commands = vec!["make all".to_owned()];
             commands.extend((0..between).map(|n| format!("make part-{n}")));
@@ -326,7 +330,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn repetitions_are_those_that_comparing_all_of_them_finds(numbers in prop::collection::vec(0..600_u16, 0..1_200)) {
+        fn repetition_equals_a_comparison_of_all_pairs(numbers in prop::collection::vec(0..600_u16, 0..1_200)) {
             let commands: Vec<String> = numbers.iter().map(|n| format!("make part-{n}")).collect();
             let share_of_all = repeated(&commands) * 1_000 / commands.len().max(1);
             prop_assert_eq!(u64::from(share(&commands)), share_of_all as u64);

@@ -18,7 +18,7 @@ enum PhraseGroup {
     Read,
     Change,
     Search,
-    Look,
+    Inspect,
     Run(String),
     Fetch,
     Delegate,
@@ -27,14 +27,14 @@ enum PhraseGroup {
 
 /// The format of paths.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Naming<'a> {
+pub(crate) struct PathStyle<'a> {
     /// The working directory. Paths inside it are relative.
     pub(crate) root: Option<&'a str>,
     /// True if a path is reduced to the file and its directory.
     pub(crate) brief: bool,
 }
 
-impl Naming<'_> {
+impl PathStyle<'_> {
     fn short(self, path: &str) -> &str {
         let path = short(path, self.root);
         if !self.brief {
@@ -56,91 +56,94 @@ pub(crate) fn short<'a>(path: &'a str, root: Option<&str>) -> &'a str {
 /// Describes calls in order with at most `max` phrases. Adjacent similar calls are combined. If
 /// there are still too many phrases, similar calls that are not adjacent are combined too. The
 /// earliest phrases are dropped first.
-pub(crate) fn steps(deeds: &[&Deed], naming: Naming<'_>, max: usize) -> Vec<String> {
+pub(crate) fn steps(actions: &[&Deed], naming: PathStyle<'_>, max: usize) -> Vec<String> {
     let mut groups: Vec<(PhraseGroup, Vec<&Deed>)> = Vec::new();
-    for deed in deeds.iter().filter(|deed| deed.call.act != Act::Plan) {
-        let group = group(deed);
+    for action in actions.iter().filter(|action| action.call.act != Act::Plan) {
+        let group = group(action);
         match groups.last_mut() {
-            Some((last, deeds)) if *last == group => deeds.push(deed),
-            _ => groups.push((group, vec![deed])),
+            Some((last, actions)) if *last == group => actions.push(action),
+            _ => groups.push((group, vec![action])),
         }
     }
     if groups.len() > max {
-        groups = together(groups);
+        groups = merge_groups(groups);
     }
     // The last groups describe the current work, so the first ones are reduced to a count.
     let left_out = groups.len().saturating_sub(max);
-    let calls: usize = groups.drain(..left_out).map(|(_, deeds)| deeds.len()).sum();
+    let calls: usize = groups
+        .drain(..left_out)
+        .map(|(_, actions)| actions.len())
+        .sum();
     let first = (calls > 0).then(|| format!("made {}", count(calls, "other call")));
     let phrases = groups
         .iter()
-        .map(|(group, deeds)| phrase(group, deeds, naming));
+        .map(|(group, actions)| phrase(group, actions, naming));
     first.into_iter().chain(phrases).collect()
 }
 
 /// The key by which two calls count as the same action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Likeness<'d> {
+pub(crate) struct ActionSignature<'d> {
     act: Act,
     tool: &'d str,
     target: Cow<'d, str>,
-    place: &'d str,
+    location: &'d str,
 }
 
-impl<'d> Likeness<'d> {
-    pub(crate) fn of(deed: &'d Deed) -> Self {
-        let call = &deed.call;
+impl<'d> ActionSignature<'d> {
+    pub(crate) fn of(action: &'d Deed) -> Self {
+        let call = &action.call;
         let (target, place) = match call.act {
             // The same command can be written in several ways and run from several directories.
             Act::Run => (shell::tidy(&call.target, 200).into(), ""),
-            _ => (Cow::Borrowed(&*call.target), &*call.place),
+            _ => (Cow::Borrowed(&*call.target), &*call.location),
         };
         Self {
             act: call.act,
             tool: &call.tool,
             target,
-            place,
+            location: place,
         }
     }
 }
 
-fn together(groups: Vec<(PhraseGroup, Vec<&Deed>)>) -> Vec<(PhraseGroup, Vec<&Deed>)> {
+fn merge_groups(groups: Vec<(PhraseGroup, Vec<&Deed>)>) -> Vec<(PhraseGroup, Vec<&Deed>)> {
     let mut all: Vec<(PhraseGroup, Vec<&Deed>)> = Vec::new();
-    for (group, mut deeds) in groups {
+    for (group, mut actions) in groups {
         match all.iter_mut().find(|(other, _)| *other == group) {
-            Some((_, others)) => others.append(&mut deeds),
-            None => all.push((group, deeds)),
+            Some((_, others)) => others.append(&mut actions),
+            None => all.push((group, actions)),
         }
     }
     all
 }
 
-fn group(deed: &Deed) -> PhraseGroup {
-    match deed.call.act {
+fn group(action: &Deed) -> PhraseGroup {
+    match action.call.act {
         Act::Read => PhraseGroup::Read,
         Act::Edit | Act::Write => PhraseGroup::Change,
         Act::Search => PhraseGroup::Search,
-        Act::Run if shell::is_looking(&deed.call.target) => PhraseGroup::Look,
-        Act::Run => PhraseGroup::Run(shell::family(&deed.call.target)),
+        Act::Run if shell::is_looking(&action.call.target) => PhraseGroup::Inspect,
+        Act::Run => PhraseGroup::Run(shell::family(&action.call.target)),
         Act::Fetch => PhraseGroup::Fetch,
         Act::Delegate => PhraseGroup::Delegate,
-        Act::Plan | Act::Other => PhraseGroup::Other(deed.call.tool.to_string()),
+        Act::Plan | Act::Other => PhraseGroup::Other(action.call.tool.to_string()),
     }
 }
 
-fn phrase(group: &PhraseGroup, deeds: &[&Deed], naming: Naming<'_>) -> String {
+fn phrase(group: &PhraseGroup, actions: &[&Deed], naming: PathStyle<'_>) -> String {
     match group {
-        PhraseGroup::Read => format!("read {}", names(deeds, naming)),
-        PhraseGroup::Change => changed(deeds, naming),
-        PhraseGroup::Search => searched(deeds, naming),
-        PhraseGroup::Look => looked(deeds),
-        PhraseGroup::Run(_) => ran(deeds, naming),
-        PhraseGroup::Fetch => format!("looked up {}", names(deeds, Naming::default())),
+        PhraseGroup::Read => format!("read {}", names(actions, naming)),
+        PhraseGroup::Change => change_phrase(actions, naming),
+        PhraseGroup::Search => search_phrase(actions, naming),
+        PhraseGroup::Inspect => inspect_phrase(actions),
+        PhraseGroup::Run(_) => run_phrase(actions, naming),
+        PhraseGroup::Fetch => format!("looked up {}", names(actions, PathStyle::default())),
         PhraseGroup::Delegate => {
-            let tasks = distinct(deeds.iter().map(|deed| quoted(&deed.call.target, 80)));
+            let tasks = distinct(actions.iter().map(|action| quoted(&action.call.target, 80)));
             format!("handed {} to a subagent", list(&tasks, 2))
         }
-        PhraseGroup::Other(tool) => other(tool, deeds),
+        PhraseGroup::Other(tool) => other_phrase(tool, actions),
     }
 }
 
@@ -154,24 +157,24 @@ fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     found
 }
 
-fn names(deeds: &[&Deed], naming: Naming<'_>) -> String {
+fn names(actions: &[&Deed], naming: PathStyle<'_>) -> String {
     let names = distinct(
-        deeds
+        actions
             .iter()
-            .map(|deed| code(naming.short(&deed.call.target), 120)),
+            .map(|action| code(naming.short(&action.call.target), 120)),
     );
-    let failed = deeds.iter().filter(|deed| deed.failed()).count();
+    let failed = actions.iter().filter(|action| action.failed()).count();
     let note = match failed {
         0 => String::new(),
-        _ if failed == deeds.len() => ", which failed".into(),
+        _ if failed == actions.len() => ", which failed".into(),
         _ => format!(", {failed} of which failed"),
     };
     format!("{}{note}", list(&names, MAX_NAMES))
 }
 
-fn changed(deeds: &[&Deed], naming: Naming<'_>) -> String {
+fn change_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
     let (failed, made): (Vec<&Deed>, Vec<&Deed>) =
-        deeds.iter().copied().partition(|deed| deed.failed());
+        actions.iter().copied().partition(|action| action.failed());
     if made.is_empty() {
         return format!(
             "tried {} to edit {}",
@@ -180,15 +183,15 @@ fn changed(deeds: &[&Deed], naming: Naming<'_>) -> String {
         );
     }
     let mut files: Vec<(&str, usize)> = Vec::new();
-    for deed in &made {
-        let path = naming.short(&deed.call.target);
+    for action in &made {
+        let path = naming.short(&action.call.target);
         match files.iter_mut().find(|(known, _)| *known == path) {
             Some((_, edits)) => *edits += 1,
             None => files.push((path, 1)),
         }
     }
     // A mix of writes and edits is described as edits.
-    let wrote = made.iter().all(|deed| deed.call.act == Act::Write);
+    let wrote = made.iter().all(|action| action.call.act == Act::Write);
     let named: Vec<String> = files
         .iter()
         .map(|(path, edits)| match edits {
@@ -204,29 +207,29 @@ fn changed(deeds: &[&Deed], naming: Naming<'_>) -> String {
     format!("{verb} {}{note}", list(&named, MAX_NAMES))
 }
 
-fn searched(deeds: &[&Deed], naming: Naming<'_>) -> String {
-    let last = deeds[deeds.len() - 1];
-    let what = |deed: &Deed| match &*deed.call.target {
+fn search_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
+    let last = actions[actions.len() - 1];
+    let what = |action: &Deed| match &*action.call.target {
         "" => "the files".to_owned(),
         pattern => code(pattern, 60),
     };
-    let place = |deed: &Deed| code(naming.short(&deed.call.place), 80);
-    let found = |deed: &Deed| match &deed.outcome {
+    let place = |action: &Deed| code(naming.short(&action.call.location), 80);
+    let found = |action: &Deed| match &action.outcome {
         ActionOutcome::Passed(found) => found.to_string(),
         ActionOutcome::Failed(why) => format!("failed with {}", quoted(why, 60)),
         ActionOutcome::Open => "no answer yet".into(),
     };
     // Results can only be listed per directory if all queries have the same pattern.
-    let same = deeds
+    let same = actions
         .iter()
-        .all(|deed| deed.call.target == last.call.target);
+        .all(|action| action.call.target == last.call.target);
     // Queries in distinct places are listed with one count each. Other repetitions show the last
     // count only.
-    if deeds.len() == 1 || same {
+    if actions.len() == 1 || same {
         let places = distinct(
-            deeds
+            actions
                 .iter()
-                .filter(|d| !d.call.place.is_empty())
+                .filter(|d| !d.call.location.is_empty())
                 .map(|d| place(d)),
         );
         let at = if places.is_empty() {
@@ -234,8 +237,8 @@ fn searched(deeds: &[&Deed], naming: Naming<'_>) -> String {
         } else {
             format!(" in {}", list(&places, MAX_NAMES))
         };
-        if places.len() > 1 && places.len() == deeds.len() {
-            let each: Vec<String> = deeds
+        if places.len() > 1 && places.len() == actions.len() {
+            let each: Vec<String> = actions
                 .iter()
                 .take(MAX_NAMES)
                 .map(|d| format!("{} in {}", found(d), place(d)))
@@ -247,35 +250,35 @@ fn searched(deeds: &[&Deed], naming: Naming<'_>) -> String {
     format!(
         "searched with {}, {} similar queries, the last for {}: {}",
         last.call.tool.to_lowercase(),
-        deeds.len(),
+        actions.len(),
         what(last),
         found(last)
     )
 }
 
-fn looked(deeds: &[&Deed]) -> String {
-    if let [deed] = deeds {
+fn inspect_phrase(actions: &[&Deed]) -> String {
+    if let [action] = actions {
         return format!(
             "looked with {}",
-            code(&shell::tidy(&deed.call.target, MAX_COMMAND), MAX_COMMAND)
+            code(&shell::tidy(&action.call.target, MAX_COMMAND), MAX_COMMAND)
         );
     }
     let programs = distinct(
-        deeds
+        actions
             .iter()
-            .map(|deed| code(&shell::family(&deed.call.target), 40)),
+            .map(|action| code(&shell::family(&action.call.target), 40)),
     );
     format!(
         "looked around with {} ({})",
         list(&programs, MAX_NAMES),
-        count(deeds.len(), "command")
+        count(actions.len(), "command")
     )
 }
 
-fn ran(deeds: &[&Deed], naming: Naming<'_>) -> String {
-    let last = deeds[deeds.len() - 1];
+fn run_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
+    let last = actions[actions.len() - 1];
     let command = code(&shell::tidy(&last.call.target, MAX_COMMAND), MAX_COMMAND);
-    let failed = deeds.iter().filter(|deed| deed.failed()).count();
+    let failed = actions.iter().filter(|action| action.failed()).count();
     let said_chars = if naming.brief { 50 } else { 100 };
     let outcome = match &last.outcome {
         ActionOutcome::Open => "no result yet".to_owned(),
@@ -283,7 +286,7 @@ fn ran(deeds: &[&Deed], naming: Naming<'_>) -> String {
         ActionOutcome::Passed(said) => format!("passed: {}", quoted(said, said_chars)),
         ActionOutcome::Failed(why) => format!("failed: {}", quoted(why, said_chars)),
     };
-    match deeds.len() {
+    match actions.len() {
         1 => format!("ran {command} ({outcome})"),
         runs => {
             let of_which = if failed > 0 {
@@ -299,11 +302,11 @@ fn ran(deeds: &[&Deed], naming: Naming<'_>) -> String {
     }
 }
 
-fn other(tool: &str, deeds: &[&Deed]) -> String {
-    let last = deeds[deeds.len() - 1];
+fn other_phrase(tool: &str, actions: &[&Deed]) -> String {
+    let last = actions[actions.len() - 1];
     let about = match &*last.call.target {
         "" => String::new(),
-        target if deeds.len() == 1 => format!(" ({})", quoted(target, 60)),
+        target if actions.len() == 1 => format!(" ({})", quoted(target, 60)),
         target => format!(" (last: {})", quoted(target, 60)),
     };
     let outcome = match &last.outcome {
@@ -311,8 +314,8 @@ fn other(tool: &str, deeds: &[&Deed]) -> String {
         ActionOutcome::Open => ", which has not answered".into(),
         ActionOutcome::Passed(_) => String::new(),
     };
-    let often = if deeds.len() > 1 {
-        format!(" {}", times(deeds.len()))
+    let often = if actions.len() > 1 {
+        format!(" {}", times(actions.len()))
     } else {
         String::new()
     };

@@ -21,43 +21,43 @@ const MAX_REQUEST: usize = 1_600;
 const MAX_FIRST: usize = 700;
 const MAX_CORRECTIONS: usize = 12;
 const MAX_DECISIONS: usize = 10;
-const FOLLOWS: &str = "The latest request follows word for word after this summary.";
+const LATEST_REQUEST_FOLLOWS: &str = "The latest request follows word for word after this summary.";
 
 /// The beginnings of lines that list file types and programs.
-pub(super) const KINDS: &str = "The work is on files of the kinds ";
-pub(super) const PROGRAMS: &str = "It is done with ";
+pub(super) const FILE_KINDS_PREFIX: &str = "The work is on files of the kinds ";
+pub(super) const PROGRAMS_PREFIX: &str = "It is done with ";
 /// The beginning of a line that states a decision.
-pub(super) const CHOSE: &str = "The assistant said: ";
+pub(super) const DECISION_PREFIX: &str = "The assistant said: ";
 
 /// The user inputs of a session, including those before earlier compactions.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Inputs<'a> {
+pub struct UserInputs<'a> {
     /// All inputs in order.
-    pub said: &'a [&'a str],
+    pub all: &'a [&'a str],
     /// True if the last input remains in the view. A reader then sees it verbatim after the summary.
-    pub last_follows: bool,
+    pub is_last_visible: bool,
     /// The maximum size of all inputs, in tokens.
     pub max_tokens: u32,
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> UserInputs<'a> {
     /// Returns the inputs that the summary must contain, and the latest input if it follows the
     /// summary.
     fn split(self) -> (&'a [&'a str], Option<&'a str>) {
-        match self.said.split_last() {
-            Some((last, before)) if self.last_follows => (before, Some(last)),
-            _ => (self.said, None),
+        match self.all.split_last() {
+            Some((last, before)) if self.is_last_visible => (before, Some(last)),
+            _ => (self.all, None),
         }
     }
 }
 
 /// Writes a summary from facts. `previous` contains the content of an earlier summary or of session
 /// memory, on which the new summary builds.
-pub fn summary(
+pub fn build_summary(
     style: SummaryStyle,
     previous: &Memory,
     facts: &Facts,
-    said: Inputs<'_>,
+    said: UserInputs<'_>,
 ) -> SummaryDocument {
     let (inputs, latest) = said.split();
     let memory = update(previous, facts)
@@ -87,12 +87,12 @@ pub fn summary(
             document.set(SummarySection::Problems, &problems(&memory));
             document.set(SummarySection::UserMessages, &messages());
             document.set(SummarySection::Pending, &pending(&state).join("\n\n"));
-            document.set(SummarySection::Current, &current(&notes, &state));
+            document.set(SummarySection::Current, &current_work(&notes, &state));
             document.set(SummarySection::Next, &next_step(&notes, latest));
         }
         SummaryStyle::Brief => {
-            document.set(SummarySection::Done, &done(&memory));
-            document.set(SummarySection::Doing, &current(&notes, &state));
+            document.set(SummarySection::Done, &completed_work(&memory));
+            document.set(SummarySection::Doing, &current_work(&notes, &state));
             document.set(SummarySection::BriefFiles, body(SectionKind::Files));
             let mut next = pending(&state);
             next.push(next_step(&notes, latest));
@@ -114,7 +114,7 @@ pub fn summary(
 /// messages contains all other inputs. `latest` is the latest input if it follows the summary.
 fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
     let Some((first, rest)) = inputs.split_first() else {
-        return latest.map_or_else(|| task.to_owned(), |_| FOLLOWS.to_owned());
+        return latest.map_or_else(|| task.to_owned(), |_| LATEST_REQUEST_FOLLOWS.to_owned());
     };
     let mut parts = vec![format!(
         "The user asked:\n{}",
@@ -133,7 +133,7 @@ fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
         ));
     }
     match (latest, rest.last()) {
-        (Some(_), _) => parts.push(FOLLOWS.to_owned()),
+        (Some(_), _) => parts.push(LATEST_REQUEST_FOLLOWS.to_owned()),
         (None, Some(latest)) => parts.push(format!(
             "The latest request is:\n{}",
             block_quote(&clip(latest, MAX_REQUEST))
@@ -184,10 +184,10 @@ fn concepts(notes: &Timeline<'_>, memory: &Memory) -> String {
     };
     let mut parts = Vec::new();
     if !kinds.is_empty() {
-        parts.push(format!("{KINDS}{}.", named(&kinds)));
+        parts.push(format!("{FILE_KINDS_PREFIX}{}.", named(&kinds)));
     }
     if !programs.is_empty() {
-        parts.push(format!("{PROGRAMS}{}.", named(&programs)));
+        parts.push(format!("{PROGRAMS_PREFIX}{}.", named(&programs)));
     }
     parts.push(memory.body(SectionKind::Documentation).to_owned());
     let story = told_worklog(memory.body(SectionKind::Worklog));
@@ -211,7 +211,7 @@ fn problems(memory: &Memory) -> String {
 }
 
 /// Returns the current state without the lines that the section `Pending Tasks` contains.
-fn current(notes: &Timeline<'_>, state: &str) -> String {
+fn current_work(notes: &Timeline<'_>, state: &str) -> String {
     let pending = pending(state);
     let lines = state
         .lines()
@@ -272,7 +272,7 @@ fn last_of(words: &str) -> String {
     )
 }
 
-fn done(memory: &Memory) -> String {
+fn completed_work(memory: &Memory) -> String {
     let results = memory.body(SectionKind::Results);
     let story = told_worklog(memory.body(SectionKind::Worklog));
     let commands = beside(memory.body(SectionKind::Workflow), &story);
@@ -302,10 +302,12 @@ fn decisions(notes: &Timeline<'_>, learnings: &str) -> String {
         .iter()
         .flat_map(|turn| turn.said.iter().map(|(_, text)| *text));
     let sentences = said.flat_map(super::text::sentences);
-    let earlier = learnings.lines().filter(|line| line.starts_with(CHOSE));
+    let earlier = learnings
+        .lines()
+        .filter(|line| line.starts_with(DECISION_PREFIX));
     let mut found: Vec<String> = earlier.map(Into::into).collect();
-    for sentence in sentences.filter(|sentence| super::span::decides(sentence)) {
-        let line = format!("{CHOSE}{}.", quoted(sentence, 240));
+    for sentence in sentences.filter(|sentence| super::span::states_decision(sentence)) {
+        let line = format!("{DECISION_PREFIX}{}.", quoted(sentence, 240));
         if !found.contains(&line) {
             found.push(line);
         }

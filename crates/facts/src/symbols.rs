@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_in_several_languages() {
+    fn definitions_are_found_in_several_languages() {
         let code = "pub(crate) fn one(x: u8) {\nimpl<T> Fold for Two<T> {\nfunc (s *Store) Three() {\n\
             export const four = async () => {\nexport type Five = {\n    def six(self):\n\
             type of thing\nclass Seven(Base):\nconst MAX = 3;\nfor one in\nexport default function eight() {";
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_are_found_below_line_numbers() {
+    fn titles_are_found_after_line_numbers() {
         let shown = "     1→# Guide\n     2→\n     3→## Set up ##\ntext";
         assert_eq!(titles_in(shown, 9), ["Guide".into(), Box::from("Set up")]);
     }

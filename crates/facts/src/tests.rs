@@ -13,7 +13,10 @@ use palimpsest_types::tokens::estimate_text;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::{Facts, Inputs, features, later_references, memory, span, summary, user_words};
+use super::{
+    Facts, UserInputs, build_summary, describe_span, later_references, memory, span_features,
+    user_text,
+};
 
 fn message(role: Role, blocks: Vec<Block>) -> Message {
     Message::new(MessageId::new(Uuid::nil()), role, blocks)
@@ -212,15 +215,15 @@ fn p25_a_tools_words_never_become_the_users() {
     let task = memory.body(SectionKind::Task);
     assert_eq!(task, "The user asked:\n> Look at the log.");
     assert_eq!(Memory::parse(&memory.render()), memory);
-    let inputs: Vec<String> = all.iter().filter_map(user_words).collect();
+    let inputs: Vec<String> = all.iter().filter_map(user_text).collect();
     assert_eq!(inputs, ["Look at the log.", "Thanks."]);
     let said: Vec<&str> = inputs.iter().map(|words| &**words).collect();
-    let inputs = Inputs {
-        said: &said,
-        last_follows: false,
+    let inputs = UserInputs {
+        all: &said,
+        is_last_visible: false,
         max_tokens: 1_000,
     };
-    let document = summary(
+    let document = build_summary(
         SummaryStyle::NineSections,
         &Memory::template(),
         &Facts::of(&all),
@@ -376,14 +379,14 @@ fn chains_of_similar_calls_fold_into_a_line() {
     ]
     .concat();
     assert_eq!(
-        span(&same),
+        describe_span(&same),
         "The assistant searched `P` in `A` and `B`: 7 matches in `A`, none in `B`."
     );
     let many: Vec<Message> = (0..14)
         .flat_map(|n| search(&format!("q{n}"), "A", "1"))
         .collect();
     assert_eq!(
-        span(&many),
+        describe_span(&many),
         "The assistant searched with grep, 14 similar queries, the last for `q13`: 1 match."
     );
 }
@@ -392,8 +395,8 @@ fn chains_of_similar_calls_fold_into_a_line() {
 fn a_span_says_what_mattered_in_it() {
     let all = session();
     expect!["The user asked “Please make the parser accept empty input. It must not…” (and 1 more). The assistant read `src/parser.rs`; edited `src/parser.rs` twice; ran `cargo test` and the like twice, 1 failed (the last passed); ran `cargo check` (no result yet)."]
-        .assert_eq(&span(&all));
-    let features = features(&all);
+        .assert_eq(&describe_span(&all));
+    let features = span_features(&all);
     assert_eq!(
         (features.calls, features.errors, features.decisions),
         (7, 1, 2)
@@ -409,15 +412,15 @@ fn a_span_says_what_mattered_in_it() {
 #[test]
 fn a_summary_has_what_the_next_one_needs() {
     let all = session();
-    let inputs: Vec<String> = all.iter().filter_map(user_words).collect();
+    let inputs: Vec<String> = all.iter().filter_map(user_text).collect();
     let said: Vec<&str> = inputs.iter().map(|words| &**words).collect();
-    let inputs = |last_follows| Inputs {
-        said: &said,
-        last_follows,
+    let inputs = |last_follows| UserInputs {
+        all: &said,
+        is_last_visible: last_follows,
         max_tokens: 1_000,
     };
     let facts = Facts::of(&all);
-    let nine = summary(
+    let nine = build_summary(
         SummaryStyle::NineSections,
         &Memory::template(),
         &facts,
@@ -431,7 +434,7 @@ fn a_summary_has_what_the_next_one_needs() {
         body(SummarySection::Next)
             .starts_with("Go on with the latest request: “No, an empty input is an error.")
     );
-    let brief = summary(
+    let brief = build_summary(
         SummaryStyle::Brief,
         &Memory::template(),
         &facts,
@@ -451,13 +454,13 @@ fn a_summary_has_what_the_next_one_needs() {
 #[test]
 fn facts_are_bounded_and_the_users_words_stay() {
     let mut facts = Facts::default();
-    facts.take(&user("The very first request."));
+    facts.record(&user("The very first request."));
     for turn in 0..2_000 {
-        facts.take(&user(&format!(
+        facts.record(&user(&format!(
             "Request {turn}. {}",
             "More words. ".repeat(700)
         )));
-        facts.take(&says(&"An answer. ".repeat(400)));
+        facts.record(&says(&"An answer. ".repeat(400)));
     }
     assert!(facts.dropped() > 0);
     let memory = memory::update(&Memory::template(), &facts);
@@ -608,12 +611,12 @@ proptest! {
 
     #[test]
     fn spans_are_short_and_everything_is_deterministic(messages in prop::collection::vec(any_message(), 0..24)) {
-        let text = span(&messages);
+        let text = describe_span(&messages);
         prop_assert!(estimate_text(&text) <= 120, "{}", text);
-        prop_assert_eq!(span(&messages), text);
+        prop_assert_eq!(describe_span(&messages), text);
         let memory = updated(&Memory::template(), &messages);
         prop_assert_eq!(&updated(&Memory::template(), &messages), &memory);
-        prop_assert_eq!(features(&messages), features(&messages));
+        prop_assert_eq!(span_features(&messages), span_features(&messages));
         let fitted = memory.fit(300, 2_000).memory;
         prop_assert_eq!(&Memory::parse(&fitted.render()), &fitted);
         // A later update of a reduced document must work too.

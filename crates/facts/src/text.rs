@@ -164,10 +164,10 @@ fn begins_a_sentence(rest: &str) -> bool {
 /// headings, lists and tables, and the content of fences.
 pub(crate) fn gist(markdown: &str, max: usize) -> String {
     let markdown = without_label(markdown);
-    let prose = flat(markdown, max, false);
+    let prose = flatten_markdown(markdown, max, false);
     // If nearly the whole text is inside fences, their content is the message.
     if prose.len() < 80 && prose.len() * 3 < markdown.trim().len() {
-        return flat(markdown, max, true);
+        return flatten_markdown(markdown, max, true);
     }
     prose
 }
@@ -181,7 +181,7 @@ pub(crate) fn without_label(text: &str) -> &str {
     bare.unwrap_or(text)
 }
 
-fn flat(markdown: &str, max: usize, with_fences: bool) -> String {
+fn flatten_markdown(markdown: &str, max: usize, with_fences: bool) -> String {
     let mut flat = String::new();
     let mut in_fence = false;
     for line in markdown.lines() {
@@ -268,14 +268,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_between_words_and_characters() {
+    fn texts_are_truncated_between_words_and_characters() {
         assert_eq!(clip("one two three", 9), "one two…");
         assert_eq!(clip("äöüäöüäöü", 4), "äöü…");
         assert_eq!(clip("short", 5), "short");
     }
 
     #[test]
-    fn sentences_end_where_they_end() {
+    fn text_is_split_into_sentences() {
         let all = |text| sentences(text).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(
             all("Fix v1.2 now. Then rest!"),
@@ -289,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn markdown_becomes_a_line() {
+    fn markdown_is_flattened_into_one_line() {
         let text = "## Done\n\n- **one** thing\n- another\n\n```\ncode\n```\nThat is all.";
         assert_eq!(gist(text, 200), "Done: one thing; another. That is all.");
     }
 
     #[test]
-    fn lists_read_like_sentences() {
+    fn lists_are_joined_as_in_a_sentence() {
         let items = ["a", "b", "c"].map(String::from);
         assert_eq!(list(&items, 3), "a, b and c");
         assert_eq!(list(&items, 2), "a, b and 1 more");

@@ -12,7 +12,7 @@ pub const PATH_FIELDS: [&str; 5] = ["file_path", "filePath", "path", "notebook_p
 /// The input fields that contain the command to run.
 pub const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
 const PATTERN_FIELDS: [&str; 5] = ["pattern", "query", "regex", "search_term", "q"];
-const PLACE_FIELDS: [&str; 6] = [
+const LOCATION_FIELDS: [&str; 6] = [
     "path",
     "glob",
     "include",
@@ -104,15 +104,15 @@ pub struct ToolAction {
     /// The value that identifies the action best: a path, command, pattern, URL or description.
     pub target: Box<str>,
     /// The directory or file pattern to which a search is limited.
-    pub(crate) place: Box<str>,
+    pub(crate) location: Box<str>,
     /// The names that an edit defines.
     pub(crate) symbols: Vec<Box<str>>,
     pub(crate) plan: Option<PlanChange>,
 }
 
 /// Classifies a tool call. A patch of several files yields one action per file.
-pub(crate) fn read(tool: &ToolUse) -> Vec<ToolAction> {
-    read_fields(tool, &fields(tool))
+pub(crate) fn parse_actions(tool: &ToolUse) -> Vec<ToolAction> {
+    parse_fields(tool, &fields(tool))
 }
 
 /// Returns the fields of a call's input. Returns an empty map if the input is not an object.
@@ -124,9 +124,9 @@ pub fn fields(tool: &ToolUse) -> Map<String, Value> {
 }
 
 /// Classifies a tool call with the given input fields.
-pub fn read_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolAction> {
+pub fn parse_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolAction> {
     if let Some(patch) = patch(tool, fields) {
-        return patched(&tool.name, patch);
+        return patch_actions(&tool.name, patch);
     }
     // MCP tool names have the server's name as a prefix, separated by `__`.
     let name = tool.name.rsplit("__").next().unwrap_or_default();
@@ -136,7 +136,7 @@ pub fn read_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolActio
     let (act, target) = if plan.is_some() {
         (Act::Plan, String::new())
     } else {
-        act(&name, fields, &tool.input)
+        classify_action(&name, fields, &tool.input)
     };
     let mut symbols = Vec::new();
     if matches!(act, Act::Edit | Act::Write) {
@@ -149,20 +149,20 @@ pub fn read_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolActio
         });
     }
     let place = match act {
-        Act::Search => first(fields, &PLACE_FIELDS).unwrap_or_default(),
+        Act::Search => first(fields, &LOCATION_FIELDS).unwrap_or_default(),
         _ => "",
     };
     vec![ToolAction {
         act,
         tool: clip(&tool.name, 80).into(),
         target: clip(&target, MAX_TARGET).into(),
-        place: clip(place, MAX_TARGET).into(),
+        location: clip(place, MAX_TARGET).into(),
         symbols,
         plan,
     }]
 }
 
-fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, String) {
+fn classify_action(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, String) {
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     let path = first(fields, &PATH_FIELDS);
     let command = command(fields);
@@ -181,7 +181,7 @@ fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, Stri
         }
     }
     if let Some(command) = command {
-        return of_command(command);
+        return classify_command(command);
     }
     if let ToolInput::Text(text) = input {
         return (Act::Other, one_line(&clip(text, MAX_TARGET)));
@@ -225,10 +225,10 @@ fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, Stri
 
 /// Classifies a shell command. A command that only shows or writes one file counts as a read or a
 /// write.
-pub(super) fn of_command(command: String) -> (Act, String) {
-    if let Some(path) = shell::shows(&command) {
+pub(super) fn classify_command(command: String) -> (Act, String) {
+    if let Some(path) = shell::shown_file(&command) {
         (Act::Read, path.to_owned())
-    } else if let Some((path, whole)) = shell::changes(&command) {
+    } else if let Some((path, whole)) = shell::changed_file(&command) {
         (if whole { Act::Write } else { Act::Edit }, path.to_owned())
     } else {
         (Act::Run, command)
@@ -295,7 +295,7 @@ fn patch<'a>(tool: &'a ToolUse, fields: &'a Map<String, Value>) -> Option<&'a st
 }
 
 /// Returns one action per file of a patch, with the names that its added lines define.
-fn patched(tool: &str, patch: &str) -> Vec<ToolAction> {
+fn patch_actions(tool: &str, patch: &str) -> Vec<ToolAction> {
     let mut calls: Vec<ToolAction> = Vec::new();
     let mut added = String::new();
     let close = |calls: &mut Vec<ToolAction>, added: &mut String| {
@@ -318,7 +318,7 @@ fn patched(tool: &str, patch: &str) -> Vec<ToolAction> {
                 act: if verb == "Add" { Act::Write } else { Act::Edit },
                 tool: tool.into(),
                 target: clip(path, MAX_TARGET).into(),
-                place: Box::default(),
+                location: Box::default(),
                 symbols: Vec::new(),
                 plan: None,
             });
@@ -383,7 +383,7 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, input: &str, act: Act, target: &str) {
-        let calls = read(&ToolUse {
+        let calls = parse_actions(&ToolUse {
             id: "x".into(),
             name: name.into(),
             input: ToolInput::parse(input),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_of_several_programs_are_understood() {
+    fn tool_calls_of_several_programs_are_parsed() {
         // The tools belong to several agent programs, which name the same fields differently.
         check("Read", r#"{"file_path":"/a"}"#, Act::Read, "/a");
         check("mcp__files__read_file", r#"{"path":"/a"}"#, Act::Read, "/a");
@@ -451,9 +451,9 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_is_a_call_for_each_file() {
+    fn a_patch_is_one_action_for_each_file() {
         let patch = "*** Begin Patch\n*** Update File: a.rs\n+fn one() {}\n*** Add File: b.rs\n+struct Two;\n*** End Patch";
-        let calls = read(&ToolUse {
+        let calls = parse_actions(&ToolUse {
             id: "x".into(),
             name: "apply_patch".into(),
             input: ToolInput::Text(patch.into()),

@@ -15,7 +15,10 @@ const STEPS: [usize; 4] = [1_200, 400, 160, 60];
 pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: u32) -> String {
     let inputs: Vec<&str> = inputs.into_iter().collect();
     let mut shown: Vec<String> = inputs.iter().map(|words| block_quote(words)).collect();
-    let mut costs: Vec<u32> = shown.iter().map(|quote| cost(quote)).collect();
+    let mut costs: Vec<u32> = shown
+        .iter()
+        .map(|quote| tokens_with_separator(quote))
+        .collect();
     let mut total: u64 = costs.iter().copied().map(u64::from).sum();
     let max = u64::from(max_tokens.saturating_sub(estimate_text("")));
     // The first pass shortens all inputs moderately. The last step of 60 characters is used only if
@@ -25,7 +28,7 @@ pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: 
             for step in steps {
                 if total > max && words.chars().nth(*step).is_some() {
                     shown[at] = block_quote(&clip(words, *step));
-                    let now = cost(&shown[at]);
+                    let now = tokens_with_separator(&shown[at]);
                     total = total - u64::from(costs[at]) + u64::from(now);
                     costs[at] = now;
                 }
@@ -41,12 +44,14 @@ pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: 
         )),
     };
     // The note about omitted messages needs space too, so it is part of each comparison.
-    while gone < shown.len() && total + note(gone).map_or(0, |note| u64::from(cost(&note))) > max {
+    while gone < shown.len()
+        && total + note(gone).map_or(0, |note| u64::from(tokens_with_separator(&note))) > max
+    {
         total -= u64::from(costs[gone]);
         gone += 1;
     }
     let kept = shown.split_off(gone);
-    let note = note(gone).filter(|note| u64::from(cost(note)) <= max);
+    let note = note(gone).filter(|note| u64::from(tokens_with_separator(note)) <= max);
     note.into_iter()
         .chain(kept)
         .collect::<Vec<_>>()
@@ -55,7 +60,7 @@ pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: 
 
 /// Returns the tokens that a text adds, including the blank line after it. Each text is rounded up,
 /// so the sum is never too low. The constant overhead of an estimate counts once.
-fn cost(text: &str) -> u32 {
+fn tokens_with_separator(text: &str) -> u32 {
     estimate_text(text) - estimate_text("") + 1
 }
 
@@ -64,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_give_way_first() {
+    fn the_oldest_messages_are_shortened_first() {
         let old = "old words ".repeat(300);
         let new = "new words ".repeat(60);
         let all = user_messages([&*old, "short", &*new], 400);
@@ -79,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_holds() {
+    fn the_token_budget_is_never_exceeded() {
         let inputs: Vec<String> = (0..40)
             .map(|n| format!("Bitte {n} 修复 {}", "wörter ".repeat(n * 7)))
             .collect();

@@ -1,8 +1,8 @@
-//! What a turn costs in a session of about 200,000 tokens with every level on, without a disk: results
-//! stored and cleared, spans staged and folded.
+//! Measures a turn in a session of about 200,000 tokens with every level on and without a disk. Results are stored and
+//! cleared, and spans are staged and collapsed.
 //!
-//! Nothing here fails a build: it prints. The handlers run in process, and the log is in memory, so
-//! that what remains is deciding and rendering.
+//! The bench only prints and never fails a build. The handlers run in this process and the log is in memory, so the
+//! figures consist of deciding and rendering.
 
 #![expect(
     clippy::unwrap_used,
@@ -88,7 +88,7 @@ impl Bench {
         }
     }
 
-    /// A prepare, and how long it took.
+    /// Calls `PrepareContext`. Returns the reply and the duration.
     async fn prepare(&mut self, messages: Vec<MessageInput>) -> (PrepareContextResponse, Duration) {
         let request = PrepareContextRequest {
             session: SESSION.into(),
@@ -109,7 +109,7 @@ impl Bench {
         (reply, took)
     }
 
-    /// A call and its result; every tenth round a person asks, every fiftieth result is large.
+    /// Returns a call and its result. Every tenth round begins with a user input, and every fiftieth result is large.
     fn round(&mut self) -> Vec<MessageInput> {
         let n = self.next;
         self.next += 1;
@@ -148,7 +148,7 @@ impl Bench {
         self.handlers.compact(Request::new(request)).await.unwrap();
     }
 
-    /// Until the view has so many tokens.
+    /// Appends rounds until the view has `tokens` tokens.
     async fn grow(&mut self, tokens: u32) -> u32 {
         for _ in 0..MAX_ROUNDS {
             let round = self.round();
@@ -161,11 +161,11 @@ impl Bench {
         panic!("the view does not grow to {tokens} tokens");
     }
 
-    /// The median and the 99th percentile of some turns, in microseconds.
+    /// Returns the median and the 99th percentile of some turns, in microseconds.
     async fn time(&mut self) -> (f64, f64) {
         let mut times = Vec::with_capacity(TURNS);
         for turn in 0..TURNS {
-            // What comes and goes between two prepares is not theirs.
+            // Messages that are appended between two calls are not part of the measurement.
             let role = ["user", "assistant"][turn % 2];
             let said = json!({"role": role, "content": "and so on"});
             times.push(self.prepare(vec![message(&said)]).await.1);
@@ -194,7 +194,7 @@ async fn run() {
     bench.compact(Level::Collapse, TOKENS * 9 / 10).await;
     let tokens = bench.grow(TOKENS).await;
     let key = SessionKey::parse(SESSION).unwrap();
-    // The pass behind the last reply has its time.
+    // Waits for the staging pass that follows the last reply.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let told = bench.sessions.read(&key, |session| {
         (
@@ -218,7 +218,7 @@ async fn run() {
     println!("the same with edits of the provider's cache: {p50:.0} µs median, {p99:.0} µs p99");
     bench.cache_edits = false;
     bench.window_tokens = 200_000;
-    // A window is taken up with the next message that is served.
+    // A new window takes effect when the next message is served.
     let said = message(&json!({"role": "user", "content": "and on"}));
     let before = bench.prepare(vec![said]).await.1;
     println!(

@@ -1,7 +1,7 @@
-//! What the running summaries cost, and how far behind they are: 500 sessions that grow at once, with a
-//! worker beside them and without one, in rounds that alternate.
+//! Measures the cost of session memory and its lag: 500 sessions that grow concurrently, with and without a worker, in
+//! alternating rounds.
 //!
-//! Nothing here fails a build: it prints. Handlers and worker run in process on the embedded store.
+//! The bench only prints and never fails a build. Handlers and worker run in this process on the embedded store.
 
 #![expect(
     clippy::unwrap_used,
@@ -38,11 +38,11 @@ use tonic::Request;
 
 const SESSIONS: usize = 500;
 const ROUNDS: usize = 6;
-/// Turns that each session takes in a round: in all of them it grows to some 20,000 tokens.
+/// Turns per session and round. After all rounds, a session has about 20,000 tokens.
 const TURNS_A_ROUND: usize = 4;
-/// Callers that append at one time.
+/// Number of concurrent callers.
 const CALLERS: usize = 16;
-/// How far behind its trigger a summary may be.
+/// Maximum lag of session memory behind its trigger.
 const MAX_LAG: Duration = Duration::from_secs(5);
 
 struct Bench {
@@ -62,6 +62,7 @@ impl Bench {
             store: StoreId::from_bytes([1; 16]),
             adopts: true,
             takes_over_from: None,
+            restored_from: None,
         }));
         let limits = Arc::new(Limits::default());
         let policies = DefaultPolicies::default();
@@ -101,7 +102,7 @@ impl Bench {
         self.clock.monotonic().saturating_sub(start)
     }
 
-    /// A round of turns in all sessions: how long each append took.
+    /// Runs a round of turns in all sessions. Returns the duration of each append.
     async fn round(self: &Arc<Self>, round: usize) -> Vec<Duration> {
         let mut callers = JoinSet::new();
         for caller in 0..CALLERS {
@@ -120,7 +121,7 @@ impl Bench {
         callers.join_all().await.concat()
     }
 
-    /// Until no summary is due any more.
+    /// Waits until no update of session memory is due. Returns the duration.
     async fn caught_up(&self) -> Duration {
         let start = self.clock.monotonic();
         for session in 0..SESSIONS {
@@ -141,7 +142,7 @@ impl Bench {
         }
     }
 
-    /// How long the summary of a session was behind, at most, by what its log says.
+    /// Returns the maximum lag of a session's memory and the number of updates, according to its log.
     async fn lag(&self, session: &str) -> (Duration, usize) {
         let key = SessionKey::parse(session).unwrap();
         let all = self.sessions.events(&key, Revision::new(0), usize::MAX);
@@ -173,7 +174,7 @@ fn name(session: usize) -> String {
     format!("projects/bench/sessions/s-{session}")
 }
 
-/// A turn: a person asks, a tool runs, the model answers.
+/// Returns a turn: a user input, a tool call with its result, and a response.
 fn messages(turn: usize, result_bytes: usize) -> Vec<MessageInput> {
     let id = format!("call_{turn}");
     let path = format!("/src/module_{}.rs", turn % 17);
@@ -209,7 +210,7 @@ fn message(json: &Value) -> MessageInput {
     }
 }
 
-/// The median and the 99th percentile, in milliseconds.
+/// Returns the median and the 99th percentile, in milliseconds.
 fn quantiles(mut times: Vec<Duration>) -> (f64, f64) {
     times.sort_unstable();
     let millis = |at: usize| times[at.min(times.len() - 1)].as_secs_f64() * 1e3;

@@ -15,7 +15,7 @@ use crate::net::AdminListener;
 
 /// The state that the admin port reports.
 #[derive(Debug, Clone)]
-pub struct Subject {
+pub struct AdminState {
     /// The health of the server.
     pub health: Health,
     /// The metrics registry of the server.
@@ -25,7 +25,7 @@ pub struct Subject {
 /// Serves until `stop`, then finishes open requests.
 pub(crate) async fn serve(
     listener: AdminListener,
-    subject: Subject,
+    subject: AdminState,
     stop: CancellationToken,
 ) -> io::Result<()> {
     axum::serve(listener, router(subject))
@@ -33,16 +33,16 @@ pub(crate) async fn serve(
         .await
 }
 
-fn router(subject: Subject) -> Router {
+fn router(subject: AdminState) -> Router {
     Router::new()
-        .route("/healthz", get(alive))
-        .route("/readyz", get(ready))
+        .route("/healthz", get(liveness))
+        .route("/readyz", get(readiness))
         .route("/metrics", get(metrics))
         .with_state(subject)
 }
 
 /// Returns 503 only if the process needs a restart, so that a supervisor restarts it.
-async fn alive(State(subject): State<Subject>) -> impl IntoResponse {
+async fn liveness(State(subject): State<AdminState>) -> impl IntoResponse {
     if subject.health.is_alive() {
         (StatusCode::OK, "alive\n")
     } else {
@@ -51,7 +51,7 @@ async fn alive(State(subject): State<Subject>) -> impl IntoResponse {
     }
 }
 
-async fn ready(State(subject): State<Subject>) -> impl IntoResponse {
+async fn readiness(State(subject): State<AdminState>) -> impl IntoResponse {
     if subject.health.is_ready() {
         (StatusCode::OK, "ready\n")
     } else {
@@ -59,7 +59,7 @@ async fn ready(State(subject): State<Subject>) -> impl IntoResponse {
     }
 }
 
-async fn metrics(State(subject): State<Subject>) -> impl IntoResponse {
+async fn metrics(State(subject): State<AdminState>) -> impl IntoResponse {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
     (
         [(header::CONTENT_TYPE, content_type)],

@@ -18,10 +18,10 @@ use tonic::service::Routes;
 use crate::errors::BoxError;
 use crate::grpc::Services;
 use crate::hooks::HookEndpoints;
+use crate::maintenance::Maintenance;
 use crate::metrics::Sampler;
 use crate::serve::{App, Backend, ServerContext};
 use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
-use crate::upkeep::Upkeep;
 use crate::{LOG_FOLDER, store, summarizer};
 
 /// Opens the store and builds the routes and the backend.
@@ -33,11 +33,12 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     let metrics = &context.metrics;
     let in_hand = PendingWrites::counted_by(Arc::clone(&context.changes));
     let engine = store::open(&context.config, metrics, in_hand).await?;
-    metrics.watch_store(&engine);
+    metrics.observe_store(&engine);
     let log = engine.log();
     let limits = Arc::new(context.config.limits.clone());
     let settings = &context.config.policy;
     let policies = DefaultPolicies::new(&settings.server, &settings.projects)?;
+    // Done before the server accepts calls, so that no call waits for a token counter.
     policies.prepare().await;
     let sessions = Sessions::new(
         Arc::clone(&log),
@@ -57,10 +58,10 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
         .with_observer(Arc::new(metrics.clone()))
         .with_process(store::process_name());
     let sessions = Arc::new(sessions);
-    metrics.watch_sessions(&sessions);
+    metrics.observe_sessions(&sessions);
     let models = summarizer::from_config(&context.config.summarizer, metrics)?.map(Arc::new);
     if let Some(models) = &models {
-        metrics.watch_models(models);
+        metrics.observe_models(models);
     }
     let folders = (
         context.config.data_dir.clone(),
@@ -70,6 +71,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     let sampler = Sampler::start(metrics, Arc::clone(&log), clock, folders);
     let config = &context.config.worker;
     let role = context.config.role;
+    // A process runs the worker and the maintenance tasks only if its role includes them.
     let worker = (config.enabled && role.works()).then(|| {
         let (clock, ids) = (&context.clock, &context.ids);
         let worker = sessions::worker(&sessions, &blobs, clock, ids, config, models.clone());
@@ -77,7 +79,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
         BackgroundTask::start(|stop| worker.run(stop))
     });
     let watched = Arc::clone(&sessions);
-    let (of_upkeep, blobs_of_upkeep) = (Arc::clone(&sessions), Arc::clone(&blobs));
+    let (maintained_sessions, maintained_blobs) = (Arc::clone(&sessions), Arc::clone(&blobs));
     let service = Service::new(
         sessions,
         blobs,
@@ -93,18 +95,18 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     .with_hooks(HookEndpoints::from_config(&context.config.hooks))
     .with_metrics(context.metrics)
     .with_authentication(context.config.auth.is_on());
-    let upkeep = if role.works() {
-        let upkeep = Upkeep::new(
+    let maintenance = if role.works() {
+        let maintenance = Maintenance::new(
             service.clone(),
-            of_upkeep,
-            blobs_of_upkeep,
+            maintained_sessions,
+            maintained_blobs,
             (
                 context.config.retention.clone(),
                 context.config.sweep.clone(),
             ),
-            context.upkeep,
+            context.maintenance,
         )?;
-        Some(BackgroundTask::start(|stop| upkeep.run(stop)))
+        Some(BackgroundTask::start(|stop| maintenance.run(stop)))
     } else {
         None
     };
@@ -123,9 +125,9 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     Ok(App {
         routes,
         quotas: Some(quotas),
-        backend: Arc::new(Store {
+        backend: Arc::new(StoreBackend {
             log,
-            background: Mutex::new([worker, upkeep, Some(hints)]),
+            background: Mutex::new([worker, maintenance, Some(hints)]),
             sampler: Mutex::new(Some(sampler)),
         }),
     })
@@ -151,21 +153,21 @@ impl BackgroundTask {
         self.stop.cancel();
         if self.task.await.is_err() {
             tracing::error!(
-                "work in the background had panicked: summaries were not kept, or deleted data not removed"
+                "a background task panicked: session memory was not updated, or deleted data was not removed"
             );
         }
     }
 }
 
 /// The backend of the app: the log, the background tasks and the metrics sampler.
-struct Store {
+struct StoreBackend {
     log: Arc<dyn SessionLog>,
     background: Mutex<[Option<BackgroundTask>; 3]>,
     sampler: Mutex<Option<Sampler>>,
 }
 
 #[async_trait]
-impl Backend for Store {
+impl Backend for StoreBackend {
     async fn canary(&self) -> Result<(), BoxError> {
         Ok(self.log.check().await?)
     }

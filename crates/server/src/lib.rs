@@ -10,6 +10,7 @@ pub mod convert;
 pub mod errors;
 pub mod grpc;
 pub mod hooks;
+pub mod maintenance;
 pub mod metrics;
 pub mod net;
 pub mod serve;
@@ -18,7 +19,6 @@ pub mod signals;
 pub mod store;
 pub mod summarizer;
 pub mod telemetry;
-pub mod upkeep;
 
 /// The name of the log folder in the data folder.
 pub const LOG_FOLDER: &str = "log";

@@ -20,27 +20,27 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
-use crate::access::{Access, LoadError};
+use crate::access::{Authenticator, LoadError};
 use crate::admin;
 use crate::errors::BoxError;
 use crate::grpc::{self, Authn, CallLimits, Edge, Health, InFlight, Mutations, ServerTls};
+use crate::maintenance;
 use crate::metrics::Metrics;
 use crate::net::{self, Acceptor, AdminListener, Connections};
-use crate::upkeep;
 
 /// The maximum time for closing the admin port. Admin calls are short.
-const ADMIN_CLOSE: Duration = Duration::from_secs(1);
+const ADMIN_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The idle time after which a drain stops waiting for open connections, and the interval of the check.
-const IDLE_CLOSE: Duration = Duration::from_millis(500);
-const IDLE_LOOK: Duration = Duration::from_millis(20);
+const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The reason for a failed start, run or shutdown of the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The server cannot listen on an address.
     #[error(
-        "failed to listen on {address} ({setting}): {source}; choose another address, or stop what listens there"
+        "failed to listen on {address} ({setting}): {source}; choose another address, or stop the process that listens there"
     )]
     Listen {
         /// The setting that contains the address.
@@ -57,7 +57,7 @@ pub enum ServeError {
     #[error("failed to serve: {0}")]
     Serve(#[source] BoxError),
     /// The backend could not be closed cleanly.
-    #[error("failed to close the store: {0}; what was acknowledged is safe")]
+    #[error("failed to close the store: {0}; acknowledged writes are safe")]
     Close(#[source] BoxError),
 }
 
@@ -77,7 +77,7 @@ pub struct ServerContext {
     /// Statistics of the session-memory worker.
     pub summaries: WorkerStats,
     /// Statistics of the maintenance tasks.
-    pub upkeep: upkeep::MaintenanceStats,
+    pub maintenance: maintenance::MaintenanceStats,
     /// The metrics registry of the server.
     pub metrics: Metrics,
     /// The number of changes in flight.
@@ -117,8 +117,8 @@ pub struct Server {
 impl Server {
     /// Binds the ports of the server.
     ///
-    /// Binding is the first step, because a conflict must neither cost the time of opening the store nor touch
-    /// the store of the server that owns the port.
+    /// Binding is the first step. A conflict must not cost the time of opening the store. It must also not touch the
+    /// store of the server that owns the port.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
         let listener = bind("listen", config.listen).await?;
         let admin = bind("admin.listen", config.admin.listen).await?;
@@ -130,7 +130,7 @@ impl Server {
             mutations: Mutations::default(),
             draining: CancellationToken::new(),
             summaries: WorkerStats::default(),
-            upkeep: upkeep::MaintenanceStats::default(),
+            maintenance: maintenance::MaintenanceStats::default(),
             metrics: Metrics::default(),
             changes: Arc::default(),
         };
@@ -189,15 +189,13 @@ impl Server {
         );
         let share = net::ConnectionLimits::of_process(context.config.grpc.max_connections);
         let connections = Connections::new(share.grpc);
-        context.metrics.watch_connections(&connections);
+        context.metrics.observe_connections(&connections);
         let door = Acceptor::new(admin, Connections::new(share.admin), None);
-        let admin = Admin::start(door, &context, &health, &admission);
+        let admin = AdminServer::start(door, &context, &health, &admission);
 
         // Before the store is opened: unusable keys or certificates must fail the start without that cost.
-        let (access, tls) = entrance(&context).await.map_err(ServeError::Start)?;
-        context
-            .metrics
-            .watch_entrance(access.as_ref(), tls.as_ref());
+        let (access, tls) = load_auth(&context).await.map_err(ServeError::Start)?;
+        context.metrics.observe_auth(access.as_ref(), tls.as_ref());
         let app = build(context.clone()).await.map_err(ServeError::Start)?;
         let backend = app.backend;
         let routes = grpc::with_standard_services(app.routes, &health)
@@ -217,7 +215,7 @@ impl Server {
             let listener = (listener, connections);
             grpc::serve(listener, routes, edge, &config.grpc, tls, accepting).await;
         });
-        announce(&context.config, addresses);
+        print_addresses(&context.config, addresses);
         let watching = CancellationToken::new();
         let canary = tokio::spawn(watch_store(
             Arc::clone(&backend),
@@ -234,7 +232,7 @@ impl Server {
         // The shutdown order matters. The canary stops first, because its next success would report readiness again.
         watching.cancel();
         if canary.await.is_err() {
-            tracing::error!("the watch over the store had panicked");
+            tracing::error!("the store canary panicked");
         }
         health.set_ready(false).await;
         context.draining.cancel();
@@ -265,13 +263,13 @@ async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener,
 }
 
 /// Loads credentials and TLS certificates, and watches their files for changes until the drain.
-async fn entrance(
+async fn load_auth(
     context: &ServerContext,
-) -> Result<(Option<Arc<Access>>, Option<ServerTls>), BoxError> {
+) -> Result<(Option<Arc<Authenticator>>, Option<ServerTls>), BoxError> {
     let (config, clock) = (Arc::clone(&context.config), Arc::clone(&context.clock));
     let open = move || -> Result<_, LoadError> {
         Ok((
-            Access::open(&config.auth, clock)?,
+            Authenticator::open(&config.auth, clock)?,
             ServerTls::open(&config.tls)?,
         ))
     };
@@ -285,28 +283,28 @@ async fn entrance(
     if let Some(tls) = &tls {
         tls.watch(every, stop);
     }
-    warn_of_what_is_open(&context.config);
+    warn_of_open_access(&context.config);
     Ok((access.map(Arc::new), tls))
 }
 
 /// Logs warnings for accepted but risky settings.
-fn warn_of_what_is_open(config: &Config) {
+fn warn_of_open_access(config: &Config) {
     // Only this host can connect to a loopback address.
     if config.listen.ip().is_loopback() {
         return;
     }
     if !config.auth.is_on() {
         tracing::warn!(
-            "insecure_listen_anywhere: every machine that reaches this one can read and change every session"
+            "insecure_listen_anywhere is set: every host that can connect can read and change all sessions"
         );
     } else if config.tls.cert_file.is_none() {
         tracing::warn!(
-            "auth.allow_plaintext: credentials come without TLS, and something else has to encrypt them"
+            "auth.allow_plaintext is set: credentials are received without TLS; encrypt them in front of this server"
         );
     }
 }
 
-fn announce(config: &Config, addresses: (Option<SocketAddr>, Option<SocketAddr>)) {
+fn print_addresses(config: &Config, addresses: (Option<SocketAddr>, Option<SocketAddr>)) {
     let (grpc, admin) = addresses;
     tracing::info!(
         grpc = grpc.map(tracing::field::display),
@@ -339,7 +337,7 @@ async fn watch_store(
         match &outcome {
             Ok(()) if !health.is_ready() => tracing::info!("ready"),
             Err(error) if health.is_ready() => {
-                tracing::error!(%error, "the store does not work: not ready until it does");
+                tracing::error!(%error, "the store canary failed; the server is not ready");
             }
             _ => {}
         }
@@ -350,7 +348,7 @@ async fn watch_store(
             matches!(error, Some(StoreError::Failed(_)))
         };
         if outcome.as_ref().is_err_and(has_ended) && health.is_alive() {
-            tracing::error!("the store has ended for good: not alive until a restart");
+            tracing::error!("the store failed permanently; restart the server");
             health.set_dead().await;
         }
         if end.run_until_cancelled(sleep(every)).await.is_none() {
@@ -379,7 +377,7 @@ async fn drain(
     let finished = async {
         tokio::select! {
             served = finished => Some(served),
-            () = nothing_goes_on(context, admission) => None,
+            () = wait_until_idle(context, admission) => None,
         }
     };
     let Ok(served) = timeout(limit, finished).await else {
@@ -389,7 +387,7 @@ async fn drain(
         tracing::warn!(
             calls,
             mutations,
-            "did not finish in shutdown.drain_ms: cut off"
+            "calls did not finish within shutdown.drain_ms and were aborted"
         );
         return Ok(());
     };
@@ -400,16 +398,16 @@ async fn drain(
     Ok(())
 }
 
-/// Returns after no call, watch or change was in flight for [`IDLE_CLOSE`]. Open connections do not count,
+/// Returns after no call, watch or change was in flight for [`IDLE_CLOSE_TIMEOUT`]. Open connections do not count,
 /// because a client that keeps its connection open must not delay the shutdown.
-async fn nothing_goes_on(context: &ServerContext, admission: &CallLimits) {
+async fn wait_until_idle(context: &ServerContext, admission: &CallLimits) {
     let mut quiet = Duration::ZERO;
-    while quiet < IDLE_CLOSE {
-        sleep(IDLE_LOOK).await;
+    while quiet < IDLE_CLOSE_TIMEOUT {
+        sleep(IDLE_POLL_INTERVAL).await;
         let InFlight { calls, watches } = admission.in_flight();
         let is_quiet = calls == 0 && watches == 0 && context.mutations.count() == 0;
         quiet = if is_quiet {
-            quiet + IDLE_LOOK
+            quiet + IDLE_POLL_INTERVAL
         } else {
             Duration::ZERO
         };
@@ -417,12 +415,12 @@ async fn nothing_goes_on(context: &ServerContext, admission: &CallLimits) {
 }
 
 /// The admin port. It opens before the store and closes after it.
-struct Admin {
+struct AdminServer {
     stop: CancellationToken,
     serving: JoinHandle<io::Result<()>>,
 }
 
-impl Admin {
+impl AdminServer {
     fn start(
         door: Acceptor,
         context: &ServerContext,
@@ -430,14 +428,14 @@ impl Admin {
         admission: &CallLimits,
     ) -> Self {
         let stop = CancellationToken::new();
-        context.metrics.watch_server(
+        context.metrics.observe_server(
             (health, &context.clock),
             (admission, &context.mutations),
             &context.summaries,
         );
-        context.metrics.watch_upkeep(&context.upkeep);
-        context.metrics.watch_runtime(Handle::current().metrics());
-        let subject = admin::Subject {
+        context.metrics.observe_maintenance(&context.maintenance);
+        context.metrics.observe_runtime(Handle::current().metrics());
+        let subject = admin::AdminState {
             health: health.clone(),
             metrics: context.metrics.clone(),
         };
@@ -451,8 +449,8 @@ impl Admin {
 
     async fn close(self) {
         self.stop.cancel();
-        if timeout(ADMIN_CLOSE, self.serving).await.is_err() {
-            tracing::debug!("the admin port had open connections");
+        if timeout(ADMIN_CLOSE_TIMEOUT, self.serving).await.is_err() {
+            tracing::debug!("the admin port closed with open connections");
         }
     }
 }

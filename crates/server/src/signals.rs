@@ -15,10 +15,13 @@ pub fn stop_on_signals() -> io::Result<CancellationToken> {
     let token = stop.clone();
     tokio::spawn(async move {
         let name = next(&mut terminate, &mut interrupt).await.0;
-        tracing::info!(signal = name, "going down; a second signal ends it at once");
+        tracing::info!(
+            signal = name,
+            "shutting down; a second signal exits immediately"
+        );
         token.cancel();
         let (name, number) = next(&mut terminate, &mut interrupt).await;
-        tracing::warn!(signal = name, "ended without waiting");
+        tracing::warn!(signal = name, "exited without draining");
         // By convention, a process that is ended by a signal exits with 128 plus the signal number.
         process::exit(128 + number);
     });

@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// The timeout of the blob-store check at startup.
-const CHECK: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The open store engine. Only metrics distinguish the variants.
 #[derive(Debug, Clone)]
@@ -87,6 +87,7 @@ pub struct ReadOnlyLog {
 /// The log must exist and is not modified. An embedded store is copied into `scratch` first, because opening a store
 /// writes files and recovers from crashes.
 pub async fn open_existing(config: &Config, scratch: &Path) -> Result<ReadOnlyLog, BoxError> {
+    // PostgreSQL supports concurrent readers, so no copy is needed. The tables are not migrated.
     if config.store.postgres.url.is_some() {
         let options = PostgresOptions {
             auto_migrate: false,
@@ -97,7 +98,7 @@ pub async fn open_existing(config: &Config, scratch: &Path) -> Result<ReadOnlyLo
             _copy: None,
         });
     }
-    let options = existing(config)?;
+    let options = existing_options(config)?;
     let (from, scratch) = (options.dir.clone(), scratch.to_owned());
     let copied = spawn_blocking(move || {
         let copy = tempfile::Builder::new()
@@ -117,7 +118,7 @@ pub async fn open_existing(config: &Config, scratch: &Path) -> Result<ReadOnlyLo
         min_free_bytes: 0,
         ..options
     });
-    let log = opened.await.map_err(|error| of_the_store(error, dir))?;
+    let log = opened.await.map_err(|error| with_store_path(error, dir))?;
     Ok(ReadOnlyLog {
         log,
         _copy: Some(copy),
@@ -125,7 +126,7 @@ pub async fn open_existing(config: &Config, scratch: &Path) -> Result<ReadOnlyLo
 }
 
 /// Replaces the path of the temporary copy in a corruption error by the path of the store.
-fn of_the_store(error: BoxError, dir: PathBuf) -> BoxError {
+fn with_store_path(error: BoxError, dir: PathBuf) -> BoxError {
     match error.downcast::<StoreError>() {
         Ok(error) => match *error {
             StoreError::Corrupt { detail, .. } => Box::new(StoreError::Corrupt {
@@ -139,7 +140,7 @@ fn of_the_store(error: BoxError, dir: PathBuf) -> BoxError {
     }
 }
 
-fn existing(config: &Config) -> Result<SledOptions, BoxError> {
+fn existing_options(config: &Config) -> Result<SledOptions, BoxError> {
     let options = SledOptions {
         moves_damaged_aside: false,
         ..embedded(config)
@@ -154,7 +155,7 @@ fn existing(config: &Config) -> Result<SledOptions, BoxError> {
 ///
 /// Crash recovery is the only modification. A damaged log stays at its path.
 pub async fn open_existing_embedded(config: &Config) -> Result<Arc<SledLog>, BoxError> {
-    open_embedded(existing(config)?).await
+    open_embedded(existing_options(config)?).await
 }
 
 /// Opens an embedded log in the folder of `options`.
@@ -262,7 +263,7 @@ pub async fn open_blobs(config: &Config, owner: Owner) -> Result<Blobs, BoxError
             _ => blobs.check(&process_name()).await,
         }
     };
-    match timeout(CHECK, checked).await {
+    match timeout(CHECK_TIMEOUT, checked).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) if error.is_final() => return Err(format!("{location}: {error}").into()),
         Ok(Err(error)) => {
@@ -270,12 +271,12 @@ pub async fn open_blobs(config: &Config, owner: Owner) -> Result<Blobs, BoxError
             tracing::warn!(
                 location,
                 error,
-                "blobs cannot be reached; results stay in views until they can"
+                "the blob store is unavailable; results stay in views until it is available"
             );
         }
         Err(_) => tracing::warn!(
             location,
-            "blobs do not answer; results stay in views until they do"
+            "the blob store does not respond; results stay in views until it responds"
         ),
     }
     Ok(blobs)

@@ -7,34 +7,34 @@ use async_trait::async_trait;
 use palimpsest_engine::models::{Model, ModelLimits, Models};
 use palimpsest_settings::{ModelConfig, ModelProvider, SummarizerConfig};
 use palimpsest_summarize::{
-    Anthropic, Auth, Chain, CircuitBreakerSettings, Error, Link, ModelEndpoint, OpenAi, OutputCap,
-    Request, SecretSource, Stop, Summarizer, SummaryReply,
+    Anthropic, Auth, CircuitBreakerSettings, Error, FallbackChain, ModelEndpoint, ModelLink,
+    OpenAi, OutputLimitField, SecretSource, StopReason, Summarizer, SummaryReply, SummaryRequest,
 };
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
-use crate::telemetry::outgoing;
+use crate::telemetry::injected_headers;
 
 /// A summarizer that records the outcome and the duration of each request.
 struct MeteredSummarizer {
     endpoint: &'static str,
-    chain: Arc<Chain>,
+    chain: Arc<FallbackChain>,
     metrics: Metrics,
 }
 
 #[async_trait]
 impl Summarizer for MeteredSummarizer {
-    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
+    async fn summarize(&self, request: &SummaryRequest) -> Result<SummaryReply, Error> {
         let began = Instant::now();
         let result = self.chain.summarize(request).await;
         let outcome = match &result {
-            Ok(reply) if reply.stop == Stop::Refused => ("refused", Some(reply.usage)),
+            Ok(reply) if reply.stop == StopReason::Refusal => ("refused", Some(reply.usage)),
             Ok(reply) => ("ok", Some(reply.usage)),
             Err(error) => (error.name(), None),
         };
         let purpose = request.purpose.name();
         self.metrics
-            .asked_model(self.endpoint, purpose, outcome, began.elapsed());
+            .model_request(self.endpoint, purpose, outcome, began.elapsed());
         result
     }
 }
@@ -88,20 +88,20 @@ fn model(
         .as_ref()
         .map_or(own_place, |url| url.as_str());
     let mut endpoint = ModelEndpoint::new(base_url, auth, name)?;
-    endpoint.trace = outgoing;
+    endpoint.trace = injected_headers;
     endpoint.http.call_timeout = Duration::from_millis(config.timeout_ms);
     let asks: Arc<dyn Summarizer> = match settings.provider {
-        ModelProvider::OpenAi => Arc::new(OpenAi::new(endpoint, OutputCap::default())?),
+        ModelProvider::OpenAi => Arc::new(OpenAi::new(endpoint, OutputLimitField::default())?),
         ModelProvider::Anthropic | ModelProvider::None => Arc::new(Anthropic::new(endpoint)?),
     };
     // A chain of one adds the concurrency limit and the circuit breaker. The choice of the next model is made per
     // summary elsewhere, because rejected answers count as well.
-    let link = Link {
+    let link = ModelLink {
         name: name.to_owned(),
         summarizer: asks,
         breaker: CircuitBreakerSettings::default(),
     };
-    let chain = Arc::new(Chain::new(vec![link], config.concurrency));
+    let chain = Arc::new(FallbackChain::new(vec![link], config.concurrency));
     let measured = MeteredSummarizer {
         endpoint: endpoint_name,
         chain: Arc::clone(&chain),

@@ -199,6 +199,6 @@ fn p22_reading_the_memory_allocates_no_more_in_a_long_session() {
 /// A view change rewrites the list of pieces a few times, but never their contents. The number of allocations is
 /// therefore the same in a long session, and only the lists are longer.
 #[test]
-fn a_snip_writes_lists_of_pieces_anew_and_nothing_more() {
+fn a_snip_allocates_new_piece_lists_only() {
     check(Client::snip, 256);
 }

@@ -41,7 +41,7 @@ fn service() -> Service {
 }
 
 #[tokio::test]
-async fn a_handler_without_a_caller_answers_internal() {
+async fn a_handler_without_a_principal_returns_internal() {
     let session = || "projects/p/sessions/s".to_owned();
     let service = service().with_authentication(true);
     let context = ContextHandlers(service.clone());
@@ -75,7 +75,7 @@ async fn a_handler_without_a_caller_answers_internal() {
 }
 
 #[tokio::test]
-async fn without_authentication_handlers_answer_as_they_are() {
+async fn handlers_work_without_authentication() {
     let sessions = SessionHandlers(service());
     let request = ListSessionsRequest {
         parent: "projects/p".into(),

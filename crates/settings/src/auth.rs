@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use crate::value::{Raw, Value, quoted};
+use crate::value::{RawValue, SettingValue, quoted};
 
 /// Authentication. Without a file of API keys or of public keys, every caller is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,15 +26,15 @@ pub struct JwtConfig {
     /// File with the issuer's public keys (JWKS).
     pub jwks_file: Option<PathBuf>,
     /// Required value of the claim `iss`.
-    pub issuer: Option<Text>,
+    pub issuer: Option<PlainText>,
     /// Value that the claim `aud` must contain.
-    pub audience: Option<Text>,
+    pub audience: Option<PlainText>,
     /// Tolerated clock difference to the issuer, in seconds. Default: 30.
     pub clock_skew_s: u64,
     /// Name of the claim with the projects. Default: `palimpsest_projects`.
-    pub projects_claim: Option<Text>,
+    pub projects_claim: Option<PlainText>,
     /// Name of the claim with the rights. Default: `palimpsest_rights`.
-    pub rights_claim: Option<Text>,
+    pub rights_claim: Option<PlainText>,
 }
 
 /// TLS of the gRPC services. Without a certificate, connections are unencrypted.
@@ -66,7 +66,7 @@ impl Default for AuthConfig {
 
 impl Default for JwtConfig {
     fn default() -> Self {
-        let text = |text: &str| Some(Text(text.to_owned()));
+        let text = |text: &str| Some(PlainText(text.to_owned()));
         Self {
             jwks_file: None,
             issuer: None,
@@ -100,23 +100,23 @@ impl AuthConfig {
 
 /// A short text that is not interpreted here, such as the name of an issuer, an audience or a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Text(String);
+pub struct PlainText(String);
 
-impl Text {
+impl PlainText {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl Value for Option<Text> {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Option<PlainText> {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let fits =
             |text: &&str| (1..=512).contains(&text.len()) && !text.chars().any(char::is_control);
         // The error does not show the value, because it may be a token in the wrong place.
         let given = raw.text().map(str::trim).filter(fits);
         given
-            .map(|text| Some(Text(text.to_owned())))
+            .map(|text| Some(PlainText(text.to_owned())))
             .ok_or_else(|| "must be a text of at most 512 bytes".to_owned())
     }
 

@@ -31,12 +31,12 @@ pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
         // Port 0 selects any free port, so two listeners never collide.
         config.listen.port() == 0 || config.listen != config.admin.listen,
         &["admin.listen", "listen"],
-        "is the address of the gRPC services too: give each its own port",
+        "is also the address of the gRPC services: use another port",
     );
     check(
         config.limits.max_message_bytes <= config.limits.max_request_bytes,
         &["limits.max_message_bytes", "limits.max_request_bytes"],
-        "is more than limits.max_request_bytes: no such message could arrive",
+        "is more than limits.max_request_bytes: a message of this size would be rejected",
     );
     check(
         config.grpc.request_timeout_ms <= config.grpc.max_request_timeout_ms,
@@ -49,17 +49,17 @@ pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
             "limits.max_request_bytes",
             "grpc.max_request_bytes_in_flight",
         ],
-        "is more than grpc.max_request_bytes_in_flight: no such call could be taken",
+        "is more than grpc.max_request_bytes_in_flight: a call of this size would be rejected",
     );
     check(
         config.worker.poll_ms <= config.worker.lease_ms,
         &["worker.poll_ms", "worker.lease_ms"],
-        "is more than worker.lease_ms: what a dead worker has left would wait longer than it must",
+        "is more than worker.lease_ms: sessions of a dead worker would wait longer than necessary",
     );
     check(
         config.role != Role::Worker || config.worker.enabled,
         &["worker.enabled", "role"],
-        "must be true for a worker: it would have nothing to do",
+        "must be true for a worker: a worker has no other task",
     );
     auth(config, &mut check);
     otlp::check(&config.otlp, &mut check);
@@ -90,7 +90,7 @@ fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str],
 
 /// Checks the settings of authentication and TLS.
 fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
-    listening(config, check);
+    check_listen_addresses(config, check);
     let jwt = &config.auth.jwt;
     let jwks = jwt.jwks_file.is_some();
     let with_jwks: [(bool, &'static [&'static str]); 2] = [
@@ -108,7 +108,7 @@ fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &
         check(
             is_set || !jwks,
             keys,
-            "must be set: without it tokens that were made for others would be taken",
+            "must be set: otherwise tokens for other services would be accepted",
         );
         check(
             jwks || !is_set,
@@ -120,22 +120,25 @@ fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &
     check(
         tls.key_file.is_some() || tls.cert_file.is_none(),
         &["tls.key_file", "tls.cert_file"],
-        "must be set: the file of the private key of tls.cert_file",
+        "must be set to the file of the private key of tls.cert_file",
     );
     check(
         tls.cert_file.is_some() || tls.key_file.is_none(),
         &["tls.cert_file", "tls.key_file"],
-        "must be set: the file of the certificate of tls.key_file",
+        "must be set to the file of the certificate of tls.key_file",
     );
     check(
         tls.cert_file.is_some() || tls.client_ca_file.is_none(),
         &["tls.client_ca_file", "tls.cert_file"],
-        "has no effect without tls.cert_file and tls.key_file: callers show certificates over TLS",
+        "has no effect without tls.cert_file and tls.key_file: client certificates require TLS",
     );
 }
 
 /// Requires authentication and encryption on non-loopback addresses, unless a setting permits the exception.
-fn listening(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+fn check_listen_addresses(
+    config: &Config,
+    check: &mut impl FnMut(bool, &'static [&'static str], &str),
+) {
     // Loopback addresses are exempt, so that a local test needs neither keys nor certificates.
     let (is_on, is_private) = (config.auth.is_on(), config.tls.cert_file.is_some());
     let is_near = config.listen.ip().is_loopback();
@@ -184,7 +187,7 @@ fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str
             "store.postgres.password_env",
             "store.postgres.password_file",
         ],
-        "is given beside store.postgres.password_file: keep one of them",
+        "is set together with store.postgres.password_file: remove one of them",
     );
     check(
         postgres.client_cert_file.is_some() == postgres.client_key_file.is_some(),
@@ -192,10 +195,10 @@ fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str
             "store.postgres.client_cert_file",
             "store.postgres.client_key_file",
         ],
-        "goes with store.postgres.client_key_file: give both, or neither",
+        "requires store.postgres.client_key_file: set both, or neither",
     );
     // A setting without an effect is an error, because its author expects one.
-    let lonely = "has no effect without store.postgres.url: set that to the database's address";
+    let lonely = "has no effect without store.postgres.url: set it to the address of the database";
     let needs_url: [(bool, &'static [&'static str]); 5] = [
         (
             postgres.password_env.is_some(),
@@ -247,15 +250,15 @@ pub(crate) fn hooks(
     };
     for (name, endpoint) in &hooks.endpoints {
         let key = |field: &str| format!("{PREFIX}{name}.{field}");
-        let url = "must be set: where the hook service answers";
+        let url = "must be set to the address of the hook service";
         check(endpoint.url.is_some(), key("url"), url);
-        let both = "is given beside token_file: keep one of them";
+        let both = "is set together with token_file: remove one of them";
         let is_one = endpoint.token_env.is_none() || endpoint.token_file.is_none();
         check(is_one, key("token_env"), both);
     }
     let is_there = |name: &str| hooks.endpoints.keys().any(|known| known.as_str() == name);
     let missing =
-        "names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url";
+        "names an endpoint that is not configured: add [hooks.endpoints.NAME] with its url";
     let default = hooks.default_endpoint.as_ref();
     let fine = default.is_none_or(|name| is_there(name.as_str()));
     check(fine, "hooks.default_endpoint".to_owned(), missing);

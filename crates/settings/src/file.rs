@@ -13,12 +13,12 @@ use crate::problem::{ConfigProblem, SettingOrigin};
 use crate::quotas::QuotaOverride;
 use crate::settings::{SETTINGS, Setting, by_key};
 use crate::suggest::did_you_mean;
-use crate::value::Raw;
+use crate::value::RawValue;
 
 /// A setting in a file.
 pub(crate) struct FileSetting {
     pub(crate) setting: &'static Setting,
-    pub(crate) raw: Raw,
+    pub(crate) raw: RawValue,
     pub(crate) origin: SettingOrigin,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct ParsedFile {
     /// Quotas of single projects.
     pub(crate) quotas: Vec<QuotaOverride>,
     /// Retention settings of single projects: the project and the name of the setting.
-    pub(crate) retention: Vec<(ProjectId, String, Raw, SettingOrigin)>,
+    pub(crate) retention: Vec<(ProjectId, String, RawValue, SettingOrigin)>,
     /// Settings of hook endpoints, by their key without `hooks.endpoints.`.
-    pub(crate) endpoints: Vec<(String, Raw, SettingOrigin)>,
+    pub(crate) endpoints: Vec<(String, RawValue, SettingOrigin)>,
     pub(crate) problems: Vec<ConfigProblem>,
 }
 
@@ -216,12 +216,12 @@ impl FileParser<'_> {
             (PathMatch::Field(field), DeValue::Table(rules)) if field.kind == FieldKind::Rules => {
                 for (name, rule) in in_order(rules) {
                     path.push(name.get_ref().to_string());
-                    self.give(scope, path, name.span().start, json(rule.get_ref()));
+                    self.push_policy(scope, path, name.span().start, json(rule.get_ref()));
                     path.pop();
                 }
             }
             (PathMatch::Field(field), value) => match policy::read(&field.kind, &raw(value)) {
-                Ok(value) => self.give(scope, path, at, value),
+                Ok(value) => self.push_policy(scope, path, at, value),
                 Err(what) => self.problem(at, Some(key), what),
             },
             (PathMatch::Section, DeValue::Table(table)) => self.policy(scope, path, table),
@@ -235,7 +235,7 @@ impl FileParser<'_> {
         }
     }
 
-    fn give(&mut self, scope: &PolicyScope, path: &[String], at: usize, value: Json) {
+    fn push_policy(&mut self, scope: &PolicyScope, path: &[String], at: usize, value: Json) {
         let given = FilePolicySetting {
             scope: scope.clone(),
             path: path.to_vec(),
@@ -313,23 +313,27 @@ fn json(value: &DeValue<'_>) -> Json {
             table.iter().map(entry).collect()
         }
         (DeValue::Array(items), _) => items.iter().map(|item| json(item.get_ref())).collect(),
-        (_, Raw::Bool(truth)) => truth.into(),
-        (_, Raw::Integer(number)) => i64::try_from(number).map_or(Json::Null, Json::from),
-        (_, Raw::Float(number)) => number.into(),
-        (_, Raw::String(text)) => text.into(),
+        (_, RawValue::Bool(truth)) => truth.into(),
+        (_, RawValue::Integer(number)) => i64::try_from(number).map_or(Json::Null, Json::from),
+        (_, RawValue::Float(number)) => number.into(),
+        (_, RawValue::String(text)) => text.into(),
         _ => Json::Null,
     }
 }
 
-fn raw(value: &DeValue<'_>) -> Raw {
+fn raw(value: &DeValue<'_>) -> RawValue {
     match value {
-        DeValue::String(text) => Raw::String(text.to_string()),
-        DeValue::Boolean(truth) => Raw::Bool(*truth),
-        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
-            .map_or(Raw::Other("integer that is too long"), Raw::Integer),
+        DeValue::String(text) => RawValue::String(text.to_string()),
+        DeValue::Boolean(truth) => RawValue::Bool(*truth),
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix()).map_or(
+            RawValue::Other("integer that is too long"),
+            RawValue::Integer,
+        ),
         DeValue::Float(number) => (number.as_str().replace('_', "").parse())
-            .map_or(Raw::Other("float that is too long"), Raw::Float),
-        DeValue::Array(items) => Raw::List(items.iter().map(|item| raw(item.get_ref())).collect()),
-        other => Raw::Other(other.type_str()),
+            .map_or(RawValue::Other("float that is too long"), RawValue::Float),
+        DeValue::Array(items) => {
+            RawValue::List(items.iter().map(|item| raw(item.get_ref())).collect())
+        }
+        other => RawValue::Other(other.type_str()),
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::source::VARIABLE_PREFIX;
 use crate::suggest::did_you_mean;
 use crate::summarizer::VariableName;
-use crate::value::{Raw, Value, quoted};
+use crate::value::{RawValue, SettingValue, quoted};
 
 /// Prefix of the keys of endpoints.
 pub(crate) const PREFIX: &str = "hooks.endpoints.";
@@ -74,10 +74,10 @@ impl fmt::Display for EndpointName {
 
 const NAME: &str = "a name of at most 64 small letters, digits, - and _";
 
-impl Value for Option<EndpointName> {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Option<EndpointName> {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let name = raw.text().map(str::trim).and_then(EndpointName::new);
-        name.map(Some).ok_or_else(|| raw.refused(NAME))
+        name.map(Some).ok_or_else(|| raw.type_error(NAME))
     }
 
     fn toml(&self) -> Option<String> {
@@ -96,8 +96,8 @@ impl EndpointUrl {
     }
 }
 
-impl Value for Option<EndpointUrl> {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Option<EndpointUrl> {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let fits = |text: &&str| {
             url::Url::parse(text).is_ok_and(|url| {
                 matches!(url.scheme(), "http" | "https")
@@ -128,7 +128,7 @@ impl Value for Option<EndpointUrl> {
 pub(crate) struct EndpointField {
     pub(crate) name: &'static str,
     pub(crate) doc: &'static str,
-    set: fn(&mut EndpointConfig, &Raw) -> Result<(), String>,
+    set: fn(&mut EndpointConfig, &RawValue) -> Result<(), String>,
     pub(crate) toml: fn(&EndpointConfig) -> Option<String>,
 }
 
@@ -139,7 +139,7 @@ macro_rules! fields {
             doc: $doc,
             set: |config, raw| {
                 let range = None$(.or(Some($range)))?;
-                config.$name = Value::read(raw, range)?;
+                config.$name = SettingValue::read(raw, range)?;
                 Ok(())
             },
             toml: |config| config.$name.toml(),
@@ -148,10 +148,10 @@ macro_rules! fields {
 }
 
 fields! {
-    url, "Where it answers, over gRPC: http for plain text, https for TLS.";
-    token_env, "The variable that holds the token that it is shown.";
-    token_file, "The file that holds it, read for every call.";
-    max_concurrent in 1..=10_000, "Calls at one time; further ones wait, within their deadlines.";
+    url, "The gRPC address of the service: http for plaintext, https for TLS.";
+    token_env, "The variable with the token for the service.";
+    token_file, "The file with the token. It is read for every call.";
+    max_concurrent in 1..=10_000, "The maximum concurrent calls. Further calls wait until their deadlines.";
 }
 
 /// Returns the key of the endpoint setting that an environment variable sets, if it sets one.
@@ -168,10 +168,10 @@ pub(crate) fn key_of_variable(variable: &str) -> Option<String> {
 
 impl HooksConfig {
     /// Sets a value by its key without the prefix, such as `NAME.url`. Returns the text of the error.
-    pub(crate) fn set(&mut self, rest: &str, raw: &Raw) -> Result<(), String> {
+    pub(crate) fn set(&mut self, rest: &str, raw: &RawValue) -> Result<(), String> {
         let (name, field) = rest.rsplit_once('.').unwrap_or((rest, ""));
         let name = EndpointName::new(name)
-            .ok_or_else(|| format!("does not name an endpoint: that takes {NAME}"))?;
+            .ok_or_else(|| format!("is not a valid endpoint: use {NAME}"))?;
         let Some(field) = FIELDS.iter().find(|known| known.name == field) else {
             let known = FIELDS.iter().map(|known| known.name.to_owned());
             let hint = did_you_mean(field, known);

@@ -34,7 +34,7 @@ mod summarizer;
 mod tests;
 mod value;
 
-pub use auth::{AuthConfig, JwtConfig, Text, TlsConfig};
+pub use auth::{AuthConfig, JwtConfig, PlainText, TlsConfig};
 pub use config::{
     AdminConfig, BlobsConfig, Config, GrpcConfig, LogConfig, PolicyConfig, SessionsConfig,
     ShutdownConfig, StoreConfig,

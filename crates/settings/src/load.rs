@@ -11,7 +11,7 @@ use crate::quotas::QuotaOverride;
 use crate::settings::{SETTINGS, Setting, by_key, by_variable};
 use crate::source::{Source, VARIABLE_PREFIX};
 use crate::suggest::did_you_mean;
-use crate::value::Raw;
+use crate::value::RawValue;
 use crate::{Config, checks, claude, file, hooks, otel, quotas, retention};
 use crate::{PolicyField, policy_fields};
 
@@ -19,7 +19,7 @@ use crate::{PolicyField, policy_fields};
 const FILE_VARIABLE: &str = "PALIMPSEST_CONFIG";
 
 /// Environment variables of client commands. They are accepted in the environment of a server.
-const OF_CLIENTS: [&str; 6] = [
+const CLIENT_VARIABLES: [&str; 6] = [
     "PALIMPSEST_SERVER",
     "PALIMPSEST_PROJECT",
     "PALIMPSEST_API_KEY",
@@ -73,7 +73,7 @@ pub fn load(flags: &Flags, source: &dyn Source) -> Result<LoadedConfig, ConfigEr
     let mut loader = Loader::default();
     // The order of these calls is the priority of the layers: a later layer replaces values of an earlier one.
     loader.file(flags, &vars, source);
-    loader.others_variables(&vars);
+    loader.third_party_variables(&vars);
     loader.environment(&vars);
     loader.flags(flags);
     loader.finish()
@@ -86,7 +86,7 @@ struct Loader {
     quotas: Vec<QuotaOverride>,
     origins: BTreeMap<String, SettingOrigin>,
     /// Keys that had an invalid value in any layer.
-    faulty: BTreeSet<String>,
+    invalid_keys: BTreeSet<String>,
     problems: Vec<ConfigProblem>,
 }
 
@@ -132,7 +132,7 @@ impl Loader {
     }
 
     /// Applies the variables of other programs.
-    fn others_variables(&mut self, vars: &BTreeMap<String, String>) {
+    fn third_party_variables(&mut self, vars: &BTreeMap<String, String>) {
         let value_of = |name: &str| vars.get(name).cloned();
         for (name, meant) in claude::settings(value_of)
             .into_iter()
@@ -159,13 +159,13 @@ impl Loader {
                 continue;
             }
             if let Some(setting) = by_variable(name) {
-                self.set(setting, &Raw::Text(value.clone()), env(name));
+                self.set(setting, &RawValue::Text(value.clone()), env(name));
             } else if let Some(field) = policy::by_variable(name) {
-                self.set_policy(field, &Raw::Text(value.clone()), env(name));
+                self.set_policy(field, &RawValue::Text(value.clone()), env(name));
             } else if let Some(key) = hooks::key_of_variable(name) {
-                self.set_by_key(&key, &Raw::Text(value.clone()), env(name));
+                self.set_by_key(&key, &RawValue::Text(value.clone()), env(name));
             // An unknown variable with the prefix is probably a misspelled setting, so it is an error.
-            } else if !is_service_link(name) && !OF_CLIENTS.contains(&name.as_str()) {
+            } else if !is_service_link(name) && !CLIENT_VARIABLES.contains(&name.as_str()) {
                 let of_policy = policy_fields().iter().map(policy::variable);
                 let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
                 let hint = did_you_mean(name, all);
@@ -181,11 +181,11 @@ impl Loader {
     fn flags(&mut self, flags: &Flags) {
         for (flag, key, value) in &flags.settings {
             let origin = SettingOrigin::Flag { name: flag.clone() };
-            self.set_by_key(key, &Raw::Text(value.clone()), origin);
+            self.set_by_key(key, &RawValue::Text(value.clone()), origin);
         }
     }
 
-    fn set_by_key(&mut self, key: &str, raw: &Raw, origin: SettingOrigin) {
+    fn set_by_key(&mut self, key: &str, raw: &RawValue, origin: SettingOrigin) {
         if let Some(setting) = by_key(key) {
             self.set(setting, raw, origin);
         } else if let Some(field) = policy::by_key(key) {
@@ -206,13 +206,13 @@ impl Loader {
         }
     }
 
-    fn set_policy(&mut self, field: &PolicyField, raw: &Raw, origin: SettingOrigin) {
+    fn set_policy(&mut self, field: &PolicyField, raw: &RawValue, origin: SettingOrigin) {
         let (scope, path) = (None, field.path.clone());
         match policy::read(&field.kind, raw) {
             Ok(value) => self.policies.set(&scope, path, value, origin),
             Err(what) => {
                 let key = policy::key(&scope, &path);
-                self.faulty.insert(key.clone());
+                self.invalid_keys.insert(key.clone());
                 self.problems.push(ConfigProblem {
                     origin,
                     key: Some(key),
@@ -222,21 +222,27 @@ impl Loader {
         }
     }
 
-    fn set_endpoint(&mut self, rest: &str, raw: &Raw, origin: SettingOrigin) {
+    fn set_endpoint(&mut self, rest: &str, raw: &RawValue, origin: SettingOrigin) {
         let key = format!("{}{rest}", hooks::PREFIX);
         match self.config.hooks.set(rest, raw) {
             Ok(()) => {
                 self.origins.insert(key, origin);
             }
             Err(what) => {
-                self.faulty.insert(key.clone());
+                self.invalid_keys.insert(key.clone());
                 let key = Some(key);
                 self.problems.push(ConfigProblem { origin, key, what });
             }
         }
     }
 
-    fn set_retention(&mut self, project: &ProjectId, name: &str, raw: &Raw, origin: SettingOrigin) {
+    fn set_retention(
+        &mut self,
+        project: &ProjectId,
+        name: &str,
+        raw: &RawValue,
+        origin: SettingOrigin,
+    ) {
         let key = retention::key(project, name);
         match retention::set(&mut self.config.retention, project, name, raw) {
             Ok(()) => {
@@ -249,14 +255,14 @@ impl Loader {
         }
     }
 
-    fn set(&mut self, setting: &'static Setting, raw: &Raw, origin: SettingOrigin) {
+    fn set(&mut self, setting: &'static Setting, raw: &RawValue, origin: SettingOrigin) {
         match (setting.set)(&mut self.config, raw) {
             Ok(()) => {
                 self.origins.insert(setting.key.to_owned(), origin);
             }
             Err(what) => {
                 // Remembered, so that no follow-up error is reported for the default that stays in place.
-                self.faulty.insert(setting.key.to_owned());
+                self.invalid_keys.insert(setting.key.to_owned());
                 self.problems.push(ConfigProblem {
                     origin,
                     key: Some(setting.key.to_owned()),
@@ -269,7 +275,7 @@ impl Loader {
     fn finish(mut self) -> Result<LoadedConfig, ConfigErrors> {
         // Applied after all layers, because a project inherits the final quotas of every project.
         let of_projects = std::mem::take(&mut self.quotas);
-        let of_projects = lay_over(&mut self.config, of_projects, &mut self.origins);
+        let of_projects = merge_overlay(&mut self.config, of_projects, &mut self.origins);
         self.problems.extend(of_projects);
         self.config.policy = self.policies.config();
         self.origins.extend(self.policies.origins());
@@ -279,12 +285,16 @@ impl Loader {
         // An invalid value was reported already. A second error about the missing value would only confuse.
         let is_news = |problem: &ConfigProblem| {
             let key = problem.key.as_ref();
-            key.is_none_or(|key| !self.faulty.contains(key))
+            key.is_none_or(|key| !self.invalid_keys.contains(key))
         };
         self.problems.extend(of_hooks.into_iter().filter(is_news));
         for mismatch in checks::all(&self.config) {
             // An invalid value left the default in place, so a contradiction with it means nothing.
-            if !mismatch.keys.iter().any(|key| self.faulty.contains(*key)) {
+            if !mismatch
+                .keys
+                .iter()
+                .any(|key| self.invalid_keys.contains(*key))
+            {
                 let set_where = mismatch.keys.iter().find_map(|key| self.origins.get(*key));
                 self.problems.push(ConfigProblem {
                     origin: set_where.cloned().unwrap_or(SettingOrigin::Default),
@@ -306,7 +316,7 @@ impl Loader {
 }
 
 /// Applies the quotas of single projects on top of those of every project.
-fn lay_over(
+fn merge_overlay(
     config: &mut Config,
     given: Vec<QuotaOverride>,
     origins: &mut BTreeMap<String, SettingOrigin>,
@@ -323,7 +333,7 @@ fn lay_over(
         let Some(setting) = quotas::setting(&name) else {
             let names = SETTINGS
                 .iter()
-                .filter_map(|s| s.key.strip_prefix(quotas::EVERY));
+                .filter_map(|s| s.key.strip_prefix(quotas::EVERY_PROJECT_PREFIX));
             let names = names.filter(|name| !name.contains('.')).map(str::to_owned);
             let what = format!("{key} is not a setting{}", did_you_mean(&name, names));
             problems.push(ConfigProblem {

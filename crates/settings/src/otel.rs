@@ -4,7 +4,7 @@
 //! setting.
 
 use crate::claude::VariableSettings;
-use crate::value::Raw;
+use crate::value::RawValue;
 
 const VARIABLES: [(&str, &str); 9] = [
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp.endpoint"),
@@ -26,7 +26,7 @@ pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Variabl
     let set = |name: &str| value_of(name).filter(|value| !value.trim().is_empty());
     let plain = VARIABLES.iter().filter_map(|(name, key)| {
         let value = set(name)?;
-        Some((*name, Ok(vec![(*key, Raw::Text(value))])))
+        Some((*name, Ok(vec![(*key, RawValue::Text(value))])))
     });
     plain.chain(sampler(set)).collect()
 }
@@ -34,7 +34,7 @@ pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Variabl
 /// Returns the setting of `OTEL_TRACES_SAMPLER`. Only samplers that follow the caller's decision are supported.
 fn sampler(set: impl Fn(&str) -> Option<String>) -> Option<VariableSettings> {
     let name = "OTEL_TRACES_SAMPLER";
-    let ratio = |text: String| Ok(vec![("otlp.sample_ratio", Raw::Text(text))]);
+    let ratio = |text: String| Ok(vec![("otlp.sample_ratio", RawValue::Text(text))]);
     let meant = match set(name)?.trim() {
         "parentbased_always_on" => ratio("1".to_owned()),
         "parentbased_always_off" => ratio("0".to_owned()),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_variables_are_settings_and_our_own_win() {
+    fn variables_of_opentelemetry_are_overridden_by_palimpsest_variables() {
         let loaded = with(&[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused() {
+    fn unsupported_values_are_rejected() {
         let refused = with(&[("OTEL_TRACES_SAMPLER", "always_on")]).unwrap_err();
         assert!(refused.contains("OTEL_TRACES_SAMPLER"), "{refused}");
         let refused = with(&[("PALIMPSEST_OTLP_HEADERS_ENV", "KEY")]).unwrap_err();

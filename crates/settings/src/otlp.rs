@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use crate::summarizer::{BaseUrl, VariableName};
-use crate::value::{Raw, Value, choices, number, quoted};
+use crate::value::{RawValue, SettingValue, choices, number, quoted};
 
 /// Export of spans and metrics over OTLP.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,15 +83,15 @@ impl Default for Ratio {
     }
 }
 
-impl Value for Ratio {
+impl SettingValue for Ratio {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "the range is checked"
     )]
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let ratio = number(raw).ok().filter(|ratio| (0.0..=1.0).contains(ratio));
-        let ratio = ratio.ok_or_else(|| raw.refused("a number from 0 to 1"))?;
+        let ratio = ratio.ok_or_else(|| raw.type_error("a number from 0 to 1"))?;
         Ok(Self((ratio * MILLION).round() as u32))
     }
 
@@ -117,12 +117,12 @@ impl Default for ServiceName {
     }
 }
 
-impl Value for ServiceName {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for ServiceName {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let name = raw.text().map(str::trim);
         let name = name.filter(|name| is_text(name));
         name.map(|name| Self(name.to_owned()))
-            .ok_or_else(|| raw.refused("a name of at most 255 bytes"))
+            .ok_or_else(|| raw.type_error("a name of at most 255 bytes"))
     }
 
     fn toml(&self) -> Option<String> {
@@ -142,8 +142,8 @@ impl ResourceAttributes {
     }
 }
 
-impl Value for ResourceAttributes {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for ResourceAttributes {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let pair = |pair: &str| {
             let named = pair.split_once('=');
             named.is_some_and(|(name, value)| is_text(name.trim()) && is_text(value.trim()))
@@ -151,7 +151,7 @@ impl Value for ResourceAttributes {
         let text = raw.text().map(str::trim);
         let text = text.filter(|text| text.is_empty() || text.split(',').all(pair));
         text.map(|text| Self(text.to_owned()))
-            .ok_or_else(|| raw.refused("name=value,name=value, each of at most 255 bytes"))
+            .ok_or_else(|| raw.type_error("name=value,name=value, each of at most 255 bytes"))
     }
 
     fn toml(&self) -> Option<String> {
@@ -168,7 +168,7 @@ pub(crate) fn check(
     config: &OtlpConfig,
     check: &mut impl FnMut(bool, &'static [&'static str], &str),
 ) {
-    let lonely = "has no effect without otlp.endpoint: set that to where the collector is";
+    let lonely = "has no effect without otlp.endpoint: set it to the address of the collector";
     let has_endpoint = config.endpoint.is_some();
     check(
         has_endpoint || config.headers_env.is_none(),
@@ -183,7 +183,7 @@ pub(crate) fn check(
     check(
         config.headers_env.is_none() || config.headers_file.is_none(),
         &["otlp.headers_env", "otlp.headers_file"],
-        "is given beside otlp.headers_file: keep one of them",
+        "is set together with otlp.headers_file: remove one of them",
     );
     let endpoint = config.endpoint.as_ref().map(BaseUrl::as_str);
     let plain = endpoint.is_some_and(|url| url.starts_with("http:"));
@@ -201,12 +201,12 @@ pub(crate) fn check(
     // Each key is reported on its own, so one load shows every setting that needs `https`.
     for (file, keys) in files {
         check(has_endpoint || file.is_none(), keys, lonely);
-        let what = "has no effect on an otlp.endpoint without TLS: that begins with https://";
+        let what = "has no effect on an otlp.endpoint without TLS: use an address that begins with https://";
         check(!plain || file.is_none(), keys, what);
     }
     check(
         config.client_cert_file.is_some() == config.client_key_file.is_some(),
         &["otlp.client_cert_file", "otlp.client_key_file"],
-        "and otlp.client_key_file are a certificate and its key: set both of them or neither",
+        "and otlp.client_key_file are a certificate and its key: set both, or neither",
     );
 }

@@ -12,7 +12,7 @@ use crate::PolicyConfig;
 use crate::problem::{ConfigProblem, SettingOrigin};
 use crate::source::VARIABLE_PREFIX;
 use crate::suggest::{closest, listed_in, renamed};
-use crate::value::{Raw, Value as _, number, whole_number};
+use crate::value::{RawValue, SettingValue as _, number, whole_number};
 use crate::{FieldKind, PolicyField, policy_fields};
 
 /// The scope of a policy: a project, or `None` for the server.
@@ -95,7 +95,7 @@ pub(crate) fn did_you_mean(scope: &PolicyScope, path: &[String]) -> String {
 }
 
 /// Parses the value of a field. Ranges are checked later by the core.
-pub(crate) fn read(kind: &FieldKind, raw: &Raw) -> Result<Json, String> {
+pub(crate) fn read(kind: &FieldKind, raw: &RawValue) -> Result<Json, String> {
     match kind {
         FieldKind::Bool => bool::read(raw, None).map(Json::from),
         FieldKind::Integer(most) => whole_number(raw, Some(0..=*most)).map(Json::from),
@@ -108,14 +108,14 @@ pub(crate) fn read(kind: &FieldKind, raw: &Raw) -> Result<Json, String> {
     }
 }
 
-fn text(raw: &Raw, expected: &str) -> Result<Json, String> {
+fn text(raw: &RawValue, expected: &str) -> Result<Json, String> {
     raw.text()
         .map(Json::from)
-        .ok_or_else(|| raw.refused(expected))
+        .ok_or_else(|| raw.type_error(expected))
 }
 
 /// Parses a name of an enum in the form of the contract or in the usual form, such as `claude-code-2.1.19`.
-fn choice(raw: &Raw, names: &[String]) -> Result<Json, String> {
+fn choice(raw: &RawValue, names: &[String]) -> Result<Json, String> {
     let given = raw.text().map(|text| text.trim().replace(['-', '.'], "_"));
     given
         .filter(|given| names.contains(given))
@@ -129,35 +129,35 @@ fn choice(raw: &Raw, names: &[String]) -> Result<Json, String> {
                 format!("{:?}", own.map_or(name.as_str(), |own| own))
             };
             let names: Vec<_> = names.iter().map(shown).collect();
-            raw.refused(&names.join(" or "))
+            raw.type_error(&names.join(" or "))
         })
 }
 
 /// Parses a list. In a variable or a flag, the items are separated by commas.
-fn list(raw: &Raw, names: Option<&[String]>) -> Result<Json, String> {
+fn list(raw: &RawValue, names: Option<&[String]>) -> Result<Json, String> {
     let split;
     let items = match raw {
-        Raw::List(items) => items,
-        Raw::Text(text) => {
+        RawValue::List(items) => items,
+        RawValue::Text(text) => {
             let items = text
                 .split(',')
                 .map(str::trim)
                 .filter(|item| !item.is_empty());
-            split = items.map(|item| Raw::Text(item.to_owned())).collect();
+            split = items.map(|item| RawValue::Text(item.to_owned())).collect();
             &split
         }
-        _ => return Err(raw.refused("a list of texts")),
+        _ => return Err(raw.type_error("a list of strings")),
     };
-    let item = |item: &Raw| match names {
+    let item = |item: &RawValue| match names {
         Some(names) => choice(item, names),
-        None => text(item, "a list of texts"),
+        None => text(item, "a list of strings"),
     };
     items.iter().map(item).collect()
 }
 
 /// Parses rules in a variable or a flag, as an inline TOML table.
-fn rules(raw: &Raw) -> Result<Json, String> {
-    let refused = || raw.refused("a table such as { Read = { fixed_chars = 1000 } }");
+fn rules(raw: &RawValue) -> Result<Json, String> {
+    let refused = || raw.type_error("a table such as { Read = { fixed_chars = 1000 } }");
     let text = raw.text().ok_or_else(refused)?;
     let table: Map<String, Json> =
         toml::from_str(&format!("rules = {text}")).map_err(|_| refused())?;
@@ -247,7 +247,7 @@ impl PolicySettings {
         for scope in self.0.keys().filter(|scope| scope.is_some()) {
             // A project's settings are checked together with the server's, as sessions resolve them.
             let mut all = beneath.clone();
-            all.lay_over(&self.overlay(scope));
+            all.merge(&self.overlay(scope));
             problems.extend(told(scope, all.problems(Preset::default())));
         }
         problems
@@ -259,7 +259,7 @@ impl PolicySettings {
         let what = if error.what.starts_with("must") {
             error.what
         } else {
-            format!("does not fit: {}", error.what)
+            format!("is invalid: {}", error.what)
         };
         ConfigProblem {
             origin: self.set_where(scope, &path),

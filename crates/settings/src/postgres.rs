@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use palimpsest_store::postgres::is_address;
 
 use crate::summarizer::{VariableName, texts};
-use crate::value::{Raw, Value, quoted};
+use crate::value::{RawValue, SettingValue, quoted};
 
 /// The PostgreSQL database that several processes share. Without a URL the embedded store is used.
 #[derive(Debug, Clone, PartialEq, Eq)]

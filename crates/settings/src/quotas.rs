@@ -5,18 +5,18 @@ use palimpsest_core::ids::ProjectId;
 
 use crate::problem::SettingOrigin;
 use crate::settings::{Setting, by_key};
-use crate::value::Raw;
+use crate::value::RawValue;
 
 /// Prefix of the quotas of every project.
-pub(crate) const EVERY: &str = "quotas.";
+pub(crate) const EVERY_PROJECT_PREFIX: &str = "quotas.";
 /// Prefix of the quotas of all projects together.
-pub(crate) const TOGETHER: &str = "quotas.server.";
+pub(crate) const ALL_PROJECTS_PREFIX: &str = "quotas.server.";
 
 /// A quota of a single project in a file.
 pub(crate) struct QuotaOverride {
     pub(crate) project: ProjectId,
     pub(crate) name: String,
-    pub(crate) raw: Raw,
+    pub(crate) raw: RawValue,
     pub(crate) origin: SettingOrigin,
 }
 
@@ -27,5 +27,5 @@ pub(crate) fn key(project: &ProjectId, name: &str) -> String {
 
 /// Returns the setting of a quota that projects can override.
 pub(crate) fn setting(name: &str) -> Option<&'static Setting> {
-    by_key(&format!("{EVERY}{name}")).filter(|_| !name.contains('.'))
+    by_key(&format!("{EVERY_PROJECT_PREFIX}{name}")).filter(|_| !name.contains('.'))
 }

@@ -9,7 +9,7 @@ use crate::hooks::PREFIX;
 use crate::policy::{self, PolicyScope};
 use crate::problem::SettingOrigin;
 use crate::settings::{SETTINGS, Setting};
-use crate::value::Value as _;
+use crate::value::SettingValue as _;
 use crate::{Config, LoadedConfig, hooks, quotas, retention};
 use crate::{FieldKind, PolicyField, policy_fields};
 
@@ -90,7 +90,7 @@ impl LoadedConfig {
     fn field(&self, out: &mut String, scope: &PolicyScope, field: &PolicyField, value: &Json) {
         let name = field.path.last().map_or("", String::as_str);
         let value = match value {
-            Json::String(text) if field.path == ["preset"] => toml(&people_say(text).into()),
+            Json::String(text) if field.path == ["preset"] => toml(&display_name(text).into()),
             value => toml(value),
         };
         let origin = self.origin(&policy::key(scope, &field.path));
@@ -105,7 +105,7 @@ impl LoadedConfig {
 }
 
 /// Returns the usual name of a preset.
-fn people_say(preset: &str) -> &str {
+fn display_name(preset: &str) -> &str {
     match serde_json::from_value::<Preset>(preset.into()) {
         Ok(named) => named.name(),
         Err(_) => preset,
@@ -148,8 +148,9 @@ fn render_quotas(loaded: &LoadedConfig, out: &mut String) {
         scratch.quotas.project = *quotas;
         let _ = write!(out, "\n[projects.{project}.quotas]\n");
         for setting in SETTINGS {
-            let name = setting.key.strip_prefix(quotas::EVERY);
-            let Some(name) = name.filter(|_| !setting.key.starts_with(quotas::TOGETHER)) else {
+            let name = setting.key.strip_prefix(quotas::EVERY_PROJECT_PREFIX);
+            let Some(name) = name.filter(|_| !setting.key.starts_with(quotas::ALL_PROJECTS_PREFIX))
+            else {
                 continue;
             };
             // Inherited quotas have no origin here. They are left out, because as settings they would stay fixed.

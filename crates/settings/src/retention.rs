@@ -7,7 +7,7 @@ use palimpsest_core::ids::{ProjectId, Timestamp};
 use palimpsest_engine::maintenance::{Age, RetentionConfig, day_of};
 
 use crate::suggest::did_you_mean;
-use crate::value::{Raw, Value, quoted};
+use crate::value::{RawValue, SettingValue, quoted};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -16,13 +16,13 @@ pub(crate) fn set(
     config: &mut RetentionConfig,
     project: &ProjectId,
     name: &str,
-    raw: &Raw,
+    raw: &RawValue,
 ) -> Result<(), String> {
     let mut own = config.projects.get(project).copied().unwrap_or_default();
     match name {
-        "max_age" => own.max_age = Some(Value::read(raw, None)?),
-        "max_sessions" => own.max_sessions = Some(Value::read(raw, None)?),
-        "max_bytes" => own.max_bytes = Some(Value::read(raw, None)?),
+        "max_age" => own.max_age = Some(SettingValue::read(raw, None)?),
+        "max_sessions" => own.max_sessions = Some(SettingValue::read(raw, None)?),
+        "max_bytes" => own.max_bytes = Some(SettingValue::read(raw, None)?),
         other => {
             let names = ["max_age", "max_sessions", "max_bytes"].map(str::to_owned);
             let hint = did_you_mean(other, names.into_iter());
@@ -38,8 +38,8 @@ pub(crate) fn key(project: &ProjectId, name: &str) -> String {
     format!("projects.{project}.retention.{name}")
 }
 
-impl Value for Option<Timestamp> {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Option<Timestamp> {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let parse = |text: &str| -> Option<Timestamp> {
             let text = text.trim();
             // The date parser also accepts other forms, such as a date with a time.
@@ -53,7 +53,7 @@ impl Value for Option<Timestamp> {
             Some(Timestamp::from_millis(since_epoch.as_secs() * 1_000))
         };
         let read = raw.text().and_then(parse).map(Some);
-        read.ok_or_else(|| raw.refused("a day such as \"2027-01-31\""))
+        read.ok_or_else(|| raw.type_error("a day such as \"2027-01-31\""))
     }
 
     fn toml(&self) -> Option<String> {
@@ -63,8 +63,8 @@ impl Value for Option<Timestamp> {
 
 const UNITS: [(&str, i64); 4] = [("d", DAY_MS), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
-impl Value for Age {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Age {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let parse = |text: &str| {
             if text == "never" {
                 return Some(Self::from_millis(0));
@@ -77,7 +77,9 @@ impl Value for Age {
         };
         raw.text()
             .and_then(|text| parse(text.trim()))
-            .ok_or_else(|| raw.refused("\"never\" or a time such as \"90d\", \"36h\" or \"90m\""))
+            .ok_or_else(|| {
+                raw.type_error("\"never\" or a time such as \"90d\", \"36h\" or \"90m\"")
+            })
     }
 
     fn toml(&self) -> Option<String> {

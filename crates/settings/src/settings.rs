@@ -3,7 +3,7 @@
 
 use crate::Config;
 use crate::source::VARIABLE_PREFIX;
-use crate::value::{Raw, Value};
+use crate::value::{RawValue, SettingValue};
 
 /// One setting.
 pub(crate) struct Setting {
@@ -12,7 +12,7 @@ pub(crate) struct Setting {
     /// The description.
     pub(crate) doc: &'static str,
     /// Parses a value into a configuration.
-    pub(crate) set: fn(&mut Config, &Raw) -> Result<(), String>,
+    pub(crate) set: fn(&mut Config, &RawValue) -> Result<(), String>,
     /// Formats the value as TOML, or returns `None` without a value.
     pub(crate) toml: fn(&Config) -> Option<String>,
 }
@@ -40,7 +40,7 @@ macro_rules! settings {
             doc: $doc,
             set: |config, raw| {
                 let range = None$(.or(Some($range)))?;
-                config.$($field).+ = Value::read(raw, range)?;
+                config.$($field).+ = SettingValue::read(raw, range)?;
                 Ok(())
             },
             toml: |config| config.$($field).+.toml(),
@@ -50,283 +50,283 @@ macro_rules! settings {
 
 settings! {
     "role" => role,
-        "all, or, where several processes share a store, server (answers calls) or worker (keeps summaries, does the upkeep).";
+        "all, or, where several processes share a store, server (answers calls) or worker (updates session memory, runs maintenance).";
     "listen" => listen,
-        "Where the gRPC services listen.";
+        "The listen address of the gRPC services.";
     "insecure_listen_anywhere" => insecure_listen_anywhere,
-        "Allows an address that other machines can reach although nothing asks callers who they are.";
+        "Allows an address that other machines can reach without authentication.";
     "data_dir" => data_dir,
-        "The folder of the embedded store.";
+        "The directory of the embedded store.";
     "admin.listen" => admin.listen,
-        "Where the admin port listens: metrics and health over HTTP.";
+        "The listen address of the admin port: metrics and health over HTTP.";
     "admin.listen_anywhere" => admin.listen_anywhere,
-        "Allows an admin port that other machines can reach. It asks nobody who they are, and shows no content.";
+        "Allows an admin port that other machines can reach. The port has no authentication and shows no message content.";
     "auth.keys_file" => auth.keys_file,
-        "The file of API keys that `palimpsest keys` writes. With it, or with auth.jwt.jwks_file, callers must say who they are.";
+        "The file of API keys that `palimpsest keys` writes. This setting or auth.jwt.jwks_file turns authentication on.";
     "auth.reload_ms" => auth.reload_ms in 100..=HOUR_MS,
-        "How often the files of keys and certificates are looked at: changes are taken up without a restart.";
+        "The interval at which files of keys and certificates are checked for changes. Changes apply without a restart.";
     "auth.public_reflection" => auth.public_reflection,
-        "Whether reflection answers callers without a credential too.";
+        "Allows reflection without a credential.";
     "auth.allow_plaintext" => auth.allow_plaintext,
-        "Allows credentials without TLS on an address that other machines can reach, where something else encrypts.";
+        "Allows credentials without TLS on an address that other machines can reach, for example behind a TLS proxy.";
     "auth.jwt.jwks_file" => auth.jwt.jwks_file,
-        "The file of the public keys (a JWKS) whose tokens are taken.";
+        "The file of public keys (a JWKS) of accepted tokens.";
     "auth.jwt.issuer" => auth.jwt.issuer,
-        "Who makes the tokens: their iss.";
+        "The issuer of accepted tokens: their iss.";
     "auth.jwt.audience" => auth.jwt.audience,
-        "For whom the tokens are made: one of their aud.";
+        "The audience of accepted tokens: one of their aud.";
     "auth.jwt.clock_skew_s" => auth.jwt.clock_skew_s in 0..=600,
-        "Seconds by which the issuer's clock may differ from this machine's.";
+        "The accepted difference between the clocks of the issuer and this machine, in seconds.";
     "auth.jwt.projects_claim" => auth.jwt.projects_claim,
-        "The claim that names projects, or a JSON pointer to it: an array, or words with blanks between; * stands for all.";
+        "The claim with the projects, or a JSON pointer to it: an array, or names separated by blanks. * means all projects.";
     "auth.jwt.rights_claim" => auth.jwt.rights_claim,
-        "The claim that names rights (read, write, compact, admin, with or without palimpsest: before), or a JSON pointer to it.";
+        "The claim with the rights (read, write, compact, admin, each with or without the prefix palimpsest:), or a JSON pointer to it.";
     "tls.cert_file" => tls.cert_file,
-        "The server's certificate and those between it and its authority, as PEM. With it the services speak TLS alone.";
+        "The certificate chain of the server, as PEM. With it, the services accept TLS only.";
     "tls.key_file" => tls.key_file,
         "The private key of the certificate, as PEM.";
     "tls.client_ca_file" => tls.client_ca_file,
-        "Authorities, as PEM, one of which must have signed the certificate that a caller has to show then.";
+        "The authorities of client certificates, as PEM. With it, callers must present a certificate signed by one of them.";
     "tls.handshake_timeout_ms" => tls.handshake_timeout_ms in 100..=60_000,
-        "How long a TLS handshake may take.";
+        "The time limit of a TLS handshake.";
     "tls.max_handshakes" => tls.max_handshakes in 1..=100_000,
-        "TLS handshakes at one time; for one more the oldest is ended.";
+        "The maximum number of concurrent TLS handshakes. One more ends the oldest.";
     "blobs.url" => blobs.url,
-        "Where tool results and summaries are kept. Without it: a folder in data_dir.";
+        "The store of tool results and summaries. Default: a directory in data_dir.";
     "log.format" => log.format,
         "auto (pretty on a terminal, else JSON), pretty or json.";
     "log.level" => log.level,
-        "error, warn, info, debug or trace, of libraries info at most; or levels by module, such as debug,sled=debug.";
+        "error, warn, info, debug or trace (libraries: at most info), or levels by module, such as debug,sled=debug.";
     "otlp.endpoint" => otlp.endpoint,
-        "Where spans and metrics are sent: a collector that speaks OTLP. Without it: nowhere; /metrics is there anyway.";
+        "The OTLP collector that receives spans and metrics. Default: none. /metrics is always available.";
     "otlp.protocol" => otlp.protocol,
         "grpc or http/protobuf.";
     "otlp.headers_env" => otlp.headers_env,
-        "The variable that holds headers for the collector, such as its key: name=value,name=value.";
+        "The variable with headers for the collector, such as its key: name=value,name=value.";
     "otlp.headers_file" => otlp.headers_file,
-        "The file that holds them.";
+        "The file with these headers.";
     "otlp.ca_file" => otlp.ca_file,
-        "The authority of the collector's certificate, as PEM. Without it: those that the system trusts.";
+        "The authority of the collector's certificate, as PEM. Default: the authorities of the system.";
     "otlp.client_cert_file" => otlp.client_cert_file,
-        "The certificate that is shown to the collector, as PEM.";
+        "The client certificate for the collector, as PEM.";
     "otlp.client_key_file" => otlp.client_key_file,
-        "The key of that certificate.";
+        "The private key of this certificate.";
     "otlp.sample_ratio" => otlp.sample_ratio,
-        "Of calls that come without a trace, how many are traced, from 0 to 1. A caller's trace is followed as it says.";
+        "The share of calls without a trace that are traced, from 0 to 1. The sampling decision of a caller's trace is respected.";
     "otlp.timeout_ms" => otlp.timeout_ms in 100..=60_000,
-        "How long one export may take, and the last one when the process ends.";
+        "The time limit of one export, and of the last export at shutdown.";
     "otlp.metrics_every_ms" => otlp.metrics_every_ms in 100..=HOUR_MS,
-        "How often metrics are sent.";
+        "The interval of metric exports.";
     "otlp.service_name" => otlp.service_name,
         "The service.name of spans and metrics.";
     "otlp.resource_attributes" => otlp.resource_attributes,
-        "What else they say of where they are from: name=value,name=value.";
+        "Additional resource attributes of spans and metrics: name=value,name=value.";
     "limits.max_request_bytes" => limits.max_request_bytes in 1_024..=(1 << 31),
-        "Bytes of one call.";
+        "The maximum bytes of one call.";
     "limits.max_message_bytes" => limits.max_message_bytes in 1_024..=(1 << 31),
-        "Bytes of one message's content.";
+        "The maximum bytes of the content of one message.";
     "limits.max_messages" => limits.max_messages in 1..=1_000_000,
-        "Messages of one call.";
+        "The maximum messages of one call.";
     "limits.max_blocks" => limits.max_blocks in 1..=1_000_000,
-        "Blocks of one message.";
+        "The maximum blocks of one message.";
     "limits.max_id_bytes" => limits.max_id_bytes in 16..=4_096,
-        "Bytes of a tool call's id, a provider's message id, a model's or a tool's name.";
+        "The maximum bytes of the id of a tool call, a provider's message id, and the name of a model or a tool.";
     "limits.max_attributes" => limits.max_attributes in 0..=10_000,
-        "Attributes of one message or session.";
+        "The maximum attributes of one message or session.";
     "limits.max_attribute_bytes" => limits.max_attribute_bytes in 1..=(1 << 20),
-        "Bytes of one attribute, name and value together.";
+        "The maximum bytes of one attribute, name and value together.";
     "limits.max_request_id_bytes" => limits.max_request_id_bytes in 16..=4_096,
-        "Bytes of a request id.";
+        "The maximum bytes of a request id.";
     "limits.max_title_bytes" => limits.max_title_bytes in 16..=(1 << 20),
-        "Bytes of a title.";
+        "The maximum bytes of a title.";
     "limits.max_pattern_bytes" => limits.max_pattern_bytes in 16..=(1 << 16),
-        "Bytes of a search pattern.";
+        "The maximum bytes of a search pattern.";
     "limits.max_reply_bytes" => limits.max_reply_bytes in 1_024..=(1 << 31),
-        "Bytes of one reply's view; a longer one comes in chunks. Clients take 4 MiB by default.";
+        "The maximum bytes of the view in one reply. A longer view is sent in chunks. Clients accept 4 MiB by default.";
     "limits.max_page_size" => limits.max_page_size in 1..=100_000,
-        "Items of one page.";
+        "The maximum items of one page.";
     "quotas.requests_per_second" => quotas.project.requests_per_second in 0..=MAX_RATE,
-        "Calls a second that a project may make in the long run. Here and below: 0 is as many as there can be.";
+        "The sustained rate of calls of a project. 0 means no limit, here and below.";
     "quotas.request_burst" => quotas.project.request_burst in 0..=MAX_RATE,
-        "Calls that it may make at once after a pause; 0 is as many as a second has.";
+        "The calls that a project can make at once after a pause. 0 means the calls of one second.";
     "quotas.concurrent_requests" => quotas.project.concurrent_requests in 0..=1_000_000,
-        "Calls of a project at one time.";
+        "The maximum concurrent calls of a project.";
     "quotas.watches" => quotas.project.watches in 0..=1_000_000,
-        "Watches of a project at one time.";
+        "The maximum concurrent watches of a project.";
     "quotas.bytes_per_second" => quotas.project.bytes_per_second in 0..=MAX_BYTES,
-        "Bytes of requests a second that a project may send in the long run. A larger one passes, and the next wait for it.";
+        "The sustained rate of request bytes of a project. A larger request is accepted and delays later ones.";
     "quotas.byte_burst" => quotas.project.byte_burst in 0..=MAX_BYTES,
-        "Bytes that it may send at once after a pause; 0 is as many as a second has.";
+        "The bytes that a project can send at once after a pause. 0 means the bytes of one second.";
     "quotas.sessions" => quotas.project.sessions in 0..=MAX_RATE,
-        "Sessions that a project may have.";
+        "The maximum sessions of a project.";
     "quotas.stored_bytes" => quotas.project.stored_bytes in 0..=(1 << 50),
-        "Bytes that a project's sessions may store: logs, snapshots and results.";
+        "The maximum stored bytes of a project's sessions: logs, snapshots and results.";
     "quotas.server.requests_per_second" => quotas.server.requests_per_second in 0..=MAX_RATE,
-        "The same for all projects together.";
+        "The sustained rate of calls of all projects together.";
     "quotas.server.request_burst" => quotas.server.request_burst in 0..=MAX_RATE,
-        "Calls at once after a pause.";
+        "The calls of all projects at once after a pause.";
     "quotas.server.bytes_per_second" => quotas.server.bytes_per_second in 0..=MAX_BYTES,
-        "Bytes of requests a second.";
+        "The sustained rate of request bytes of all projects.";
     "quotas.server.byte_burst" => quotas.server.byte_burst in 0..=MAX_BYTES,
-        "Bytes at once after a pause.";
+        "The bytes of all projects at once after a pause.";
     "quotas.server.sessions" => quotas.server.sessions in 0..=MAX_RATE,
-        "Sessions.";
+        "The maximum sessions of all projects.";
     "quotas.server.stored_bytes" => quotas.server.stored_bytes in 0..=(1 << 50),
-        "Bytes that all sessions may store.";
+        "The maximum stored bytes of all sessions.";
     "sessions.cache_bytes" => sessions.cache_bytes in 0..=MAX_BYTES,
-        "Bytes of sessions kept in memory.";
+        "The bytes of the session cache in memory.";
     "grpc.max_concurrent_requests" => grpc.max_concurrent_requests in 1..=1_000_000,
-        "Calls at one time; one more is refused with RESOURCE_EXHAUSTED.";
+        "The maximum concurrent calls. More calls are rejected with RESOURCE_EXHAUSTED.";
     "grpc.max_slowdown_percent" => grpc.max_slowdown_percent in 110..=10_000,
-        "How long calls may take, in percent of what they take when there are few, before fewer are worked on at one time; 10000: however long they do.";
+        "The latency of calls, in percent of the latency under low load, above which fewer calls run concurrently. 10000 turns adaptive limiting off.";
     "grpc.max_connections" => grpc.max_connections in 1..=1_000_000,
-        "Connections at one time, as far as the limit of file handles allows. For one more an unused one is closed.";
+        "The maximum connections, as far as the limit of file handles allows. At the maximum, an unused connection is evicted for a new one.";
     "grpc.max_request_bytes_in_flight" => grpc.max_request_bytes_in_flight in (1 << 20)..=MAX_BYTES,
-        "Bytes of requests in memory at one time; what does not fit is refused with RESOURCE_EXHAUSTED.";
+        "The maximum bytes of requests in memory. More are rejected with RESOURCE_EXHAUSTED.";
     "grpc.max_reply_bytes_in_flight" => grpc.max_reply_bytes_in_flight in (1 << 20)..=MAX_BYTES,
-        "Bytes of replies in memory that callers have not taken yet; what does not fit is refused with RESOURCE_EXHAUSTED.";
+        "The maximum bytes of replies in memory that callers have not read. More are rejected with RESOURCE_EXHAUSTED.";
     "grpc.stall_timeout_ms" => grpc.stall_timeout_ms in 100..=HOUR_MS,
-        "How long the body of a request or a reply may stand still before the call is ended.";
+        "The maximum time without progress of a request body or a reply. The call then ends.";
     "grpc.body_timeout_ms" => grpc.body_timeout_ms in 100..=HOUR_MS,
-        "How long the body of a request may take in all, whatever deadline the caller gives.";
+        "The time limit of a complete request body, independent of the caller's deadline.";
     "grpc.first_call_timeout_ms" => grpc.first_call_timeout_ms in 100..=HOUR_MS,
-        "How long a connection may be idle that has not made an accepted call. Where callers authenticate, health and reflection do not count.";
+        "The maximum idle time of a connection without an accepted call. With authentication, health and reflection do not count.";
     "grpc.max_watches" => grpc.max_watches in 0..=1_000_000,
-        "Watches of sessions at one time.";
+        "The maximum concurrent watches of sessions.";
     "grpc.max_health_watches" => grpc.max_health_watches in 0..=1_000_000,
-        "Health watches and reflection streams at one time.";
+        "The maximum concurrent health watches and reflection streams.";
     "grpc.max_streams_per_connection" => grpc.max_streams_per_connection in 1..=1_000_000,
-        "Calls of one connection at one time.";
+        "The maximum concurrent calls of one connection.";
     "grpc.request_timeout_ms" => grpc.request_timeout_ms in 1..=HOUR_MS,
-        "How long a call may take whose caller gives no deadline.";
+        "The deadline of a call whose caller sets none.";
     "grpc.max_request_timeout_ms" => grpc.max_request_timeout_ms in 1..=HOUR_MS,
-        "The longest deadline that a caller is given.";
+        "The maximum deadline of a call.";
     "grpc.max_connection_age_ms" => grpc.max_connection_age_ms in 1_000..=(24 * HOUR_MS),
-        "After this time a connection is asked to close, so that load spreads over new replicas.";
+        "The age at which a connection is asked to close, so that load spreads over new replicas.";
     "grpc.max_connection_age_grace_ms" => grpc.max_connection_age_grace_ms in 0..=HOUR_MS,
-        "After this much more it is closed, whatever is in flight.";
+        "The additional time after which the connection is closed, even with calls in flight.";
     "grpc.keepalive_ms" => grpc.keepalive_ms in 1_000..=HOUR_MS,
-        "How often a silent connection is asked whether it still lives.";
+        "The interval of pings on a silent connection.";
     "grpc.keepalive_timeout_ms" => grpc.keepalive_timeout_ms in 100..=HOUR_MS,
-        "How long it may take to answer.";
+        "The time limit of the response to a ping.";
     "shutdown.drain_ms" => shutdown.drain_ms in 0..=HOUR_MS,
-        "How long calls in flight may take to finish when the server goes down.";
+        "The time for calls in flight to finish at shutdown.";
     "store.cache_bytes" => store.cache_bytes in (1 << 20)..=MAX_BYTES,
-        "Bytes of the store's page cache.";
+        "The bytes of the store's page cache.";
     "store.flush_every_ms" => store.flush_every_ms in 10..=10_000,
-        "How often the store writes what nobody waits for, and collects garbage.";
+        "The interval at which the store flushes writes without a waiting caller and collects garbage.";
     "store.canary_every_ms" => store.canary_every_ms in 100..=HOUR_MS,
-        "How often readiness writes to the store to see whether it can.";
+        "The interval of the canary write that determines readiness.";
     "store.min_free_bytes" => store.min_free_bytes in 0..=MAX_BYTES,
-        "Bytes of the store's disk that stay free: below that, writes are refused and reads go on.";
+        "The minimum free bytes on the store's disk. Below it, writes are rejected and reads continue.";
     "store.postgres.url" => store.postgres.url,
-        "The PostgreSQL database that any number of servers and workers share. Without it sessions are kept in data_dir.";
+        "The PostgreSQL database that servers and workers share. Default: none; sessions are stored in data_dir.";
     "store.postgres.password_env" => store.postgres.password_env,
-        "The variable that holds its password.";
+        "The variable with the password of the database.";
     "store.postgres.password_file" => store.postgres.password_file,
-        "The file that holds its password.";
+        "The file with the password of the database.";
     "store.postgres.schema" => store.postgres.schema,
-        "The schema that holds the tables. Without it: palimpsest.";
+        "The schema of the tables. Default: palimpsest.";
     "store.postgres.ca_file" => store.postgres.ca_file,
-        "The authority of the database's certificate, as PEM. Without it: those that the system trusts.";
+        "The authority of the database's certificate, as PEM. Default: the authorities of the system.";
     "store.postgres.client_cert_file" => store.postgres.client_cert_file,
-        "The certificate that is shown to the database, as PEM.";
+        "The client certificate for the database, as PEM.";
     "store.postgres.client_key_file" => store.postgres.client_key_file,
-        "The key of that certificate.";
+        "The private key of this certificate.";
     "store.postgres.connections" => store.postgres.connections in 2..=1_000,
-        "Connections of this process to the database. All processes together need fewer than its max_connections.";
+        "The connections of this process to the database. All processes together need fewer than its max_connections.";
     "store.postgres.pool_timeout_ms" => store.postgres.pool_timeout_ms in 10..=60_000,
-        "How long a call waits for one of them before it is refused.";
+        "The maximum wait of a call for a connection. The call is then rejected.";
     "store.postgres.connect_timeout_ms" => store.postgres.connect_timeout_ms in 100..=60_000,
-        "How long connecting to one of its hosts may take.";
+        "The time limit of connecting to one host of the database.";
     "store.postgres.statement_timeout_ms" => store.postgres.statement_timeout_ms in 100..=HOUR_MS,
-        "How long one statement may take.";
+        "The time limit of one statement.";
     "store.postgres.retry_timeout_ms" => store.postgres.retry_timeout_ms in 0..=60_000,
-        "How long a call goes on trying while the database cannot be reached, as during a failover, before it is refused.";
+        "The time for which a call retries while the database is unreachable, for example during a failover.";
     "store.postgres.notify" => store.postgres.notify,
-        "Whether processes tell each other what changes. Without it a watcher learns what others changed when it looks, once a second.";
+        "Notifies other processes of changes. Without it, watchers read changes of other processes once a second.";
     "store.postgres.auto_migrate" => store.postgres.auto_migrate,
-        "Whether tables that are missing or old are made and changed at a start. Without it `palimpsest schema apply` does that.";
+        "Creates and upgrades tables at startup. Without it, run `palimpsest schema apply`.";
     "worker.enabled" => worker.enabled,
-        "Whether serve keeps summary.md up to date; without it, palimpsest worker has to.";
+        "Updates session memory in serve. Without it, run palimpsest worker.";
     "worker.concurrency" => worker.concurrency in 1..=256,
-        "Sessions whose summaries are written at one time.";
+        "The sessions that are updated concurrently.";
     "worker.poll_ms" => worker.poll_ms in 10..=HOUR_MS,
-        "How often the worker looks for work when nobody wakes it.";
+        "The interval at which an idle worker polls the work queue.";
     "worker.lease_ms" => worker.lease_ms in 500..=HOUR_MS,
-        "How long a session is a worker's own; when a worker dies, another goes on after that.";
+        "The duration of a lease on a session. After the death of a worker, another one continues when the lease expires.";
     "worker.max_backoff_ms" => worker.max_backoff_ms in 100..=(24 * HOUR_MS),
-        "The most that a failed update waits until it is tried again.";
+        "The maximum delay before a failed update is retried.";
     "worker.edit_debounce_ms" => worker.edit_debounce_ms in 0..=60_000,
-        "How long a summary.md that somebody has just edited is left alone before it is read.";
+        "The time after an edit of summary.md before the file is read.";
     "worker.shutdown_grace_ms" => worker.shutdown_grace_ms in 0..=HOUR_MS,
-        "How long updates under way may take to finish when the server goes down.";
+        "The time for running updates to finish at shutdown.";
     "retention.max_age" => retention.keep.max_age,
-        "Sessions in which nothing has happened for this long are deleted, such as \"90d\"; or never.";
+        "The time without changes after which a session is deleted, such as \"90d\", or never.";
     "retention.max_sessions" => retention.keep.max_sessions,
-        "Sessions of one project; those untouched longest are deleted when it has more. 0: no limit.";
+        "The maximum sessions of one project. Above it, the least recently changed are deleted. 0 means no limit.";
     "retention.max_bytes" => retention.keep.max_bytes,
-        "Stored bytes of one project; those untouched longest are deleted when it has more. 0: no limit.";
+        "The maximum stored bytes of one project. Above it, the least recently changed sessions are deleted. 0 means no limit.";
     "retention.export_url" => retention.export_url,
-        "Where a transcript is exported to before its session is deleted; what fails to be exported stays.";
+        "The target to which a transcript is exported before its session is deleted. A session whose export fails is kept.";
     "retention.subagents_separately" => retention.subagents_separately,
-        "Whether a subagent's session is deleted by its own age instead of with its parent.";
+        "Deletes the session of a subagent by its own age instead of with its parent.";
     "retention.max_clock_jump" => retention.max_clock_jump,
-        "How far the clock may be ahead of the newest event and the time since before retention by age pauses, such as \"14d\"; or never.";
+        "The maximum lead of the clock over the newest event plus the elapsed time, such as \"14d\", or never. Above it, retention by age pauses.";
     "retention.clock_trusted_until" => retention.clock_trusted_until,
-        "The day up to which the clock is right, such as \"2027-01-31\": retention by age does not pause before. Without it: the log decides.";
+        "The day until which the clock is trusted, such as \"2027-01-31\". Retention by age does not pause before it. Default: the log decides.";
     "retention.max_percent_per_pass" => retention.max_percent_per_pass in 1..=100,
-        "The share of a project's sessions that one pass may delete by age, and at least 10 sessions. A quota is kept without it.";
+        "The share of a project's sessions that one pass can delete by age, and at least 10 sessions. Quotas are not limited.";
     "retention.dry_run" => retention.dry_run,
-        "Whether retention only logs and counts what it would delete. palimpsest retention lists it.";
+        "Only logs and counts the sessions that retention would delete. `palimpsest retention` lists them.";
     "retention.every_ms" => retention.every_ms in 100..=(24 * HOUR_MS),
-        "How often it is looked for sessions whose retention is over.";
+        "The interval of retention passes.";
     "retention.duty_cycle_percent" => retention.duty_cycle_percent in 1..=100,
-        "The share of the time in which retention and sweeping do something; the rest is for calls.";
+        "The share of time in which retention and sweeps work. The rest is for calls.";
     "sweep.enabled" => sweep.enabled,
-        "Whether files are removed that were announced and that no event names, such as a crash leaves.";
+        "Removes orphaned blobs: files with an intent that no event references, for example after a crash.";
     "sweep.every_ms" => sweep.every_ms in 100..=(30 * 24 * HOUR_MS),
-        "How often it is looked for them.";
+        "The interval of sweeps.";
     "sweep.min_age_ms" => sweep.min_age_ms in (24 * HOUR_MS)..=(3_650 * 24 * HOUR_MS),
-        "How old such a file is at least: its event may not be written yet. Not under a day.";
+        "The minimum age of an orphaned blob. At least one day, because the event may not be written yet.";
     "summarizer.provider" => summarizer.main.provider,
-        "Whose API the model that writes summaries is asked by: anthropic, openai (or what speaks it), or none.";
+        "The API of the model that writes summaries: anthropic, openai (or compatible), or none.";
     "summarizer.base_url" => summarizer.main.base_url,
-        "Where it is. Without it: the provider's own place.";
+        "The base URL of the API. Default: the URL of the provider.";
     "summarizer.model" => summarizer.main.model,
-        "Its name.";
+        "The name of the model.";
     "summarizer.api_key_env" => summarizer.main.api_key_env,
-        "The variable that holds its key. Without it, at the provider's own place: ANTHROPIC_API_KEY or OPENAI_API_KEY.";
+        "The variable with the API key. Default for the URL of the provider: ANTHROPIC_API_KEY or OPENAI_API_KEY.";
     "summarizer.api_key_file" => summarizer.main.api_key_file,
-        "The file that holds its key, read for every call.";
+        "The file with the API key. It is read for every call.";
     "summarizer.allowed_models" => summarizer.allowed_models,
-        "Models that sessions and calls may choose, such as \"claude-haiku-*,gpt-5-mini\"; those of this file always. Empty: any.";
+        "The models that sessions and calls can choose, such as \"claude-haiku-*,gpt-5-mini\". Models of this file are always allowed. Empty: any.";
     "summarizer.window_tokens" => summarizer.window_tokens in 2_000..=100_000_000,
-        "Tokens that fit into one request and its answer.";
+        "The maximum tokens of one request and its answer.";
     "summarizer.max_output_tokens" => summarizer.max_output_tokens in 256..=1_000_000,
-        "Tokens that it can write at most: a policy's summary.max_output_tokens has no effect beyond.";
+        "The maximum tokens of an answer. A higher summary.max_output_tokens of a policy has no effect.";
     "summarizer.timeout_ms" => summarizer.timeout_ms in 100..=HOUR_MS,
-        "How long one request may take.";
+        "The time limit of one request.";
     "summarizer.concurrency" => summarizer.concurrency in 1..=10_000,
-        "Requests to one model at one time.";
+        "The maximum concurrent requests to one model.";
     "summarizer.fallback.provider" => summarizer.fallback.provider,
-        "Whose API the fallback is asked by. With none: another model at the main one's place.";
+        "The API of the fallback model. With none: another model of the main API.";
     "summarizer.fallback.base_url" => summarizer.fallback.base_url,
-        "Where it is.";
+        "The base URL of the fallback's API.";
     "summarizer.fallback.model" => summarizer.fallback.model,
-        "The model that is asked when the main one gives no summary. Without it: the extractive summary stands in.";
+        "The model that is called if the main model returns no summary. Without it, the extractive summary is used.";
     "summarizer.fallback.api_key_env" => summarizer.fallback.api_key_env,
-        "The variable that holds its key.";
+        "The variable with the API key of the fallback.";
     "summarizer.fallback.api_key_file" => summarizer.fallback.api_key_file,
-        "The file that holds its key.";
+        "The file with the API key of the fallback.";
     "hooks.default_endpoint" => hooks.default_endpoint,
-        "The endpoint of [hooks.endpoints.NAME] that is called around compactions where a policy names none.";
+        "The endpoint of [hooks.endpoints.NAME] that is called around compactions if a policy names none.";
     "prices.input" => prices.input,
-        "What a token of input costs that is read anew. Only the relation of the prices matters.";
+        "The price of an uncached input token. Only the ratio of the prices matters.";
     "prices.cache_write" => prices.cache_write,
-        "What a token costs that is written to the prompt cache.";
+        "The price of a token written to the prompt cache.";
     "prices.cache_read" => prices.cache_read,
-        "What a token costs that is read from the prompt cache.";
+        "The price of a token read from the prompt cache.";
 }
 
 /// Returns the setting with a key.
@@ -348,7 +348,7 @@ mod tests {
     use crate::policy_fields;
 
     #[test]
-    fn every_setting_has_a_variable_of_its_own() {
+    fn every_setting_has_its_own_variable() {
         let of_policy = policy_fields().iter().map(policy::variable);
         let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
         let variables: BTreeSet<_> = all.collect();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_in_its_own_range() {
+    fn every_default_is_within_its_range() {
         let defaults = Config::default();
         for setting in SETTINGS {
             let Some(value) = (setting.toml)(&defaults) else {
@@ -364,7 +364,7 @@ mod tests {
             };
             let text = value.trim_matches('"').to_owned();
             let mut config = defaults.clone();
-            (setting.set)(&mut config, &Raw::Text(text)).expect(setting.key);
+            (setting.set)(&mut config, &RawValue::Text(text)).expect(setting.key);
             assert_eq!(config, defaults, "{}", setting.key);
         }
     }

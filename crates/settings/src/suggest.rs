@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::source::VARIABLE_PREFIX;
 
 /// Minimum similarity of a suggestion, from 0 to 1.
-const ALIKE: f64 = 0.84;
+const MIN_SIMILARITY: f64 = 0.84;
 /// Renamed settings: the former key and the new key.
 const RENAMED: [(&str, &str); 14] = [
     ("auth.open_reflection", "auth.public_reflection"),
@@ -40,8 +40,8 @@ const MAX_LISTED: usize = 32;
 /// Returns the candidate with the highest similarity, if it is similar enough.
 pub(crate) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     candidates
-        .map(|candidate| (likeness(given, &candidate), candidate))
-        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .map(|candidate| (similarity(given, &candidate), candidate))
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, best)| best)
 }
@@ -111,7 +111,7 @@ fn with_sections(key: &str) -> Vec<String> {
 }
 
 /// Returns the similarity of two keys with the same number of parts: the minimum over their parts.
-fn likeness(given: &str, candidate: &str) -> f64 {
+fn similarity(given: &str, candidate: &str) -> f64 {
     let bare = |name: &'_ str| {
         name.strip_prefix(VARIABLE_PREFIX)
             .unwrap_or(name)
@@ -119,13 +119,13 @@ fn likeness(given: &str, candidate: &str) -> f64 {
     };
     let (given, candidate) = (bare(given), bare(candidate));
     let parts = given.split('.').zip(candidate.split('.'));
-    let alike = parts.map(|(a, b)| part(a, b));
+    let alike = parts.map(|(a, b)| part_similarity(a, b));
     alike.fold(1.0, f64::min)
 }
 
 /// Returns the similarity of two parts. The edit distance is limited, because Jaro-Winkler alone overrates short
 /// words with few common letters.
-fn part(given: &str, candidate: &str) -> f64 {
+fn part_similarity(given: &str, candidate: &str) -> f64 {
     let edits = strsim::osa_distance(given, candidate);
     // At most a third of the characters may differ, and always one.
     let most = (given.chars().count().max(candidate.chars().count()) / 3).max(1);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suggestion_is_a_name_in_the_same_place() {
+    fn a_suggestion_is_from_the_same_section() {
         for (given, suggested) in [
             ("quota", ": did you mean quotas?"),
             ("limits.max_mesages", ": did you mean limits.max_messages?"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_name_gets_the_new_one() {
+    fn a_former_name_suggests_the_new_name() {
         for (former, new) in RENAMED {
             assert_eq!(hint(former), format!(": its new name is {new}"));
         }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_like_no_other_gets_the_names_of_its_section() {
+    fn an_unknown_name_lists_the_names_of_its_section() {
         let listed = ": policy.autocompact has enabled, warn_buffer_tokens";
         assert_eq!(hint("autocompact.treshold"), listed);
         assert_eq!(hint("policy.autocompact.treshold"), listed);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use palimpsest_engine::models::ModelNames;
 
-use crate::value::{Raw, Value, quoted};
+use crate::value::{RawValue, SettingValue, quoted};
 
 pub use crate::value::ModelProvider;
 
@@ -99,10 +99,9 @@ pub(crate) fn check(
     check(
         !has_main || main.model.is_some(),
         &["summarizer.model", "summarizer.provider"],
-        "must be set: the name of the model that writes summaries",
+        "must be set to the name of the model that writes summaries",
     );
-    let lonely =
-        "has no effect without summarizer.provider: set that to \"anthropic\" or \"openai\"";
+    let lonely = "has no effect without summarizer.provider: set it to \"anthropic\" or \"openai\"";
     let needs_main: [(bool, &'static [&'static str]); 7] = [
         (
             !config.allowed_models.are_all(),
@@ -141,7 +140,7 @@ pub(crate) fn check(
     check(
         !elsewhere || fallback.model.is_some(),
         &["summarizer.fallback.model", "summarizer.fallback.provider"],
-        "must be set: the name of the model that is asked when the main one gives no summary",
+        "must be set to the name of the model that is called if the main model returns no summary",
     );
     let at_main = "has no effect without summarizer.fallback.provider: without it the fallback is \
                    another model at the main one's place";
@@ -174,7 +173,7 @@ pub(crate) fn check(
     check(
         main.api_key_env.is_none() || main.api_key_file.is_none(),
         &["summarizer.api_key_env", "summarizer.api_key_file"],
-        "is given beside summarizer.api_key_file: keep one of them",
+        "is set together with summarizer.api_key_file: remove one of them",
     );
     check(
         fallback.api_key_env.is_none() || fallback.api_key_file.is_none(),
@@ -182,17 +181,17 @@ pub(crate) fn check(
             "summarizer.fallback.api_key_env",
             "summarizer.fallback.api_key_file",
         ],
-        "is given beside summarizer.fallback.api_key_file: keep one of them",
+        "is set together with summarizer.fallback.api_key_file: remove one of them",
     );
 }
 
-impl Value for ModelNames {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for ModelNames {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let text = raw.text().map(str::trim);
         let is_name = |name: &str| is_model_name(name.trim());
         let text = text.filter(|text| text.is_empty() || text.split(',').all(is_name));
         text.map(Self::new).ok_or_else(|| {
-            raw.refused(
+            raw.type_error(
                 "names of models with commas between them, such as \"claude-haiku-*,gpt-5-mini\"",
             )
         })
@@ -220,8 +219,8 @@ macro_rules! texts {
             }
         }
 
-        impl Value for Option<$name> {
-            fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        impl SettingValue for Option<$name> {
+            fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
                 let valid: fn(&str) -> bool = $valid;
                 // The error does not show the value, because it may be an API key in the wrong place.
                 raw.text()

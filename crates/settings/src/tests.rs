@@ -19,14 +19,14 @@ fn with_file(text: &str) -> (Flags, FixedSource) {
 }
 
 #[test]
-fn nothing_at_all_is_a_configuration() {
+fn an_empty_configuration_is_valid() {
     let loaded = load(&Flags::default(), &FixedSource::default()).unwrap();
     assert_eq!(loaded.config, Config::default());
     assert!(loaded.origins.is_empty());
 }
 
 #[test]
-fn every_mistake_is_reported_at_once() {
+fn all_errors_are_reported_together() {
     let (flags, source) = with_file(
         "listen = 50051\n\
          shutdown = 5\n\
@@ -69,7 +69,7 @@ fn every_mistake_is_reported_at_once() {
 }
 
 #[test]
-fn a_file_that_is_not_toml_names_its_lines() {
+fn a_syntax_error_names_its_line() {
     let (flags, source) = with_file("listen = \n[log\nlevel = \"info\"\n");
     let ConfigErrors(problems) = load(&flags, &source).unwrap_err();
     let lines: Vec<_> = problems.iter().map(|p| p.origin.to_string()).collect();
@@ -77,7 +77,7 @@ fn a_file_that_is_not_toml_names_its_lines() {
 }
 
 #[test]
-fn a_file_that_is_not_there_names_who_asked_for_it() {
+fn a_missing_file_names_the_setting_that_requires_it() {
     let source = FixedSource::default().var("PALIMPSEST_CONFIG", "gone.toml");
     errors(
         &Flags::default(),
@@ -90,7 +90,7 @@ fn a_file_that_is_not_there_names_who_asked_for_it() {
 }
 
 #[test]
-fn settings_that_do_not_go_together_are_refused() {
+fn conflicting_settings_are_rejected() {
     let (flags, source) = with_file(
         "listen = \"127.0.0.1:1\"\n\
          admin.listen = \"127.0.0.1:1\"\n\
@@ -103,8 +103,8 @@ fn settings_that_do_not_go_together_are_refused() {
         &source,
         &expect![[r#"
             the configuration has 4 mistakes:
-              p.toml:2: admin.listen is the address of the gRPC services too: give each its own port
-              p.toml:3: limits.max_message_bytes is more than limits.max_request_bytes: no such message could arrive
+              p.toml:2: admin.listen is also the address of the gRPC services: use another port
+              p.toml:3: limits.max_message_bytes is more than limits.max_request_bytes: a message of this size would be rejected
               p.toml:4: grpc.request_timeout_ms is more than grpc.max_request_timeout_ms
               p.toml:5: policy.tokens.default_window_tokens leaves no room: it must be more than autocompact.output_reserve_tokens + compact_buffer_tokens + warn_buffer_tokens
             `palimpsest config` lists every setting with its value and where it is set"#]],
@@ -112,7 +112,7 @@ fn settings_that_do_not_go_together_are_refused() {
 }
 
 #[test]
-fn each_layer_overrides_the_one_below_and_is_remembered() {
+fn each_layer_overrides_the_one_below_and_is_recorded_as_origin() {
     let (flags, source) = with_file(
         "[store]\n\
          cache_bytes = 0x400_0000\n\
@@ -149,7 +149,7 @@ fn each_layer_overrides_the_one_below_and_is_remembered() {
 }
 
 #[test]
-fn our_own_variable_wins_over_that_of_claude_code() {
+fn palimpsest_variables_override_those_of_claude_code() {
     let source = FixedSource::default()
         .var("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "8000")
         .var(
@@ -169,7 +169,7 @@ fn server_policy(source: &FixedSource) -> Policy {
 }
 
 #[test]
-fn variables_of_claude_code_are_settings_here() {
+fn variables_of_claude_code_are_accepted_as_settings() {
     let with = |name: &str, value: &str| server_policy(&FixedSource::default().var(name, value));
     let auto = |name: &str, value: &str| with(name, value).autocompact;
     for value in ["1", "true", "YES", "On"] {
@@ -200,7 +200,7 @@ fn variables_of_claude_code_are_settings_here() {
 }
 
 #[test]
-fn a_variable_of_claude_code_is_not_guessed_at() {
+fn an_invalid_variable_of_claude_code_is_an_error() {
     let source = FixedSource::default()
         .var("DISABLE_COMPACT", "maybe")
         .var("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "0.5")
@@ -227,7 +227,7 @@ fn a_variable_of_claude_code_is_not_guessed_at() {
 }
 
 #[test]
-fn any_field_of_the_policy_is_a_setting() {
+fn every_field_of_the_policy_is_a_setting() {
     let (flags, source) = with_file(
         "policy.preset = \"claude-code-2.1.19\"\n\
          [policy.microcompact]\n\
@@ -271,7 +271,7 @@ fn any_field_of_the_policy_is_a_setting() {
     assert_eq!(policy.model_tools.enabled_tools.len(), 2);
     assert_eq!(policy.collapse.target_percent.of(1_000), 125);
     let mut project = server.clone();
-    project.lay_over(projects.values().next().unwrap());
+    project.merge(projects.values().next().unwrap());
     let project = project.resolve(Preset::default()).unwrap();
     assert_eq!(project.preset, Preset::OpenCode);
     assert!(!project.snip.nudge);
@@ -332,7 +332,7 @@ fn any_field_of_the_policy_is_a_setting() {
 }
 
 #[test]
-fn every_mistake_in_policies_is_reported_at_once() {
+fn all_errors_in_policies_are_reported_together() {
     let (flags, source) = with_file(
         "[policy]\n\
          preset = \"best\"\n\
@@ -373,8 +373,8 @@ fn every_mistake_in_policies_is_reported_at_once() {
               p.toml:7: policy.collapse.max_risk must be between 0 and 1
               p.toml:9: policy.collapse.enabled must be true or false, is "yes"
               p.toml:11: policy.microcompact.time.idle must be a number of seconds, such as 90s or 0.5s
-              p.toml:12: policy.microcompact.protected_tools must be a list of texts, is 1
-              p.toml:14: policy.tool_results.rules.Read.fixed_chars does not fit: invalid type: boolean `true`, expected u64
+              p.toml:12: policy.microcompact.protected_tools must be a list of strings, is 1
+              p.toml:14: policy.tool_results.rules.Read.fixed_chars is invalid: invalid type: boolean `true`, expected u64
               p.toml:15: projects.a b: may hold only letters, digits, '-', '_' and '.', and must begin with a letter or a digit
               p.toml:17: projects.p.snip is not a setting: a project has sections such as [projects.p.policy]
               p.toml:19: projects.q.policy.snip.nugde is not a setting: did you mean projects.q.policy.snip.nudge?
@@ -439,7 +439,7 @@ fn prices_are_numbers() {
 }
 
 #[test]
-fn a_kubernetes_service_of_our_name_is_no_mistake() {
+fn variables_of_a_kubernetes_service_are_ignored() {
     let mut source = FixedSource::default();
     for name in [
         "PALIMPSEST_SERVICE_HOST",
@@ -456,7 +456,7 @@ fn a_kubernetes_service_of_our_name_is_no_mistake() {
 }
 
 #[test]
-fn listening_anywhere_can_be_accepted() {
+fn listening_on_all_interfaces_can_be_allowed() {
     let source = FixedSource::default()
         .var("PALIMPSEST_LISTEN", "[::]:50051")
         .var("PALIMPSEST_INSECURE_LISTEN_ANYWHERE", "true");
@@ -465,7 +465,7 @@ fn listening_anywhere_can_be_accepted() {
 }
 
 #[test]
-fn what_others_can_reach_asks_who_they_are_and_is_private() {
+fn a_reachable_port_requires_authentication_and_tls() {
     let check = |text: &str, expect: &[&str]| {
         let (flags, source) = with_file(text);
         let keys: Vec<_> = match load(&flags, &source) {
@@ -503,7 +503,7 @@ fn what_others_can_reach_asks_who_they_are_and_is_private() {
 }
 
 #[test]
-fn what_is_printed_can_be_loaded_again() {
+fn a_printed_configuration_can_be_loaded() {
     let flags = Flags::default()
         .with("--blobs", "blobs.url", Some("s3://b/\"p\"".into()))
         .with("--data-dir", "data_dir", Some("/var/lib/a b".into()));
@@ -518,22 +518,22 @@ fn what_is_printed_can_be_loaded_again() {
         .collect::<Vec<_>>()
         .join("\n");
     expect![[r##"
-        # all, or, where several processes share a store, server (answers calls) or worker (keeps summaries, does the upkeep).
+        # all, or, where several processes share a store, server (answers calls) or worker (updates session memory, runs maintenance).
         role = "all" # default
-        # Where the gRPC services listen.
+        # The listen address of the gRPC services.
         listen = "127.0.0.1:50051" # default
-        # Allows an address that other machines can reach although nothing asks callers who they are.
+        # Allows an address that other machines can reach without authentication.
         insecure_listen_anywhere = false # default
-        # The folder of the embedded store.
+        # The directory of the embedded store.
         data_dir = "/var/lib/a b" # --data-dir
 
         [admin]
-        # Where the admin port listens: metrics and health over HTTP."##]]
+        # The listen address of the admin port: metrics and health over HTTP."##]]
     .assert_eq(&start);
 }
 
 #[test]
-fn a_call_gets_the_deadline_it_asks_for_up_to_the_maximum() {
+fn a_call_gets_its_requested_deadline_up_to_the_maximum() {
     let grpc = GrpcConfig::default();
     let seconds = Duration::from_secs;
     assert_eq!(grpc.timeout(None), seconds(60));
@@ -564,8 +564,8 @@ fn a_model_has_a_provider_a_name_and_one_key() {
           p.toml:4: summarizer.api_key_env must be the name of the environment variable that holds the key, such as "ANTHROPIC_API_KEY", and not the key itself
           p.toml:5: summarizer.window_tokens must be a whole number from 2000 to 100000000, is 5
           p.toml:7: summarizer.fallback.provider has no effect without summarizer.provider: set that to "anthropic" or "openai"
-          p.toml:7: summarizer.fallback.model must be set: the name of the model that is asked when the main one gives no summary
-          p.toml:8: summarizer.fallback.api_key_env is given beside summarizer.fallback.api_key_file: keep one of them
+          p.toml:7: summarizer.fallback.model must be set to the name of the model that is called if the main model returns no summary
+          p.toml:8: summarizer.fallback.api_key_env is set together with summarizer.fallback.api_key_file: remove one of them
         `palimpsest config` lists every setting with its value and where it is set"#]],
     );
     let (flags, source) = with_file("[summarizer.fallback]\nbase_url = \"http://x\"\n");
@@ -576,7 +576,7 @@ fn a_model_has_a_provider_a_name_and_one_key() {
         &expect![[r#"
         the configuration has 2 mistakes:
           p.toml:2: summarizer.fallback.base_url has no effect without summarizer.fallback.provider: without it the fallback is another model at the main one's place
-          PALIMPSEST_SUMMARIZER_PROVIDER: summarizer.model must be set: the name of the model that writes summaries
+          PALIMPSEST_SUMMARIZER_PROVIDER: summarizer.model must be set to the name of the model that writes summaries
         `palimpsest config` lists every setting with its value and where it is set"#]],
     );
 }
@@ -597,7 +597,7 @@ fn no_key_is_printed() {
 }
 
 #[test]
-fn hook_endpoints_are_named_and_every_mistake_of_theirs_is_told() {
+fn all_errors_in_hook_endpoints_are_reported() {
     let (flags, source) = with_file(
         "[hooks]\n\
          default_endpoint = \"main\"\n\
@@ -619,21 +619,21 @@ fn hook_endpoints_are_named_and_every_mistake_of_theirs_is_told() {
         &source,
         &expect![[r#"
         the configuration has 9 mistakes:
-          p.toml:2: hooks.default_endpoint names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url
+          p.toml:2: hooks.default_endpoint names an endpoint that is not configured: add [hooks.endpoints.NAME] with its url
           p.toml:3: hooks.endpoints.flat is a section: write [hooks.endpoints.flat]
           p.toml:5: hooks.endpoints.audit.url must be an http or https URL of a host and a port alone, such as "http://127.0.0.1:50061"
           p.toml:6: hooks.endpoints.audit.tokn_env is not a setting of an endpoint: did you mean token_env?
           p.toml:7: hooks.endpoints.audit.max_concurrent must be a whole number from 1 to 10000, is 0
-          p.toml:9: hooks.endpoints.lost.url must be set: where the hook service answers
-          p.toml:9: hooks.endpoints.lost.token_env is given beside token_file: keep one of them
-          p.toml:12: hooks.endpoints.Ä.url does not name an endpoint: that takes a name of at most 64 small letters, digits, - and _
-          p.toml:14: policy.hooks.endpoint names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url
+          p.toml:9: hooks.endpoints.lost.url must be set to the address of the hook service
+          p.toml:9: hooks.endpoints.lost.token_env is set together with token_file: remove one of them
+          p.toml:12: hooks.endpoints.Ä.url is not a valid endpoint: use a name of at most 64 small letters, digits, - and _
+          p.toml:14: policy.hooks.endpoint names an endpoint that is not configured: add [hooks.endpoints.NAME] with its url
         `palimpsest config` lists every setting with its value and where it is set"#]],
     );
 }
 
 #[test]
-fn hook_endpoints_come_from_all_layers_and_are_printed_as_a_file() {
+fn hook_endpoints_of_all_layers_are_merged_and_printed() {
     let (flags, source) = with_file("[hooks.endpoints.audit]\nurl = \"http://127.0.0.1:50061\"\n");
     let source = source
         .var("PALIMPSEST_HOOKS_DEFAULT_ENDPOINT", "audit")
@@ -656,15 +656,15 @@ fn hook_endpoints_come_from_all_layers_and_are_printed_as_a_file() {
             .next()
             .unwrap();
     expect![[r##"
-        # The endpoint of [hooks.endpoints.NAME] that is called around compactions where a policy names none.
+        # The endpoint of [hooks.endpoints.NAME] that is called around compactions if a policy names none.
         default_endpoint = "audit" # PALIMPSEST_HOOKS_DEFAULT_ENDPOINT
-        # Where it answers, over gRPC: http for plain text, https for TLS.
+        # The gRPC address of the service: http for plaintext, https for TLS.
         url = "http://127.0.0.1:50061" # p.toml:2
-        # The variable that holds the token that it is shown.
+        # The variable with the token for the service.
         token_env = "MY_TOKEN" # PALIMPSEST_HOOKS_ENDPOINTS_AUDIT_TOKEN_ENV
-        # The file that holds it, read for every call.
+        # The file with the token. It is read for every call.
         # token_file is not set # default
-        # Calls at one time; further ones wait, within their deadlines.
+        # The maximum concurrent calls. Further calls wait until their deadlines.
         max_concurrent = 3 # --set"##]].assert_eq(&hooks);
     assert!(!text.contains("secret-4"));
     let (flags, source) = with_file(&text);

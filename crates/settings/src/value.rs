@@ -12,7 +12,7 @@ const MAX_INTEGER: u64 = i64::MAX as u64;
 
 /// A value as it was given.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Raw {
+pub(crate) enum RawValue {
     /// Text from a variable or a flag, for a setting of any type.
     Text(String),
     /// A string from a file.
@@ -29,9 +29,9 @@ pub(crate) enum Raw {
     Other(&'static str),
 }
 
-impl Raw {
+impl RawValue {
     /// Formats the value for an error. Values of secret settings must not be passed to this function.
-    fn shown(&self) -> String {
+    fn display(&self) -> String {
         match self {
             Self::Text(text) | Self::String(text) => format!("{text:?}"),
             Self::Integer(number) => number.to_string(),
@@ -49,15 +49,15 @@ impl Raw {
         }
     }
 
-    pub(crate) fn refused(&self, expected: &str) -> String {
-        format!("must be {expected}, is {}", self.shown())
+    pub(crate) fn type_error(&self, expected: &str) -> String {
+        format!("must be {expected}, is {}", self.display())
     }
 }
 
 /// A type of setting.
-pub(crate) trait Value: Sized {
+pub(crate) trait SettingValue: Sized {
     /// Parses a value. `range` applies to numbers.
-    fn read(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<Self, String>;
+    fn read(raw: &RawValue, range: Option<RangeInclusive<u64>>) -> Result<Self, String>;
 
     /// Formats a value as TOML. Returns `None` if the setting has no value.
     fn toml(&self) -> Option<String>;
@@ -67,12 +67,15 @@ pub(crate) fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-pub(crate) fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<u64, String> {
+pub(crate) fn whole_number(
+    raw: &RawValue,
+    range: Option<RangeInclusive<u64>>,
+) -> Result<u64, String> {
     let range = range.unwrap_or(0..=MAX_INTEGER);
     let number = match raw {
         // Variables and flags accept underscores between digits, as TOML does.
-        Raw::Text(text) => text.trim().replace('_', "").parse().ok(),
-        Raw::Integer(number) => Some(*number),
+        RawValue::Text(text) => text.trim().replace('_', "").parse().ok(),
+        RawValue::Integer(number) => Some(*number),
         _ => None,
     };
     number
@@ -80,27 +83,27 @@ pub(crate) fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Res
         .filter(|number| range.contains(number))
         .ok_or_else(|| {
             let (low, high) = range.into_inner();
-            raw.refused(&format!("a whole number from {low} to {high}"))
+            raw.type_error(&format!("a whole number from {low} to {high}"))
         })
 }
 
 /// Parses any finite number.
-pub(crate) fn number(raw: &Raw) -> Result<f64, String> {
+pub(crate) fn number(raw: &RawValue) -> Result<f64, String> {
     let number = match raw {
-        Raw::Text(text) => text.trim().parse().ok(),
-        Raw::Integer(number) => number.to_string().parse().ok(),
-        Raw::Float(number) => Some(*number),
+        RawValue::Text(text) => text.trim().parse().ok(),
+        RawValue::Integer(number) => number.to_string().parse().ok(),
+        RawValue::Float(number) => Some(*number),
         _ => None,
     };
     number
         .filter(|number: &f64| number.is_finite())
-        .ok_or_else(|| raw.refused("a number"))
+        .ok_or_else(|| raw.type_error("a number"))
 }
 
-impl Value for Price {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Price {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let price = number(raw).ok().and_then(Self::new);
-        price.ok_or_else(|| raw.refused("a number from 0 to 1000000"))
+        price.ok_or_else(|| raw.type_error("a number from 0 to 1000000"))
     }
 
     fn toml(&self) -> Option<String> {
@@ -110,11 +113,11 @@ impl Value for Price {
 
 macro_rules! numbers {
     ($($kind:ty),*) => {$(
-        impl Value for $kind {
-            fn read(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        impl SettingValue for $kind {
+            fn read(raw: &RawValue, range: Option<RangeInclusive<u64>>) -> Result<Self, String> {
                 let number = whole_number(raw, range)?;
                 // Every range of a setting lies within its integer type.
-                Self::try_from(number).map_err(|_| raw.refused("a smaller number"))
+                Self::try_from(number).map_err(|_| raw.type_error("a smaller number"))
             }
 
             fn toml(&self) -> Option<String> {
@@ -126,18 +129,18 @@ macro_rules! numbers {
 
 numbers!(u32, u64, usize);
 
-impl Value for bool {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for bool {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         match raw {
-            Raw::Bool(truth) => Some(*truth),
-            Raw::Text(text) => match text.trim() {
+            RawValue::Bool(truth) => Some(*truth),
+            RawValue::Text(text) => match text.trim() {
                 "true" | "1" => Some(true),
                 "false" | "0" => Some(false),
                 _ => None,
             },
             _ => None,
         }
-        .ok_or_else(|| raw.refused("true or false"))
+        .ok_or_else(|| raw.type_error("true or false"))
     }
 
     fn toml(&self) -> Option<String> {
@@ -145,11 +148,11 @@ impl Value for bool {
     }
 }
 
-impl Value for SocketAddr {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for SocketAddr {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         raw.text()
             .and_then(|text| text.trim().parse().ok())
-            .ok_or_else(|| raw.refused("an address with a port, such as \"127.0.0.1:50051\""))
+            .ok_or_else(|| raw.type_error("an address with a port, such as \"127.0.0.1:50051\""))
     }
 
     fn toml(&self) -> Option<String> {
@@ -157,12 +160,12 @@ impl Value for SocketAddr {
     }
 }
 
-impl Value for PathBuf {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for PathBuf {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         raw.text()
             .filter(|text| !text.is_empty())
             .map(Self::from)
-            .ok_or_else(|| raw.refused("the path of a folder"))
+            .ok_or_else(|| raw.type_error("the path of a directory"))
     }
 
     fn toml(&self) -> Option<String> {
@@ -171,12 +174,12 @@ impl Value for PathBuf {
 }
 
 /// A URL. Only the form is checked here. The blob store checks the scheme.
-impl Value for Option<String> {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Option<String> {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         raw.text()
             .filter(|text| text.split_once("://").is_some_and(|(s, _)| !s.is_empty()))
             .map(|text| Some(text.to_owned()))
-            .ok_or_else(|| raw.refused("a URL, such as \"s3://bucket/prefix\""))
+            .ok_or_else(|| raw.type_error("a URL, such as \"s3://bucket/prefix\""))
     }
 
     fn toml(&self) -> Option<String> {
@@ -184,12 +187,12 @@ impl Value for Option<String> {
     }
 }
 
-impl Value for Option<PathBuf> {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for Option<PathBuf> {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         raw.text()
             .filter(|text| !text.is_empty())
             .map(|text| Some(text.into()))
-            .ok_or_else(|| raw.refused("the path of a file"))
+            .ok_or_else(|| raw.type_error("the path of a file"))
     }
 
     fn toml(&self) -> Option<String> {
@@ -224,13 +227,13 @@ macro_rules! choices {
             }
         }
 
-        impl Value for $name {
-            fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        impl SettingValue for $name {
+            fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
                 let named = |text: &str| Self::NAMES.iter().find(|(name, _)| *name == text);
                 raw.text().and_then(named).map(|(_, value)| *value).ok_or_else(|| {
                     let names: Vec<_> =
                         Self::NAMES.iter().map(|(name, _)| format!("{name:?}")).collect();
-                    raw.refused(&names.join(" or "))
+                    raw.type_error(&names.join(" or "))
                 })
             }
 
@@ -246,18 +249,18 @@ pub(crate) use choices;
 choices! {
     /// Format of log lines.
     LogFormat {
-        "For people on a terminal, JSON otherwise." Auto = "auto",
-        "For people." Pretty = "pretty",
-        "One JSON object a line." Json = "json"
+        "Pretty on a terminal, JSON otherwise." Auto = "auto",
+        "Readable text." Pretty = "pretty",
+        "One JSON object per line." Json = "json"
     }
 }
 
 choices! {
     /// The part of the work that a process does.
     Role {
-        "All of it." All = "all",
-        "It answers calls, and leaves summaries and upkeep to others on the same store." Server = "server",
-        "It keeps summaries and does the upkeep, and answers no calls." Worker = "worker"
+        "Answers calls, updates session memory and runs maintenance." All = "all",
+        "Answers calls. Other processes on the same store update session memory and run maintenance." Server = "server",
+        "Updates session memory and runs maintenance. Answers no calls." Worker = "worker"
     }
 }
 
@@ -276,9 +279,9 @@ impl Role {
 choices! {
     /// The API of a model.
     ModelProvider {
-        "Nobody's: there is no such model." None = "none",
+        "No model." None = "none",
         "Anthropic's Messages API." Anthropic = "anthropic",
-        "OpenAI's Chat Completions, or whatever speaks them." OpenAi = "openai"
+        "OpenAI's Chat Completions, or a compatible API." OpenAi = "openai"
     }
 }
 
@@ -313,10 +316,10 @@ impl Default for LogFilter {
     }
 }
 
-impl Value for LogFilter {
-    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+impl SettingValue for LogFilter {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         raw.text().and_then(Self::parse).ok_or_else(|| {
-            raw.refused(
+            raw.type_error(
                 "a level (error, warn, info, debug, trace) or a filter such as \"info,h2=debug\"",
             )
         })

@@ -1,18 +1,79 @@
 //! Writes golden bytes of the current storage format version into `tests/golden`, with the resulting
 //! view. Run it by hand once per new version.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, ServeView};
-use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, SessionHarness};
+use palimpsest_core::event::{CacheEditsIssued, Event, PinPlace, RecordedEvent};
+use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
+use palimpsest_core::ids::{CallKey, Ordinal, Timestamp};
+use palimpsest_core::message::Digest;
 use palimpsest_store::encoding::{VERSION, encode_frame, encode_snapshot};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 
 fn main() -> Result<(), Box<dyn Error>> {
     write("", &conversation())?;
-    write("offers-", &offers())
+    write("offers-", &offers())?;
+    let (events, snapshot) = histories();
+    fs::write(golden("events-frame", "bin"), encode_frame(&events))?;
+    fs::write(golden("events-snapshot", "bin"), snapshot)?;
+    Ok(())
+}
+
+/// Events of all kinds and a large snapshot, both without session memory, which has golden bytes of its own. The events
+/// are the first one of each kind and the three longest ones of many random histories.
+fn histories() -> (Vec<RecordedEvent>, Bytes) {
+    const HISTORIES: usize = 3_000;
+    const PER_KIND: usize = 4;
+    let mut runner = TestRunner::deterministic();
+    let operations = prop::collection::vec(operation(), 1..40);
+    let mut by_kind: BTreeMap<String, Vec<(usize, RecordedEvent)>> = BTreeMap::new();
+    let mut snapshot = Bytes::new();
+    for _ in 0..HISTORIES {
+        let tree = operations.new_tree(&mut runner).expect("a history exists");
+        let mut history = tree.current();
+        history.retain(|operation| !matches!(operation, Operation::Note(_)));
+        let world = run(&history);
+        let encoded = encode_snapshot(&world.session.snapshot());
+        if encoded.len() > snapshot.len() {
+            snapshot = encoded;
+        }
+        for recorded in world.log {
+            let text = format!("{:?}", recorded.event);
+            let kind = text.split('(').next().unwrap_or_default().to_owned();
+            let events = by_kind.entry(kind).or_default();
+            events.push((text.len(), recorded));
+            if events.len() > PER_KIND {
+                let shortest = (1..events.len()).min_by_key(|at| events[*at].0);
+                events.remove(shortest.unwrap_or_default());
+            }
+        }
+    }
+    let kept = by_kind.into_values().flatten();
+    let events = kept.map(|(_, recorded)| recorded);
+    // Histories issue no cache edits.
+    let place = PinPlace {
+        target: Digest::of_bytes(b"target"),
+        message: 3,
+    };
+    let edits = [None, Some(place)].map(|place| RecordedEvent {
+        at: Timestamp::from_millis(7),
+        event: Event::CacheEditsIssued(CacheEditsIssued {
+            calls: vec![CallKey::new(0), CallKey::new(5)],
+            message: Ordinal::new(4),
+            place,
+            before_tokens: 12_345,
+            freed_tokens: 678,
+        }),
+    });
+    (events.chain(edits).collect(), snapshot)
 }
 
 /// Operations that cover all kinds of blocks and events.
@@ -128,8 +189,7 @@ fn result(call: u8, shape: u8) -> BlockDraft {
     }
 }
 
-/// Writes the frame, the snapshot and the final view of a history.
-fn write(kind: &str, operations: &[Operation]) -> Result<(), Box<dyn Error>> {
+fn run(operations: &[Operation]) -> SessionHarness {
     let mut world = SessionHarness::new();
     for operation in operations {
         world.step(operation);
@@ -140,6 +200,12 @@ fn write(kind: &str, operations: &[Operation]) -> Result<(), Box<dyn Error>> {
             }));
         }
     }
+    world
+}
+
+/// Writes the frame, the snapshot and the final view of a history.
+fn write(kind: &str, operations: &[Operation]) -> Result<(), Box<dyn Error>> {
+    let mut world = run(operations);
     let target = world.session.last_served().target.clone();
     let mut view = Vec::new();
     world.load_content();
@@ -147,9 +213,7 @@ fn write(kind: &str, operations: &[Operation]) -> Result<(), Box<dyn Error>> {
         codec::write(target.provider, message, &mut view);
         view.push(b'\n');
     }
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    fs::create_dir_all(&dir)?;
-    let path = |name: &str, ending: &str| dir.join(format!("{kind}{name}-v{VERSION}.{ending}"));
+    let path = |name: &str, ending: &str| golden(&format!("{kind}{name}"), ending);
     fs::write(path("frame", "bin"), encode_frame(&world.log))?;
     fs::write(
         path("snapshot", "bin"),
@@ -157,4 +221,9 @@ fn write(kind: &str, operations: &[Operation]) -> Result<(), Box<dyn Error>> {
     )?;
     fs::write(path("view", "jsonl"), view)?;
     Ok(())
+}
+
+fn golden(name: &str, ending: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    dir.join(format!("{name}-v{VERSION}.{ending}"))
 }

@@ -22,8 +22,8 @@ pub use crash::crash_point;
 pub use error::{StoreError, error_chain};
 pub use identity::{NotAStoreId, StoreId};
 pub use log::{
-    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, LONGEST_LEASE_MS, LONGEST_WAIT_MS,
-    Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
+    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, IntentPage, LONGEST_LEASE_MS,
+    LONGEST_WAIT_MS, Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
     MAX_SUMMARY_BYTES, Position, RowPage, SessionHead, SessionLog, SnapshotMark, StorageUsage,
     StoredSnapshot, Tombstone,
 };

@@ -141,6 +141,49 @@ pub struct FileIntent {
     pub is_doomed: bool,
 }
 
+/// A page of intents, ordered by session and file. An empty page means that no more follow.
+#[derive(Debug, Default)]
+pub struct IntentPage {
+    /// The readable intents.
+    pub intents: Vec<FileIntent>,
+    /// The number of unreadable intents that this page skips. Their files stay.
+    pub unreadable: u64,
+}
+
+/// Collects the records of a page.
+#[derive(Debug, Default)]
+pub(crate) struct IntentCollector {
+    page: IntentPage,
+    /// Unreadable records after the last readable one. The next page begins there and counts them.
+    trailing: u64,
+}
+
+impl IntentCollector {
+    /// Adds a record, or counts an unreadable one.
+    pub(crate) fn push(&mut self, intent: Option<FileIntent>) {
+        match intent {
+            Some(intent) => {
+                self.page.intents.push(intent);
+                self.page.unreadable += std::mem::take(&mut self.trailing);
+            }
+            None => self.trailing += 1,
+        }
+    }
+
+    /// Returns the number of readable intents.
+    pub(crate) fn len(&self) -> usize {
+        self.page.intents.len()
+    }
+
+    /// Returns the page. No page follows an empty one, so it counts all its unreadable records.
+    pub(crate) fn page(mut self) -> IntentPage {
+        if self.page.intents.is_empty() {
+            self.page.unreadable = self.trailing;
+        }
+        self.page
+    }
+}
+
 /// A change of a session's due time in the work queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DueChange {
@@ -381,12 +424,13 @@ pub trait SessionLog: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<(), StoreError>;
 
-    /// Returns up to `limit` intents after `after`, ordered by session and file.
+    /// Returns up to `limit` intents after `after`, ordered by session and file. Unreadable intents are skipped and
+    /// counted, so that they do not hide others.
     async fn intents(
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
-    ) -> Result<Vec<FileIntent>, StoreError>;
+    ) -> Result<IntentPage, StoreError>;
 
     /// Dooms an intent that is older than `before`. No append can end it afterwards, so its file may be
     /// deleted. Returns true if the intent is doomed now, by this call or an earlier one.
@@ -507,9 +551,9 @@ pub trait SessionLog: Send + Sync + 'static {
     /// Takes the lease of a due session unless another worker holds it. Returns true if the caller holds
     /// the lease. A repeated claim by the holder renews the lease, even if the due time has changed.
     ///
-    /// If several processes share the log, leases are compared at the earlier of `now` and the engine's own
-    /// clock. A process whose clock is ahead therefore takes no lease from others. If one process has the
-    /// log to itself, leases end with that process.
+    /// If several processes share the log, the engine uses its own clock instead of `now`, also in [`Self::due`]. A
+    /// process with a wrong clock therefore takes no lease from others. If one process has the log to itself, leases
+    /// end with that process.
     async fn claim(
         &self,
         key: &SessionKey,

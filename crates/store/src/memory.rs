@@ -13,8 +13,9 @@ use crate::head_record::{
 };
 use crate::leader_tasks::LeaderTasks;
 use crate::{
-    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, Lease, MAX_LIST, Position, RowPage,
-    SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
+    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, IntentPage, Lease, MAX_LIST,
+    Position, RowPage, SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot,
+    Tombstone,
 };
 
 /// A log that is lost when the process ends, for tests and evaluation.
@@ -184,14 +185,17 @@ impl SessionLog for MemoryLog {
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
-    ) -> Result<Vec<FileIntent>, StoreError> {
+    ) -> Result<IntentPage, StoreError> {
         let state = self.open()?;
         let from = after.map_or(Bound::Unbounded, |(key, file)| {
             Bound::Excluded((key.clone(), file.into()))
         });
         let page = state.intents.range((from, Bound::Unbounded));
         let page = page.take(limit.min(MAX_LIST));
-        Ok(page.map(|(_, intent)| intent.clone()).collect())
+        Ok(IntentPage {
+            intents: page.map(|(_, intent)| intent.clone()).collect(),
+            unreadable: 0,
+        })
     }
 
     async fn doom_intent(

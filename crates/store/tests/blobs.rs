@@ -26,6 +26,7 @@ fn owner(store: StoreId) -> Owner {
         store,
         adopts: false,
         takes_over_from: None,
+        restored_from: None,
     }
 }
 
@@ -365,6 +366,7 @@ async fn files_without_a_marker_are_adopted_by_a_log_with_sessions_alone() {
     let heir = Blobs::open(location).unwrap().bind(Owner {
         store: store(2),
         takes_over_from: Some(store(1)),
+        restored_from: None,
         ..adopts
     });
     heir.verify().await.unwrap();

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use palimpsest_store::SessionLog;
 use palimpsest_store::conformance::{self, Harness};
 use palimpsest_store::memory::MemoryLog;
-use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
+use palimpsest_store::postgres::{LeaseClock, PostgresLog, PostgresOptions};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_test_servers::Cluster;
 
@@ -89,6 +89,8 @@ impl Postgres {
             usage_patience: Duration::from_secs(30),
             // A slow machine must not cause pool timeouts.
             wait: Duration::from_mins(5),
+            // The checks use simulated times.
+            clock: LeaseClock::Caller,
             ..PostgresOptions::new(self.cluster.url())
         };
         Arc::new(PostgresLog::open(&options).await.unwrap())

@@ -245,13 +245,15 @@ async fn who_loses_a_race_is_told_over_the_connection_that_it_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[expect(clippy::disallowed_methods, reason = "the database's own clock counts")]
-async fn a_process_whose_clock_is_ahead_takes_nothing_from_the_others() {
+async fn a_process_with_a_wrong_clock_takes_nothing_from_the_others() {
     const HOUR: u64 = 60 * 60 * 1000;
     let cluster = Cluster::start();
     let log = PostgresLog::open(&options(cluster.url())).await.unwrap();
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = Timestamp::from_millis(i64::try_from(since_1970.unwrap().as_millis()).unwrap());
     let ahead = now.plus_millis(12 * HOUR);
+    // A clock that is this far behind makes every valid lease and every due time look like one of a wrong clock.
+    let behind = Timestamp::from_millis(now.as_millis() - 12 * HOUR.cast_signed());
     let lease = |owner: &str, from: Timestamp| Lease {
         owner: owner.into(),
         until: from.plus_millis(HOUR / 2),
@@ -266,26 +268,43 @@ async fn a_process_whose_clock_is_ahead_takes_nothing_from_the_others() {
             .unwrap()
     );
 
-    let claims = async |of: &SessionKey| log.claim(of, lease("ahead", ahead), ahead).await.unwrap();
-    assert_eq!(log.due(ahead, 9).await.unwrap(), []);
-    assert!(!claims(&of).await);
-    let duty = log
-        .claim_leader_task("sweep", lease("ahead", ahead), ahead)
-        .await;
-    assert!(!duty.unwrap());
+    let wrong = [("ahead", ahead), ("behind", behind)];
+    for (owner, at) in wrong {
+        assert_eq!(log.due(at, 9).await.unwrap(), [], "{owner}");
+        let claimed = log.claim(&of, lease(owner, at), at).await;
+        assert!(!claimed.unwrap(), "{owner}");
+        let leads = log.claim_leader_task("sweep", lease(owner, at), at).await;
+        assert!(!leads.unwrap(), "{owner}");
+    }
     log.delete(&of, at, now).await.unwrap();
-    let removal = log.claim_removal(&of, at.incarnation, lease("ahead", ahead), ahead);
-    assert!(!removal.await.unwrap(), "a worker may still write its file");
+    for (owner, time) in wrong {
+        let removal = log.claim_removal(&of, at.incarnation, lease(owner, time), time);
+        // The worker with the lease may still write its file.
+        assert!(!removal.await.unwrap(), "{owner}");
+    }
 
-    // A lease of the process whose clock is ahead must end by the database's clock.
-    let other = key("other");
-    let due = batch(Position::START, DueChange::At(now));
-    log.append(&other, due).await.unwrap();
-    assert!(claims(&other).await);
-    let held = log.head(&other).await.unwrap().unwrap().lease.unwrap();
-    assert!(held.until < now.plus_millis(HOUR), "{:?}", held.until);
-    let later = held.until.plus_millis(1);
-    assert!(held.holds(now) && !held.holds(later));
-    let revision = log.head(&other).await.unwrap().unwrap().revision;
-    assert_eq!(revision, Revision::new(1));
+    // A session that is not due yet stays so for them.
+    let soon = key("soon");
+    let due = batch(Position::START, DueChange::At(now.plus_millis(HOUR / 30)));
+    log.append(&soon, due).await.unwrap();
+    for (owner, at) in wrong {
+        assert_eq!(log.due(at, 9).await.unwrap(), [], "{owner}");
+        let claimed = log.claim(&soon, lease(owner, at), at).await;
+        assert!(!claimed.unwrap(), "{owner}");
+    }
+
+    // Their own leases end by the database's clock.
+    for (owner, at) in wrong {
+        let other = key(owner);
+        let due = batch(Position::START, DueChange::At(now));
+        log.append(&other, due).await.unwrap();
+        let claimed = log.claim(&other, lease(owner, at), at).await;
+        assert!(claimed.unwrap(), "{owner}");
+        let head = log.head(&other).await.unwrap().unwrap();
+        let held = head.lease.unwrap();
+        assert!(held.until < now.plus_millis(HOUR), "{:?}", held.until);
+        let later = held.until.plus_millis(1);
+        assert!(held.holds(now) && !held.holds(later), "{owner}");
+        assert_eq!(head.revision, Revision::new(1));
+    }
 }

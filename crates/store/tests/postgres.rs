@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
+use palimpsest_store::postgres::{LeaseClock, PostgresLog, PostgresOptions};
 use palimpsest_store::{Batch, DueChange, DueQuery, Lease, Position, SessionLog, StoreError};
 use palimpsest_test_servers::Cluster;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -504,6 +504,7 @@ async fn a_project_with_many_due_sessions_hides_nobodys() {
     let options = PostgresOptions {
         // All appends run at the same time and share the pool.
         wait: Duration::from_mins(1),
+        clock: LeaseClock::Caller,
         ..PostgresOptions::new(cluster.url())
     };
     let log = Arc::new(PostgresLog::open(&options).await.unwrap());
@@ -567,6 +568,21 @@ async fn a_row_that_cannot_be_read_hides_no_other() {
         "UPDATE palimpsest.sessions SET revision = -1 WHERE key = 'p!a';
          UPDATE palimpsest.sessions SET key = 'p!no name' WHERE key = 'p!b'",
     );
+    for file in ["f", "g", "h", "i"] {
+        let at = Timestamp::from_millis(8);
+        log.intend(&key("c"), vec![file.into()], at).await.unwrap();
+    }
+    cluster.psql(
+        "UPDATE palimpsest.intents SET key = 'p!a name' WHERE file IN ('f', 'g');
+         UPDATE palimpsest.intents SET key = 'p!the name' WHERE file = 'i'",
+    );
+    for limit in [1, 2, 9] {
+        let page = log.intents(None, limit).await.unwrap();
+        assert_eq!(page.intents.len(), 1);
+        assert_eq!((&*page.intents[0].file, page.unreadable), ("h", 2));
+        let rest = log.intents(Some((&key("c"), "h")), limit).await.unwrap();
+        assert_eq!((rest.intents.len(), rest.unreadable), (0, 1));
+    }
     for limit in [1, 2, 9] {
         let mut found = Vec::new();
         let mut nameless = 0;

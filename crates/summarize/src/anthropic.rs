@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::endpoint::{ModelEndpoint, call, not_json};
 use crate::error::Error;
-use crate::fault::Fault;
-use crate::http::{Http, HttpResponse};
-use crate::request::{Request, Role, Stop, SummaryReply, Usage};
+use crate::http::{HttpClient, HttpResponse};
+use crate::provider_error::ProviderError;
+use crate::request::{Role, StopReason, SummaryReply, SummaryRequest, Usage};
 use crate::retry::AttemptError;
 use crate::summarizer::Summarizer;
 use crate::wire::alternating;
@@ -22,7 +22,7 @@ const VERSION: &str = "2023-06-01";
 #[derive(Clone, Debug)]
 pub struct Anthropic {
     endpoint: ModelEndpoint,
-    http: Http,
+    http: HttpClient,
     cache_marker: bool,
 }
 
@@ -33,7 +33,7 @@ impl Anthropic {
     /// Creates a client without opening a connection.
     pub fn new(endpoint: ModelEndpoint) -> Result<Self, Error> {
         Ok(Self {
-            http: Http::new(endpoint.http)?,
+            http: HttpClient::new(endpoint.http)?,
             endpoint,
             cache_marker: true,
         })
@@ -46,7 +46,7 @@ impl Anthropic {
         self
     }
 
-    fn body(&self, request: &Request) -> Bytes {
+    fn body(&self, request: &SummaryRequest) -> Bytes {
         let mut body = body(request, self.cache_marker);
         body["model"] = json!(request.model.as_ref().unwrap_or(&self.endpoint.model));
         body.to_string().into()
@@ -54,7 +54,7 @@ impl Anthropic {
 }
 
 /// Builds the body of a request without the model.
-pub(crate) fn body(request: &Request, cache_marker: bool) -> Value {
+pub(crate) fn body(request: &SummaryRequest, cache_marker: bool) -> Value {
     let turns = alternating(&request.turns);
     let block = |text: &&str| json!({"type": "text", "text": text});
     let mut messages: Vec<(Role, Vec<Value>)> = turns
@@ -90,7 +90,7 @@ pub(crate) fn body(request: &Request, cache_marker: bool) -> Value {
 
 #[async_trait]
 impl Summarizer for Anthropic {
-    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
+    async fn summarize(&self, request: &SummaryRequest) -> Result<SummaryReply, Error> {
         let mut headers = self.endpoint.headers(Some("x-api-key")).await?;
         headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
         let url = self.endpoint.url("/v1", "/messages");
@@ -114,7 +114,7 @@ struct ResponseMessage {
     content: Vec<ResponseBlock>,
     stop_reason: Option<String>,
     #[serde(default)]
-    usage: Used,
+    usage: ResponseUsage,
 }
 
 #[derive(Deserialize)]
@@ -128,7 +128,7 @@ struct ResponseBlock {
 /// The usage of a response. Some gateways omit fields or return null.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Used {
+struct ResponseUsage {
     #[serde(rename = "input_tokens")]
     input: Option<u64>,
     #[serde(rename = "output_tokens")]
@@ -146,16 +146,16 @@ fn read(answer: &HttpResponse) -> Result<SummaryReply, AttemptError> {
     let texts = message.content.iter().filter(|block| block.kind == "text");
     let text: String = texts.map(|block| block.text.as_str()).collect();
     let stop = match message.stop_reason.as_deref() {
-        Some("max_tokens" | "model_context_window_exceeded") => Stop::CutAtCap,
-        Some("refusal") => Stop::Refused,
-        _ => Stop::Complete,
+        Some("max_tokens" | "model_context_window_exceeded") => StopReason::MaxTokens,
+        Some("refusal") => StopReason::Refusal,
+        _ => StopReason::EndTurn,
     };
     if text.trim().is_empty() {
         return Err(AttemptError::Final(match stop {
-            Stop::Refused => Error::Refused {
-                fault: Fault::here("stop reason refusal"),
+            StopReason::Refusal => Error::Refused {
+                fault: ProviderError::local("stop reason refusal"),
             },
-            Stop::Complete | Stop::CutAtCap => Error::Empty,
+            StopReason::EndTurn | StopReason::MaxTokens => Error::Empty,
         }));
     }
     let usage = message.usage;

@@ -14,14 +14,14 @@ pub struct CircuitBreakerSettings {
     pub failures: u32,
     /// The time that the breaker stays open, unless the provider requests a longer wait. Default: 30
     /// s.
-    pub rest: Duration,
+    pub open_duration: Duration,
 }
 
 impl Default for CircuitBreakerSettings {
     fn default() -> Self {
         Self {
             failures: 3,
-            rest: Duration::from_secs(30),
+            open_duration: Duration::from_secs(30),
         }
     }
 }
@@ -35,7 +35,7 @@ pub(crate) struct CircuitBreaker {
 #[derive(Debug, Default)]
 struct State {
     failures: u32,
-    rests_until: Option<Instant>,
+    open_until: Option<Instant>,
 }
 
 impl CircuitBreaker {
@@ -48,34 +48,37 @@ impl CircuitBreaker {
 
     /// Returns the remaining time for which the breaker rejects requests. After that time, one
     /// caller is admitted as a probe. All others wait for another period unless the probe succeeds.
-    pub(crate) fn rests(&self) -> Option<Duration> {
+    pub(crate) fn open_for(&self) -> Option<Duration> {
         let mut state = self.state();
         let now = Instant::now();
-        let until = state.rests_until?;
+        let until = state.open_until?;
         if until > now {
             return Some(until - now);
         }
         // The period is restarted before the probe, so that concurrent callers do not become probes
         // too.
-        state.rests_until = now.checked_add(self.settings.rest);
+        state.open_until = now.checked_add(self.settings.open_duration);
         None
     }
 
     /// Returns true if the breaker is open. It closes after a successful answer.
     pub(crate) fn is_open(&self) -> bool {
-        self.state().rests_until.is_some()
+        self.state().open_until.is_some()
     }
 
-    pub(crate) fn succeeded(&self) {
+    pub(crate) fn record_success(&self) {
         *self.state() = State::default();
     }
 
-    pub(crate) fn failed(&self, retry_after: Option<Duration>) {
+    pub(crate) fn record_failure(&self, retry_after: Option<Duration>) {
         let mut state = self.state();
         state.failures = state.failures.saturating_add(1);
         if state.failures >= self.settings.failures {
-            let rest = self.settings.rest.max(retry_after.unwrap_or_default());
-            state.rests_until = Instant::now().checked_add(rest);
+            let rest = self
+                .settings
+                .open_duration
+                .max(retry_after.unwrap_or_default());
+            state.open_until = Instant::now().checked_add(rest);
         }
     }
 
@@ -94,30 +97,30 @@ mod tests {
     use super::{CircuitBreaker, CircuitBreakerSettings};
 
     #[tokio::test(start_paused = true)]
-    async fn rests_after_failures_in_a_row_and_lets_one_through() {
+    async fn the_breaker_opens_after_consecutive_failures_and_lets_one_call_through() {
         let breaker = CircuitBreaker::new(CircuitBreakerSettings::default());
-        breaker.failed(None);
-        breaker.failed(None);
-        breaker.succeeded();
-        breaker.failed(None);
-        breaker.failed(None);
-        assert_eq!(breaker.rests(), None);
-        breaker.failed(None);
-        assert_eq!(breaker.rests(), Some(Duration::from_secs(30)));
+        breaker.record_failure(None);
+        breaker.record_failure(None);
+        breaker.record_success();
+        breaker.record_failure(None);
+        breaker.record_failure(None);
+        assert_eq!(breaker.open_for(), None);
+        breaker.record_failure(None);
+        assert_eq!(breaker.open_for(), Some(Duration::from_secs(30)));
         advance(Duration::from_secs(30)).await;
-        assert_eq!(breaker.rests(), None, "one tries");
-        assert!(breaker.rests().is_some(), "the others wait");
-        breaker.succeeded();
-        assert_eq!(breaker.rests(), None);
+        assert_eq!(breaker.open_for(), None, "one tries");
+        assert!(breaker.open_for().is_some(), "the others wait");
+        breaker.record_success();
+        assert_eq!(breaker.open_for(), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_longer_wait_of_the_providers_counts() {
+    async fn a_longer_retry_delay_of_the_provider_is_used() {
         let breaker = CircuitBreaker::new(CircuitBreakerSettings {
             failures: 1,
-            rest: Duration::from_secs(1),
+            open_duration: Duration::from_secs(1),
         });
-        breaker.failed(Some(Duration::from_secs(90)));
-        assert_eq!(breaker.rests(), Some(Duration::from_secs(90)));
+        breaker.record_failure(Some(Duration::from_secs(90)));
+        assert_eq!(breaker.open_for(), Some(Duration::from_secs(90)));
     }
 }

@@ -8,19 +8,19 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::breaker::{CircuitBreaker, CircuitBreakerSettings};
 use crate::error::Error;
-use crate::fault::Fault;
-use crate::request::{Request, Stop, SummaryReply};
+use crate::provider_error::ProviderError;
+use crate::request::{StopReason, SummaryReply, SummaryRequest};
 use crate::summarizer::Summarizer;
 
 /// A list of models: the primary model and its fallbacks. The caller provides the extractive summary
 /// if all of them fail.
-pub struct Chain {
-    links: Vec<Guarded>,
+pub struct FallbackChain {
+    links: Vec<GuardedModel>,
     slots: Semaphore,
 }
 
 /// One model of a chain.
-pub struct Link {
+pub struct ModelLink {
     /// The name in telemetry.
     pub name: String,
     /// The client of the model.
@@ -29,17 +29,17 @@ pub struct Link {
     pub breaker: CircuitBreakerSettings,
 }
 
-struct Guarded {
+struct GuardedModel {
     name: String,
     summarizer: Arc<dyn Summarizer>,
     breaker: CircuitBreaker,
 }
 
-impl Chain {
+impl FallbackChain {
     /// Creates a chain with at most `concurrency` concurrent requests. A chain without links returns
     /// the error that no model is configured.
-    pub fn new(links: Vec<Link>, concurrency: usize) -> Self {
-        let guarded = |link: Link| Guarded {
+    pub fn new(links: Vec<ModelLink>, concurrency: usize) -> Self {
+        let guarded = |link: ModelLink| GuardedModel {
             name: link.name,
             summarizer: link.summarizer,
             breaker: CircuitBreaker::new(link.breaker),
@@ -50,23 +50,25 @@ impl Chain {
         }
     }
 
-    /// Returns true if the circuit breakers of all models are open. Used for telemetry.
-    pub fn rests(&self) -> bool {
-        self.links.iter().all(|link| link.breaker.is_open())
+    /// Returns true if there are models and the circuit breakers of all are open. Used for telemetry.
+    pub fn is_open(&self) -> bool {
+        !self.links.is_empty() && self.links.iter().all(|link| link.breaker.is_open())
     }
 }
 
 #[async_trait]
-impl Summarizer for Chain {
+impl Summarizer for FallbackChain {
     /// Returns the first usable answer. Moves to the next model after any error or refusal except
     /// [`Error::PromptTooLong`]. That error is returned to the caller, who can shorten the prompt.
-    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
+    async fn summarize(&self, request: &SummaryRequest) -> Result<SummaryReply, Error> {
         // The slot is held for all links, so a fallback does not wait a second time.
         let slot = timeout_at(request.deadline, self.slots.acquire()).await;
         let Ok(Ok(_slot)) = slot else {
             return Err(Error::Unavailable {
                 retry_after: None,
-                fault: Fault::here("as many requests as are allowed at a time are under way"),
+                fault: ProviderError::local(
+                    "as many requests as are allowed at a time are under way",
+                ),
             });
         };
         let mut outcome = Err(Error::bad_request("no model is configured"));
@@ -76,7 +78,7 @@ impl Summarizer for Chain {
             // Another provider does not have the requested model.
             asked.model = None;
             let goes_on = match &result {
-                Ok(reply) => reply.stop == Stop::Refused,
+                Ok(reply) => reply.stop == StopReason::Refusal,
                 Err(error) => !matches!(error, Error::PromptTooLong(_)),
             };
             if !goes_on {
@@ -87,9 +89,9 @@ impl Summarizer for Chain {
                 model = link.name,
                 purpose = request.purpose.name(),
                 why,
-                "a model gave no summary"
+                "a model returned no summary"
             );
-            outcome = worth_telling(outcome, result);
+            outcome = most_informative(outcome, result);
             // The next link could not answer before the deadline.
             if Instant::now() >= request.deadline {
                 break;
@@ -100,7 +102,7 @@ impl Summarizer for Chain {
 }
 
 /// Returns the more informative outcome: an earlier refusal with text precedes a later error.
-fn worth_telling(
+fn most_informative(
     before: Result<SummaryReply, Error>,
     last: Result<SummaryReply, Error>,
 ) -> Result<SummaryReply, Error> {
@@ -110,22 +112,24 @@ fn worth_telling(
     }
 }
 
-impl Guarded {
-    async fn ask(&self, request: &Request) -> Result<SummaryReply, Error> {
-        if let Some(wait) = self.breaker.rests() {
+impl GuardedModel {
+    async fn ask(&self, request: &SummaryRequest) -> Result<SummaryReply, Error> {
+        if let Some(wait) = self.breaker.open_for() {
             return Err(Error::Unavailable {
                 retry_after: Some(wait),
-                fault: Fault::here("it failed too often and is given a rest"),
+                fault: ProviderError::local("it failed too often and is given a rest"),
             });
         }
         let result = self.summarizer.summarize(request).await;
         match &result {
-            Err(Error::Unavailable { retry_after, .. }) => self.breaker.failed(*retry_after),
+            Err(Error::Unavailable { retry_after, .. }) => {
+                self.breaker.record_failure(*retry_after)
+            }
             // A timeout at the caller's deadline gives no information about the endpoint.
             Err(Error::Timeout { .. }) if Instant::now() >= request.deadline => {}
-            Err(Error::Timeout { .. }) => self.breaker.failed(None),
+            Err(Error::Timeout { .. }) => self.breaker.record_failure(None),
             // Any other answer shows that the endpoint is reachable.
-            _ => self.breaker.succeeded(),
+            _ => self.breaker.record_success(),
         }
         result
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::error::Error;
-use crate::request::{ChatMessage, Request, Stop, SummaryReply, Usage};
+use crate::request::{ChatMessage, StopReason, SummaryReply, SummaryRequest, Usage};
 use crate::rounds::{Round, split, turns};
 use crate::summarizer::Summarizer;
 
@@ -91,12 +91,12 @@ pub fn plan_chunks(tokens: &[u64], chunk_tokens: u64) -> Vec<Range<usize>> {
 /// piece cannot be halved further.
 pub async fn summarize_in_chunks(
     summarizer: &dyn Summarizer,
-    request: &Request,
+    request: &SummaryRequest,
     rounds: &[Round],
     settings: ChunkSettings,
     instruct: &(dyn Fn(ChunkPosition) -> String + Sync),
 ) -> Result<ChunkedSummary, Error> {
-    let (mut waiting, dropped_rounds) = cut(rounds, settings);
+    let (mut waiting, dropped_rounds) = split_into_chunks(rounds, settings);
     let mut so_far: Option<String> = None;
     let (mut chunks, mut requests) = (0, 0);
     let mut usage = Usage::default();
@@ -110,7 +110,7 @@ pub async fn summarize_in_chunks(
         };
         let mut asked = request.clone();
         asked.instruction = instruct(place);
-        asked.turns = framed(so_far.as_deref(), &piece, dropped_rounds > 0);
+        asked.turns = chunk_turns(so_far.as_deref(), &piece, dropped_rounds > 0);
         requests += 1;
         let mut reply = match summarizer.summarize(&asked).await {
             Ok(reply) => reply,
@@ -128,7 +128,7 @@ pub async fn summarize_in_chunks(
         };
         chunks += 1;
         usage += reply.usage;
-        if waiting.is_empty() || reply.stop == Stop::Refused {
+        if waiting.is_empty() || reply.stop == StopReason::Refusal {
             // The refusal is returned at once, because later pieces would build on it.
             reply.usage = usage;
             return Ok(ChunkedSummary {
@@ -144,14 +144,14 @@ pub async fn summarize_in_chunks(
         tracing::debug!(
             chunks,
             left = waiting.len(),
-            "a piece of a conversation is summarised"
+            "summarised a chunk of a conversation"
         );
-        so_far = Some(carried(&reply.text).to_owned());
+        so_far = Some(summary_to_carry(&reply.text).to_owned());
     }
 }
 
 /// Returns the pieces, oldest first, and the number of rounds dropped at the start.
-fn cut(rounds: &[Round], settings: ChunkSettings) -> (VecDeque<Vec<Round>>, usize) {
+fn split_into_chunks(rounds: &[Round], settings: ChunkSettings) -> (VecDeque<Vec<Round>>, usize) {
     // A cut round yields several pieces. Its index is kept, so that dropped rounds can be counted.
     let cut: Vec<(usize, Round)> = rounds
         .iter()
@@ -174,7 +174,7 @@ fn cut(rounds: &[Round], settings: ChunkSettings) -> (VecDeque<Vec<Round>>, usiz
 
 /// Returns the messages of a piece after the running summary. The summary is quoted as data, so that
 /// its text does not gain the user's authority.
-fn framed(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<ChatMessage> {
+fn chunk_turns(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<ChatMessage> {
     let mut said = turns(piece, truncated && so_far.is_none());
     if let Some(so_far) = so_far {
         let text = format!(
@@ -186,7 +186,7 @@ fn framed(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<ChatMes
 }
 
 /// Returns the part of an answer that the next request contains: the summary without the scratchpad.
-fn carried(text: &str) -> &str {
+fn summary_to_carry(text: &str) -> &str {
     let text = text
         .split_once("</analysis>")
         .map_or(text, |(_, rest)| rest);
@@ -220,7 +220,7 @@ fn halve(piece: &[Round]) -> Option<(Vec<Round>, Vec<Round>)> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{ChunkSettings, carried, cut, halve, plan_chunks};
+    use super::{ChunkSettings, halve, plan_chunks, split_into_chunks, summary_to_carry};
     use crate::request::ChatMessage;
     use crate::rounds::Round;
 
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_as_full_as_they_can_be() {
+    fn chunks_are_filled_up_to_their_limit() {
         check(&[], 10, &[]);
         check(&[5, 5, 5], 10, &[0..2, 2..3]);
         check(&[5, 5, 5, 1], 15, &[0..3, 3..4]);
@@ -257,19 +257,19 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_pieces_the_oldest_go() {
+    fn the_oldest_of_too_many_chunks_are_dropped() {
         let rounds: Vec<Round> = (0..10).map(|_| round(10)).collect();
         let settings = ChunkSettings {
             chunk_tokens: 20,
             max_chunks: 3,
             max_requests: 10,
         };
-        let (pieces, dropped) = cut(&rounds, settings);
+        let (pieces, dropped) = split_into_chunks(&rounds, settings);
         assert_eq!((pieces.len(), dropped), (3, 4));
     }
 
     #[test]
-    fn halves_are_shorter_and_end() {
+    fn halving_terminates() {
         assert_eq!(
             halve(&[round(1), round(99)]).map(|(a, b)| (a.len(), b.len())),
             Some((1, 1))
@@ -285,18 +285,18 @@ mod tests {
     }
 
     #[test]
-    fn the_scratchpad_is_not_carried_on() {
+    fn the_scratchpad_is_not_carried_to_the_next_chunk() {
         assert_eq!(
-            carried("<analysis>a</analysis>\n<summary>\ns\n</summary>"),
+            summary_to_carry("<analysis>a</analysis>\n<summary>\ns\n</summary>"),
             "s"
         );
-        assert_eq!(carried("<summary>cut off"), "cut off");
-        assert_eq!(carried(" plain "), "plain");
+        assert_eq!(summary_to_carry("<summary>cut off"), "cut off");
+        assert_eq!(summary_to_carry(" plain "), "plain");
     }
 
     proptest! {
         #[test]
-        fn every_round_is_in_one_piece_and_no_piece_is_too_large(
+        fn every_round_is_in_one_chunk_and_no_chunk_is_too_large(
             tokens in prop::collection::vec(1_u64..100, 0..50),
             chunk in 1_u64..300,
         ) {

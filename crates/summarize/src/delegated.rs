@@ -3,12 +3,12 @@
 use bytes::Bytes;
 
 use crate::redact::redact;
-use crate::request::{ChatMessage, Request};
+use crate::request::{ChatMessage, SummaryRequest};
 use crate::{anthropic, openai};
 
 /// The API for which the request is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Api {
+pub enum ApiFormat {
     /// Anthropic's Messages API, with a cache marker after the conversation.
     Anthropic,
     /// OpenAI's Chat Completions API.
@@ -17,23 +17,23 @@ pub enum Api {
 
 /// Returns the body of a request as JSON, without the model. The caller adds the model and sends the
 /// body.
-pub fn request_body(api: Api, request: &Request) -> Bytes {
+pub fn request_body(api: ApiFormat, request: &SummaryRequest) -> Bytes {
     let body = match api {
-        Api::Anthropic => anthropic::body(request, true),
-        Api::OpenAi => openai::delegated(request),
+        ApiFormat::Anthropic => anthropic::body(request, true),
+        ApiFormat::OpenAi => openai::delegated(request),
     };
     body.to_string().into()
 }
 
 /// Returns a copy of the request without secrets.
 #[must_use]
-pub fn redacted_request(request: &Request) -> Request {
+pub fn redacted_request(request: &SummaryRequest) -> SummaryRequest {
     let clean = |text: &str| redact(text).text.into_owned();
     let turn = |turn: &ChatMessage| ChatMessage {
         role: turn.role,
         text: clean(&turn.text),
     };
-    Request {
+    SummaryRequest {
         system: clean(&request.system),
         turns: request.turns.iter().map(turn).collect(),
         instruction: clean(&request.instruction),
@@ -46,11 +46,11 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
-    use super::{Api, redacted_request, request_body};
-    use crate::request::{ChatMessage, Purpose, Request};
+    use super::{ApiFormat, redacted_request, request_body};
+    use crate::request::{ChatMessage, Purpose, SummaryRequest};
 
-    fn request() -> Request {
-        Request {
+    fn request() -> SummaryRequest {
+        SummaryRequest {
             purpose: Purpose::Compaction,
             model: None,
             system: "Be brief.".into(),
@@ -65,10 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_all_but_the_model_and_no_tools() {
+    fn a_request_body_has_no_model_and_no_tools() {
         let body =
             |api| -> Value { serde_json::from_slice(&request_body(api, &request())).unwrap() };
-        let anthropic = body(Api::Anthropic);
+        let anthropic = body(ApiFormat::Anthropic);
         assert_eq!(anthropic["max_tokens"], 77);
         assert_eq!(anthropic["system"], "Be brief.");
         assert_eq!(
@@ -76,7 +76,7 @@ mod tests {
             json!({"type": "ephemeral"})
         );
         assert_eq!(anthropic["messages"][2]["content"][0]["text"], "Summarise.");
-        let openai = body(Api::OpenAi);
+        let openai = body(ApiFormat::OpenAi);
         assert_eq!(openai["max_completion_tokens"], 77);
         assert_eq!(openai["messages"][0]["role"], "system");
         for body in [anthropic, openai] {
@@ -85,9 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_is_in_it() {
+    fn the_request_contains_no_secret() {
         let clean = redacted_request(&request());
-        let body = String::from_utf8(request_body(Api::Anthropic, &clean).to_vec()).unwrap();
+        let body = String::from_utf8(request_body(ApiFormat::Anthropic, &clean).to_vec()).unwrap();
         assert!(!body.contains("AKIAIOSFODNN7EXAMPLE") && body.contains("[redacted: "));
     }
 }

@@ -7,10 +7,10 @@ use tracing::{Instrument as _, Span, field};
 use url::Url;
 
 use crate::error::Error;
-use crate::http::{Http, HttpResponse, HttpSettings, broken};
-use crate::refusal::refused;
-use crate::request::{Request, SummaryReply};
-use crate::retry::{AttemptError, Jitter, RetrySettings, retrying};
+use crate::error_response::classify_rejection;
+use crate::http::{HttpClient, HttpResponse, HttpSettings, connection_error};
+use crate::request::{SummaryReply, SummaryRequest};
+use crate::retry::{AttemptError, Jitter, RetrySettings, with_retries};
 use crate::secret::SecretSource;
 
 /// An endpoint of a provider and the model to use.
@@ -111,15 +111,15 @@ impl ModelEndpoint {
 /// successful response.
 pub(crate) async fn call(
     endpoint: &ModelEndpoint,
-    http: &Http,
-    request: &Request,
+    http: &HttpClient,
+    request: &SummaryRequest,
     target: (&Url, &HeaderMap),
     body: impl Fn() -> Bytes + Sync,
     read: impl Fn(&HttpResponse) -> Result<SummaryReply, AttemptError> + Sync,
 ) -> Result<SummaryReply, Error> {
     let (url, headers) = target;
     let (body, read) = (&body, &read);
-    retrying(
+    with_retries(
         &endpoint.retry,
         &endpoint.jitter,
         request.deadline,
@@ -139,16 +139,16 @@ pub(crate) async fn call(
             // Credentials are removed before the response can reach an error or a log.
             if !(200..300).contains(&answer.status) {
                 span.record("otel.status_code", "ERROR");
-                answer.hide(headers);
+                answer.redact_credentials(headers);
             }
             tracing::debug!(
                 purpose = request.purpose.name(),
                 attempt = number,
                 status = answer.status,
-                "a model answered"
+                "a model responded"
             );
             if !(200..300).contains(&answer.status) {
-                return Err(refused(&answer, request));
+                return Err(classify_rejection(&answer, request));
             }
             read(&answer)
         },
@@ -158,7 +158,7 @@ pub(crate) async fn call(
 
 /// Creates the span of one request, following the OpenTelemetry conventions for generative AI. It
 /// contains no conversation text.
-fn chat(endpoint: &ModelEndpoint, request: &Request, attempt: u32) -> Span {
+fn chat(endpoint: &ModelEndpoint, request: &SummaryRequest, attempt: u32) -> Span {
     let model = request.model.as_deref().unwrap_or(&endpoint.model);
     tracing::debug_span!(
         target: "palimpsest::span",
@@ -180,7 +180,7 @@ fn chat(endpoint: &ModelEndpoint, request: &Request, attempt: u32) -> Span {
 pub(crate) fn not_json(answer: &HttpResponse) -> AttemptError {
     let declared = answer.header("content-type").unwrap_or_default();
     if declared.contains("json") {
-        return broken("its answer is no whole JSON");
+        return connection_error("its answer is no whole JSON");
     }
     AttemptError::Final(Error::bad_request(
         "its answer is no JSON: the base URL is not that of this API",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn endpoint_urls_are_joined() {
         check(
             "https://api.anthropic.com",
             "/v1",

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::fault::Fault;
 use crate::overflow::PromptTooLong;
+use crate::provider_error::ProviderError;
 
 /// The reason why a model produced no summary. The texts complete "failed to summarise: …" and
 /// contain no conversation text.
@@ -16,36 +16,38 @@ pub enum Error {
         /// The wait that the provider requests.
         retry_after: Option<Duration>,
         /// The details of the failure.
-        fault: Fault,
+        fault: ProviderError,
     },
     /// The prompt does not fit into the model's context window.
     #[error("{0}; drop the oldest rounds, or use a model with a larger window")]
     PromptTooLong(PromptTooLong),
     /// The model or a content filter refused and returned no text.
-    #[error("the model declined to answer ({fault}); use another model, or the extractive summary")]
+    #[error(
+        "the model refused the request ({fault}); use another model, or the extractive summary"
+    )]
     Refused {
         /// The details that the provider reported.
-        fault: Fault,
+        fault: ProviderError,
     },
     /// The credentials are missing, invalid or insufficient, or the account has no credit.
     #[error(
-        "the model provider did not accept the credentials ({fault}); check the key, what it may do, and the account's credit"
+        "the model provider rejected the credentials ({fault}); check the key, its permissions, and the account's credit"
     )]
     Auth {
         /// The details that the provider reported.
-        fault: Fault,
+        fault: ProviderError,
     },
     /// The provider rejected the request, because a setting is wrong.
     #[error(
-        "the model provider did not accept the request ({fault}); check the base URL, the model's name and the output limit"
+        "the model provider rejected the request ({fault}); check the base URL, the model's name and the output limit"
     )]
     BadRequest {
         /// The details that the provider reported.
-        fault: Fault,
+        fault: ProviderError,
     },
     /// No answer arrived in time.
     #[error(
-        "no answer came within {} s; allow more time, ask for less output, or use a faster model",
+        "the model did not respond within {} s; allow more time, request less output, or use a faster model",
         .after.as_secs_f32()
     )]
     Timeout {
@@ -54,7 +56,7 @@ pub enum Error {
     },
     /// The model answered without text.
     #[error(
-        "the model answered without text; ask again, with a higher output limit if the model reasons first"
+        "the model returned no text; retry, with a higher output limit if the model reasons first"
     )]
     Empty,
 }
@@ -75,13 +77,13 @@ impl Error {
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::BadRequest {
-            fault: Fault::here(detail),
+            fault: ProviderError::local(detail),
         }
     }
 
     pub(crate) fn auth(detail: impl Into<String>) -> Self {
         Self::Auth {
-            fault: Fault::here(detail),
+            fault: ProviderError::local(detail),
         }
     }
 }

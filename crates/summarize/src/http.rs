@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use crate::error::Error;
-use crate::fault::Fault;
+use crate::provider_error::ProviderError;
 use crate::retry::AttemptError;
 
 /// The limits of a call.
@@ -41,7 +41,7 @@ impl Default for HttpSettings {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Http {
+pub(crate) struct HttpClient {
     client: reqwest::Client,
     settings: HttpSettings,
 }
@@ -54,7 +54,7 @@ pub(crate) struct HttpResponse {
     pub(crate) body: Bytes,
 }
 
-impl Http {
+impl HttpClient {
     pub(crate) fn new(settings: HttpSettings) -> Result<Self, Error> {
         let client = reqwest::Client::builder()
             .connect_timeout(settings.connect_timeout)
@@ -80,28 +80,31 @@ impl Http {
         let start = Instant::now();
         let until = start.checked_add(self.settings.call_timeout);
         let until = until.map_or(deadline, |until| until.min(deadline));
-        let call = self.exchange(url, headers, body);
+        let call = self.post_once(url, headers, body);
         timeout_at(until, call).await.unwrap_or_else(|_| {
             let after = until.saturating_duration_since(start);
             Err(AttemptError::Final(Error::Timeout { after }))
         })
     }
 
-    async fn exchange(
+    async fn post_once(
         &self,
         url: &Url,
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<HttpResponse, AttemptError> {
         let request = self.client.post(url.clone()).headers(headers).body(body);
-        let mut response = request.send().await.map_err(|error| broken(kind(&error)))?;
+        let mut response = request
+            .send()
+            .await
+            .map_err(|error| connection_error(kind(&error)))?;
         let status = response.status().as_u16();
         let headers = std::mem::take(response.headers_mut());
         let mut body = BytesMut::new();
         while let Some(chunk) = response
             .chunk()
             .await
-            .map_err(|error| broken(kind(&error)))?
+            .map_err(|error| connection_error(kind(&error)))?
         {
             if body.len() + chunk.len() > self.settings.max_reply_bytes {
                 let limit = self.settings.max_reply_bytes;
@@ -140,7 +143,7 @@ impl HttpResponse {
 
     /// Removes the credentials that were sent from an error response. Some gateways repeat them, and
     /// error messages reach callers and logs.
-    pub(crate) fn hide(&mut self, sent: &HeaderMap) {
+    pub(crate) fn redact_credentials(&mut self, sent: &HeaderMap) {
         let secrets = sent.values().filter(|value| value.is_sensitive());
         for secret in secrets.filter_map(|value| value.to_str().ok()) {
             let secret = secret.strip_prefix("Bearer ").unwrap_or(secret);
@@ -173,10 +176,10 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// Creates the retryable error for a connection that failed before or during the response.
-pub(crate) fn broken(detail: impl Into<String>) -> AttemptError {
+pub(crate) fn connection_error(detail: impl Into<String>) -> AttemptError {
     let error = Error::Unavailable {
         retry_after: None,
-        fault: Fault::here(detail),
+        fault: ProviderError::local(detail),
     };
     AttemptError::Retryable {
         error,
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_of_retry_after() {
+    fn all_forms_of_retry_after_are_parsed() {
         check(&[("retry-after", "2")], Some(2_000));
         check(&[("retry-after", "0.5")], Some(500));
         check(

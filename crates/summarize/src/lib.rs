@@ -1,7 +1,7 @@
 //! Summaries by models: one trait, two clients (Anthropic's Messages API and OpenAI's Chat
 //! Completions API), and the mechanisms that make them reliable.
 //!
-//! - [`Summarizer`] is the interface. [`Anthropic`] and [`OpenAi`] call a provider. [`Chain`] tries
+//! - [`Summarizer`] is the interface. [`Anthropic`] and [`OpenAi`] call a provider. [`FallbackChain`] tries
 //!   the next model after a failure. [`RedactingSummarizer`] removes secrets from requests and
 //!   replies.
 //! - [`summarize_with_retries`] drops the oldest rounds if the prompt is too long.
@@ -20,13 +20,13 @@ mod chunks;
 mod delegated;
 mod endpoint;
 mod error;
-mod fault;
+mod error_response;
 mod http;
 mod openai;
 mod overflow;
+mod provider_error;
 mod redact;
-mod redacting;
-mod refusal;
+mod redacting_summarizer;
 mod request;
 mod retry;
 mod rounds;
@@ -37,18 +37,18 @@ mod wire;
 
 pub use anthropic::Anthropic;
 pub use breaker::CircuitBreakerSettings;
-pub use chain::{Chain, Link};
+pub use chain::{FallbackChain, ModelLink};
 pub use chunks::{ChunkPosition, ChunkSettings, ChunkedSummary, plan_chunks, summarize_in_chunks};
-pub use delegated::{Api, redacted_request, request_body};
+pub use delegated::{ApiFormat, redacted_request, request_body};
 pub use endpoint::{Auth, ModelEndpoint};
 pub use error::Error;
-pub use fault::Fault;
 pub use http::HttpSettings;
-pub use openai::{OpenAi, OutputCap};
+pub use openai::{OpenAi, OutputLimitField};
 pub use overflow::{PromptTooLong, prompt_too_long};
+pub use provider_error::ProviderError;
 pub use redact::{Redacted, redact};
-pub use redacting::RedactingSummarizer;
-pub use request::{ChatMessage, Purpose, Request, Role, Stop, SummaryReply, Usage};
+pub use redacting_summarizer::RedactingSummarizer;
+pub use request::{ChatMessage, Purpose, Role, StopReason, SummaryReply, SummaryRequest, Usage};
 pub use retry::{Jitter, RetrySettings};
 pub use rounds::{Round, TRUNCATED, shorten, turns};
 pub use secret::SecretSource;

@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use crate::endpoint::{ModelEndpoint, call, not_json};
 use crate::error::Error;
-use crate::fault::Fault;
-use crate::http::{Http, HttpResponse};
-use crate::refusal::refused;
-use crate::request::{Request, Role, Stop, SummaryReply, Usage};
+use crate::error_response::classify_rejection;
+use crate::http::{HttpClient, HttpResponse};
+use crate::provider_error::ProviderError;
+use crate::request::{Role, StopReason, SummaryReply, SummaryRequest, Usage};
 use crate::retry::AttemptError;
 use crate::summarizer::Summarizer;
 use crate::wire::alternating;
 
 /// The name of the parameter that limits the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OutputCap {
+pub enum OutputLimitField {
     /// Starts with `max_tokens`, which nearly all servers accept. Switches to the other name after
     /// the provider requires it.
     #[default]
@@ -36,7 +36,7 @@ pub enum OutputCap {
 #[derive(Debug)]
 pub struct OpenAi {
     endpoint: ModelEndpoint,
-    http: Http,
+    http: HttpClient,
     /// True if the client may switch to the other parameter name.
     either: bool,
     /// True if `max_completion_tokens` is sent, by setting or after a rejection of `max_tokens`.
@@ -48,22 +48,22 @@ impl OpenAi {
     pub const BASE_URL: &'static str = "https://api.openai.com/v1";
 
     /// Creates a client without opening a connection.
-    pub fn new(endpoint: ModelEndpoint, cap: OutputCap) -> Result<Self, Error> {
+    pub fn new(endpoint: ModelEndpoint, cap: OutputLimitField) -> Result<Self, Error> {
         Ok(Self {
-            http: Http::new(endpoint.http)?,
+            http: HttpClient::new(endpoint.http)?,
             endpoint,
-            either: cap == OutputCap::Either,
-            completion_tokens: AtomicBool::new(cap == OutputCap::MaxCompletionTokens),
+            either: cap == OutputLimitField::Either,
+            completion_tokens: AtomicBool::new(cap == OutputLimitField::MaxCompletionTokens),
         })
     }
 
-    fn body(&self, request: &Request, cap: &str) -> Bytes {
+    fn body(&self, request: &SummaryRequest, cap: &str) -> Bytes {
         let mut body = body(request, cap);
         body["model"] = json!(request.model.as_ref().unwrap_or(&self.endpoint.model));
         body.to_string().into()
     }
 
-    async fn ask(&self, request: &Request, cap: &str) -> Result<SummaryReply, Error> {
+    async fn ask(&self, request: &SummaryRequest, cap: &str) -> Result<SummaryReply, Error> {
         let headers = self.endpoint.headers(None).await?;
         let url = self.endpoint.url("", "/chat/completions");
         let body = self.body(request, cap);
@@ -82,7 +82,7 @@ impl OpenAi {
 }
 
 /// Builds the body of a request without the model.
-fn body(request: &Request, cap: &str) -> Value {
+fn body(request: &SummaryRequest, cap: &str) -> Value {
     let mut turns = alternating(&request.turns);
     match turns.last_mut() {
         Some((Role::User, texts)) => texts.push(&request.instruction),
@@ -103,18 +103,18 @@ fn body(request: &Request, cap: &str) -> Value {
 
 /// Builds the body of a request that a caller sends to its own model. Uses `max_completion_tokens`:
 /// servers that do not know the name ignore it, but some models reject the older name.
-pub(crate) fn delegated(request: &Request) -> Value {
+pub(crate) fn delegated(request: &SummaryRequest) -> Value {
     body(request, MAX_COMPLETION_TOKENS)
 }
 
 #[async_trait]
 impl Summarizer for OpenAi {
-    async fn summarize(&self, request: &Request) -> Result<SummaryReply, Error> {
+    async fn summarize(&self, request: &SummaryRequest) -> Result<SummaryReply, Error> {
         if self.completion_tokens.load(Ordering::Relaxed) {
             return self.ask(request, MAX_COMPLETION_TOKENS).await;
         }
         match self.ask(request, MAX_TOKENS).await {
-            Err(error) if self.either && wants_the_other_name(&error) => {
+            Err(error) if self.either && rejects_limit_field(&error) => {
                 // The result is remembered, so that later requests need no second attempt.
                 // Concurrent writes store the same value.
                 self.completion_tokens.store(true, Ordering::Relaxed);
@@ -130,11 +130,11 @@ const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
 /// Returns true if the provider rejected only the name of the output limit. The request contains no
 /// other parameter that a provider might not support.
-fn wants_the_other_name(error: &Error) -> bool {
+fn rejects_limit_field(error: &Error) -> bool {
     let Error::BadRequest { fault } = error else {
         return false;
     };
-    let said = fault.said.as_deref().unwrap_or_default();
+    let said = fault.message.as_deref().unwrap_or_default();
     fault.kind.as_deref() == Some("unsupported_parameter") || said.contains(MAX_COMPLETION_TOKENS)
 }
 
@@ -144,7 +144,7 @@ struct Completion {
     model: String,
     choices: Vec<ResponseChoice>,
     #[serde(default)]
-    usage: Option<Used>,
+    usage: Option<ResponseUsage>,
 }
 
 #[derive(Deserialize)]
@@ -165,7 +165,7 @@ struct ResponseMessage {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Used {
+struct ResponseUsage {
     #[serde(rename = "prompt_tokens")]
     prompt: Option<u64>,
     #[serde(rename = "completion_tokens")]
@@ -180,7 +180,7 @@ struct Details {
     cached_tokens: Option<u64>,
 }
 
-fn read(answer: &HttpResponse, request: &Request) -> Result<SummaryReply, AttemptError> {
+fn read(answer: &HttpResponse, request: &SummaryRequest) -> Result<SummaryReply, AttemptError> {
     let body: Value = serde_json::from_slice(&answer.body).map_err(|_| not_json(answer))?;
     // Gateways return status 200 for errors of the server behind them, with the real status in the
     // body.
@@ -194,7 +194,7 @@ fn read(answer: &HttpResponse, request: &Request) -> Result<SummaryReply, Attemp
             headers: answer.headers.clone(),
             body: answer.body.clone(),
         };
-        return Err(refused(&behind, request));
+        return Err(classify_rejection(&behind, request));
     }
     let not_this = |_| AttemptError::Final(Error::bad_request("its answer is no chat completion"));
     let completion: Completion = serde_json::from_value(body).map_err(not_this)?;
@@ -209,10 +209,10 @@ fn read(answer: &HttpResponse, request: &Request) -> Result<SummaryReply, Attemp
         .refusal
         .filter(|refusal| !refusal.trim().is_empty());
     let stop = match choice.finish_reason.as_deref() {
-        _ if refusal.is_some() => Stop::Refused,
-        Some("content_filter") => Stop::Refused,
-        Some("length") => Stop::CutAtCap,
-        _ => Stop::Complete,
+        _ if refusal.is_some() => StopReason::Refusal,
+        Some("content_filter") => StopReason::Refusal,
+        Some("length") => StopReason::MaxTokens,
+        _ => StopReason::EndTurn,
     };
     // A refusal may have its text in a separate field.
     let text = if text.trim().is_empty() {
@@ -222,10 +222,10 @@ fn read(answer: &HttpResponse, request: &Request) -> Result<SummaryReply, Attemp
     };
     if text.trim().is_empty() {
         return Err(AttemptError::Final(match stop {
-            Stop::Refused => Error::Refused {
-                fault: Fault::here("content filter"),
+            StopReason::Refusal => Error::Refused {
+                fault: ProviderError::local("content filter"),
             },
-            Stop::Complete | Stop::CutAtCap => Error::Empty,
+            StopReason::EndTurn | StopReason::MaxTokens => Error::Empty,
         }));
     }
     Ok(SummaryReply {
@@ -236,7 +236,7 @@ fn read(answer: &HttpResponse, request: &Request) -> Result<SummaryReply, Attemp
     })
 }
 
-fn usage(used: &Used) -> Usage {
+fn usage(used: &ResponseUsage) -> Usage {
     let details = used.details.as_ref();
     let cached = details
         .and_then(|details| details.cached_tokens)
@@ -274,7 +274,7 @@ mod tests {
     use super::without_thinking;
 
     #[test]
-    fn thinking_is_no_part_of_a_summary() {
+    fn thinking_is_removed_from_a_summary() {
         assert_eq!(
             without_thinking("<think>\nhm\n</think>\n\nThe summary"),
             "The summary"

@@ -46,11 +46,11 @@ impl fmt::Display for PromptTooLong {
 }
 
 /// The number of bytes of an error that are inspected. The longest known wording has 300 bytes.
-const LOOKED_AT: usize = 16 * 1024;
+const MAX_INSPECTED_BYTES: usize = 16 * 1024;
 
 /// Wordings with numbers. The group names identify the numbers: `a` is the actual size, `b` is added
 /// to it, `l` is the limit and `g` the gap.
-const WITH_NUMBERS: [&str; 22] = [
+const MESSAGES_WITH_NUMBERS: [&str; 22] = [
     // Anthropic, also through Bedrock and Vertex.
     r"prompt is too long: N<a> tokens > N<l>",
     r"input length and .{0,2}max_tokens.{0,2} exceed context limit: N<a> \+ N<b> > N<l>",
@@ -83,7 +83,7 @@ const WITH_NUMBERS: [&str; 22] = [
 ];
 
 /// Wordings without numbers, and error codes.
-const WITHOUT: [&str; 24] = [
+const MESSAGES_WITHOUT_NUMBERS: [&str; 24] = [
     r"prompt (?:is )?too long",
     r"context_length_exceeded",
     r"context[ _]length exceeded",
@@ -112,12 +112,12 @@ const WITHOUT: [&str; 24] = [
 
 /// A single request that exceeds the tokens allowed per minute never succeeds, whatever the wait.
 /// Groq returns 413, OpenAI 429.
-const OVER_A_MINUTE: &str =
+const OVER_MINUTE_LIMIT: &str =
     r"request too large for .{0,120}(?:tokens per min|tpm).{0,40}limit N<l>, requested N<a>";
 
 /// Similar wordings with a different meaning: throttling, and an output limit above the model's
 /// maximum.
-const NOT_THIS: &str = r"please wait before trying|per day|rate limit of|maximum allowed number of output tokens|supports at most";
+const UNRELATED_MESSAGES: &str = r"please wait before trying|per day|rate limit of|maximum allowed number of output tokens|supports at most";
 
 /// llama.cpp returns its numbers in fields beside the text.
 const FIELDS: [(&str, &str); 2] = [
@@ -167,7 +167,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 fn start_of(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LOOKED_AT)]
+    &text[..text.floor_char_boundary(MAX_INSPECTED_BYTES)]
 }
 
 #[expect(
@@ -181,14 +181,14 @@ fn compile(wording: &str) -> Regex {
 }
 
 static NUMBERED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    WITH_NUMBERS
+    MESSAGES_WITH_NUMBERS
         .iter()
         .map(|wording| compile(wording))
         .collect()
 });
-static PLAIN: LazyLock<Regex> = LazyLock::new(|| compile(&WITHOUT.join("|")));
-static OVER: LazyLock<Regex> = LazyLock::new(|| compile(OVER_A_MINUTE));
-static NOT: LazyLock<Regex> = LazyLock::new(|| compile(NOT_THIS));
+static PLAIN: LazyLock<Regex> = LazyLock::new(|| compile(&MESSAGES_WITHOUT_NUMBERS.join("|")));
+static OVER: LazyLock<Regex> = LazyLock::new(|| compile(OVER_MINUTE_LIMIT));
+static NOT: LazyLock<Regex> = LazyLock::new(|| compile(UNRELATED_MESSAGES));
 static BESIDE: LazyLock<Vec<Regex>> =
     LazyLock::new(|| FIELDS.iter().map(|(wording, _)| compile(wording)).collect());
 

@@ -46,26 +46,26 @@ pub fn redact(text: &str) -> Redacted<'_> {
     let mut text = Cow::Borrowed(text);
     let mut count = 0;
     // Private keys are removed first, because a part of one may match another pattern.
-    let without_keys = without(&text, &pem::spans(&text), pem::KIND);
+    let without_keys = replace_spans(&text, &pem::spans(&text), pem::KIND);
     take(&mut text, &mut count, without_keys);
     if kubernetes::is_possible(&text) {
-        let without_values = without(&text, &kubernetes::in_yaml(&text), kubernetes::KIND);
+        let without_values = replace_spans(&text, &kubernetes::in_yaml(&text), kubernetes::KIND);
         take(&mut text, &mut count, without_values);
         // Each escape level needs its own scan, because the quotes of other levels are content
         // there.
         for escapes in kubernetes::JSON_ESCAPES {
             let values = kubernetes::in_json(&text, escapes);
-            let without_values = without(&text, &values, kubernetes::KIND);
+            let without_values = replace_spans(&text, &values, kubernetes::KIND);
             take(&mut text, &mut count, without_values);
         }
     }
     for infix in INFIXES {
-        let spans = around(&text, infix);
-        let without_these = without(&text, &spans, infix.kind);
+        let spans = infix_spans(&text, infix);
+        let without_these = replace_spans(&text, &spans, infix.kind);
         take(&mut text, &mut count, without_these);
     }
     for _ in 0..PASSES {
-        let next = pass(&text);
+        let next = redact_once(&text);
         if next.is_none() {
             break;
         }
@@ -83,7 +83,7 @@ fn take(text: &mut Cow<'_, str>, count: &mut usize, next: Option<(String, usize)
 }
 
 /// Returns the text with a placeholder for each span. Returns `None` if there are no spans.
-fn without(text: &str, spans: &[Range<usize>], kind: &str) -> Option<(String, usize)> {
+fn replace_spans(text: &str, spans: &[Range<usize>], kind: &str) -> Option<(String, usize)> {
     let mut out = String::new();
     let mut copied = 0;
     for span in spans {
@@ -97,7 +97,7 @@ fn without(text: &str, spans: &[Range<usize>], kind: &str) -> Option<(String, us
 }
 
 /// Returns the tokens of a form that is identified by its middle part.
-fn around(text: &str, infix: &patterns::Infix) -> Vec<Range<usize>> {
+fn infix_spans(text: &str, infix: &patterns::Infix) -> Vec<Range<usize>> {
     let mut spans: Vec<Range<usize>> = Vec::new();
     for (at, _) in text.match_indices(infix.words) {
         let least = spans.last().map_or(0, |span| span.end);
@@ -109,11 +109,11 @@ fn around(text: &str, infix: &patterns::Infix) -> Vec<Range<usize>> {
 }
 
 /// Runs all patterns over the text once. Returns `None` if nothing was found.
-fn pass(text: &str) -> Option<(String, usize)> {
+fn redact_once(text: &str) -> Option<(String, usize)> {
     let mut out = String::new();
     let mut count = 0;
     let (mut copied, mut from) = (0, 0);
-    while let Some((pattern, start, end)) = next(text, &mut from) {
+    while let Some((pattern, start, end)) = next_secret(text, &mut from) {
         out.push_str(&text[copied..start]);
         // Writing to a string cannot fail.
         let _ = write!(out, "[redacted: {}]", pattern.kind);
@@ -127,7 +127,7 @@ fn pass(text: &str) -> Option<(String, usize)> {
 /// Returns the next secret at or after `from`. A rejected candidate is skipped only up to its start,
 /// because another secret may begin inside it. The inspected length is bounded, so the run time
 /// stays linear.
-fn next(text: &str, from: &mut usize) -> Option<(&'static Pattern, usize, usize)> {
+fn next_secret(text: &str, from: &mut usize) -> Option<(&'static Pattern, usize, usize)> {
     while let Some(captures) = ALL.captures_at(text, *from) {
         let (pattern, start, end) = secret(&captures)?;
         if let Some(end) = pattern.end(text, start, end) {

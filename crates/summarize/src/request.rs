@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// A request for a summary of a conversation.
 #[derive(Clone)]
-pub struct Request {
+pub struct SummaryRequest {
     /// The purpose of the summary.
     pub purpose: Purpose,
     /// The model to use in place of the endpoint's own. A [`Chain`](crate::Chain) passes it to the
@@ -99,7 +99,7 @@ impl fmt::Debug for ChatMessage {
     }
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for SummaryRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("purpose", &self.purpose)
@@ -116,7 +116,7 @@ pub struct SummaryReply {
     /// The text. It is never blank.
     pub text: String,
     /// The reason why the text ended.
-    pub stop: Stop,
+    pub stop: StopReason,
     /// The model that answered, as named by the provider.
     pub model: String,
     /// The token usage.
@@ -136,14 +136,14 @@ impl fmt::Debug for SummaryReply {
 
 /// The reason why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stop {
+pub enum StopReason {
     /// The model finished.
-    Complete,
+    EndTurn,
     /// The output limit or the context window cut the text.
-    CutAtCap,
+    MaxTokens,
     /// The provider reports a refusal, with a text. A refusal without text is
     /// [`Error::Refused`](crate::Error::Refused).
-    Refused,
+    Refusal,
 }
 
 /// The token usage of one or more calls. For both providers, `input` excludes tokens read from or

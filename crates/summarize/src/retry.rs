@@ -79,7 +79,7 @@ pub(crate) enum AttemptError {
 /// Runs attempts until one succeeds, one fails finally, the maximum number is reached, or the next
 /// would start after the deadline. In the last case the caller receives the last error with the
 /// requested wait.
-pub(crate) async fn retrying<T, F>(
+pub(crate) async fn with_retries<T, F>(
     settings: &RetrySettings,
     jitter: &Jitter,
     deadline: Instant,
@@ -110,7 +110,7 @@ where
             attempt = number,
             wait_ms = wait.as_millis(),
             error = error.name(),
-            "asking the model again"
+            "retrying a model request"
         );
         sleep_until(next).await;
         longest = longest.saturating_mul(2);
@@ -125,9 +125,9 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{AttemptError, Jitter, RetrySettings, retrying};
+    use super::{AttemptError, Jitter, RetrySettings, with_retries};
     use crate::error::Error;
-    use crate::fault::Fault;
+    use crate::provider_error::ProviderError;
 
     const SETTINGS: RetrySettings = RetrySettings {
         attempts: 4,
@@ -140,7 +140,7 @@ mod tests {
         AttemptError::Retryable {
             error: Error::Unavailable {
                 retry_after: after,
-                fault: Fault::default(),
+                fault: ProviderError::default(),
             },
             after,
         }
@@ -153,7 +153,7 @@ mod tests {
         let failures = RefCell::new(failures.into_iter());
         let longest = Jitter::with(|longest| longest);
         let deadline = start + Duration::from_millis(deadline_ms);
-        let result = retrying(&SETTINGS, &longest, deadline, |_| {
+        let result = with_retries(&SETTINGS, &longest, deadline, |_| {
             at.borrow_mut().push(start.elapsed().as_millis());
             let failure = failures.borrow_mut().next();
             async move { failure.map_or(Ok(()), Err) }
@@ -163,21 +163,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waits_grow_up_to_the_longest_and_attempts_end() {
+    async fn waits_grow_up_to_the_maximum_and_attempts_are_bounded() {
         let (result, at) = run((0..9).map(|_| busy(None)).collect(), 60_000).await;
         assert_eq!(result.unwrap_err().name(), "unavailable");
         assert_eq!(at, [0, 500, 1_500, 2_500]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_providers_wish_comes_first() {
+    async fn the_retry_delay_of_the_provider_takes_precedence() {
         let (result, at) = run(vec![busy(Some(7_000)), busy(Some(0))], 60_000).await;
         assert_eq!(result, Ok(()));
         assert_eq!(at, [0, 7_500, 8_000]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_attempt_starts_past_the_deadline_and_nothing_waits_for_it() {
+    async fn no_attempt_starts_or_waits_past_the_deadline() {
         let start = Instant::now();
         let (result, at) = run(vec![busy(Some(60_000))], 30_000).await;
         let Err(Error::Unavailable { retry_after, .. }) = result else {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_final_is_not_asked_again() {
+    async fn final_errors_are_not_retried() {
         let (result, at) = run(vec![AttemptError::Final(Error::Empty)], 60_000).await;
         assert_eq!((result, at), (Err(Error::Empty), vec![0]));
     }

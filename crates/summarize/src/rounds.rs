@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_until_the_gap_is_covered() {
+    fn the_oldest_rounds_are_dropped_until_the_gap_is_covered() {
         check(&[100, 100, 100], Some(1), Some(1));
         check(&[100, 100, 100], Some(100), Some(1));
         check(&[100, 100, 100], Some(101), Some(2));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_gap_a_fifth_goes() {
+    fn without_a_gap_a_fifth_is_dropped() {
         check(&[1; 10], None, Some(2));
         check(&[1; 4], None, Some(1));
         check(&[1; 2], None, Some(1));
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_round_stays() {
+    fn the_last_round_is_kept() {
         check(&[100], None, None);
         check(&[100], Some(5), None);
         check(&[], Some(5), None);
     }
 
     #[test]
-    fn an_assistant_that_comes_first_is_introduced() {
+    fn a_user_turn_precedes_a_leading_assistant_turn() {
         let rounds = rounds(&[1, 2, 3]);
         assert_eq!(turns(&rounds, false)[0].text, "round of 1");
         let shortened = turns(&rounds[1..], true);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_never_cut_in_two() {
+    fn a_secret_is_never_split() {
         let key = format!("ghp_{}", "a1B2c3".repeat(6));
         let round = Round {
             turns: vec![ChatMessage::user(format!(
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_pieces_of_a_round_are_the_round(
+        fn the_parts_of_a_round_equal_the_round(
             texts in prop::collection::vec("[a-zé \n]{1,200}", 1..5),
             tokens in 1_u64..2_000,
             budget in 1_u64..500,

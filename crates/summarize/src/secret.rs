@@ -65,7 +65,7 @@ mod tests {
     use super::SecretSource;
 
     #[tokio::test]
-    async fn read_where_it_is_now() {
+    async fn a_secret_is_read_at_each_use() {
         let path = std::env::temp_dir().join(format!("palimpsest-key-{}", std::process::id()));
         let source = SecretSource::File(path.clone());
         std::fs::write(&path, "one\n").unwrap();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_one_is_named_and_a_present_one_is_not_shown() {
+    async fn a_missing_secret_is_named_and_a_present_one_is_hidden() {
         let missing = SecretSource::Env("PALIMPSEST_TEST_NO_SUCH_KEY".to_owned());
         let error = missing.read().await.unwrap_err().to_string();
         assert!(error.contains("PALIMPSEST_TEST_NO_SUCH_KEY"), "{error}");

@@ -1,7 +1,7 @@
 //! Retries with fewer rounds after a prompt was rejected as too long.
 
 use crate::error::Error;
-use crate::request::{Request, SummaryReply};
+use crate::request::{SummaryReply, SummaryRequest};
 use crate::rounds::{Round, shorten, turns};
 use crate::summarizer::Summarizer;
 
@@ -39,7 +39,7 @@ pub struct ShortenedSummary {
 /// [`shorten`](crate::shorten)) and retries. `request.turns` is ignored.
 pub async fn summarize_with_retries(
     summarizer: &dyn Summarizer,
-    request: &Request,
+    request: &SummaryRequest,
     rounds: &[Round],
     settings: ShortenSettings,
 ) -> Result<ShortenedSummary, Error> {
@@ -71,7 +71,7 @@ pub async fn summarize_with_retries(
         tracing::debug!(
             retries,
             dropped_rounds,
-            "a prompt was too long and is made shorter"
+            "shortened a prompt that was too long"
         );
     }
 }

@@ -27,7 +27,7 @@ mod tests {
     use crate::rounds::TRUNCATED;
 
     #[test]
-    fn merged_and_the_user_first() {
+    fn turns_are_merged_and_start_with_the_user() {
         let turns = [
             ChatMessage::user("  \n"),
             ChatMessage::assistant("a"),

@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_checked() {
+    fn invalid_names_are_rejected() {
         for good in ["a", "A-1", "0.b_c", &"x".repeat(64)] {
             assert!(ProjectId::new(good).is_ok(), "{good}");
         }
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_names_are_read_back() {
+    fn resource_names_survive_a_round_trip() {
         let key = SessionKey::parse("projects/p/sessions/s.1").unwrap();
         assert_eq!(key.to_string(), "projects/p/sessions/s.1");
         for bad in [
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn call_keys_have_one_spelling() {
+    fn a_call_key_has_one_spelling() {
         assert_eq!(CallKey::parse("c12"), Some(CallKey::new(12)));
         for bad in ["", "c", "12", "c01", "c+1", "c-1", "c99999999999"] {
             assert_eq!(CallKey::parse(bad), None, "{bad:?}");

@@ -106,7 +106,7 @@ impl fmt::Debug for RawJson {
 
 /// Formats a document over several lines for people to read. The bytes of values and the order of
 /// fields do not change.
-pub fn indented(json: &str) -> String {
+pub fn pretty_print(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 5 / 4);
     // A byte-level pass instead of a parse: numbers and escapes must keep their spelling.
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
@@ -163,7 +163,7 @@ pub fn document(bytes: &[u8]) -> Result<Cow<'_, str>, JsonError> {
         at: error.valid_up_to(),
     })?;
     check_depth(text)?;
-    Ok(mend_surrogates(text))
+    Ok(replace_lone_surrogates(text))
 }
 
 fn check_depth(text: &str) -> Result<(), JsonError> {
@@ -194,7 +194,7 @@ fn check_depth(text: &str) -> Result<(), JsonError> {
 }
 
 /// Replaces `\ud800`…`\udfff` escapes that are not part of a pair by `\ufffd`.
-fn mend_surrogates(text: &str) -> Cow<'_, str> {
+fn replace_lone_surrogates(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut lone = Vec::new();
     let mut at = 0;
@@ -415,14 +415,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indenting_changes_white_space_alone() {
+    fn pretty_printing_changes_only_white_space() {
         let json = r#"[{"b": "a\"{,}:\\" ,"a":[ ],"n":1.50e3,"o":{}},null]"#;
         let expected = "[\n  {\n    \"b\": \"a\\\"{,}:\\\\\",\n    \"a\": [],\n    \"n\": 1.50e3,\n    \"o\": {}\n  },\n  null\n]";
-        assert_eq!(indented(json), expected);
+        assert_eq!(pretty_print(json), expected);
     }
 
     #[test]
-    fn a_lone_surrogate_is_mended_and_a_pair_is_left() {
+    fn a_lone_surrogate_is_replaced_and_a_pair_is_kept() {
         let mended = |text: &str| document(text.as_bytes()).unwrap().into_owned();
         assert_eq!(mended(r#""a\ud83d""#), r#""a\ufffd""#);
         assert_eq!(mended(r#""\ude00b""#), r#""\ufffdb""#);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_and_brackets_in_strings_do_not_count() {
+    fn depth_is_bounded_and_ignores_brackets_in_strings() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(RawJson::parse(&nested(MAX_DEPTH)).is_ok());
         assert_eq!(
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_come_out_as_they_went_in() {
+    fn unknown_fields_are_preserved() {
         let text = r#"{"n":1e400,"big":12345678901234567890123,"s":"\u00e9","o":{ "a" : 1 }}"#;
         assert_eq!(
             UnknownFields::from_object(text)
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_field_named_twice_is_refused() {
+    fn a_duplicate_field_is_rejected() {
         let mut fields = ObjectFields::read_str(r#"{"type":"a","type":"b"}"#).unwrap();
         assert_eq!(
             fields.take("type").unwrap_err(),

@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
-use crate::options::Options;
+use crate::options::WorkerOptions;
 
 /// Minimum delay, for any jitter.
-const LEAST: Duration = Duration::from_millis(100);
+const MIN_WAIT: Duration = Duration::from_millis(100);
 
 /// Returns the delay after a number of failures in a row.
-pub(crate) fn wait(options: &Options, attempts: u32, jitter: u32) -> Duration {
+pub(crate) fn delay(options: &WorkerOptions, attempts: u32, jitter: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
     let most = options.backoff.saturating_mul(doubled);
-    let most = most.min(options.max_backoff).max(LEAST);
+    let most = most.min(options.max_backoff).max(MIN_WAIT);
     let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(u64::from(jitter) % most.saturating_add(1)).max(LEAST)
+    Duration::from_millis(u64::from(jitter) % most.saturating_add(1)).max(MIN_WAIT)
 }
 
 #[cfg(test)]
@@ -22,9 +22,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_limit_and_chance_shortens_them() {
-        let options = Options::new("w");
-        let millis = |attempts, jitter| wait(&options, attempts, jitter).as_millis();
+    fn delays_double_up_to_the_limit_and_are_jittered() {
+        let options = WorkerOptions::new("w");
+        let millis = |attempts, jitter| delay(&options, attempts, jitter).as_millis();
         assert_eq!(millis(1, 2_000), 2_000);
         assert_eq!(millis(3, 8_000), 8_000);
         assert_eq!(millis(60, 300_000), 300_000, "the limit");

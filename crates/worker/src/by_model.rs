@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use palimpsest_engine::models::Models;
-use palimpsest_summarize::{Purpose, Request, Stop, SummaryReply};
+use palimpsest_summarize::{Purpose, StopReason, SummaryReply, SummaryRequest};
 use tokio::time::Instant;
 
-use crate::{MemoryPrompt, MemoryReply, MemoryWriter, WriteError};
+use crate::{MemoryPrompt, MemoryReply, MemoryWriteError, MemoryWriter};
 
 /// Calls the models in order, as for any summary. The worker has already redacted secrets, because the extractive
 /// fallback needs redaction too.
@@ -15,14 +15,14 @@ pub(crate) struct ModelMemoryWriter(pub(crate) Arc<Models>);
 
 #[async_trait]
 impl MemoryWriter for ModelMemoryWriter {
-    async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, WriteError> {
+    async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, MemoryWriteError> {
         let attempts = self
             .0
             .attempts(ask.model.as_deref(), ask.fallback_model.as_deref());
         let limits = self.0.limits();
-        let mut failed = WriteError("no model is configured".to_owned());
+        let mut failed = MemoryWriteError("no model is configured".to_owned());
         for attempt in attempts {
-            let request = Request {
+            let request = SummaryRequest {
                 purpose: Purpose::Memory,
                 model: Some(attempt.model.clone().into()),
                 system: ask.system.to_owned(),
@@ -34,16 +34,17 @@ impl MemoryWriter for ModelMemoryWriter {
             };
             match attempt.summarizer.summarize(&request).await {
                 // A refusal is not retried with the same model. The next attempt uses the fallback.
-                Ok(reply) if reply.stop == Stop::Refused => {
-                    failed = WriteError(format!("{} declined to keep the notes", attempt.model));
+                Ok(reply) if reply.stop == StopReason::Refusal => {
+                    failed =
+                        MemoryWriteError(format!("{} declined to keep the notes", attempt.model));
                 }
                 Ok(SummaryReply { text, stop, .. }) => {
                     return Ok(MemoryReply {
                         text,
-                        truncated: stop == Stop::CutAtCap,
+                        truncated: stop == StopReason::MaxTokens,
                     });
                 }
-                Err(error) => failed = WriteError(error.to_string()),
+                Err(error) => failed = MemoryWriteError(error.to_string()),
             }
         }
         Err(failed)

@@ -10,7 +10,7 @@ use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
 use palimpsest_core::session::Author;
 use palimpsest_core::summary::{ExtraInstructions, SYSTEM, memory_request};
 use palimpsest_facts::memory::update;
-use palimpsest_facts::{Facts, Redact, redacted};
+use palimpsest_facts::{Facts, Redact, redact_message};
 use tokio::task::spawn_blocking;
 
 use crate::host::{HostError, MemoryJob};
@@ -36,7 +36,7 @@ pub(crate) struct MemoryDraft {
 
 impl MemoryDraft {
     /// Returns true if a model was called for this draft.
-    pub(crate) fn asked_a_model(&self) -> bool {
+    pub(crate) fn used_model(&self) -> bool {
         self.author == Author::Model || self.model_failed.is_some()
     }
 }
@@ -57,7 +57,7 @@ fn redactor(shared: &WorkerContext, policy: &SummaryPolicy) -> Option<Redact> {
 }
 
 /// Reads the new messages page by page.
-pub(crate) async fn take_notes(
+pub(crate) async fn read_new_messages(
     shared: &WorkerContext,
     key: &SessionKey,
     job: &MemoryJob,
@@ -68,7 +68,7 @@ pub(crate) async fn take_notes(
         facts: Facts::default(),
         transcript: writer(shared, &job.summary).map(|_| PromptTranscript::default()),
     };
-    let Some(to) = job.reach else {
+    let Some(to) = job.readable_through else {
         return Ok(notebook);
     };
     loop {
@@ -77,9 +77,9 @@ pub(crate) async fn take_notes(
             .messages(key, after, to, shared.options.page_bytes);
         let page = page.await?;
         // Pages are processed one by one, so only one page is in memory.
-        notebook = on_a_core(shared, move || {
+        notebook = run_blocking_limited(shared, move || {
             for message in &page.messages {
-                notebook.take(message, redact);
+                notebook.record(message, redact);
             }
             notebook
         })
@@ -92,13 +92,13 @@ pub(crate) async fn take_notes(
 }
 
 impl UpdateInput {
-    fn take(&mut self, message: &Message, redact: Option<Redact>) {
+    fn record(&mut self, message: &Message, redact: Option<Redact>) {
         // Secrets are removed before anything is derived, so neither facts nor prompts contain them.
-        let clean = redact.map(|redact| redacted(message, redact));
+        let clean = redact.map(|redact| redact_message(message, redact));
         let message = clean.as_ref().unwrap_or(message);
-        self.facts.take(message);
+        self.facts.record(message);
         if let Some(transcript) = &mut self.transcript {
-            transcript.take(message);
+            transcript.record(message);
         }
     }
 }
@@ -113,9 +113,11 @@ pub(crate) async fn write(
     let (redact, limits) = (redactor(shared, &job.summary), job.memory.clone());
     let mut model_failed = None;
     if let (Some(writer), Some(transcript)) = (writer(shared, &job.summary), &notebook.transcript) {
-        match by_model(&**writer, job, previous, &transcript.text()).await {
+        match write_by_model(&**writer, job, previous, &transcript.text()).await {
             Ok(memory) => {
-                let text = on_a_core(shared, move || finished(&memory, redact, &limits)).await;
+                let text =
+                    run_blocking_limited(shared, move || finalize_text(&memory, redact, &limits))
+                        .await;
                 return MemoryDraft {
                     text,
                     author: Author::Model,
@@ -127,8 +129,8 @@ pub(crate) async fn write(
         }
     }
     let (previous, facts) = (previous.clone(), notebook.facts.clone());
-    let text = on_a_core(shared, move || {
-        finished(&update(&previous, &facts), redact, &limits)
+    let text = run_blocking_limited(shared, move || {
+        finalize_text(&update(&previous, &facts), redact, &limits)
     });
     MemoryDraft {
         text: text.await,
@@ -137,7 +139,7 @@ pub(crate) async fn write(
     }
 }
 
-async fn by_model(
+async fn write_by_model(
     writer: &dyn MemoryWriter,
     job: &MemoryJob,
     previous: &Memory,
@@ -167,7 +169,7 @@ async fn by_model(
 
 /// Renders a text as it is stored: redacted and within its limits. The whole text is redacted, because a secret may
 /// only appear when several notes are combined.
-pub(crate) fn finished(
+pub(crate) fn finalize_text(
     memory: &Memory,
     redact: Option<Redact>,
     limits: &SessionMemoryPolicy,
@@ -179,8 +181,8 @@ pub(crate) fn finished(
 }
 
 /// Renders the text of a person under the same rules.
-pub(crate) fn edited(shared: &WorkerContext, job: &MemoryJob, text: &str) -> Box<str> {
-    finished(
+pub(crate) fn finalize_edit(shared: &WorkerContext, job: &MemoryJob, text: &str) -> Box<str> {
+    finalize_text(
         &Memory::parse(text),
         redactor(shared, &job.summary),
         &job.memory,
@@ -189,7 +191,7 @@ pub(crate) fn edited(shared: &WorkerContext, job: &MemoryJob, text: &str) -> Box
 
 /// Runs long computations on a blocking thread. The number of concurrent computations is limited, so calls in flight
 /// have priority.
-async fn on_a_core<T: Send + 'static>(
+async fn run_blocking_limited<T: Send + 'static>(
     shared: &WorkerContext,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {

@@ -15,7 +15,7 @@ use crate::worker::WorkerContext;
 use crate::{backoff, compose, lease, version_mark};
 
 /// Maximum number of reads of a file that keeps changing.
-const MAX_LOOKS: usize = 5;
+const MAX_READS: usize = 5;
 
 /// The state of the file.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum SummaryFileState {
 }
 
 /// Classifies a file by its text and its mark.
-fn judged(
+fn classify(
     key: &SessionKey,
     notes: &SessionMemory,
     found: SummaryFile,
@@ -39,13 +39,13 @@ fn judged(
     let version = notes.version.as_ref().map_or(0, |version| version.number);
     match marked.version {
         // The text is compared first: a known text without a mark is no edit.
-        _ if knows(notes, &marked.text) => SummaryFileState::Known(found),
+        _ if is_own_text(notes, &marked.text) => SummaryFileState::Known(found),
         Some(written) => {
             tracing::warn!(
                 session = %key,
                 written,
                 version,
-                "summary.md was written from a history that the log does not hold: it is written anew"
+                "summary.md is from a history that is not in the log; it is overwritten"
             );
             SummaryFileState::Known(found)
         }
@@ -59,34 +59,34 @@ fn is_blank(text: &[u8]) -> bool {
 
 /// Returns true if the text belongs to this log. A text without a final line break gets one in the file, so both
 /// forms are compared.
-fn knows(notes: &SessionMemory, text: &[u8]) -> bool {
+fn is_own_text(notes: &SessionMemory, text: &[u8]) -> bool {
     let ended = text.strip_suffix(b"\n");
     notes.knows(text) || ended.is_some_and(|text| notes.knows(text))
 }
 
 /// Reads and classifies a session's file. A recent edit is read again after a delay, because the editor may still be
 /// writing.
-pub(crate) async fn look(
+pub(crate) async fn read_state(
     shared: &WorkerContext,
     key: &SessionKey,
     notes: &SessionMemory,
 ) -> Result<SummaryFileState, BlobError> {
-    for _ in 0..MAX_LOOKS {
+    for _ in 0..MAX_READS {
         let Some(found) = shared.blobs.summary(key).await? else {
             return Ok(SummaryFileState::Missing);
         };
         // An empty file contains nothing of a person: it was truncated, or its content is about to be written.
         let is_blank = is_blank(&found.text);
         let marked = version_mark::read(key, &found.text);
-        if marked.version.is_some() || knows(notes, &marked.text) {
-            return Ok(judged(key, notes, found, marked));
+        if marked.version.is_some() || is_own_text(notes, &marked.text) {
+            return Ok(classify(key, notes, found, marked));
         }
         let age = shared.clock.now().millis_since(found.written);
         if u128::from(age) >= shared.options.settle.as_millis() {
             return Ok(if is_blank {
                 SummaryFileState::Known(found)
             } else {
-                judged(key, notes, found, marked)
+                classify(key, notes, found, marked)
             });
         }
         sleep(shared.options.settle).await;
@@ -96,7 +96,7 @@ pub(crate) async fn look(
         None => SummaryFileState::Missing,
         Some(found) => {
             let marked = version_mark::read(key, &found.text);
-            judged(key, notes, found, marked)
+            classify(key, notes, found, marked)
         }
     })
 }
@@ -114,7 +114,7 @@ pub(crate) async fn import(
     let text = String::from_utf8_lossy(edited);
     let version = job.session_memory.version.as_ref();
     let edit = UpdateMemory {
-        text: compose::edited(shared, job, &text),
+        text: compose::finalize_edit(shared, job, &text),
         author: Author::Person,
         upon: version.map_or(0, |version| version.number),
         source: job.revision,
@@ -124,7 +124,7 @@ pub(crate) async fn import(
     };
     if shared.host.commit(key, None, None, edit).await? {
         shared.stats.edit();
-        tracing::info!(session = %key, "took in a summary that was edited by hand");
+        tracing::info!(session = %key, "imported a manual edit of summary.md");
     }
     Ok(())
 }
@@ -137,41 +137,41 @@ pub(crate) async fn write(
     read: Option<Ordinal>,
 ) -> Result<(), HostError> {
     let mut next = shared.host.job_cached(key).await?;
-    for _ in 0..MAX_LOOKS {
+    for _ in 0..MAX_READS {
         let Some(job) = next else {
             return Ok(());
         };
         match write_once(shared, key, &job, read).await {
             Ok(true) if job.session_memory.unfiled.is_some() => {
-                return shared.host.filed(key).await;
+                return shared.host.file_written(key).await;
             }
             Ok(true) => return Ok(()),
             // The file or session changed between read and write, so the next attempt uses fresh state.
             Ok(false) => next = shared.host.job(key).await?,
-            Err(Failed::Host(error)) => return Err(error),
-            Err(Failed::Blob(error)) => {
-                return failed(shared, key, &job, &error_chain(&error)).await;
+            Err(WriteFailure::Host(error)) => return Err(error),
+            Err(WriteFailure::Blob(error)) => {
+                return record_failure(shared, key, &job, &error_chain(&error)).await;
             }
         }
     }
     match next {
-        Some(job) => failed(shared, key, &job, "it is another one at each look").await,
+        Some(job) => record_failure(shared, key, &job, "it is another one at each look").await,
         None => Ok(()),
     }
 }
 
-enum Failed {
+enum WriteFailure {
     Host(HostError),
     Blob(BlobError),
 }
 
-impl From<HostError> for Failed {
+impl From<HostError> for WriteFailure {
     fn from(error: HostError) -> Self {
         Self::Host(error)
     }
 }
 
-impl From<BlobError> for Failed {
+impl From<BlobError> for WriteFailure {
     fn from(error: BlobError) -> Self {
         Self::Blob(error)
     }
@@ -183,8 +183,8 @@ async fn write_once(
     key: &SessionKey,
     job: &MemoryJob,
     read: Option<Ordinal>,
-) -> Result<bool, Failed> {
-    let found = match look(shared, key, &job.session_memory).await? {
+) -> Result<bool, WriteFailure> {
+    let found = match read_state(shared, key, &job.session_memory).await? {
         // Without a version the file is only written if a lost history left a text of the service there.
         SummaryFileState::Missing if job.session_memory.version.is_none() => return Ok(true),
         SummaryFileState::Known(file)
@@ -221,7 +221,7 @@ fn content(key: &SessionKey, notes: &SessionMemory) -> Bytes {
 }
 
 /// Records that the file could not be written, and the time of the next attempt. The text is safe in the log.
-async fn failed(
+async fn record_failure(
     shared: &WorkerContext,
     key: &SessionKey,
     job: &MemoryJob,
@@ -234,12 +234,12 @@ async fn failed(
         .as_ref()
         .map_or(0, |it| it.attempts)
         + 1;
-    let wait = backoff::wait(&shared.options, attempts, shared.ids.jitter());
+    let wait = backoff::delay(&shared.options, attempts, shared.ids.jitter());
     tracing::warn!(
         session = %key,
         error = why,
         attempts,
-        "failed to write summary.md; its text is safe, and the file is tried again"
+        "failed to write summary.md; the text is stored, and the write is retried"
     );
     let failure = FailMemory {
         of_file: true,

@@ -16,15 +16,15 @@ pub struct MemoryJob {
     /// The session's revision.
     pub revision: Revision,
     /// True if the policy enables session memory.
-    pub wanted: bool,
+    pub is_enabled: bool,
     /// Time at which an update is due, or `None` if no update is needed.
     pub due: Option<Timestamp>,
     /// The current session memory, with its last failure.
     pub session_memory: SessionMemory,
     /// True if the text mentions messages that were removed from the view by a rewind or a snip.
-    pub is_false: bool,
+    pub is_invalidated: bool,
     /// The last message that an update may read now.
-    pub reach: Option<Ordinal>,
+    pub readable_through: Option<Ordinal>,
     /// The policy of session memory: its limits.
     pub memory: SessionMemoryPolicy,
     /// The policy of summaries: the model and the redaction of secrets.
@@ -44,7 +44,7 @@ pub struct MessagePage {
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The session does not exist any more.
-    #[error("the session is gone")]
+    #[error("the session was deleted")]
     Gone,
     /// The session rejected the text, for this reason.
     #[error("{0}")]
@@ -56,7 +56,7 @@ pub enum HostError {
 
 /// Access to sessions for the worker.
 #[async_trait]
-pub trait Host: Send + Sync + 'static {
+pub trait SessionHost: Send + Sync + 'static {
     /// Returns the state of a session, or `None` if the session does not exist.
     async fn job(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError>;
 
@@ -102,5 +102,5 @@ pub trait Host: Send + Sync + 'static {
     ) -> Result<(), HostError>;
 
     /// Records that the file contains the text, after an earlier failure to write it.
-    async fn filed(&self, key: &SessionKey) -> Result<(), HostError>;
+    async fn file_written(&self, key: &SessionKey) -> Result<(), HostError>;
 }

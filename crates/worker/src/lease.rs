@@ -32,7 +32,7 @@ pub(crate) fn from_now(shared: &WorkerContext) -> Lease {
 
 /// Runs the work and renews the lease meanwhile. Returns `None` if the lease is lost, because another worker may work
 /// on the session then.
-pub(crate) async fn keep<T>(
+pub(crate) async fn with_lease<T>(
     shared: &WorkerContext,
     key: &SessionKey,
     work: impl Future<Output = T>,

@@ -4,7 +4,7 @@
 //! version, and writes the file. Projects take turns. Failures are recorded and retried. If a worker dies, another
 //! one takes over when the lease expires. Every step is idempotent.
 //!
-//! The worker reaches sessions through [`Host`], so that a server's cached sessions are used. The core defines when a
+//! The worker reaches sessions through [`SessionHost`], so that a server's cached sessions are used. The core defines when a
 //! session is due and the meaning of a version. Models are called behind [`MemoryWriter`].
 
 mod backoff;
@@ -22,8 +22,8 @@ mod version_mark;
 mod worker;
 mod writer;
 
-pub use host::{Host, HostError, MemoryJob, MessagePage};
-pub use options::{Options, WorkerConfig};
+pub use host::{HostError, MemoryJob, MessagePage, SessionHost};
+pub use options::{WorkerConfig, WorkerOptions};
 pub use palimpsest_facts::Redact;
 pub use worker::{Worker, WorkerStats};
-pub use writer::{MemoryPrompt, MemoryReply, MemoryWriter, WriteError};
+pub use writer::{MemoryPrompt, MemoryReply, MemoryWriteError, MemoryWriter};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The options of a running worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct WorkerOptions {
     /// Name of the owner of the leases. It must be unique among running workers.
     pub owner: String,
     /// Maximum number of sessions in progress. Default: 8.
@@ -25,7 +25,7 @@ pub struct Options {
     pub page_bytes: usize,
 }
 
-impl Options {
+impl WorkerOptions {
     /// The default options for an owner name.
     pub fn new(owner: impl Into<String>) -> Self {
         Self {
@@ -77,15 +77,15 @@ impl Default for WorkerConfig {
 
 impl WorkerConfig {
     /// The options of a worker that holds leases under the name `owner`.
-    pub fn options(&self, owner: impl Into<String>) -> Options {
-        Options {
+    pub fn options(&self, owner: impl Into<String>) -> WorkerOptions {
+        WorkerOptions {
             concurrency: self.concurrency,
             poll: Duration::from_millis(self.poll_ms),
             lease: Duration::from_millis(self.lease_ms),
             max_backoff: Duration::from_millis(self.max_backoff_ms),
             settle: Duration::from_millis(self.edit_debounce_ms),
             grace: Duration::from_millis(self.shutdown_grace_ms),
-            ..Options::new(owner)
+            ..WorkerOptions::new(owner)
         }
     }
 }

@@ -25,12 +25,14 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
     let Some(mut job) = shared.host.job(key).await? else {
         return Ok(DueChange::Clear);
     };
-    if !job.wanted {
+    if !job.is_enabled {
         return Ok(DueChange::Clear);
     }
     // Edits are imported before an update, so that the update builds on them.
-    if let Some(next) = take_in_edit(shared, key, &job, job.session_memory.read_for_edit()).await? {
-        job = next;
+    if let Some(imported) =
+        import_edit(shared, key, &job, job.session_memory.read_for_edit()).await?
+    {
+        job = imported;
     }
     // An edit that arrives during the update is based on the text of this state.
     let read = job.session_memory.read_for_edit();
@@ -40,11 +42,11 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
     // The file is written in every pass, because an earlier pass may have ended before its write.
     file::write(shared, key, read).await?;
     crash_point("memory.filed");
-    next(shared, key).await
+    next_pass(shared, key).await
 }
 
 /// Returns the time of the next pass.
-async fn next(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, HostError> {
+async fn next_pass(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, HostError> {
     let Some(job) = shared.host.job(key).await? else {
         // The session was deleted during the pass, and the pass may have written the file after the deletion.
         if let Err(error) = shared.blobs.remove_summary(key).await {
@@ -65,13 +67,14 @@ async fn next(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, Hos
 
 /// Imports an edit of the file and returns the state after it, or `None` without an edit. An unreadable file does not
 /// prevent an update: the later write of the file reports the error.
-async fn take_in_edit(
+async fn import_edit(
     shared: &WorkerContext,
     key: &SessionKey,
     job: &MemoryJob,
     read: Option<Ordinal>,
 ) -> Result<Option<MemoryJob>, HostError> {
-    let Ok(SummaryFileState::Edited(_, found)) = file::look(shared, key, &job.session_memory).await
+    let Ok(SummaryFileState::Edited(_, found)) =
+        file::read_state(shared, key, &job.session_memory).await
     else {
         return Ok(None);
     };
@@ -88,7 +91,10 @@ async fn update(
     let template = Memory::template().render();
     let (began, done) = match shared.host.begin(key, &template).await {
         Ok(None) => return Ok(()),
-        Ok(Some(begun)) => (begun.session_memory.running, note(shared, key, begun).await),
+        Ok(Some(begun)) => (
+            begun.session_memory.running,
+            write_version(shared, key, begun).await,
+        ),
         Err(error) => (None, Err(error)),
     };
     match done {
@@ -98,34 +104,37 @@ async fn update(
 }
 
 /// Writes the next version of an update that has started.
-async fn note(
+async fn write_version(
     shared: &WorkerContext,
     key: &SessionKey,
     mut job: MemoryJob,
 ) -> Result<(), HostError> {
     crash_point("memory.begun");
-    let began = Began {
+    let began = UpdateStart {
         at: job.session_memory.running,
         by_clock: shared.clock.monotonic(),
     };
-    let mut base = Base::of(&job);
-    let notebook = compose::take_notes(shared, key, &job, base.read).await?;
+    let mut base = UpdateBase::of(&job);
+    let notebook = compose::read_new_messages(shared, key, &job, base.read).await?;
     crash_point("memory.noted");
     for _ in 0..MAX_DRAFTS {
         let draft = compose::write(shared, &job, &base.text, &notebook).await;
         crash_point("memory.drafted");
         // The last check for an edit that this version can include. Without a model the update takes only a moment,
         // and a later edit is found when the file is written.
-        let edited = if draft.asked_a_model() {
-            take_in_edit(shared, key, &job, base.read).await?
+        let edited = if draft.used_model() {
+            import_edit(shared, key, &job, base.read).await?
         } else {
             None
         };
-        if let Some(next) = edited {
+        if let Some(edited_job) = edited {
             // The edit is a new base for the same messages, so the range of the update stays.
-            let reach = job.reach;
-            job = MemoryJob { reach, ..next };
-            base.text = Base::of(&job).text;
+            let readable_through = job.readable_through;
+            job = MemoryJob {
+                readable_through,
+                ..edited_job
+            };
+            base.text = UpdateBase::of(&job).text;
             continue;
         }
         if commit(shared, key, &job, draft, &began).await? {
@@ -133,37 +142,37 @@ async fn note(
             shared.stats.update();
             return Ok(());
         }
-        return Err(outrun());
+        return Err(lost_race());
     }
     drop::<UpdateInput>(notebook);
-    Err(outrun())
+    Err(lost_race())
 }
 
-fn outrun() -> HostError {
+fn lost_race() -> HostError {
     HostError::Refused(
         "somebody else wrote the summary meanwhile, or the store has lost that this was begun: it is tried again".into(),
     )
 }
 
 /// The start of an update.
-struct Began {
+struct UpdateStart {
     /// The start according to the session, which identifies the update.
     at: Option<Timestamp>,
     by_clock: Duration,
 }
 
 /// The text and the last read message on which an update is based.
-struct Base {
+struct UpdateBase {
     text: Memory,
     read: Option<Ordinal>,
 }
 
-impl Base {
+impl UpdateBase {
     /// Returns the base of the next version. A text of the service that mentions removed messages is written again
     /// from the start. A text with contributions of others is kept as the base, because it cannot be produced again.
     fn of(job: &MemoryJob) -> Self {
         match &job.session_memory.version {
-            Some(version) if !job.is_false || job.session_memory.by_others => Self {
+            Some(version) if !job.is_invalidated || job.session_memory.by_others => Self {
                 text: Memory::parse(&version.text),
                 read: version.read,
             },
@@ -180,13 +189,13 @@ async fn commit(
     key: &SessionKey,
     job: &MemoryJob,
     draft: MemoryDraft,
-    began: &Began,
+    began: &UpdateStart,
 ) -> Result<bool, HostError> {
     let now = shared.clock.now();
     // The failure of the model is committed together with the version that replaces its text.
     let model_failed = draft.model_failed.map(|why| {
         shared.stats.failure();
-        tracing::warn!(session = %key, error = %why, "a model did not keep the summary; it is kept without one");
+        tracing::warn!(session = %key, error = %why, "a model failed to update session memory; it was updated without a model");
         FailMemory {
             of_file: false,
             detail: format!("the model failed, and the summary is kept without one: {why}").into(),
@@ -200,7 +209,7 @@ async fn commit(
         author: draft.author,
         upon: version.map_or(0, |version| version.number),
         source: job.revision,
-        read_to: job.reach,
+        read_to: job.readable_through,
         file: None,
         took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
@@ -224,8 +233,8 @@ pub(crate) async fn failed(
         .as_ref()
         .map_or(0, |it| it.attempts)
         + 1;
-    let wait = backoff::wait(&shared.options, attempts, shared.ids.jitter());
-    tracing::warn!(session = %key, error = %error_chain(error), attempts, "failed to update a summary; it is tried again");
+    let wait = backoff::delay(&shared.options, attempts, shared.ids.jitter());
+    tracing::warn!(session = %key, error = %error_chain(error), attempts, "failed to update session memory; retrying");
     let failure = FailMemory {
         of_file: false,
         detail: error_chain(error).into(),

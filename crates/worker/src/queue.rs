@@ -7,12 +7,12 @@ use palimpsest_store::DueSession;
 
 /// The due sessions of the last list.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct ProjectQueue {
     waiting: BTreeMap<ProjectId, VecDeque<SessionKey>>,
     last: Option<ProjectId>,
 }
 
-impl Queue {
+impl ProjectQueue {
     /// Replaces the list. The turn of the projects is kept.
     pub(crate) fn replace(&mut self, due: Vec<DueSession>) {
         self.waiting.clear();
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn projects_take_turns_and_a_new_list_does_not_begin_anew() {
+    fn projects_take_turns_across_new_lists() {
         let due = |names: &[&str]| {
             let of = |name: &&str| {
                 let (project, session) = name.split_once('/').unwrap();
@@ -63,8 +63,8 @@ mod tests {
             };
             names.iter().map(of).collect::<Vec<_>>()
         };
-        let mut queue = Queue::default();
-        let next = |queue: &mut Queue| {
+        let mut queue = ProjectQueue::default();
+        let next = |queue: &mut ProjectQueue| {
             let key = queue.next()?;
             Some(format!("{}/{}", key.project, key.session))
         };

@@ -18,7 +18,7 @@ use palimpsest_engine::sessions::{
 use palimpsest_summarize::redact;
 
 use crate::by_model::ModelMemoryWriter;
-use crate::{Host, HostError, MemoryJob, MessagePage, Worker, WorkerConfig};
+use crate::{HostError, MemoryJob, MessagePage, SessionHost, Worker, WorkerConfig};
 
 /// Maximum number of messages in a page.
 const MAX_PAGE_MESSAGES: usize = 2_000;
@@ -36,7 +36,7 @@ pub fn worker(
 ) -> Worker {
     let worker = Worker::new(
         Arc::clone(sessions.log()),
-        Arc::new(InProcess(Arc::clone(sessions))),
+        Arc::new(LocalHost(Arc::clone(sessions))),
         Arc::clone(blobs),
         Arc::clone(clock),
         Arc::clone(ids),
@@ -51,10 +51,10 @@ pub fn worker(
     }
 }
 
-/// The sessions of this process as a [`Host`].
-struct InProcess(Arc<Sessions>);
+/// The sessions of this process as a [`SessionHost`].
+struct LocalHost(Arc<Sessions>);
 
-impl InProcess {
+impl LocalHost {
     async fn change<D>(
         &self,
         key: &SessionKey,
@@ -72,7 +72,7 @@ impl InProcess {
         Box::pin(written).await.map_err(host_error)
     }
 
-    async fn look(
+    async fn read_job(
         &self,
         begin: ReadMode,
         key: &SessionKey,
@@ -118,13 +118,13 @@ impl InProcess {
 }
 
 #[async_trait]
-impl Host for InProcess {
+impl SessionHost for LocalHost {
     async fn job(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
-        self.look(ReadMode::Fresh, key).await
+        self.read_job(ReadMode::Fresh, key).await
     }
 
     async fn job_cached(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
-        self.look(ReadMode::Cached, key).await
+        self.read_job(ReadMode::Cached, key).await
     }
 
     async fn messages(
@@ -134,7 +134,7 @@ impl Host for InProcess {
         to: Ordinal,
         max_bytes: usize,
     ) -> Result<MessagePage, HostError> {
-        let entries = |session: &Session| Index::of(session, after, to, max_bytes);
+        let entries = |session: &Session| PageIndex::of(session, after, to, max_bytes);
         let read = self.0.read_from(ReadMode::Cached, key, entries);
         let index = read.await.map_err(host_error)?;
         // Contents that are not in memory are read from the log directly, so that a long session is not loaded
@@ -232,7 +232,7 @@ impl Host for InProcess {
         recorded.await
     }
 
-    async fn filed(&self, key: &SessionKey) -> Result<(), HostError> {
+    async fn file_written(&self, key: &SessionKey) -> Result<(), HostError> {
         let recorded = self.change(key, |transaction| {
             transaction.run(Command::ConfirmMemoryFile(FileMemory))?;
             Ok(())
@@ -244,29 +244,29 @@ impl Host for InProcess {
 fn job(session: &Session, now: Timestamp) -> MemoryJob {
     MemoryJob {
         revision: session.revision(),
-        wanted: wants_memory(session),
+        is_enabled: wants_memory(session),
         due: memory_update_due(session, now),
         session_memory: session.memory().clone(),
-        is_false: session.memory_is_false(),
-        reach: session.memory_reach(),
+        is_invalidated: session.memory_is_false(),
+        readable_through: session.memory_reach(),
         memory: session.policy().session_memory.clone(),
         summary: session.policy().summary.clone(),
     }
 }
 
 /// The messages of a page, with the contents that are in memory.
-struct Index {
-    entries: Vec<Indexed>,
+struct PageIndex {
+    entries: Vec<IndexedMessage>,
     next: Option<Ordinal>,
 }
 
-struct Indexed {
+struct IndexedMessage {
     id: MessageId,
     revision: Revision,
     content: Option<Arc<Message>>,
 }
 
-impl Index {
+impl PageIndex {
     fn of(session: &Session, after: Option<Ordinal>, to: Ordinal, max_bytes: usize) -> Self {
         let mut index = Self {
             entries: Vec::new(),
@@ -293,7 +293,7 @@ impl Index {
             bytes += content
                 .as_ref()
                 .map_or_else(estimate, |content| content.content_bytes());
-            index.entries.push(Indexed {
+            index.entries.push(IndexedMessage {
                 id: entry.id,
                 revision: entry.revision,
                 content,
@@ -326,7 +326,7 @@ mod tests {
 
     /// A model may run for long, and the store may have lost recent commits meanwhile.
     #[tokio::test]
-    async fn a_text_of_an_update_that_the_session_knows_nothing_of_is_not_taken() {
+    async fn a_text_of_an_unknown_update_is_rejected() {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000)));
         let sessions = Arc::new(Sessions::new(
             Arc::new(MemoryLog::new()),
@@ -350,7 +350,7 @@ mod tests {
         let written = sessions.write(&key, &create, append, |_, _| Ok(()));
         written.await.unwrap();
 
-        let host = InProcess(sessions);
+        let host = LocalHost(sessions);
         let mut text = Memory::template();
         let job = host.begin(&key, &text.render()).await.unwrap().unwrap();
         text.set(SectionKind::Task, "Mend it.");
@@ -359,7 +359,7 @@ mod tests {
             author: Author::Extractive,
             upon: job.session_memory.version.as_ref().unwrap().number,
             source: job.revision,
-            read_to: job.reach,
+            read_to: job.readable_through,
             file: None,
             took_ms: 1,
         };

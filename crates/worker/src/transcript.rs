@@ -15,12 +15,12 @@ const MAX_BYTES: usize = 240_000;
 pub(crate) struct PromptTranscript {
     parts: VecDeque<String>,
     bytes: usize,
-    gone: usize,
+    dropped_messages: usize,
 }
 
 impl PromptTranscript {
     /// Appends a message. Removes the oldest messages if the limit is exceeded.
-    pub(crate) fn take(&mut self, message: &Message) {
+    pub(crate) fn record(&mut self, message: &Message) {
         // Only messages that a model would see belong into the prompt.
         if message.transcript_only || message.kind != MessageKind::Ordinary {
             return;
@@ -42,15 +42,19 @@ impl PromptTranscript {
         // The latest message stays even if it exceeds the limit alone.
         while self.bytes > MAX_BYTES && self.parts.len() > 1 {
             self.bytes -= self.parts.pop_front().map_or(0, |part| part.len());
-            self.gone += 1;
+            self.dropped_messages += 1;
         }
     }
 
     /// The text, with a note about removed messages.
     pub(crate) fn text(&self) -> String {
         let mut out = String::with_capacity(self.bytes + 80);
-        if self.gone > 0 {
-            let _ = writeln!(out, "[{} earlier messages are left out]\n", self.gone);
+        if self.dropped_messages > 0 {
+            let _ = writeln!(
+                out,
+                "[{} earlier messages are left out]\n",
+                self.dropped_messages
+            );
         }
         out.extend(self.parts.iter().map(String::as_str));
         out
@@ -61,14 +65,14 @@ fn add(out: &mut String, who: &str, block: &Block) {
     // Writing to a string cannot fail.
     let _ = match block {
         Block::Text { text, .. } if !text.trim().is_empty() => {
-            write!(out, "[{who}]\n{}\n\n", clipped(text))
+            write!(out, "[{who}]\n{}\n\n", shorten(text))
         }
         Block::ToolUse(call) => {
             write!(
                 out,
                 "[{who} calls {}]\n{}\n\n",
                 call.name,
-                clipped(call.input.as_str())
+                shorten(call.input.as_str())
             )
         }
         Block::ToolResult(result) => {
@@ -79,10 +83,10 @@ fn add(out: &mut String, who: &str, block: &Block) {
             };
             let text = match &result.content {
                 ResultContent::None => String::new(),
-                ResultContent::Text(text) => clipped(text),
+                ResultContent::Text(text) => shorten(text),
                 ResultContent::Blocks(blocks) => {
                     let texts = blocks.iter().filter_map(|inner| match inner {
-                        Block::Text { text, .. } => Some(clipped(text)),
+                        Block::Text { text, .. } => Some(shorten(text)),
                         _ => None,
                     });
                     texts.collect::<Vec<_>>().join("\n")
@@ -95,7 +99,7 @@ fn add(out: &mut String, who: &str, block: &Block) {
 }
 
 /// Shortens a text to its beginning and end. The end of a log and the beginning of a file are the important parts.
-fn clipped(text: &str) -> String {
+fn shorten(text: &str) -> String {
     let text = text.trim();
     let chars = text.chars().count();
     if chars <= MAX_PART_CHARS {
@@ -114,12 +118,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_messages_stay_and_long_ones_lose_their_middle() {
+    fn the_latest_messages_are_kept_and_long_ones_are_shortened() {
         let mut transcript = PromptTranscript::default();
         for number in 0..200 {
             let text = format!("message {number} {}", "x".repeat(5_000));
             let id = MessageId::parse(&format!("01920000-0000-7000-8000-{number:012x}")).unwrap();
-            transcript.take(&Message::new(id, Role::User, vec![Block::text(text)]));
+            transcript.record(&Message::new(id, Role::User, vec![Block::text(text)]));
         }
         let text = transcript.text();
         assert!(text.len() < MAX_BYTES + 5_000);

@@ -59,19 +59,19 @@ pub(crate) fn read(session: &SessionKey, file: &Bytes) -> MarkedFile {
 fn last_mark(text: &str) -> Option<(&str, u64, Revision, &str)> {
     let line = text.trim_ascii_end();
     let at = line.rfind('\n').map_or(0, |before| before + 1);
-    let (version, rest) = said(&line[at..])?.split_once(", revision ")?;
+    let (version, rest) = mark_content(&line[at..])?.split_once(", revision ")?;
     let (source, digest) = rest.split_once(", ")?;
     let source = Revision::new(source.parse().ok()?);
     Some((&text[..at], version.parse().ok()?, source, digest))
 }
 
-fn said(line: &str) -> Option<&str> {
+fn mark_content(line: &str) -> Option<&str> {
     line.trim().strip_prefix(BEGIN)?.strip_suffix(END)
 }
 
 fn without_marks(text: &str) -> String {
     let lines = text.split_inclusive('\n');
-    lines.filter(|line| said(line).is_none()).collect()
+    lines.filter(|line| mark_content(line).is_none()).collect()
 }
 
 /// The digest covers the session name, so a file that was copied from another session counts as an edit.
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_service_wrote_is_known_whatever_the_log_holds() {
+    fn a_file_of_the_service_is_recognized_without_the_log() {
         for text in ["# Task\nMend it.\n", "no break at its end", "", "\n\n"] {
             let ended = if text.ends_with('\n') {
                 text.to_owned()
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_a_person_edited_is_theirs_without_the_mark() {
+    fn a_file_edited_by_a_person_is_read_without_the_mark() {
         let file = file("# Task\nMend it.\n");
         check(&file.replace("Mend", "Leave"), "# Task\nLeave it.\n", None);
         check(
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_session_is_a_persons() {
+    fn a_file_of_another_session_counts_as_edited() {
         let read = read(&key("other"), &Bytes::from(file("# Task\nMend it.\n")));
         assert_eq!(
             (&*read.text, read.version),

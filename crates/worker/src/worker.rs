@@ -17,32 +17,32 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::host::{Host, HostError};
+use crate::host::{HostError, SessionHost};
 use crate::lease::later;
-use crate::options::Options;
-use crate::queue::Queue;
+use crate::options::WorkerOptions;
+use crate::queue::ProjectQueue;
 use crate::writer::MemoryWriter;
 use crate::{backoff, lease, pass};
 
 /// Maximum number of sessions in one query of the work queue.
-const LIST: usize = 1_000;
+const LIST_SESSIONS: usize = 1_000;
 /// Smallest limit of sessions per project in a query. A higher `concurrency` raises the limit.
-const LIST_OF_EACH: usize = 16;
+const LIST_SESSIONS_PER_PROJECT: usize = 16;
 
 /// Polls, and the maximum time, for which a session stays reserved for its previous worker.
-const LOOKS: u32 = 2;
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_RESERVED_POLLS: u32 = 2;
+const MAX_RESERVATION: Duration = Duration::from_secs(5);
 
 /// The state that all passes share.
 pub(crate) struct WorkerContext {
     pub(crate) log: Arc<dyn SessionLog>,
-    pub(crate) host: Arc<dyn Host>,
+    pub(crate) host: Arc<dyn SessionHost>,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<IdSource>,
     pub(crate) writer: Option<Arc<dyn MemoryWriter>>,
     pub(crate) redact: Option<Redact>,
-    pub(crate) options: Options,
+    pub(crate) options: WorkerOptions,
     pub(crate) stats: WorkerStats,
     /// Permits for passes that compute at the same time.
     pub(crate) cores: Semaphore,
@@ -127,11 +127,11 @@ impl Worker {
     /// Creates a worker without a model.
     pub fn new(
         log: Arc<dyn SessionLog>,
-        host: Arc<dyn Host>,
+        host: Arc<dyn SessionHost>,
         blobs: Arc<Blobs>,
         clock: Arc<dyn Clock>,
         ids: Arc<IdSource>,
-        options: Options,
+        options: WorkerOptions,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let shared = WorkerContext {
@@ -207,7 +207,7 @@ impl Worker {
             shared: self.shared,
             running: JoinSet::new(),
             keys: HashMap::new(),
-            queue: Queue::default(),
+            queue: ProjectQueue::default(),
             is_more: true,
         };
         loop {
@@ -220,7 +220,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(ended) = round.running.join_next_with_id() => round.ended(ended).await,
+                Some(ended) = round.running.join_next_with_id() => round.record_result(ended).await,
                 () = self.wake.notified() => round.is_more = true,
                 () = sleep(poll) => round.is_more = true,
             }
@@ -233,7 +233,7 @@ struct WorkerLoop {
     shared: Arc<WorkerContext>,
     running: JoinSet<()>,
     keys: HashMap<Id, SessionKey>,
-    queue: Queue,
+    queue: ProjectQueue,
     /// True if the queue may contain sessions that were not listed yet.
     is_more: bool,
 }
@@ -245,10 +245,13 @@ impl WorkerLoop {
         // Another worker's session is left alone for some polls, because it may still be cached there.
         let asks = DueQuery {
             owner: &options.owner,
-            each: LIST_OF_EACH.max(options.concurrency),
-            others_before: lease::earlier(now, PATIENCE.min(options.poll * LOOKS)),
+            each: LIST_SESSIONS_PER_PROJECT.max(options.concurrency),
+            others_before: lease::earlier(
+                now,
+                MAX_RESERVATION.min(options.poll * MAX_RESERVED_POLLS),
+            ),
         };
-        match self.shared.log.due_for(asks, now, LIST).await {
+        match self.shared.log.due_for(asks, now, LIST_SESSIONS).await {
             Ok(due) => {
                 let running: HashSet<&SessionKey> = self.keys.values().collect();
                 let waiting = due.into_iter().filter(|due| !running.contains(&due.key));
@@ -256,7 +259,7 @@ impl WorkerLoop {
                 self.queue.replace(waiting);
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to read the queue of summaries; it is read again");
+                tracing::warn!(%error, "failed to read the work queue; retrying");
             }
         }
         self.is_more = false;
@@ -275,7 +278,7 @@ impl WorkerLoop {
                     let span = tracing::debug_span!(
                         target: "palimpsest::span", "worker.pass", session = %of
                     );
-                    let pass = async move { work(&shared, &of).await };
+                    let pass = async move { run_pass(&shared, &of).await };
                     let task = self.running.spawn(pass.instrument(span));
                     self.keys.insert(task.id(), key);
                 }
@@ -289,7 +292,7 @@ impl WorkerLoop {
         self.shared.stats.runs(self.running.len());
     }
 
-    async fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
+    async fn record_result(&mut self, ended: Result<(Id, ()), JoinError>) {
         // The finished list may have been limited, so the queue is read again.
         self.is_more |= self.queue.is_empty();
         let id = match &ended {
@@ -302,8 +305,8 @@ impl WorkerLoop {
         };
         // A panic ends one pass only. The session is scheduled again with a delay, and other sessions continue.
         if ended.is_err() {
-            tracing::error!(session = %key, "an update of a summary panicked");
-            crashed(&self.shared, &key).await;
+            tracing::error!(session = %key, "an update of session memory panicked");
+            record_panic(&self.shared, &key).await;
         }
     }
 
@@ -318,19 +321,19 @@ impl WorkerLoop {
         for key in self.keys.values() {
             let owner = &self.shared.options.owner;
             if let Err(error) = self.shared.log.release(key, owner, DueChange::Keep).await {
-                tracing::warn!(session = %key, %error, "failed to give a lease back; it lapses");
+                tracing::warn!(session = %key, %error, "failed to release a lease; it will expire");
             }
         }
     }
 }
 
 /// Runs one pass under its lease, and releases the lease.
-async fn work(shared: &WorkerContext, key: &SessionKey) {
-    let done = lease::keep(shared, key, Box::pin(pass::run(shared, key))).await;
+async fn run_pass(shared: &WorkerContext, key: &SessionKey) {
+    let done = lease::with_lease(shared, key, Box::pin(pass::run(shared, key))).await;
     let next = match done {
         // The lease was lost, so it is not released: another worker may hold it now.
         None => {
-            tracing::warn!(session = %key, "lost the lease of a session: another worker has it");
+            tracing::warn!(session = %key, "lost the lease of a session to another worker");
             return;
         }
         Some(Ok(next)) => next,
@@ -338,7 +341,7 @@ async fn work(shared: &WorkerContext, key: &SessionKey) {
         Some(Err(error)) => {
             shared.stats.failure();
             let error = error_chain(&error);
-            tracing::warn!(session = %key, error, "failed to look at a session; it is tried again");
+            tracing::warn!(session = %key, error, "failed to process a session; retrying");
             retry(shared)
         }
     };
@@ -346,7 +349,7 @@ async fn work(shared: &WorkerContext, key: &SessionKey) {
 }
 
 /// Records the failure of a pass that panicked, and schedules a retry.
-async fn crashed(shared: &WorkerContext, key: &SessionKey) {
+async fn record_panic(shared: &WorkerContext, key: &SessionKey) {
     if let Ok(Some(job)) = shared.host.job(key).await {
         let error = HostError::Refused("the update ended in an error of the program".into());
         // If the failure cannot be recorded either, the lease expires and the session is retried.
@@ -356,7 +359,7 @@ async fn crashed(shared: &WorkerContext, key: &SessionKey) {
 }
 
 fn retry(shared: &WorkerContext) -> DueChange {
-    let wait = backoff::wait(&shared.options, 3, shared.ids.jitter());
+    let wait = backoff::delay(&shared.options, 3, shared.ids.jitter());
     let now = shared.clock.now();
     DueChange::at(later(now, wait), now)
 }
@@ -364,6 +367,6 @@ fn retry(shared: &WorkerContext) -> DueChange {
 async fn release(shared: &WorkerContext, key: &SessionKey, next: DueChange) {
     let released = shared.log.release(key, &shared.options.owner, next).await;
     if let Err(error) = released {
-        tracing::warn!(session = %key, %error, "failed to give a lease back; it lapses");
+        tracing::warn!(session = %key, %error, "failed to release a lease; it will expire");
     }
 }

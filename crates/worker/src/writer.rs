@@ -29,11 +29,11 @@ pub struct MemoryReply {
 /// An error without any content of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct WriteError(pub String);
+pub struct MemoryWriteError(pub String);
 
 /// Requests changed sections from a model. The duration is bounded, including retries.
 #[async_trait]
 pub trait MemoryWriter: Send + Sync + 'static {
     /// Sends one request.
-    async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, WriteError>;
+    async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, MemoryWriteError>;
 }

@@ -1,8 +1,8 @@
-//! What the programs of the benches share: the handlers in a process of ours. Each program says what it is for.
+//! Shared code of the bench programs: the handlers in this process. Each program documents its purpose.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "calls are timed by the machine's clock"
 )]
 
-pub mod house;
+pub mod in_process;

@@ -1,7 +1,7 @@
-//! How fast the service is, as ratios to limits that are measured in the same run: an empty service on the wire, the
-//! engine and the disk, a copy of the same view.
+//! Measures the speed of the service as ratios to limits of the same run. The limits are an empty service on the wire,
+//! the engine, the disk, or a copy of the same view.
 //!
-//! `make bench` runs it; `tests/bench/README.md` says how its table is read. Nothing here fails by being slow.
+//! `make bench` runs this program. `tests/bench/README.md` explains the table. A slow run does not fail.
 
 #![expect(
     clippy::print_stdout,
@@ -28,39 +28,39 @@ use palimpsest_tests::cores::Cores;
 use crate::row::Row;
 use crate::table::Figures;
 
-/// Measures the service beside its limits and prints one table.
+/// Measures the service and its limits, and prints one table.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Where the figures go, and the data of servers while it runs.
+    /// Folder of the figures and, during the run, of the servers' data.
     #[arg(long, default_value = "target/bench", value_name = "FOLDER")]
     out: PathBuf,
-    /// All rows in a moment: no figures to quote.
+    /// Measures all rows quickly. Do not quote these figures.
     #[arg(long)]
     quick: bool,
-    /// Only rows of this part.
+    /// Measures only the rows of one part.
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
-    /// Of the rows over gRPC only this, by its name in `make load`: for whoever looks at it with a profiler.
+    /// Measures only one of the rows over gRPC, by its name in `make load`. Useful with a profiler.
     #[arg(long, value_name = "WORK")]
     work: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Over gRPC, beside an empty service.
+    /// Over gRPC, compared with an empty service.
     Wire,
     /// In process.
     Inside,
-    /// A server with many sessions.
+    /// The start of a server with many sessions.
     Start,
-    /// The engine on PostgreSQL, beside pgbench.
+    /// The engine on PostgreSQL, compared with pgbench.
     Shared,
 }
 
-/// What the harness that starts servers takes the binary from.
+/// The variable that names the server's binary for the test harness.
 const BINARY: &str = "PALIMPSEST_TEST_BINARY";
 
-/// How far each part goes.
+/// The sizes of all parts.
 struct Extent {
     wire: wire::Extent,
     inside: inside::Extent,

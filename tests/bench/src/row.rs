@@ -1,8 +1,8 @@
-//! A row of the table: what was measured, the limit of the same run, the ratio of the two, and its target.
+//! A row of the table: the measured value, the limit of the same run, their ratio, and the target of the ratio.
 
 use serde::Serialize;
 
-/// A figure with its unit.
+/// A value with its unit.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Figure {
     pub(crate) value: f64,
@@ -18,7 +18,7 @@ pub(crate) fn figure(value: f64, unit: &'static str) -> Figure {
     Figure { value, unit }
 }
 
-/// The median of some rounds, and how far they lie apart.
+/// The median and the range of several rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -27,7 +27,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of the rounds' values, of which there is at least one.
+    /// Computes the spread of at least one value.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<_> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -40,13 +40,13 @@ impl Spread {
     }
 }
 
-/// What the ratio of what is measured to its limit shall be.
+/// The target of the ratio of a measured value to its limit.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
     AtLeast(f64),
     AtMost(f64),
-    /// Nobody has promised anything; it is there to be compared with.
+    /// No target. The row is for comparison only.
     None,
 }
 
@@ -60,25 +60,25 @@ impl Target {
     }
 }
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) what: String,
-    /// The name of the work in `make load`, which the limits file is read by.
+    /// The name of the work in `make load`, which is the key in the limits file.
     pub(crate) work: Option<&'static str>,
     pub(crate) measured: Figure,
     pub(crate) limit: Figure,
-    /// What the limit is.
+    /// The description of the limit.
     pub(crate) limit_is: &'static str,
     pub(crate) ratio: Spread,
     pub(crate) target: Target,
     pub(crate) is_met: Option<bool>,
-    /// What else was measured in the same rounds.
+    /// Other values from the same rounds.
     pub(crate) beside: Vec<String>,
 }
 
 impl Row {
-    /// A row of rounds, each of which gave what was measured and its limit.
+    /// Creates a row from rounds. Each round is a measured value and its limit.
     pub(crate) fn new(
         what: impl Into<String>,
         rounds: &[(f64, f64)],
@@ -101,7 +101,7 @@ impl Row {
         }
     }
 
-    /// The same with something to compare it with.
+    /// Adds a value for comparison.
     #[must_use]
     pub(crate) fn beside(mut self, said: impl Into<String>) -> Self {
         self.beside.push(said.into());
@@ -136,15 +136,15 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_of_one_round_and_not_of_two_medians() {
-        // The machine was twice as fast in the second round, for both.
+    fn a_ratio_is_computed_within_one_round() {
+        // The machine was twice as fast in the second round, for the value and for its limit.
         let rounds = [(50.0, 100.0), (100.0, 200.0), (60.0, 120.0)];
         let ratio = row(&rounds, Target::None).ratio;
         assert_eq!((ratio.least, ratio.most), (0.5, 0.5));
     }
 
     #[test]
-    fn a_row_without_rounds_is_not_met() {
+    fn a_row_without_rounds_fails() {
         assert_eq!(row(&[], Target::AtMost(1.0)).is_met, Some(false));
     }
 }

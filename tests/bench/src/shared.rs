@@ -1,4 +1,5 @@
-//! The engine on PostgreSQL beside pgbench, which runs the same statement over as many connections.
+//! Measures the engine on PostgreSQL. The limit is pgbench, which runs the same statement over the same number of
+//! connections.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -16,16 +17,16 @@ use palimpsest_test_servers::{Cluster, binary};
 
 use crate::row::{CALLS, Row, Target};
 
-/// How far it goes.
+/// The size of the measurement.
 pub(crate) struct Extent {
     pub(crate) rounds: usize,
-    /// Of one round for each of the two.
+    /// Duration of one round for each of the two.
     pub(crate) time: Duration,
 }
 
-/// Connections, with one writer to a session of its own on each.
+/// Number of connections. Each one has a writer with its own session.
 const CONNECTIONS: usize = 16;
-/// The bytes of a frame and of what lists show, as a turn of an agent has them.
+/// Bytes of a frame and of a list row, as a turn of an agent has them.
 const FRAME: usize = 1_024;
 const SUMMARY: usize = 160;
 
@@ -78,7 +79,7 @@ fn batch(expected: Position) -> Batch {
     }
 }
 
-/// Appends a second over all connections.
+/// Returns the appends per second over all connections.
 fn appends(
     runtime: &tokio::runtime::Runtime,
     log: &Arc<PostgresLog>,
@@ -108,8 +109,8 @@ fn appends(
     Ok(done as f64 / began.elapsed().as_secs_f64())
 }
 
-/// The statement of an append with values of its own in the places of its parameters: every client appends to its
-/// own session, one revision after the other.
+/// Returns the statement of an append with values in place of its parameters. Every client appends to its own session,
+/// one revision after the other.
 fn statement(schema: &str) -> String {
     let bytes = |len: usize| {
         let mut text = String::from("'\\x");
@@ -141,7 +142,7 @@ fn statement(schema: &str) -> String {
     )
 }
 
-/// Transactions a second, and that each of them has appended.
+/// Returns the transactions per second. Asserts that each transaction appended.
 fn pgbench(cluster: &Cluster, script: &Path, round: usize, time: Duration) -> Result<f64> {
     cluster.psql(&format!(
         "INSERT INTO palimpsest.sessions (key, incarnation, revision, token, log_bytes, blob_bytes, summary) \

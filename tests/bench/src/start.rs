@@ -1,5 +1,5 @@
-//! A server that starts with many sessions on its disk: the time until it is ready, beside the time that its store
-//! takes to open, and its memory while nothing goes on.
+//! Measures the start of a server with many sessions on disk: the time until it is ready and its idle memory. The limit
+//! is the time to open the store.
 
 use std::path::Path;
 use std::time::Instant;
@@ -14,13 +14,13 @@ use palimpsest_store::sled::{SledLog, SledOptions};
 use crate::row::{Figure, MILLIS, Row, Target, figure};
 
 const READY_MS: f64 = 2_000.0;
-/// The memory of a server in which nothing goes on.
+/// Target of the memory of an idle server.
 const MEMORY_MB: f64 = 200.0;
 const MEGABYTES: &str = "MB";
-/// How often the store alone is opened.
+/// Number of times that the store alone is opened.
 const OPENS: usize = 3;
 
-/// Rows of a server with so many sessions.
+/// Measures the rows of a server with `number` sessions.
 pub(crate) fn rows(folder: &Path, number: usize, mut tell: impl FnMut(&Row)) -> Result<Vec<Row>> {
     let folder = tempfile::tempdir_in(folder).context("no folder for the server's data")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -61,7 +61,7 @@ pub(crate) fn rows(folder: &Path, number: usize, mut tell: impl FnMut(&Row)) -> 
     Ok(rows)
 }
 
-/// The median of the times that the store alone takes, in milliseconds.
+/// Returns the median time to open the store alone, in milliseconds.
 async fn open(data: &Path) -> Result<f64> {
     let options = SledOptions::new(data.join(LOG_FOLDER));
     let mut times = Vec::new();

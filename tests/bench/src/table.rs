@@ -1,4 +1,4 @@
-//! The rows as people read them, and as programs do.
+//! Writes the rows as a table for people and as JSON for programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use crate::row::{Figure, Row, Target};
 
-/// All rows of a run, and what they were measured on.
+/// All rows of a run, with the machine and the binary.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     pub(crate) when: String,
     pub(crate) machine: String,
     pub(crate) binary: String,
-    /// Too short a run to quote.
+    /// True if the run was too short to quote its figures.
     pub(crate) quick: bool,
     pub(crate) rows: Vec<Row>,
 }
@@ -55,7 +55,7 @@ fn cells(row: &Row) -> [String; 6] {
     ]
 }
 
-/// The table, and below it what was measured beside each row.
+/// Returns the table, with further values below each row.
 pub(crate) fn print(figures: &Figures) -> String {
     let mut table = Table::new();
     table
@@ -90,7 +90,7 @@ pub(crate) fn print(figures: &Figures) -> String {
     out
 }
 
-/// Writes the figures, and the limits that `make load LIMITS=` reads, into a folder.
+/// Writes the figures, and the limits that `make load LIMITS=` reads, to a folder.
 pub(crate) fn write(figures: &Figures, folder: &Path) -> Result<()> {
     let limits: BTreeMap<_, _> = figures
         .rows
@@ -106,7 +106,7 @@ fn save(file: &Path, value: &impl Serialize) -> Result<()> {
     fs::write(file, text + "\n").with_context(|| format!("{} cannot be written", file.display()))
 }
 
-/// A row as it comes, so that somebody who waits sees something.
+/// Returns one row, which is printed as soon as it is complete.
 pub(crate) fn line(row: &Row) -> String {
     let [what, measured, limit, ratio, _, met] = cells(row);
     format!("{what:<48} {measured:>12} of {limit:<28} {ratio} {met}")

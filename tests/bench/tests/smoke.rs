@@ -1,5 +1,5 @@
-//! Everything that `make bench` runs goes on working: all rows in a moment. How fast anything is cannot be told from
-//! it; what sessions take in memory is counted, and can.
+//! Tests that every part of `make bench` runs: all rows, quickly. The figures are not meaningful, except for the
+//! counted memory of sessions.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -14,7 +14,7 @@ fn read(file: &Path) -> Value {
 }
 
 #[test]
-fn every_row_is_measured_beside_a_limit() {
+fn every_row_is_measured_with_its_limit() {
     let out = tempfile::tempdir().unwrap();
     let done = Command::new(env!("CARGO_BIN_EXE_palimpsest-bench"))
         .args(["--quick", "--out"])
@@ -63,7 +63,7 @@ fn every_row_is_measured_beside_a_limit() {
     assert_eq!(left, 2, "the data of servers is gone");
 }
 
-/// What `make load` reads has the names of its works.
+/// Asserts that the limits file has the names of the works that `make load` reads.
 fn check_limits(limits: &Value, rows: &[Value]) {
     let names: Vec<_> = limits.as_object().unwrap().keys().collect();
     let works = [

@@ -15,18 +15,18 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	// Registers the messages and services, which are then found by their names.
+	// Registers the messages and services, so that they can be looked up by name.
 	_ "example.com/yours/gen/palimpsest/context/v1"
 )
 
-// A call under way: what was asked, and what came so far.
+// A call in flight: its request and the answers received so far.
 type call struct {
 	method protoreflect.MethodDescriptor
 	cancel context.CancelFunc
 	stream grpc.ClientStream // Nil for a unary call, and for one that is over.
 }
 
-// What one step made of a call.
+// The outcome of a step.
 type outcome struct {
 	streaming bool
 	answers   []any // As proto3 JSON.
@@ -35,7 +35,7 @@ type outcome struct {
 	trailer   metadata.MD
 }
 
-// Finds a method by the name that a step calls it by.
+// Finds a method by the name that a step uses.
 func methodOf(name string) (protoreflect.MethodDescriptor, error) {
 	service, method, _ := strings.Cut(name, ".")
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("palimpsest.context.v1." + service))
@@ -50,7 +50,7 @@ func methodOf(name string) (protoreflect.MethodDescriptor, error) {
 	return nil, fmt.Errorf("the contract has no %s", name)
 }
 
-// An empty message of the type that the stubs have for it.
+// Returns an empty message of the type in the stubs.
 func messageOf(descriptor protoreflect.MessageDescriptor) (proto.Message, error) {
 	found, err := protoregistry.GlobalTypes.FindMessageByName(descriptor.FullName())
 	if err != nil {
@@ -59,7 +59,7 @@ func messageOf(descriptor protoreflect.MessageDescriptor) (proto.Message, error)
 	return found.New().Interface(), nil
 }
 
-// The context of a step's call: deadline, cancellation, key and headers.
+// Returns the context of a step's call: deadline, cancellation, key and headers.
 func contextOf(step *step, world *world) (context.Context, context.CancelFunc, error) {
 	headers := metadata.New(step.Headers)
 	if step.Key != nil {
@@ -77,7 +77,7 @@ func contextOf(step *step, world *world) (context.Context, context.CancelFunc, e
 	return ctx, cancel, nil
 }
 
-// Begins a call with a request that is proto3 JSON. A status is part of the outcome; an error ends the runner.
+// Starts a call with a request in proto3 JSON. A status is part of the outcome. An error ends the runner.
 func begin(step *step, world *world, request []byte) (*call, outcome, error) {
 	method, err := methodOf(step.Call)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *call) open(ctx context.Context, channel *grpc.ClientConn, path string, 
 	if err != nil {
 		return err
 	}
-	// io.EOF says that the server has ended the call; the status comes when an answer is read.
+	// io.EOF means that the server has ended the call. The next receive returns the status.
 	if err := stream.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -137,7 +137,7 @@ func (c *call) once(
 	return made, err
 }
 
-// Reads so many more answers of a stream, or all when `count` is 0.
+// Reads `count` more answers of a stream, or all if `count` is 0.
 func (c *call) read(count int) (outcome, error) {
 	made := outcome{streaming: true}
 	for c.stream != nil && (count == 0 || len(made.answers) < count) {
@@ -166,7 +166,7 @@ func (c *call) read(count int) (outcome, error) {
 	return made, nil
 }
 
-// A message as the values of its proto3 JSON.
+// Returns a message as the values of its proto3 JSON.
 func asJSON(message proto.Message) (any, error) {
 	written, err := protojson.Marshal(message)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Canonical JSON: one way to write a value down. encoding/json is not it: it escapes `<`, `>`, `&` and line
-// separators, and writes numbers as they came.
+// Writes canonical JSON, which has exactly one form for each value. encoding/json is not canonical: it escapes `<`,
+// `>`, `&` and line separators, and keeps the original form of numbers.
 func canonical(out []byte, value any) []byte {
 	switch value := value.(type) {
 	case nil:
@@ -72,7 +72,7 @@ func appendString(out []byte, text string) []byte {
 	return append(out, '"')
 }
 
-// Whole numbers have no point; others are rounded to six digits after it, without zeros at the end.
+// Writes integers without a point and rounds other numbers to six decimals without trailing zeros.
 func appendNumber(out []byte, number json.Number) []byte {
 	if _, err := number.Int64(); err == nil {
 		return append(out, number...)

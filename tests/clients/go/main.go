@@ -1,5 +1,5 @@
-// The runner in Go: plays a scenario against real servers and writes down one line for each step, as
-// tests/clients/README.md says. What is particular to the language is in `call.go`.
+// The runner in Go. Plays a scenario against real servers and writes one line per step, as tests/clients/README.md
+// describes. `call.go` contains the parts that are specific to the language.
 package main
 
 import (

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Plays steps, and keeps what goes from one to the next.
+// Plays steps and keeps the state between them.
 type player struct {
 	world  *world
 	values values
@@ -72,7 +72,7 @@ func (p *player) play(step *step) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What stands beside the answer is made of nothing that may be hidden: only its strings are looked at.
+	// Only details and answers can contain hidden values. In other fields, only strings are replaced.
 	for _, key := range []string{"details", "answer", "answers"} {
 		if value, ok := line[key]; ok {
 			if line[key], err = p.shower.begin(value); err != nil {
@@ -89,7 +89,7 @@ func (p *player) play(step *step) (map[string]any, error) {
 	return line, nil
 }
 
-// Makes the step's call, or goes on with one that is held.
+// Makes the step's call, or resumes a held one.
 func (p *player) perform(step *step) (outcome, error) {
 	if name := step.Resume + step.Release; name != "" {
 		held, ok := p.held[name]
@@ -122,7 +122,7 @@ func (p *player) perform(step *step) (outcome, error) {
 	return made, err
 }
 
-// What a step does with a call that was not refused: array, captures, checks.
+// Processes the answers of a successful call: array, captures and checks.
 func (p *player) follow(step *step, made outcome, line map[string]any) ([]any, error) {
 	if made.err != nil {
 		return nil, nil
@@ -162,7 +162,7 @@ func (p *player) follow(step *step, made outcome, line map[string]any) ([]any, e
 	return results, nil
 }
 
-// Keeps the start of an array that an answer says, and adds the answer's messages.
+// Keeps the prefix of the array that the answer states, and appends the answer's messages.
 func (p *player) extend(name string, answer any) error {
 	reply, _ := answer.(map[string]any)
 	keep := int64(0)
@@ -192,7 +192,7 @@ func (p *player) arrayText(name string) []byte {
 	return slices.Concat([]byte("["), bytes.Join(p.arrays[name], []byte(",")), []byte("]"))
 }
 
-// What the client looks at itself.
+// Evaluates a check of the client.
 func (p *player) check(check map[string]any, answers []any, whole any) (bool, error) {
 	if path, ok := check["value"].(string); ok {
 		value, err := lookUp(whole, path)
@@ -226,7 +226,7 @@ func (p *player) check(check map[string]any, answers []any, whole any) (bool, er
 	return sha256.Sum256(all) == sha256.Sum256([]byte(equals[from:to])), nil
 }
 
-// The part of the text that a check means.
+// Returns the part of the text that a check selects.
 func rangeOf(check map[string]any, length int) (from, to int, err error) {
 	from, to = 0, length
 	for key, at := range map[string]*int{"from": &from, "to": &to} {
@@ -244,7 +244,7 @@ func rangeOf(check map[string]any, length int) (from, to int, err error) {
 	return from, to, nil
 }
 
-// The details of a status, each with its type.
+// Returns the details of a status, each with its type.
 func detailsOf(refusal error) ([]any, error) {
 	var details []any
 	for _, packed := range status.Convert(refusal).Proto().GetDetails() {
@@ -262,7 +262,7 @@ func detailsOf(refusal error) ([]any, error) {
 	return details, nil
 }
 
-// The headers that a step wants to see: those before the answer, else those after it.
+// Returns the headers that a step names: from the headers of the call, otherwise from its trailers.
 func shownHeaders(step *step, made outcome) map[string]any {
 	shown := map[string]any{}
 	for _, name := range step.HeadersShown {

@@ -9,29 +9,28 @@ import (
 	"strings"
 )
 
-// What is played: the scenario's file, read strictly, so that a field that this runner does not know is an
-// error and not a step played wrong.
+// The scenario's file. Unknown fields are errors, because the runner would otherwise play their steps wrongly.
 type scenario struct {
 	Texts map[string]text `json:"texts"`
 	Show  rules           `json:"show"`
 	Steps []step          `json:"steps"`
 }
 
-// A long text that the scenario describes instead of holding it.
+// A long text that the scenario describes instead of containing it.
 type text struct {
 	Count  int    `json:"count"`
 	Before string `json:"before"`
 	After  string `json:"after"`
 }
 
-// How answers are written down: what becomes of the values of these keys.
+// The rules for writing answers, by the keys of their values.
 type rules struct {
 	Hidden   map[string]string `json:"hidden"`
 	Numbered map[string]string `json:"numbered"`
 	Text     []string          `json:"text"`
 }
 
-// One call, or one thing done with a call that is held.
+// One call, or one action on a held call.
 type step struct {
 	Name          string            `json:"name"`
 	Call          string            `json:"call"`
@@ -53,7 +52,7 @@ type step struct {
 	Expect        string            `json:"expect"`
 }
 
-// UnmarshalJSON begins with the defaults, so that a key that is `null` differs from one that is left out.
+// UnmarshalJSON starts with the defaults, so that a key with `null` differs from a missing key.
 func (s *step) UnmarshalJSON(data []byte) error {
 	type plain step
 	agent := "agent"
@@ -75,7 +74,7 @@ func (t text) String() string {
 	return all.String()
 }
 
-// Reads a file of JSON.
+// Reads a JSON file.
 func readFile(path string, into any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -87,7 +86,7 @@ func readFile(path string, into any) error {
 	return nil
 }
 
-// Reads JSON, with numbers as they are written.
+// Reads JSON and keeps the original form of numbers.
 func decode(data []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// How answers are written down: what differs from run to run becomes a name that is the same in each.
+// Writes answers. Values that differ between runs are replaced by stable names.
 type shower struct {
 	rules    rules
 	numbers  map[string]string // What stands for a value.
@@ -19,20 +19,20 @@ type shower struct {
 	replaced []string          // Values with a number, in the order in which they are replaced.
 }
 
-// Values that are shorter are not looked for within other strings: they would be found by chance.
+// Shorter values are not replaced within other strings, because they would match by chance.
 const leastReplaced = 6
 
-// Longer strings are written down as a digest.
+// Longer strings are written as a digest.
 const mostShown = 2_000
 
-// A string that is done: nothing is replaced in it any more.
+// A finished string, in which nothing else is replaced.
 type done string
 
 func newShower(rules rules) *shower {
 	return &shower{rules: rules, numbers: map[string]string{}, last: map[string]int{}}
 }
 
-// Decodes, hides and numbers. All of a line goes through here before any of it goes through `finish`.
+// Decodes, hides and numbers values. The whole line is processed before `finish` is called for any part of it.
 func (s *shower) begin(value any) (any, error) {
 	value, err := s.decodeAndHide(value)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *shower) number(value any) any {
 	return numbered
 }
 
-// What stands for a value: what it got before, else the next number of the label.
+// Returns the name of a value: its earlier name, or the next number of the label.
 func (s *shower) nameOf(text, label string) any {
 	if text == "" {
 		return text
@@ -102,7 +102,7 @@ func (s *shower) nameOf(text, label string) any {
 	return done(name)
 }
 
-// Replaces what has a number within other strings, and shortens long ones.
+// Replaces numbered values within other strings, and shortens long strings.
 func (s *shower) finish(value any) any {
 	switch value := value.(type) {
 	case done:
@@ -130,8 +130,7 @@ func (s *shower) finish(value any) any {
 	}
 }
 
-// A copy in which each field of every object that is met first is what `change` makes of it, in the order of
-// the keys.
+// Returns a copy in which `change` replaces each field of every outermost object, in the order of the keys.
 func rewrite(value any, change func(key string, field any) (any, error)) (any, error) {
 	switch value := value.(type) {
 	case []any:
@@ -157,7 +156,7 @@ func rewrite(value any, change func(key string, field any) (any, error)) (any, e
 	}
 }
 
-// A string, or each string of an array, changed; anything else as it is.
+// Changes a string, or each string of an array. Other values stay as they are.
 func eachString(value any, change func(string) (any, error)) (any, error) {
 	switch value := value.(type) {
 	case string:

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Placeholders and paths: how values of earlier answers, and long texts, get into requests and checks.
+// Placeholders and paths, which insert values of earlier answers and long texts into requests and checks.
 
 var placeholder = regexp.MustCompile(`\{\{([^{}]+)\}\}`)
 
-// What placeholders stand for.
+// The values of placeholders, by name.
 type values map[string]any
 
-// Fills in placeholders at every depth, then makes bytes of the objects that stand for some.
+// Replaces placeholders at every depth, then converts objects that describe bytes.
 func (v values) fill(value any) (any, error) {
 	switch value := value.(type) {
 	case string:
@@ -69,7 +69,7 @@ func (v values) fillString(text string) (any, error) {
 	return filled.String(), nil
 }
 
-// `{"$text": …}` and `{"$sha256": …}` become base64, all others stay.
+// Converts `{"$text": …}` and `{"$sha256": …}` to base64. Other objects stay as they are.
 func asBytes(object map[string]any) (any, error) {
 	if len(object) != 1 {
 		return object, nil
@@ -92,7 +92,7 @@ func asBytes(object map[string]any) (any, error) {
 	return object, nil
 }
 
-// The value at a path of names and indices.
+// Returns the value at a path of names and indexes.
 func lookUp(value any, path string) (any, error) {
 	for name := range strings.SplitSeq(path, ".") {
 		switch inner := value.(type) {

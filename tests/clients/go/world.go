@@ -7,10 +7,10 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// The largest answer that is taken; grpc's own limit is 4 MiB.
+// Maximum size of an answer. The default of gRPC is 4 MiB.
 const mostReceived = 32 << 20
 
-// Where the servers are, and what they can be entered with.
+// The addresses of the servers, and the keys.
 type world struct {
 	Servers map[string]string `json:"servers"`
 	CaFile  string            `json:"ca_file"`
@@ -19,7 +19,7 @@ type world struct {
 	channels map[string]*grpc.ClientConn
 }
 
-// The channel to a server: TLS, verified against the world's authority and for `localhost`.
+// Returns the channel to a server. TLS verifies the certificate with the world's CA and the name `localhost`.
 func (w *world) channel(server string) (*grpc.ClientConn, error) {
 	if channel, ok := w.channels[server]; ok {
 		return channel, nil

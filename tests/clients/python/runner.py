@@ -9,7 +9,7 @@ import threading
 import grpc
 from google.protobuf import json_format, message_factory, symbol_database
 
-# The types of status details have to be known by name.
+# Imports the types of status details, so that they can be looked up by name.
 from google.rpc import error_details_pb2, status_pb2  # noqa: F401
 from palimpsest.context.v1 import errors_pb2, view_pb2  # noqa: F401
 
@@ -50,7 +50,7 @@ class Runner:
         return grpc.secure_channel(address, credentials, options)
 
     def play(self, step):
-        """One line of the output for one step."""
+        """Plays one step and returns its line."""
         if "release" in step:
             self.held.pop(step["release"]).cancel()
             return self.show.line(step["name"], "OK")
@@ -85,7 +85,7 @@ class Runner:
         return call(request, timeout=timeout, metadata=metadata), method.server_streaming
 
     def read(self, call, streams, step):
-        """The answers that the step wants, and the call itself where it was refused."""
+        """Returns the answers that the step reads, and the error of the call."""
         answers = []
         try:
             if not streams:
@@ -103,7 +103,7 @@ class Runner:
         return answers, None
 
     def told(self, step, call, streams, answers, error):
-        """What is written down of a call."""
+        """Returns the line of a call."""
         parts = {}
         values = [to_json(answer) for answer in answers]
         if values:
@@ -121,7 +121,7 @@ class Runner:
         return self.show.line(step["name"], error.code().name, **parts)
 
     def look(self, step, answers, value, parts):
-        """What a step wants of answers that came."""
+        """Processes the answers of a successful call: array, captures and checks."""
         for name, path in step.get("capture", {}).items():
             self.names[name] = at(path, value)
         if "array" in step:
@@ -138,7 +138,7 @@ class Runner:
         return b"[" + b",".join(self.arrays[name]) + b"]"
 
     def holds(self, check, answers, value):
-        """Whether a check holds."""
+        """Returns true if a check passes."""
         wanted = check["equals"]
         if "value" in check:
             return at(check["value"], value) == wanted
@@ -151,13 +151,13 @@ class Runner:
 
 
 def shown_headers(call, names):
-    """Headers, and trailers where there is no such header."""
+    """Returns headers, and trailers if a header does not exist."""
     every = {**dict(call.trailing_metadata() or ()), **dict(call.initial_metadata() or ())}
     return {name: every[name] for name in names if name in every}
 
 
 def details_of(error):
-    """The details of a status, by their types' names."""
+    """Returns the details of a status, by the names of their types."""
     for key, value in error.trailing_metadata() or ():
         if key != "grpc-status-details-bin":
             continue

@@ -9,13 +9,13 @@ PLACEHOLDER = re.compile(r"\{\{([^}]*)\}\}")
 
 
 def make_text(recipe):
-    """One of the scenario's long texts."""
+    """Returns a long text of the scenario."""
     lines = range(1, recipe["count"] + 1)
     return "".join(f"{recipe['before']}{n}{recipe['after']}" for n in lines)
 
 
 def fill(value, names):
-    """The value with everything that it has placeholders for."""
+    """Returns the value with all placeholders replaced."""
     if isinstance(value, list):
         return [fill(item, names) for item in value]
     if isinstance(value, dict):
@@ -40,7 +40,7 @@ def fill(value, names):
 
 
 def at(path, value):
-    """What a path leads to."""
+    """Returns the value at a path."""
     for name in path.split("."):
         value = value[int(name)] if isinstance(value, list) else value[name]
     return value

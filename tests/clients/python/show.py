@@ -1,4 +1,4 @@
-"""Writes down what a step gave, so that runs and languages can be compared."""
+"""Writes the outcome of a step, so that runs and languages can be compared."""
 
 import base64
 import hashlib
@@ -9,7 +9,7 @@ SHORTEST = 6
 
 
 class Show:
-    """The rules of a scenario, and the values that have a number so far."""
+    """The rules of a scenario, and the values that have a number."""
 
     def __init__(self, rules):
         self.hidden = rules["hidden"]
@@ -19,7 +19,7 @@ class Show:
         self.counts = {}
 
     def line(self, step, status, **parts):
-        """One line of the output."""
+        """Returns the line of a step."""
         for name in ("details", "answer", "answers"):
             self.number(parts.get(name))
         parts = {name: self.value(part) for name, part in parts.items()}
@@ -27,7 +27,7 @@ class Show:
         return written(line)
 
     def number(self, value):
-        """Gives a number to every new value that varies between runs."""
+        """Numbers every new value that differs between runs."""
         if isinstance(value, list):
             for item in value:
                 self.number(item)
@@ -48,7 +48,7 @@ class Show:
             self.numbered[item] = f"<{label}:{self.counts[label]}>"
 
     def value(self, value, key=None):
-        """The value as it is written down."""
+        """Returns the value in its written form."""
         if isinstance(value, dict):
             return {name: self.field(name, item) for name, item in value.items()}
         if isinstance(value, list):
@@ -65,7 +65,7 @@ class Show:
         return f"<{self.hidden[name]}>" if name in self.hidden else self.value(item, name)
 
     def replaced(self, text):
-        # Sorting keeps the order of equals, which is the order in which they were numbered.
+        # The sort is stable: values of equal length stay in the order of their numbers.
         for known in sorted(self.numbered, key=len, reverse=True):
             if len(known) >= SHORTEST:
                 text = text.replace(known, self.numbered[known])
@@ -80,7 +80,7 @@ def shortened(text):
 
 
 def written(value):
-    """JSON as all languages write it: sorted, without blanks, numbers in one form."""
+    """Returns canonical JSON: sorted keys, no whitespace, and one form of numbers."""
     if isinstance(value, dict):
         fields = (f"{written(key)}:{written(value[key])}" for key in sorted(value))
         return "{" + ",".join(fields) + "}"

@@ -1,4 +1,4 @@
-//! `Compact` with the level COLLAPSE.
+//! Tests of `Compact` with the level COLLAPSE.
 
 use palimpsest_proto::context::v1::{EventKind, LevelAction, SkipReason, Trigger};
 use palimpsest_tests::refused;
@@ -9,11 +9,11 @@ use super::{Agent, detail, ids, policy, report, spans, turn};
 use crate::SERVER;
 
 #[tokio::test]
-async fn a_target_folds_as_much_as_it_takes_and_the_safest_first() {
+async fn a_target_collapses_the_safest_spans_until_it_is_reached() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "hand-target").await;
     let staged = agent.staged().await;
-    // What the model said proves that the view was sent. The next pass finds the same spans.
+    // A response proves that the view was sent. The next pass finds the same spans.
     let work = turn(3, 1, false).split_off(1);
     assert_eq!(agent.prepare_and_stage(work).await, staged);
     let before = agent.prepare(vec![]).await;
@@ -44,7 +44,7 @@ async fn a_target_folds_as_much_as_it_takes_and_the_safest_first() {
     assert_eq!(reply.recovery.unwrap().total_items, 1);
     assert_eq!(agent.collapsed().await, ids(1, 1..9));
 
-    // A target of nothing folds all that can be.
+    // A target of zero tokens collapses all spans that can be collapsed.
     let mut all = agent.fold();
     all.target_tokens = Some(0);
     assert_eq!(agent.folded(all.clone()).await.len(), 1);
@@ -55,11 +55,11 @@ async fn a_target_folds_as_much_as_it_takes_and_the_safest_first() {
 }
 
 #[tokio::test]
-async fn without_a_target_it_folds_down_to_what_the_policy_says() {
+async fn without_a_target_the_policy_limits_the_collapse() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "hand-default").await;
     agent.staged().await;
-    // The view is under the share already.
+    // The view is below the threshold already.
     let under = agent.client.compact(agent.fold()).await.unwrap_err();
     refused(&under, Code::FailedPrecondition, "NOTHING_TO_COMPACT");
     let work: Vec<_> = turn(3, 3, false).split_off(1);
@@ -77,7 +77,7 @@ async fn without_a_target_it_folds_down_to_what_the_policy_says() {
 }
 
 #[tokio::test]
-async fn it_folds_by_hand_where_the_policy_has_it_off_and_nothing_is_staged() {
+async fn a_manual_collapse_works_if_the_policy_disables_the_level() {
     let shared = SERVER.get();
     let mut off = policy();
     off.collapse.get_or_insert_default().enabled = Some(false);
@@ -99,7 +99,7 @@ async fn it_folds_by_hand_where_the_policy_has_it_off_and_nothing_is_staged() {
 }
 
 #[tokio::test]
-async fn a_retry_folds_once_and_another_body_is_a_conflict() {
+async fn a_repeated_collapse_is_idempotent_and_another_body_is_a_conflict() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "hand-retry").await;
     agent.staged().await;
@@ -113,7 +113,7 @@ async fn a_retry_folds_once_and_another_body_is_a_conflict() {
         (&again.level_reports, again.revision),
         (&first.level_reports, first.revision)
     );
-    // And after more has come.
+    // The answer stays the same after more messages were appended.
     agent.prepare(vec![user("and more")]).await;
     let later = agent.client.compact(request.clone()).await.unwrap();
     assert_eq!(later.into_inner().level_reports, first.level_reports);

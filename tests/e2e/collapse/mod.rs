@@ -1,4 +1,4 @@
-//! Level 4: old rounds fold behind placeholders, and everything leads back to them.
+//! Tests of level 4: placeholders replace old rounds, and every recovery handle leads to the original content.
 
 mod by_hand;
 mod pressure;
@@ -21,11 +21,11 @@ use palimpsest_tests::server::{Context, Sessions};
 use palimpsest_tests::{Array, Server, name};
 use serde_json::{Value, json};
 
-/// The window without what is kept for the answer.
+/// The context window minus the reserve for the response, in tokens.
 const EFFECTIVE_TOKENS: u32 = 10_000;
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// An agent with a small window. Its n-th turn has messages with the ids 100 n and on.
+/// An agent with a small window. The messages of turn n have ids from 100 n.
 struct Agent {
     client: Context,
     sessions: Sessions,
@@ -33,7 +33,7 @@ struct Agent {
     array: Array,
 }
 
-/// Passes come often, and whatever frees something may fold.
+/// Returns a policy with frequent passes that collapses every span that frees tokens.
 fn policy() -> Policy {
     Policy {
         collapse: Some(CollapsePolicy {
@@ -47,7 +47,7 @@ fn policy() -> Policy {
     }
 }
 
-/// The model calls one tool, and it answers with about 500 tokens.
+/// Returns a call of one tool and its result of about 500 tokens.
 fn round(turn: u64, round: u64) -> [MessageInput; 2] {
     let id = format!("t{turn}r{round}");
     let path = format!("/src/{id}.rs");
@@ -61,7 +61,7 @@ fn round(turn: u64, round: u64) -> [MessageInput; 2] {
     ]
 }
 
-/// A turn: a question, some rounds of work, and an answer unless the turn goes on.
+/// Returns a turn: a question, some rounds of work, and a final response if `answered` is true.
 fn turn(number: u64, rounds: u64, answered: bool) -> Vec<MessageInput> {
     let asks = user(&format!("question {number}"));
     let mut said = vec![with_id(&uuid(100 * number), asks)];
@@ -73,7 +73,7 @@ fn turn(number: u64, rounds: u64, answered: bool) -> Vec<MessageInput> {
     said
 }
 
-/// Ids of messages of a turn.
+/// Returns the ids of some messages of a turn.
 fn ids(turn: u64, messages: std::ops::Range<u64>) -> Vec<String> {
     messages.map(|at| uuid(100 * turn + at)).collect()
 }
@@ -103,7 +103,7 @@ impl Agent {
         }
     }
 
-    /// The same agent, after its server was started again.
+    /// Returns the same agent with a client of a restarted server.
     async fn at(self, server: &Server) -> Self {
         Self {
             client: server.context().await,
@@ -135,7 +135,7 @@ impl Agent {
         self.send(self.request(messages)).await
     }
 
-    /// Prepares, and waits for the pass that follows it.
+    /// Prepares, and waits for the staging pass that follows the reply.
     async fn prepare_and_stage(&mut self, messages: Vec<MessageInput>) -> Vec<Span> {
         let reply = self.prepare(messages).await;
         match self
@@ -148,7 +148,7 @@ impl Agent {
         }
     }
 
-    /// The next event of a kind after a revision, as a watcher hears of it.
+    /// Returns the next event of a kind after a revision, as a watch sends it.
     async fn next(&mut self, after_revision: u64, kind: EventKind) -> SessionEvent {
         let request = WatchSessionRequest {
             session: self.session.clone(),
@@ -181,7 +181,7 @@ impl Agent {
         reply.into_inner().events
     }
 
-    /// Two turns of work and a third question: enough that the pass finds a span in each.
+    /// Runs two turns of work and a third question, so that the pass finds a span in each turn.
     async fn staged(&mut self) -> Vec<Span> {
         let mut said = turn(1, 4, true);
         said.extend(turn(2, 4, true));
@@ -189,7 +189,7 @@ impl Agent {
         self.prepare_and_stage(said).await
     }
 
-    /// A request that folds the safest span, whatever the thresholds say.
+    /// Returns a request that collapses the safest span, regardless of the thresholds.
     fn fold_one(&self) -> CompactRequest {
         CompactRequest {
             target_tokens: Some(4_000),
@@ -205,7 +205,7 @@ impl Agent {
         }
     }
 
-    /// Folds by hand, and takes the view as it is then.
+    /// Collapses spans manually, and updates the array.
     async fn folded(&mut self, request: CompactRequest) -> Vec<Span> {
         let reply = self.client.compact(request).await.unwrap().into_inner();
         self.prepare(vec![]).await;
@@ -222,7 +222,7 @@ impl Agent {
         reply.into_inner().messages
     }
 
-    /// The messages for which placeholders stand.
+    /// Returns the messages that placeholders replace.
     async fn collapsed(&mut self) -> Vec<String> {
         let filter = MessageFilter {
             visibilities: vec![Visibility::Collapsed.into()],
@@ -232,7 +232,7 @@ impl Agent {
         listed.into_iter().map(|message| message.id).collect()
     }
 
-    /// The placeholders in the view.
+    /// Returns the placeholders in the view.
     fn placeholders(&self) -> Vec<String> {
         let mut found = Vec::new();
         for message in self.array.values() {
@@ -247,7 +247,7 @@ impl Agent {
         found
     }
 
-    /// The whole view as anyone gets it.
+    /// Returns the complete view.
     async fn whole(&mut self) -> Vec<bytes::Bytes> {
         let mut request = self.request(vec![]);
         request.known_etag = bytes::Bytes::new();
@@ -270,7 +270,7 @@ fn report(reports: &[LevelReport]) -> &LevelReport {
     only
 }
 
-/// The spans that folded.
+/// Returns the spans that were collapsed.
 #[track_caller]
 fn spans(reports: &[LevelReport]) -> Vec<Span> {
     let report = report(reports);

@@ -1,4 +1,4 @@
-//! What happens by itself: passes behind the replies, and folding where the window fills.
+//! Tests of automatic actions: staging passes after the replies, and collapses when the window fills.
 
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
@@ -13,7 +13,7 @@ use super::{Agent, EFFECTIVE_TOKENS, detail, ids, policy, report, spans, turn};
 use crate::SERVER;
 
 #[tokio::test]
-async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
+async fn p21_spans_are_staged_after_a_reply_and_collapsed_at_ninety_percent() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-auto").await;
     let staged = agent.staged().await;
@@ -30,7 +30,7 @@ async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
         "{staged:?}"
     );
     assert!(staged.iter().all(|span| span.summary_message_id.is_empty()));
-    // Staging changes nothing that anybody sees.
+    // Staging does not change the view.
     let told = agent.events(EventKind::SpansStaged).await;
     let [event] = told.as_slice() else {
         panic!("{told:?}")
@@ -68,7 +68,7 @@ async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
     assert_eq!(reply.epoch, 1);
     assert!(reply.sendable);
 
-    // The older span is the safer one, and goes alone when that is enough.
+    // The older span is safer. It is collapsed alone if that is sufficient.
     let keys: Vec<_> = done.iter().map(|span| span.collapse_id.clone()).collect();
     assert_eq!(keys[0], staged[0].collapse_id);
     assert!(
@@ -96,7 +96,7 @@ async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
         assert!(said.contains(stays), "{stays}: {said}");
     }
 
-    // What it broke of the prompt cache, and the way back to all that left.
+    // The effect on the prompt cache, and the recovery handles for the removed content.
     let ledger = reply.cache_ledger.unwrap();
     assert_eq!(ledger.cause(), EventKind::SpansCollapsed);
     assert_eq!(ledger.cause_revision, reply.revision);
@@ -125,7 +125,7 @@ async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
         ("ReadTranscript", json!({"collapse_id": keys[0]}))
     );
 
-    // Whoever watches is told the same.
+    // A watch sends the same event.
     let event = agent.next(0, EventKind::SpansCollapsed).await;
     assert_eq!((event.revision, event.epoch), (reply.revision, 1));
     let told = event.effect.unwrap();
@@ -137,14 +137,14 @@ async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
         Some(Event::SpansCollapsed(event)) => assert_eq!(event.spans, done),
         other => panic!("{other:?}"),
     }
-    // Until the next change the view only grows.
+    // Until the next change, the view only grows.
     let epoch = agent.prepare(vec![]).await.epoch;
     assert_eq!(epoch, 1);
     assert_eq!(agent.whole().await, agent.array.messages);
 }
 
 #[tokio::test]
-async fn at_ninety_five_percent_all_that_is_staged_folds() {
+async fn at_ninety_five_percent_all_staged_spans_are_collapsed() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-all").await;
     let staged = agent.staged().await;
@@ -160,13 +160,13 @@ async fn at_ninety_five_percent_all_that_is_staged_folds() {
     };
     assert_eq!(keys(&spans(&reply.level_reports)), keys(&staged));
     assert_eq!(agent.placeholders().len(), 2);
-    // Nothing is left to fold: the turn that goes on is never touched.
+    // No span is left, because the current turn is never collapsed.
     let next = agent.prepare(vec![]).await;
     assert_eq!(report(&next.level_reports).action(), LevelAction::Skipped);
 }
 
 #[tokio::test]
-async fn a_dry_run_says_what_would_fold_and_changes_nothing() {
+async fn a_dry_run_reports_the_collapse_and_changes_nothing() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-dry").await;
     agent.staged().await;
@@ -179,7 +179,7 @@ async fn a_dry_run_says_what_would_fold_and_changes_nothing() {
     assert_eq!(would_fold.action(), LevelAction::WouldApply);
     assert_eq!(agent.prepare(vec![]).await.revision, before);
     assert_eq!(agent.whole().await, whole);
-    // Then it does just that.
+    // The real call does exactly that.
     let done = agent.prepare(work).await;
     assert_eq!(spans(&done.level_reports), detail(would_fold));
     assert_eq!(
@@ -189,7 +189,7 @@ async fn a_dry_run_says_what_would_fold_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_refused_prompt_folds_all_that_is_staged_and_once() {
+async fn a_rejected_prompt_collapses_all_staged_spans_once() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-overflow").await;
     let staged = agent.staged().await;
@@ -202,7 +202,7 @@ async fn a_refused_prompt_folds_all_that_is_staged_and_once() {
     let effect = report(&reply.level_reports).effect.clone().unwrap();
     assert_eq!(effect.trigger(), Trigger::PromptTooLong);
     assert!(effect.before_tokens < EFFECTIVE_TOKENS * 9 / 10);
-    // The same request again does not act again.
+    // A repeated request does not act again.
     request.known_etag = agent.array.etag.clone();
     let again = agent.send(request).await;
     assert_eq!((again.revision, again.epoch), (reply.revision, reply.epoch));
@@ -210,7 +210,7 @@ async fn a_refused_prompt_folds_all_that_is_staged_and_once() {
 }
 
 #[tokio::test]
-async fn a_policy_that_has_it_off_is_told_as_the_reason() {
+async fn a_disabled_level_is_reported_as_the_reason() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let request = prepare(&name("fold-off"), vec![user("hello")]);
@@ -238,7 +238,7 @@ async fn a_policy_that_has_it_off_is_told_as_the_reason() {
 }
 
 #[tokio::test]
-async fn too_much_risk_and_too_little_gain_fold_nothing() {
+async fn spans_with_high_risk_or_little_gain_are_not_collapsed() {
     let shared = SERVER.get();
     let of = |max_risk, min_freed_tokens| {
         let mut policy = policy();
@@ -262,7 +262,7 @@ async fn too_much_risk_and_too_little_gain_fold_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_staged_before_a_kill_folds_after_it() {
+async fn spans_staged_before_a_kill_are_collapsed_after_the_restart() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &[]);
     let mut agent = Agent::new(&server, "fold-kill").await;
@@ -280,7 +280,29 @@ async fn what_was_staged_before_a_kill_folds_after_it() {
     let server = Server::start(data.path(), &[]);
     let mut agent = agent.at(&server).await;
     assert_eq!(agent.whole().await, folded);
-    // The array that the agent has is still the one that the service knows.
+    // The service still accepts the agent's etag.
     let next = agent.prepare(vec![]).await;
     assert_eq!((next.keep_messages as usize, next.epoch), (folded.len(), 1));
+}
+
+/// A crash after the commit loses the follow-up. The session still shows that spans are due, so the next call stages
+/// them.
+#[tokio::test]
+async fn staging_that_a_crash_lost_begins_with_the_next_call() {
+    let data = tempfile::tempdir().unwrap();
+    // The first commit creates the session, and the second one is that of the reply.
+    let crash = [("CRASH_AT", "session.committed:2")];
+    let server = Server::start_with(data.path(), &[], &crash);
+    let mut agent = Agent::new(&server, "fold-lost").await;
+    let mut said = turn(1, 4, true);
+    said.extend(turn(2, 4, true));
+    said.extend(turn(3, 0, false));
+    let request = agent.request(said);
+    assert!(agent.client.prepare_context(request).await.is_err());
+    server.wait();
+    let server = Server::start(data.path(), &[]);
+    let mut agent = agent.at(&server).await;
+    assert!(agent.events(EventKind::SpansStaged).await.is_empty());
+    let staged = agent.prepare_and_stage(vec![]).await;
+    assert_eq!(staged.len(), 2, "{staged:?}");
 }

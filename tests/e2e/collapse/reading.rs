@@ -1,4 +1,4 @@
-//! What is folded is listed, read in parts and found.
+//! Tests that collapsed content is listed, read in parts and found.
 
 use palimpsest_proto::context::v1::call_tool_request::Call;
 use palimpsest_proto::context::v1::{
@@ -26,7 +26,7 @@ fn with_short_answers() -> Policy {
 }
 
 impl Agent {
-    /// What a tool answers, and whether it is an error.
+    /// Calls a tool. Returns the output and true if it is an error.
     async fn call(&mut self, tool: &str, input: &Value) -> (String, bool) {
         let block = json!({"type": "tool_use", "id": "tu_1", "name": tool, "input": input});
         let request = CallToolRequest {
@@ -45,14 +45,14 @@ impl Agent {
     }
 }
 
-/// The words between two others.
+/// Returns the text between two markers.
 fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
     let (_, rest) = text.split_once(before).unwrap();
     rest.split_once(after).unwrap().0
 }
 
 #[tokio::test]
-async fn p12_a_folded_span_is_listed_and_read_page_by_page() {
+async fn p12_a_collapsed_span_is_listed_and_read_in_pages() {
     let shared = SERVER.get();
     let mut agent = Agent::with_policy(&shared.0, "read-span", with_short_answers()).await;
     agent.staged().await;
@@ -68,7 +68,7 @@ async fn p12_a_folded_span_is_listed_and_read_page_by_page() {
     let stands = |message: &TranscriptMessage| message.visibility() == Visibility::Collapsed;
     assert!(listed.iter().all(stands), "{listed:?}");
 
-    // All of it, whatever an answer holds.
+    // Reads all pages, whatever the size limit of an answer.
     let (mut input, mut read, mut pages) = (json!({"collapse_id": id}), String::new(), 0);
     loop {
         let (page, is_error) = agent.call("ReadTranscript", &input).await;
@@ -99,7 +99,7 @@ async fn p12_a_folded_span_is_listed_and_read_page_by_page() {
         );
     }
 
-    // And found, though it is not in the view.
+    // Searches find content that is not in the view.
     let search = json!({"pattern": "of_t1r2"});
     let (hits, _) = agent.call("SearchTranscript", &search).await;
     let number = between(&hits, "[", "]").parse::<u64>().unwrap();
@@ -110,7 +110,7 @@ async fn p12_a_folded_span_is_listed_and_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_long_folded_message_is_read_by_offset() {
+async fn a_long_collapsed_message_is_read_by_offset() {
     let shared = SERVER.get();
     let mut agent = Agent::with_policy(&shared.0, "read-offset", with_short_answers()).await;
     let call = json!({"type": "tool_use", "id": "long", "name": "Read", "input": {"path": "/é"}});
@@ -125,7 +125,7 @@ async fn a_long_folded_message_is_read_by_offset() {
     all.target_tokens = Some(0);
     let span = agent.folded(all).await.remove(0);
     assert_eq!(span.messages, 2);
-    // Among others it is cut, and says where the rest is.
+    // Within an outline the message is cut, and the outline names the tool call for the rest.
     let (outline, _) = agent
         .call("ReadTranscript", &json!({"collapse_id": span.collapse_id}))
         .await;
@@ -151,14 +151,14 @@ async fn a_long_folded_message_is_read_by_offset() {
         read.contains(&"é is a letter, and so on; ".repeat(500)),
         "{read}"
     );
-    // Past the end there is nothing, and that is no error of the service's.
+    // A read past the end is empty and not an error.
     let past = json!({"message_id": uuid(101), "offset": 1_000_000});
     let (text, _) = agent.call("ReadTranscript", &past).await;
     assert!(!text.contains("[cut"), "{text}");
 }
 
 #[tokio::test]
-async fn spans_that_are_not_there_are_refused_by_name() {
+async fn unknown_spans_are_rejected_by_id() {
     let shared = SERVER.get();
     let mut agent = Agent::with_policy(&shared.0, "read-none", with_short_answers()).await;
     let staged = agent.staged().await;
@@ -166,7 +166,7 @@ async fn spans_that_are_not_there_are_refused_by_name() {
     other.prepare(vec![user("hello")]).await;
     agent.folded(agent.fold_one()).await;
     let first = staged[0].collapse_id.clone();
-    // What is staged only stands for nothing yet; another session has no such span.
+    // A staged span is not collapsed yet, and other sessions do not have the span.
     let wrong = [
         ("agent", staged[1].collapse_id.clone()),
         ("agent", "nonsense".into()),

@@ -1,4 +1,4 @@
-//! What was folded unfolds: by undo, by a rewind into it, and it leaves with its turn.
+//! Tests that collapsed spans return after an undo or a rewind into them, and leave with their turn.
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
@@ -29,7 +29,7 @@ impl Agent {
         }
     }
 
-    /// The name of a turn, by its question.
+    /// Returns the id of a turn, by its question.
     fn tag(&self, question: &str) -> String {
         let mut blocks = self.texts().into_iter().flat_map(|message| {
             let blocks = message["content"].as_array().cloned();
@@ -46,7 +46,7 @@ impl Agent {
 }
 
 #[tokio::test]
-async fn p13_undo_unfolds_byte_for_byte_and_can_be_undone() {
+async fn p13_undo_restores_a_collapsed_span_exactly_and_can_be_undone() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &[]);
     let mut agent = Agent::new(&server, "unfold").await;
@@ -85,7 +85,7 @@ async fn p13_undo_unfolds_byte_for_byte_and_can_be_undone() {
     assert_eq!(unfolded.len(), original.len() + 2);
     assert!(agent.collapsed().await.is_empty() && agent.placeholders().is_empty());
 
-    // And folded again, by taking the undo back.
+    // An undo of the undo collapses the span again.
     agent
         .client
         .restore_context(agent.back_to(later))
@@ -97,7 +97,7 @@ async fn p13_undo_unfolds_byte_for_byte_and_can_be_undone() {
 }
 
 #[tokio::test]
-async fn a_rewind_into_a_fold_unfolds_it_first() {
+async fn a_rewind_into_a_collapsed_span_restores_it_first() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "unfold-rewind").await;
     agent.staged().await;
@@ -107,7 +107,7 @@ async fn a_rewind_into_a_fold_unfolds_it_first() {
     all.target_tokens = Some(0);
     assert_eq!(agent.folded(all).await.len(), 2);
     let folded = agent.whole().await;
-    // The result of the second round of the first turn: all up to there is as it was at first.
+    // The target is the result of the second round in the first turn. Everything up to it is restored.
     let mut dry = agent.rewind_to(uuid(104));
     dry.dry_run = true;
     agent.client.rewind_session(dry).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_rewind_into_a_fold_unfolds_it_first() {
 }
 
 #[tokio::test]
-async fn a_rewind_behind_a_fold_leaves_it_folded() {
+async fn a_rewind_after_a_collapsed_span_keeps_it() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "rewind-behind").await;
     agent.staged().await;
@@ -158,14 +158,14 @@ async fn a_rewind_behind_a_fold_leaves_it_folded() {
 }
 
 #[tokio::test]
-async fn a_turn_is_snipped_with_what_is_folded_of_it() {
+async fn a_turn_is_snipped_with_its_collapsed_part() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-snip").await;
     agent.staged().await;
     let span = agent.folded(agent.fold_one()).await.remove(0);
     let folded = agent.whole().await;
     let before = agent.prepare(vec![]).await.revision;
-    // Messages that a placeholder stands for are not in the view to be snipped.
+    // Messages behind a placeholder are not visible and therefore cannot be snipped.
     let mut request = SnipRequest {
         session: agent.session.clone(),
         message_ids: vec![uuid(102)],
@@ -181,7 +181,7 @@ async fn a_turn_is_snipped_with_what_is_folded_of_it() {
     assert_eq!(done.snipped.unwrap().message_ids, all);
     agent.prepare(vec![]).await;
     assert!(agent.placeholders().is_empty() && agent.collapsed().await.is_empty());
-    // It is still read under its id.
+    // The span can still be read by its id.
     let filter = MessageFilter {
         collapse_id: span.collapse_id.clone(),
         ..MessageFilter::default()

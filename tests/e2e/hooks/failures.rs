@@ -1,4 +1,4 @@
-//! Hooks that do not answer, answer too much, or are not there.
+//! Tests of hooks that do not answer, answer too much, or do not exist.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use super::{Answers, Hook, World, outcomes, work};
 
-/// Short enough for a test, and much less than the delay.
+/// Timeouts that are short enough for a test and much shorter than the delay.
 const QUICK: [&str; 3] = [
     "policy.hooks.pre_compact.timeout=0.3s",
     "policy.hooks.post_compact.timeout=0.3s",
@@ -31,7 +31,7 @@ fn slow() -> Answers {
     }
 }
 
-/// What ill answers a hook may give, and what is said of each.
+/// Returns invalid answers of a hook, with the expected error text of each.
 fn ill() -> Vec<(Answers, &'static str)> {
     let pre = |instructions: String, must_keep: Vec<String>| Answers {
         pre: PreCompactResponse {
@@ -63,7 +63,7 @@ fn ill() -> Vec<(Answers, &'static str)> {
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_stops_nothing_unless_its_rule_says_so() {
+async fn a_failing_hook_stops_a_compaction_only_if_configured() {
     let mut world = World::new(&QUICK).await;
     for (at, (answers, said)) in ill().into_iter().enumerate() {
         let session = format!("s{at}");
@@ -108,7 +108,7 @@ async fn a_hook_that_fails_stops_nothing_unless_its_rule_says_so() {
 }
 
 #[tokio::test]
-async fn messages_that_cannot_stand_in_a_view_are_a_failure_and_none_of_them_is_taken() {
+async fn invalid_hook_messages_are_rejected_completely() {
     let mut world = World::new(&[]).await;
     let said = |role: Role, count: usize| SessionStartResponse {
         messages: vec![typed(role, "I was here"); count],
@@ -140,7 +140,7 @@ async fn messages_that_cannot_stand_in_a_view_are_a_failure_and_none_of_them_is_
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_is_told_and_found_again_when_it_is() {
+async fn an_unreachable_hook_is_reported_and_reconnected() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     let url = format!("hooks.endpoints.own.url=http://{address}");
@@ -171,7 +171,7 @@ async fn a_service_that_is_not_there_is_told_and_found_again_when_it_is() {
 }
 
 #[tokio::test]
-async fn a_session_names_an_endpoint_of_the_server_or_is_refused() {
+async fn a_session_can_name_only_configured_endpoints() {
     let other = Hook::start();
     let url = format!("hooks.endpoints.other.url={}", other.url);
     let mut world = World::new(&[&url]).await;
@@ -207,7 +207,7 @@ async fn a_session_names_an_endpoint_of_the_server_or_is_refused() {
 }
 
 #[tokio::test]
-async fn a_caller_with_little_time_is_not_kept_waiting_by_a_hook() {
+async fn a_hook_does_not_exceed_the_deadline_of_the_caller() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     world.hook.answers(slow());
@@ -217,7 +217,7 @@ async fn a_caller_with_little_time_is_not_kept_waiting_by_a_hook() {
         ..CompactRequest::default()
     });
     request.set_timeout(Duration::from_secs(4));
-    // Half of what is left stays for what follows each of them.
+    // Each hook uses at most half of the remaining time, so that time is left for the next.
     let reply = world.client.compact(request).await.unwrap().into_inner();
     let outcomes = outcomes(&reply.compaction.unwrap());
     assert_eq!(outcomes.len(), 3);
@@ -229,7 +229,7 @@ async fn a_caller_with_little_time_is_not_kept_waiting_by_a_hook() {
 }
 
 #[tokio::test]
-async fn a_compaction_whose_server_died_while_a_hook_was_asked_is_over() {
+async fn a_compaction_orphaned_during_a_hook_call_ends() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -256,7 +256,7 @@ async fn a_compaction_whose_server_died_while_a_hook_was_asked_is_over() {
 }
 
 #[tokio::test]
-async fn a_service_behind_tls_is_asked_when_its_certificate_is_trusted() {
+async fn a_hook_over_tls_is_called_if_its_certificate_is_trusted() {
     let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/hooks/tls/ca.pem");
     let trusted = [("SSL_CERT_FILE", authority)];
     let mut world = World::with(Hook::start_with_tls(), &[], &trusted).await;

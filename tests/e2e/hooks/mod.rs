@@ -1,4 +1,4 @@
-//! The user's own hooks: a real service is called around compactions, and what it says holds.
+//! Tests of the user's hooks: a real service is called around compactions, and its answers are applied.
 
 mod failures;
 pub(crate) mod service;
@@ -27,7 +27,7 @@ use self::service::{Answers, Hook};
 const TOKEN: &str = "token-of-the-tests";
 const VARS: [(&str, &str); 2] = [("HOOK_TOKEN", TOKEN), ("MODEL_KEY", "key")];
 
-/// A server, a hook service that it calls, a provider, and a client.
+/// A server, a hook service, a provider, and a client.
 struct World {
     hook: Hook,
     provider: FakeProvider,
@@ -38,12 +38,12 @@ struct World {
 }
 
 impl World {
-    /// With some settings beside the usual ones.
+    /// Starts a world with additional settings.
     async fn new(settings: &[&str]) -> Self {
         Self::with(Hook::start(), settings, &[]).await
     }
 
-    /// With a hook service and variables of its own.
+    /// Starts a world with a given hook service and environment variables.
     async fn with(hook: Hook, settings: &[&str], vars: &[(&str, &str)]) -> Self {
         let provider = FakeProvider::start().await.unwrap();
         let usual = [
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// The same sessions after a crash.
+    /// Kills and restarts the server with the same sessions.
     async fn restart(&mut self) {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         self.server.signal("KILL");
@@ -83,7 +83,7 @@ impl World {
         self.client = self.server.context().await;
     }
 
-    /// The view as it is, without anything that changes it.
+    /// Returns the view without any level acting on it.
     async fn view(&mut self, session: &str, messages: Vec<MessageInput>) -> Array {
         let mut request = prepare(&name(session), messages);
         request.set_compaction_mode(CompactionMode::Never);
@@ -107,7 +107,7 @@ impl World {
         Ok(reply.into_inner().compaction.unwrap())
     }
 
-    /// What hooks did in a session, as its events have it.
+    /// Returns the recorded hook calls of a session.
     async fn called(&self, session: &str) -> Vec<HookCalled> {
         let request = ListEventsRequest {
             kinds: vec![EventKind::HookCalled.into()],
@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// A conversation that is worth a summary.
+/// Returns a conversation that is large enough for a summary.
 fn work() -> Vec<MessageInput> {
     let lines = |what: &str| format!("{what} of the harbour lights\n").repeat(60);
     vec![
@@ -164,7 +164,7 @@ fn veto(reason: &str) -> Answers {
     }
 }
 
-/// A window in which the work is too much at once.
+/// Returns a target whose window is too small for the work.
 fn tiny() -> Target {
     Target {
         window_tokens: Some(36_000),
@@ -182,7 +182,7 @@ async fn turn(
     client.prepare_context(request).await.unwrap().into_inner()
 }
 
-/// What level 5 did in a call.
+/// Returns the report of level 5.
 fn stage(reply: &PrepareContextResponse) -> &palimpsest_proto::context::v1::LevelReport {
     let mut reports = reply.level_reports.iter();
     reports
@@ -191,7 +191,7 @@ fn stage(reply: &PrepareContextResponse) -> &palimpsest_proto::context::v1::Leve
 }
 
 #[tokio::test]
-async fn hooks_are_told_what_happens_and_what_they_did_is_an_event() {
+async fn hooks_are_called_and_their_results_are_recorded() {
     let mut world = World::new(&["policy.summary.instructions=Keep all port numbers."]).await;
     world.view("s", work()).await;
     let mut sessions = world.server.sessions().await;
@@ -233,7 +233,7 @@ async fn hooks_are_told_what_happens_and_what_they_did_is_an_event() {
     assert_eq!(pre.instructions, "Keep all port numbers.");
     assert!(pre.input_tokens > 300 && pre.budget.is_some());
     assert!(!pre.first_message_id.is_empty() && pre.first_message_id != pre.last_message_id);
-    // It sees the compaction as it then is.
+    // The hook receives the compaction in its final state.
     let seen = post.compaction.as_ref().unwrap();
     let boundary = compaction.boundary.as_ref().unwrap();
     assert_eq!(seen.summary, compaction.summary);
@@ -280,7 +280,7 @@ async fn hooks_are_told_what_happens_and_what_they_did_is_an_event() {
 }
 
 #[tokio::test]
-async fn a_dry_run_calls_no_hook_and_a_session_may_want_none() {
+async fn a_dry_run_or_a_session_without_hooks_calls_none() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let request = CompactRequest {
@@ -303,7 +303,7 @@ async fn a_dry_run_calls_no_hook_and_a_session_may_want_none() {
 }
 
 #[tokio::test]
-async fn a_veto_by_hand_refuses_the_call_and_changes_nothing() {
+async fn a_veto_of_a_manual_compaction_rejects_the_call() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     world.hook.answers(veto("a release is going on"));
@@ -324,7 +324,7 @@ async fn a_veto_by_hand_refuses_the_call_and_changes_nothing() {
     let last = called.last().unwrap().outcome.clone().unwrap();
     assert_eq!(last.result(), HookResult::Vetoed);
     assert_eq!(last.detail, "a release is going on");
-    // Nothing holds up who asks when the release is over.
+    // After the hook stops vetoing, a compaction runs immediately.
     world.hook.answers(Answers::default());
     world
         .compact("s", CompactionStrategy::Unspecified)
@@ -333,7 +333,7 @@ async fn a_veto_by_hand_refuses_the_call_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_automatic_compaction_tells_of_a_veto_and_asks_again_when_the_user_has_spoken() {
+async fn a_vetoed_automatic_compaction_is_retried_after_the_next_input() {
     let mut world = World::new(&["policy.autocompact.max_failures=1"]).await;
     world.view("s", work()).await;
     world.hook.answers(veto("not now"));
@@ -352,7 +352,7 @@ async fn an_automatic_compaction_tells_of_a_veto_and_asks_again_when_the_user_ha
         [(HookKind::PreCompact, HookResult::Vetoed)]
     );
     let failure = compaction.failure.as_ref().unwrap();
-    // A veto is nobody's failure.
+    // A veto does not count as a failure.
     assert_eq!(
         (failure.consecutive_failures, failure.auto_paused),
         (0, false)
@@ -370,7 +370,7 @@ async fn an_automatic_compaction_tells_of_a_veto_and_asks_again_when_the_user_ha
     assert_eq!(world.hook.asked().pre[1].trigger(), Trigger::Auto);
 }
 
-/// Waits until hooks were asked so often.
+/// Waits until the hooks were called this many times.
 async fn asked_so_often(world: &World, counts: (usize, usize, usize)) {
     while world.hook.count() != counts {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -378,7 +378,7 @@ async fn asked_so_often(world: &World, counts: (usize, usize, usize)) {
 }
 
 #[tokio::test]
-async fn a_view_that_is_rewound_while_a_hook_thinks_is_not_compacted() {
+async fn a_view_rewound_during_a_hook_call_is_not_compacted() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let gate = std::sync::Arc::new(tokio::sync::Notify::new());
@@ -419,7 +419,7 @@ async fn a_view_that_is_rewound_while_a_hook_thinks_is_not_compacted() {
     refused(&refusal, Code::Aborted, "COMPACTION_RANGE_CHANGED");
     ended.await.unwrap();
     assert_eq!(world.view("s", vec![]).await.messages, before.messages);
-    // What was called is told, and that nothing of it is in the view.
+    // The calls are recorded, and none of their messages is in the view.
     let called = world.called("s").await;
     assert_eq!(called.len(), 3);
     assert!(
@@ -430,7 +430,7 @@ async fn a_view_that_is_rewound_while_a_hook_thinks_is_not_compacted() {
 }
 
 #[tokio::test]
-async fn appends_go_on_while_a_hook_thinks_and_stay() {
+async fn appends_during_a_hook_call_are_kept() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let gate = std::sync::Arc::new(tokio::sync::Notify::new());
@@ -445,7 +445,7 @@ async fn appends_go_on_while_a_hook_thinks_and_stay() {
         ..CompactRequest::default()
     };
     let compacting = tokio::spawn(async move { other.compact(request).await });
-    // It is asked three times, and each time others speak meanwhile.
+    // Three hooks are called, and messages are appended during each call.
     for (round, counts) in [(1, 0, 0), (1, 1, 0), (1, 1, 1)].into_iter().enumerate() {
         asked_so_often(&world, counts).await;
         for at in 0..17 {
@@ -463,7 +463,7 @@ async fn appends_go_on_while_a_hook_thinks_and_stay() {
         .unwrap();
     assert_eq!(outcomes(&compaction).len(), 3);
     let shown = text(&world.view("s", vec![]).await);
-    // What was said has left; what was read comes back as a file.
+    // The conversation has left the view. The read content is attached as a file.
     assert!(!shown.contains("tool_result"));
     for round in 0..3 {
         for at in 0..17 {

@@ -1,4 +1,4 @@
-//! A hook service as a user would write one: it answers as it was told, and notes what it was asked.
+//! A hook service like a user's: it gives scripted answers and records its requests.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,21 +14,21 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
-/// What it answers.
+/// The scripted answers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answers {
     pub(crate) pre: PreCompactResponse,
     pub(crate) post: PostCompactResponse,
     pub(crate) start: SessionStartResponse,
-    /// Before every answer.
+    /// The delay before every answer.
     pub(crate) delay: Duration,
-    /// Nothing is answered before this.
+    /// A gate that holds every answer until it is notified.
     pub(crate) gate: Option<Arc<Notify>>,
-    /// This instead of every answer.
+    /// An error in place of every answer.
     pub(crate) status: Option<Status>,
 }
 
-/// What it was asked.
+/// The recorded requests.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) pre: Vec<PreCompactRequest>,
@@ -43,7 +43,7 @@ struct State {
     asked: Mutex<Asked>,
 }
 
-/// A running one; it ends with the runtime of its test.
+/// A running hook service. It ends with the runtime of its test.
 #[derive(Debug, Clone)]
 pub(crate) struct Hook {
     state: Arc<State>,
@@ -55,7 +55,7 @@ impl Hook {
         Self::start_at("127.0.0.1:0")
     }
 
-    /// The same at an address.
+    /// Starts the service at an address.
     pub(crate) fn start_at(address: &str) -> Self {
         let incoming = TcpIncoming::bind(address.parse().unwrap()).unwrap();
         let url = format!("http://{}", incoming.local_addr().unwrap());
@@ -67,8 +67,8 @@ impl Hook {
         Self { state, url }
     }
 
-    /// The same behind TLS, with a certificate for this machine that the authority of the tests signed. Its
-    /// key is in the repository, so nothing but tests may trust that.
+    /// Starts the service with TLS. Its certificate is signed by the tests' CA, whose key is in the repository. Nothing
+    /// except tests may trust this CA.
     pub(crate) fn start_with_tls() -> Self {
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let url = format!("https://{}", incoming.local_addr().unwrap());
@@ -83,17 +83,17 @@ impl Hook {
         Self { state, url }
     }
 
-    /// What it answers from now on.
+    /// Sets the answers from now on.
     pub(crate) fn answers(&self, answers: Answers) {
         *self.state.answers.lock().unwrap() = answers;
     }
 
-    /// What it was asked since the last look.
+    /// Returns the requests since the last call.
     pub(crate) fn asked(&self) -> Asked {
         std::mem::take(&mut self.state.asked.lock().unwrap())
     }
 
-    /// How often each hook was asked.
+    /// Returns the number of calls of each hook.
     pub(crate) fn count(&self) -> (usize, usize, usize) {
         let asked = self.state.asked.lock().unwrap();
         (asked.pre.len(), asked.post.len(), asked.start.len())

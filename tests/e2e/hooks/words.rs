@@ -1,4 +1,4 @@
-//! What hooks add: instructions, texts that stay, messages; and that they may reject what was computed.
+//! Tests of the effects of hooks: instructions, verbatim texts, messages, and the rejection of a computed compaction.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tonic::Code;
 
 use super::{Answers, World, outcomes, stage, text, turn, work};
 
-/// Only a hang takes as long.
+/// Generous, because this limit must only detect hangs.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Text that no summary would have by itself.
+/// A text that no summary contains by itself.
 const KEPT: &str = "  port 4711\n\tstays  ";
 
 fn wishes(instructions: &str, must_keep: &[&str]) -> Answers {
@@ -42,7 +42,7 @@ fn says(messages: &[&str]) -> Answers {
     }
 }
 
-/// The first text of a view: what a summary's message says.
+/// Returns the first text of a view, which is the summary's message.
 fn first_text(array: &palimpsest_tests::Array) -> String {
     let values = array.values();
     let content = &values[0]["content"];
@@ -50,14 +50,14 @@ fn first_text(array: &palimpsest_tests::Array) -> String {
     text.unwrap().to_owned()
 }
 
-/// What is sealed: the blocks, whichever message they stand in.
+/// Returns the sealed blocks, regardless of the messages that contain them.
 fn blocks(array: &palimpsest_tests::Array) -> Vec<serde_json::Value> {
     let values = array.values().into_iter();
     let blocks = values.map(|message| message["content"].as_array().unwrap().clone());
     blocks.flatten().collect()
 }
 
-/// A session with a running summary, in a world whose worker keeps them.
+/// Creates a session with session memory, in a world with a worker.
 async fn with_memory(world: &mut World, session: &str) {
     let words = |tokens: usize| "the importer reads every row and maps it ".repeat(tokens / 10);
     let mut messages = Vec::new();
@@ -87,7 +87,7 @@ async fn with_memory(world: &mut World, session: &str) {
 const WORKER: [&str; 2] = ["worker.enabled=true", "worker.poll_ms=50"];
 
 #[tokio::test]
-async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used() {
+async fn hook_instructions_reach_the_model_and_disable_session_memory() {
     let mut world = World::new(&WORKER).await;
     with_memory(&mut world, "s").await;
     world.hook.answers(wishes("Name the lamp maker.", &[]));
@@ -110,7 +110,7 @@ async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used(
     let shown = text(&world.view("s", vec![]).await);
     assert!(shown.contains("Please mend module 7.") && !shown.contains("Please mend module 0.\""));
 
-    // Without any, the running summary stands in.
+    // Without instructions, session memory is used.
     with_memory(&mut world, "t").await;
     world.hook.answers(wishes("", &[]));
     let compaction = world
@@ -122,7 +122,7 @@ async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used(
 }
 
 #[tokio::test]
-async fn the_running_summary_reads_the_same_with_hooks_and_without() {
+async fn session_memory_is_the_same_with_and_without_hooks() {
     let mut world = World::new(&WORKER).await;
     with_memory(&mut world, "s").await;
     // A dry run calls no hook.
@@ -144,7 +144,7 @@ async fn the_running_summary_reads_the_same_with_hooks_and_without() {
 }
 
 #[tokio::test]
-async fn a_summary_written_ahead_takes_effect_by_hand_where_the_running_one_is_far_behind() {
+async fn a_prepared_summary_is_used_manually_if_session_memory_lags() {
     let mut world = World::new(&[
         WORKER[0],
         WORKER[1],
@@ -154,14 +154,14 @@ async fn a_summary_written_ahead_takes_effect_by_hand_where_the_running_one_is_f
     ])
     .await;
     with_memory(&mut world, "s").await;
-    // Without the worker, the running summary falls behind.
+    // Without the worker, session memory falls behind.
     for arg in &mut world.args {
         if arg == WORKER[0] {
             "worker.enabled=false".clone_into(arg);
         }
     }
     world.restart().await;
-    // Over the warning threshold of this window and under its compaction threshold.
+    // Above the warning threshold of this window and below its compaction threshold.
     let words = |number: u32| format!("note {number} of the importer maps a row\n").repeat(1_000);
     let messages = (0..4).flat_map(|number| [user(&words(number)), assistant("Noted.")]);
     let mut request = prepare(&name("s"), messages.collect());
@@ -180,7 +180,7 @@ async fn a_summary_written_ahead_takes_effect_by_hand_where_the_running_one_is_f
     let began = tokio::time::Instant::now();
     loop {
         let reply = world.client.compact(rehearsal.clone()).await.unwrap();
-        // A dry run reports a model only if the model has written already.
+        // A dry run reports a model only if a prepared summary exists.
         if reply.into_inner().compaction.unwrap().model == "claude-fake" {
             break;
         }
@@ -196,12 +196,12 @@ async fn a_summary_written_ahead_takes_effect_by_hand_where_the_running_one_is_f
     assert_eq!(compaction.strategy(), CompactionStrategy::Model);
     assert_eq!(compaction.model, "claude-fake");
     assert_eq!(world.provider.requests().len(), requests);
-    // PreCompact was called when the summary was written.
+    // `PreCompact` was called when the summary was prepared.
     assert_eq!(world.hook.count(), (1, 1, 1));
 }
 
 #[tokio::test]
-async fn what_must_be_kept_stands_word_for_word_whoever_writes_the_summary() {
+async fn kept_texts_are_verbatim_for_every_strategy() {
     let mut world = World::new(&WORKER).await;
     world
         .hook
@@ -238,7 +238,7 @@ async fn what_must_be_kept_stands_word_for_word_whoever_writes_the_summary() {
 }
 
 #[tokio::test]
-async fn a_delegated_request_has_the_hooks_words_and_its_end_asks_the_others() {
+async fn a_delegated_request_contains_hook_instructions_and_its_commit_calls_hooks() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let mut answers = wishes("Name the lamp maker.", &[KEPT]);
@@ -293,7 +293,7 @@ async fn a_delegated_request_has_the_hooks_words_and_its_end_asks_the_others() {
     assert!(text(&shown).contains("The branch is main."));
     assert_eq!(world.hook.count(), (1, 1, 1));
 
-    // A hook may reject a caller's own summary too.
+    // A hook can also reject a caller's own summary.
     world.view("t", work()).await;
     world.hook.answers(rejecting);
     let request = CompactRequest {
@@ -313,7 +313,7 @@ async fn a_delegated_request_has_the_hooks_words_and_its_end_asks_the_others() {
 }
 
 #[tokio::test]
-async fn what_a_hook_rejects_leaves_the_view_byte_for_byte_and_counts_as_failed() {
+async fn a_summary_rejected_by_a_hook_leaves_the_view_unchanged() {
     let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     world.hook.answers(Answers {
@@ -352,7 +352,7 @@ async fn what_a_hook_rejects_leaves_the_view_byte_for_byte_and_counts_as_failed(
 }
 
 #[tokio::test]
-async fn messages_of_a_hook_follow_the_summary_and_leave_with_the_next_one() {
+async fn hook_messages_follow_the_summary_until_the_next_compaction() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     world
@@ -388,7 +388,7 @@ async fn messages_of_a_hook_follow_the_summary_and_leave_with_the_next_one() {
         .collect();
     assert_eq!(kinds, [MessageKind::Hook; 2]);
 
-    // What was served stays as it was, and the next summary takes them with it.
+    // The served messages stay, and the next summary includes them.
     let before = world.view("s", vec![]).await;
     let after = world.view("s", work()).await;
     let (before, after) = (blocks(&before), blocks(&after));

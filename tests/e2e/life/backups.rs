@@ -1,5 +1,5 @@
-//! A backup of a server at work, put back: the same views, byte for byte, at the revisions that were
-//! backed up.
+//! Tests of backups of a running server: a restored server has equal views, byte for byte, at the revisions of the
+//! backup.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +41,7 @@ async fn events(server: &Server, session: &str) -> Vec<SessionEvent> {
     };
     let events = server.sessions().await.list_events(request).await;
     let mut events = events.unwrap().into_inner().events;
-    // What an event did is told as far as the session is known by now, so it depends on what follows.
+    // The effect depends on the current state of the session, so it changes with later events.
     for event in &mut events {
         event.effect = None;
     }
@@ -82,7 +82,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
     );
     assert_eq!(first["base"], serde_json::Value::Null);
 
-    // Sessions that grow, come and go while the second one is taken.
+    // Sessions are created, grow and are deleted during the second backup.
     let done = Arc::new(AtomicBool::new(false));
     let writers = (0..3).map(|writer| {
         let (server, done) = (Arc::clone(&server), Arc::clone(&done));
@@ -167,7 +167,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
             assert!(was == is, "{file}");
         }
     }
-    // It goes on, and its own backups stand upon the old ones or begin anew where it differs.
+    // The restored server continues. Its backups build on the old ones, and start anew for sessions that differ.
     let mut client = restored.context().await;
     let said = prepare(&name("a"), vec![user("go on")]);
     client.prepare_context(said).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
         view(&last, &name("a")).await,
         view(&restored, &name("a")).await
     );
-    // The first two are gone with what only they had; the third is whole.
+    // Pruning removed the first two backups with the files that only they used. The third one is complete.
     backup(&restored, &place, &["--keep", "1"]);
     let kept = succeeds(&["backup", "--list", "--to", place.to_str().unwrap()]);
     assert_eq!(kept.lines().count(), 1, "{kept}");
@@ -190,7 +190,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_was_cut_off_is_none() {
+async fn an_interrupted_backup_is_no_backup() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -213,7 +213,7 @@ async fn a_backup_that_was_cut_off_is_none() {
         assert!(none.contains("there is no backup"), "{point}: {none}");
     }
     let taken = backup(&server, &place, &[]);
-    // A restoration that was cut off is no store, and another one begins anew.
+    // An interrupted restoration leaves no store, and the next one starts again.
     let copy = root.path().join("copy");
     for point in ["restore.session", "restore.closed"] {
         let status = Command::new(binary())
@@ -226,7 +226,7 @@ async fn a_backup_that_was_cut_off_is_none() {
         assert!(!status.unwrap().success(), "{point}");
         assert!(!copy.join("log").exists(), "{point}");
     }
-    // It goes on where it was cut off, and knows its own results from those of others.
+    // The restoration continues after an interruption, and distinguishes its own results from others.
     restore(&place, &copy, &[]);
     assert!(!copy.join("log.restoring.json").exists());
     std::fs::remove_dir_all(copy.join("log")).unwrap();
@@ -245,7 +245,7 @@ async fn a_backup_that_was_cut_off_is_none() {
         view(&restored, &name("a")).await
     );
 
-    // What was changed since it was written is not restored.
+    // A modified backup is not restored.
     let id = taken["id"].as_str().unwrap();
     let log = place.join(format!("logs/p/a/{id}.log"));
     let good = std::fs::read(&log).unwrap();
@@ -281,7 +281,7 @@ async fn a_backup_that_was_cut_off_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restoration_that_is_killed_after_its_log_was_renamed_is_complete() {
+async fn a_restore_killed_after_the_log_rename_is_complete() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -305,7 +305,7 @@ async fn a_restoration_that_is_killed_after_its_log_was_renamed_is_complete() {
         .stderr(Stdio::null())
         .status();
     assert!(!status.unwrap().success());
-    // The log is in its place and the note is still beside it.
+    // The log is in its place, and the note of the restoration still exists.
     assert!(copy.join("log.restoring.json").exists());
     assert!(!copy.join("log.restoring").exists());
 
@@ -327,7 +327,7 @@ async fn a_restoration_that_is_killed_after_its_log_was_renamed_is_complete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_result_is_reported_and_fails_no_backup_of_the_others() {
+async fn a_damaged_result_is_reported_and_the_rest_is_backed_up() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -339,7 +339,7 @@ async fn a_damaged_result_is_reported_and_fails_no_backup_of_the_others() {
     backup(&server, &early, &[]);
     let file = files(&data, "a").pop().unwrap();
     std::fs::write(data.join("blobs/p/a/tool-results").join(&file), "another").unwrap();
-    // An earlier backup in the same place has a whole copy.
+    // An earlier backup in the same place contains an intact copy.
     let taken = backup(&server, &early, &["--full"]);
     assert_eq!(
         (&taken["damaged_results"], &taken["results"]),
@@ -366,4 +366,58 @@ async fn a_damaged_result_is_reported_and_fails_no_backup_of_the_others() {
     assert!(again.status.success());
     let says = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(says.contains(&file) && says.contains("damaged"), "{says}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_and_results_of_two_stores_are_not_mixed() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let place = root.path().join("backups");
+    let (ours, theirs) = (root.path().join("ours"), root.path().join("theirs"));
+    let (first, second) = (
+        Server::start(&ours, SETTINGS),
+        Server::start(&theirs, SETTINGS),
+    );
+    fill(&first, &name("a"), 2).await;
+    fill(&second, &name("a"), 2).await;
+    let of_first = backup(&first, &place, &[]);
+    let address = format!("http://{}", second.address());
+    let to = place.to_str().unwrap();
+    let refused = fails(&["backup", "--server", &address, "--to", to]);
+    assert!(refused.contains("is of the store"), "{refused}");
+    // A store that replaces the other one begins with a backup of its own.
+    let of_second = backup(&second, &place, &["--full"]);
+    assert_eq!(of_second["base"], serde_json::Value::Null);
+    let next = backup(&second, &place, &[]);
+    assert_eq!(next["base"], of_second["id"]);
+
+    // The results of one store are not handed to a log that is restored from the other's backup.
+    let results = files(&theirs, "a");
+    drop(second);
+    std::fs::remove_dir_all(theirs.join("log")).unwrap();
+    let over = |id: &serde_json::Value| {
+        let id = id.as_str().unwrap().to_owned();
+        let theirs = theirs.to_str().unwrap().to_owned();
+        let from = to.to_owned();
+        move |run: fn(&[&str]) -> String| {
+            run(&[
+                "restore",
+                "--from",
+                &from,
+                "--data-dir",
+                &theirs,
+                "--keep-blobs",
+                "--backup",
+                &id,
+            ])
+        }
+    };
+    let refused = over(&of_first["id"])(fails);
+    assert!(refused.contains("belong to the store"), "{refused}");
+    assert_eq!(files(&theirs, "a"), results);
+    over(&next["id"])(succeeds);
+    let restored = Server::start(&theirs, SETTINGS);
+    view(&restored, &name("a")).await;
 }

@@ -1,4 +1,4 @@
-//! A deletion says when it is done, survives the end of the process, and leaves nothing.
+//! Tests of deletion: it reports completion, survives a crash, and leaves no data.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use tonic::Code;
 use super::{SETTINGS, delete, files, fill};
 
 #[tokio::test]
-async fn a_deletion_leaves_nothing_and_says_so() {
+async fn a_deletion_removes_everything_and_reports_it() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), SETTINGS);
     let mut client = server.sessions().await;
     fill(&server, &name("gone"), 3).await;
     fill(&server, &name("kept"), 2).await;
     assert_eq!(files(folder.path(), "gone").len(), 3);
-    // What a process that was killed while it wrote would have left.
+    // The partial file of a process that was killed during a write.
     let results = folder.path().join("blobs/p/gone/tool-results");
     std::fs::write(results.join("half-written.txt#1"), "left").unwrap();
     let reply = client.delete_session(delete(&name("gone"))).await.unwrap();
@@ -30,7 +30,7 @@ async fn a_deletion_leaves_nothing_and_says_so() {
     assert_eq!(files(folder.path(), "kept").len(), 2);
     let again = client.delete_session(delete(&name("gone"))).await;
     refused(&again.unwrap_err(), Code::NotFound, "SESSION_NOT_FOUND");
-    // A new one under the name is new.
+    // A new session under the same name is empty.
     fill(&server, &name("gone"), 1).await;
     let get = GetSessionRequest {
         session: name("gone"),
@@ -41,10 +41,9 @@ async fn a_deletion_leaves_nothing_and_says_so() {
     assert_eq!(files(folder.path(), "gone").len(), 1);
 }
 
-/// Wherever the process ends, the session is whole or it is gone, and a restart finishes the rest
-/// without being asked.
+/// At whatever point the process ends, the session is complete or deleted. A restart finishes the deletion by itself.
 #[tokio::test]
-async fn a_deletion_that_was_cut_off_is_finished() {
+async fn an_interrupted_deletion_is_completed() {
     for point in [
         "log.decided",
         "log.synced",
@@ -53,8 +52,8 @@ async fn a_deletion_that_was_cut_off_is_finished() {
         "delete.removed",
         "delete.forgotten",
     ] {
-        // Some are the embedded log's own; and after the others nobody else removes anything until the claim of
-        // the process that ended is over, so that one of them has to do.
+        // Some points exist in the embedded log only. At the others, a shared store removes nothing until the lease of
+        // the killed process expires, which takes long. One such point is therefore sufficient.
         let is_shared = palimpsest_tests::is_on_a_database();
         if is_shared && point != "blob.deleted:2" {
             continue;
@@ -64,14 +63,21 @@ async fn a_deletion_that_was_cut_off_is_finished() {
         fill(&server, &name("gone"), 3).await;
         server.kill();
         let settings = [SETTINGS, &["--set", "store.canary_every_ms=3600000"]].concat();
-        // The first write of this process is the canary's.
+        // The first write of this process is the write check.
         let at = point
             .strip_prefix("log.")
             .map_or_else(|| point.to_owned(), |point| format!("log.{point}:2"));
         let server = Server::start_with(folder.path(), &settings, &[("CRASH_AT", &at)]);
         let mut client = server.sessions().await;
         let cut = client.delete_session(delete(&name("gone"))).await;
-        assert!(cut.is_err(), "{point}: {cut:?}");
+        // A background task may reach the last point. The call can then reply first, and its reply is true.
+        match cut {
+            Err(_) => {}
+            Ok(reply) => {
+                assert_eq!(point, "delete.forgotten");
+                assert!(reply.into_inner().complete);
+            }
+        }
         server.wait();
 
         let server = Server::start(folder.path(), SETTINGS);
@@ -106,7 +112,7 @@ async fn a_deletion_that_was_cut_off_is_finished() {
 }
 
 #[tokio::test]
-async fn a_hold_keeps_a_session_and_its_family() {
+async fn a_hold_protects_a_session_and_its_family() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), SETTINGS);
     let mut client = server.sessions().await;

@@ -1,5 +1,4 @@
-//! How data ends, and how it outlives its store: deletion, retention,
-//! sweeping, backup and restoration.
+//! Tests of the end of data: deletion, retention, sweeps, backup and restoration.
 
 mod backups;
 mod deletion;
@@ -13,7 +12,7 @@ use palimpsest_proto::context::v1::DeleteSessionRequest;
 use palimpsest_tests::say::{assistant_call, prepare, result, user};
 use palimpsest_tests::{Server, palimpsest};
 
-/// A large result is stored apart, and nothing else writes events.
+/// Large results are stored, and no background task records events.
 const SETTINGS: &[&str] = &[
     "--set",
     "worker.enabled=false",
@@ -21,7 +20,7 @@ const SETTINGS: &[&str] = &[
     "policy.tool_results.max_result_chars=4000",
 ];
 
-/// A few turns, one of them with a result that is stored.
+/// Creates a session with some turns, one of them with a stored result.
 async fn fill(server: &Server, session: &str, turns: u64) {
     let mut client = server.context().await;
     for turn in 0..turns {
@@ -46,7 +45,7 @@ fn delete(session: &str) -> DeleteSessionRequest {
     }
 }
 
-/// The files of a session among the blobs.
+/// Returns the files of a session in the blob store.
 fn files(data_dir: &Path, session: &str) -> Vec<String> {
     let folder = data_dir.join("blobs/p").join(session).join("tool-results");
     let Ok(entries) = folder.read_dir() else {

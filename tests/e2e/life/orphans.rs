@@ -1,4 +1,4 @@
-//! What a crash leaves is swept; what an event names never is.
+//! Tests that a sweep removes the files of a crash and never a referenced file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,12 +13,12 @@ use tokio::time::Instant;
 
 use super::{SETTINGS, files, fill, succeeds};
 
-/// Makes all intents of a stopped server's store look as if they had been announced long ago, and adds one of a file.
+/// Makes all intents in the store of a stopped server look old, and adds some.
 async fn make_old(data: &Path, more: &[(&SessionKey, &str)]) {
     let log = SledLog::open(&SledOptions::new(data.join("log"))).unwrap();
-    let intents = log.intents(None, 1_000).await.unwrap();
-    // One that a killed sweep has taken up is gone with the next, however old it is.
-    let waiting = intents.iter().filter(|intent| !intent.is_doomed);
+    let page = log.intents(None, 1_000).await.unwrap();
+    // A doomed intent is removed by the next sweep, regardless of its age.
+    let waiting = page.intents.iter().filter(|intent| !intent.is_doomed);
     let found = waiting.map(|intent| (&intent.key, &*intent.file));
     for (key, file) in found.chain(more.iter().copied()) {
         let long_ago = Timestamp::from_millis(1);
@@ -29,12 +29,12 @@ async fn make_old(data: &Path, more: &[(&SessionKey, &str)]) {
 
 async fn intents(data: &Path) -> usize {
     let log = SledLog::open(&SledOptions::new(data.join("log"))).unwrap();
-    let intents = log.intents(None, 1_000).await.unwrap().len();
+    let intents = log.intents(None, 1_000).await.unwrap().intents.len();
     log.close().await.unwrap();
     intents
 }
 
-/// How long what happens in the background may take: it only ends a test that hangs.
+/// Time limit for background work. It only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 fn sweeping() -> Vec<&'static str> {
@@ -73,7 +73,7 @@ async fn only_what_the_log_announced_and_no_event_names_is_swept() {
     assert_eq!(intents(data).await, 0, "each was settled by its event");
     let of = |file: &str| data.join("blobs/p/s/tool-results").join(file);
     let named = files(data, "s");
-    // One that was announced, with what a killed process had begun of it; and one that the log never heard of.
+    // One file has an intent and a partial write of a killed process. The log does not know the other one.
     for file in [
         "x-0123456789abcdef.txt",
         "x-0123456789abcdef.txt#1",
@@ -85,7 +85,7 @@ async fn only_what_the_log_announced_and_no_event_names_is_swept() {
     std::fs::create_dir_all(&gone).unwrap();
     std::fs::write(gone.join("summary.md"), "of nobody").unwrap();
     let key = SessionKey::parse(&name("s")).unwrap();
-    // An intent of a file that an event names cannot be, and would remove nothing.
+    // A referenced file has no intent in practice. A sweep would not remove the file even then.
     make_old(data, &[(&key, "x-0123456789abcdef.txt"), (&key, &named[0])]).await;
     let counts = |report: &serde_json::Value| {
         ["results", "orphans", "foreign", "missing"].map(|count| report[count].as_u64().unwrap())
@@ -115,9 +115,10 @@ async fn only_what_the_log_announced_and_no_event_names_is_swept() {
     );
 }
 
-/// A process ends between the steps of a sweep, and of storing a result: the file is gone or named, and never both.
+/// A process ends between the steps of a sweep or of storing a result. The file is then removed or referenced, and
+/// never both.
 #[tokio::test]
-async fn a_sweep_that_was_cut_off_is_finished_by_the_next() {
+async fn an_interrupted_sweep_is_completed_by_the_next() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -143,7 +144,7 @@ async fn a_sweep_that_was_cut_off_is_finished_by_the_next() {
             assert!(began.elapsed() < PATIENCE, "{point}: {:?}", server.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // The same is said again, and stored again.
+        // The same result is submitted again and stored under a new name.
         let mut client = server.context().await;
         let said = vec![assistant_call("c"), result("c", &large)];
         let said = client.prepare_context(prepare(&name("s"), said)).await;
@@ -155,10 +156,10 @@ async fn a_sweep_that_was_cut_off_is_finished_by_the_next() {
     }
 }
 
-/// Writers that store results, a sweep that never rests and a process that is killed in between, over
-/// and over, with all intents made old each time: whatever an event names is there.
+/// Runs writers that store results, continuous sweeps, and kills, repeatedly. All intents are made old each time. Every
+/// referenced file must exist.
 #[tokio::test(flavor = "multi_thread")]
-async fn p23_sweeping_never_removes_what_an_event_names() {
+async fn p23_a_sweep_never_removes_a_referenced_blob() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -185,7 +186,7 @@ async fn p23_sweeping_never_removes_what_an_event_names() {
                 };
                 let session = name(&format!("w{writer}"));
                 for turn in 0..6_usize {
-                    // Every second result was said before: its file is there, and old.
+                    // Every second result repeats an earlier one, whose file exists and is old.
                     let id = format!("call-{}", (round / 2) * 100 + turn);
                     let large = format!("{writer} {}\n", turn / 2).repeat(2_000);
                     let said = vec![assistant_call(&id), result(&id, &large)];

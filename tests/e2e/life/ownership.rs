@@ -1,4 +1,5 @@
-//! A log owns its folder and its files: none begins empty beside an older one, and none touches another's files.
+//! Tests of the ownership of folders and files: an empty log never replaces an older one, and no log changes another's
+//! files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,14 +11,14 @@ use palimpsest_tests::{Server, name, palimpsest};
 
 use super::{SETTINGS, fails, files, fill, succeeds};
 
-/// A stopped server's data with one session and two stored results.
+/// Creates the data of a stopped server with one session and two stored results.
 async fn filled(data: &Path) {
     let server = Server::start(data, SETTINGS);
     fill(&server, &name("s"), 2).await;
     server.stop();
 }
 
-/// Every file below a folder, with what it holds.
+/// Returns all files below a folder with their contents.
 fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -48,7 +49,7 @@ fn serve(data: &Path, extra: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn an_empty_log_does_not_start_on_the_files_of_another() {
+async fn an_empty_log_does_not_start_on_blobs_of_another_log() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -58,11 +59,11 @@ async fn an_empty_log_does_not_start_on_the_files_of_another() {
     let before = content(&first.join("blobs"));
     assert_eq!(files(&first, "s").len(), 2);
     let place = format!("blobs.url=file://{}", first.join("blobs").display());
-    // Another server with an empty folder of its own, and the same place for files.
+    // Another server with an empty data folder and the same blob store.
     let second = root.path().join("second");
     let refused = serve(&second, &["--set", &place]);
     assert!(refused.contains("belong to the store"), "{refused}");
-    // Without the marker of the first it is refused too: the files are nobody's that it knows.
+    // Without the owner marker the server still refuses to start, because its log does not know the files.
     let marker = first.join("blobs/_palimpsest/store.json");
     let identity = fs::read(&marker).unwrap();
     fs::remove_file(&marker).unwrap();
@@ -72,14 +73,14 @@ async fn an_empty_log_does_not_start_on_the_files_of_another() {
         "{refused}"
     );
     assert!(!marker.exists(), "it wrote nothing");
-    // The log whose files they are takes them for its own, as those of an earlier release.
+    // The log that references the files writes a new marker, as for files of an earlier release.
     Server::start(&first, SETTINGS).stop();
     assert_eq!(fs::read(&marker).unwrap(), identity);
     assert_eq!(content(&first.join("blobs")), before);
 }
 
 #[tokio::test]
-async fn a_log_that_went_missing_is_not_begun_anew() {
+async fn a_missing_log_is_not_recreated() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -101,7 +102,7 @@ async fn a_log_that_went_missing_is_not_begun_anew() {
 }
 
 #[tokio::test]
-async fn a_compaction_that_is_cut_off_anywhere_leaves_a_whole_store() {
+async fn an_interrupted_store_compaction_leaves_a_complete_store() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -132,7 +133,7 @@ async fn a_compaction_that_is_cut_off_anywhere_leaves_a_whole_store() {
 }
 
 #[tokio::test]
-async fn verifying_changes_no_byte_of_a_store_whole_or_damaged() {
+async fn verification_never_writes_to_a_store() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -143,12 +144,12 @@ async fn verifying_changes_no_byte_of_a_store_whole_or_damaged() {
     let whole = content(data);
     succeeds(&args);
     assert_eq!(content(data), whole);
-    // A copy of it never stays behind.
+    // The temporary copy is always removed.
     let scratch = tempfile::tempdir().unwrap();
     let elsewhere = ["--scratch", scratch.path().to_str().unwrap()];
     succeeds(&[&args[..], &elsewhere].concat());
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
-    // What was acknowledged is missing.
+    // Acknowledged data is missing.
     let db = data.join("log/db");
     let mut bytes = fs::read(&db).unwrap();
     let half = bytes.len() / 2;

@@ -1,4 +1,4 @@
-//! Sessions past their retention are exported and go; those that somebody needs stay.
+//! Tests that sessions past their retention are exported and deleted, and that protected sessions stay.
 
 use std::path::Path;
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[tokio::test]
-async fn what_is_too_old_is_exported_and_goes_and_what_is_needed_stays() {
+async fn expired_sessions_are_exported_and_deleted_unless_needed() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -141,7 +141,7 @@ async fn what_is_too_old_is_exported_and_goes_and_what_is_needed_stays() {
     let mut client = server.sessions().await;
     let watching = client.watch_session(watch).await.unwrap();
     let began = Instant::now();
-    // The child keeps its parent.
+    // A child session protects its parent.
     while names(&server).await.contains(&"old".to_owned())
         || began.elapsed() < Duration::from_secs(5)
     {
@@ -152,7 +152,7 @@ async fn what_is_too_old_is_exported_and_goes_and_what_is_needed_stays() {
     become_names(&server, &["held", "parent", "watched", "young-child"]).await;
     let texts = exported(&place);
     assert_eq!(texts.len(), 1, "one session went");
-    // One line says what it is, and one that nothing is missing.
+    // The first line is a header, and the last line confirms completeness.
     assert_eq!(texts[0].lines().count(), messages.len() + 2);
     for message in &messages {
         assert!(texts[0].contains(&message.id));
@@ -184,16 +184,16 @@ async fn what_is_too_old_is_exported_and_goes_and_what_is_needed_stays() {
 }
 
 #[tokio::test]
-async fn nothing_is_deleted_that_could_not_be_exported() {
+async fn a_failed_export_prevents_the_deletion() {
     let root = tempfile::tempdir().unwrap();
     let (data, place) = (root.path().join("data"), root.path().join("exports"));
     let url = format!("retention.export_url=file://{}", place.display());
     let server = Server::start(&data, &with(&[&url, "retention.max_age=1s"]));
-    // A file lies where the folder of the project would be.
+    // A file blocks the creation of the project's folder.
     std::fs::write(place.join("p"), "in the way").unwrap();
     fill(&server, &name("kept"), 1).await;
     let began = Instant::now();
-    let failed = |line: &String| line.contains("failed to export a session");
+    let failed = |line: &String| line.contains("failed to export an expired session");
     while !server.log().iter().any(failed) {
         assert!(began.elapsed() < PATIENCE, "{:?}", server.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -205,7 +205,7 @@ async fn nothing_is_deleted_that_could_not_be_exported() {
 }
 
 #[tokio::test]
-async fn a_project_over_its_quota_loses_its_oldest_and_another_does_not() {
+async fn a_project_above_its_quota_loses_its_oldest_sessions() {
     let root = tempfile::tempdir().unwrap();
     let data = root.path().join("data");
     let config = root.path().join("palimpsest.toml");

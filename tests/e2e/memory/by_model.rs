@@ -1,4 +1,4 @@
-//! A summary kept by a model: what the model is told, what is taken of its answer, and who stands in.
+//! Tests of session memory by a model: its input, the accepted parts of its output, and the fallback.
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider, Plan, Wording};
 use palimpsest_proto::context::v1::{
@@ -11,12 +11,12 @@ use super::*;
 
 const MODEL: &str = "claude-notes";
 
-/// The notes that a model writes.
+/// The session memory that a model writes.
 const NOTES: &str = "# Session Title\nThe importer, module by module\n\n\
                      # Current State\nModule 2 is mended; module 3 comes next.\n\n\
                      # Task specification\nMend every module of the importer.";
 
-/// A server whose notes are kept by a model, and the provider that it asks.
+/// A server whose session memory is written by a model, and the provider of that model.
 struct World {
     provider: FakeProvider,
     client: Context,
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// The details of the failures that were recorded.
+    /// Returns the details of the recorded failures.
     async fn failures(&self, session: &str) -> Vec<String> {
         let list = ListEventsRequest {
             session: session.to_owned(),
@@ -71,7 +71,7 @@ fn says(text: &str) -> Plan {
 }
 
 #[tokio::test]
-async fn a_model_keeps_the_notes_and_never_sees_a_secret() {
+async fn a_model_updates_session_memory_and_never_receives_a_secret() {
     let mut world = World::new(vec![says(NOTES), says(NOTES)]).await;
     let session = named("by-model");
     let secret = "sk-ant-api03-Zx8Kq2Lw9Rt4Yp7Bn3Vc6Md1Fg5Hj0Qs-Zx8Kq2Lw9Rt4Yp7Bn3Vc6Md1";
@@ -88,7 +88,7 @@ async fn a_model_keeps_the_notes_and_never_sees_a_secret() {
     .await;
     assert_eq!(ready.source(), MemorySource::Model);
     assert!(section(&ready, "Current State").contains("module 3 comes next"));
-    // What the model left out stays as the template has it.
+    // A section that the model left out keeps the text of the template.
     assert_eq!(section(&ready, "Worklog").trim(), "");
     let requests = world.provider.requests();
     assert!(!requests.is_empty());
@@ -103,9 +103,9 @@ async fn a_model_keeps_the_notes_and_never_sees_a_secret() {
     assert!(!text.contains(secret));
 }
 
-/// PAINS 26: whatever a model makes of it, placeholders are never ready and failures are seen.
+/// Whatever the model returns, placeholders are never accepted and failures are reported.
 #[tokio::test]
-async fn p26_notes_that_a_model_does_not_write_are_kept_without_one_and_it_is_told() {
+async fn p26_session_memory_is_updated_without_a_model_after_a_failure() {
     let bad: Vec<(&str, Plan)> = vec![
         (
             "placeholders",
@@ -147,7 +147,7 @@ async fn p26_notes_that_a_model_does_not_write_are_kept_without_one_and_it_is_to
 }
 
 #[tokio::test]
-async fn a_compaction_waits_for_the_notes_that_are_being_written() {
+async fn a_compaction_waits_for_a_running_update() {
     let slow = Plan {
         delay: Duration::from_secs(2),
         ..says(NOTES)
@@ -158,7 +158,7 @@ async fn a_compaction_waits_for_the_notes_that_are_being_written() {
     for number in 2..8 {
         messages.extend(turn(number, 2, 6_000));
     }
-    // What was never served is no part of the view yet.
+    // A message is part of the view only after it was served.
     let served = world.client.prepare_context(prepare(&session, messages));
     served.await.unwrap();
     let running = |it: &SessionMemory| it.running;

@@ -1,11 +1,11 @@
-//! People edit `summary.md`; nothing of theirs is lost.
+//! Tests that edits of `summary.md` by a person are kept.
 
 use palimpsest_proto::context::v1::{MemorySource, MemoryState};
 
 use super::*;
 
 #[tokio::test]
-async fn an_edit_by_hand_is_taken_in_and_survives_updates() {
+async fn a_manual_edit_is_imported_and_survives_updates() {
     let running = SERVER.get();
     let (server, folder) = &*running;
     let mut client = server.context().await;
@@ -21,7 +21,7 @@ async fn an_edit_by_hand_is_taken_in_and_survives_updates() {
         )
         .replace("mend module 1", "mend module 1 (urgent!)");
     std::fs::write(&path, &edited).unwrap();
-    // It is taken in with the next update.
+    // The edit is recorded with the next update.
     let mut version = first.version;
     for number in 2..4 {
         say(&mut client, &session, turn(number, 3, 6_500)).await;
@@ -47,7 +47,7 @@ async fn an_edit_by_hand_is_taken_in_and_survives_updates() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_gone_or_empty_is_written_again() {
+async fn a_missing_or_empty_file_is_written_again() {
     let running = SERVER.get();
     let (server, folder) = &*running;
     let mut client = server.context().await;

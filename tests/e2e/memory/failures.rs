@@ -1,4 +1,4 @@
-//! What cannot be written is told and tried again; what was cut off by a kill is finished.
+//! Tests of failures: a failed write is reported and retried, and an update that a kill interrupted is completed.
 
 use palimpsest_proto::context::v1::MemoryState;
 use palimpsest_tests::binary;
@@ -6,12 +6,12 @@ use palimpsest_tests::binary;
 use super::*;
 
 #[tokio::test]
-async fn a_file_that_cannot_be_written_is_told_and_written_later() {
+async fn an_unwritable_file_is_reported_and_written_later() {
     let folder = tempfile::tempdir().unwrap();
     let server = own(folder.path(), &[]);
     let mut client = server.context().await;
     let session = named("unwritable");
-    // A file stands where the session's folder should be.
+    // A file blocks the creation of the session's folder.
     let place = file(folder.path(), &session);
     let of_session = place.parent().unwrap().parent().unwrap();
     std::fs::create_dir_all(of_session.parent().unwrap()).unwrap();
@@ -53,7 +53,7 @@ async fn a_file_that_cannot_be_written_is_told_and_written_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_kill_cut_off_is_finished_by_the_next_start() {
+async fn an_interrupted_update_is_completed_after_the_restart() {
     let folder = tempfile::tempdir().unwrap();
     let session = named("killed");
     let path = file(folder.path(), &session);
@@ -61,7 +61,7 @@ async fn what_a_kill_cut_off_is_finished_by_the_next_start() {
         let server = own(folder.path(), &[]);
         let mut client = server.context().await;
         say(&mut client, &session, turn(round, 3, 12_000)).await;
-        // The template, the run, the commit and the file are some milliseconds apart.
+        // The template, the run, the commit and the file are some milliseconds apart, so each delay hits another step.
         tokio::time::sleep(Duration::from_millis(6 * u64::try_from(round).unwrap())).await;
         server.kill();
         let server = own(folder.path(), &[]);
@@ -77,12 +77,12 @@ async fn what_a_kill_cut_off_is_finished_by_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_was_not_written_before_a_kill_is_written_after_it() {
+async fn a_file_not_written_before_a_kill_is_written_after_it() {
     let folder = tempfile::tempdir().unwrap();
     let session = named("unwritten");
     let path = file(folder.path(), &session);
     let of_session = path.parent().unwrap().parent().unwrap();
-    // The store takes no place in which there are files already.
+    // The server starts first, because it refuses a blob store that already contains files.
     let server = own(folder.path(), &[]);
     std::fs::create_dir_all(of_session.parent().unwrap()).unwrap();
     std::fs::write(of_session, "in the way").unwrap();
@@ -100,7 +100,7 @@ async fn a_file_that_was_not_written_before_a_kill_is_written_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_worker_it_falls_behind_until_a_worker_runs_on_the_store() {
+async fn session_memory_lags_until_a_worker_runs() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Session memory over real gRPC: `summary.md` comes by itself, keeps up, and says where it stands.
+//! Tests of session memory over gRPC: `summary.md` is created and updated automatically, and its state is reported.
 
 #![expect(
     clippy::disallowed_methods,
@@ -20,7 +20,7 @@ use palimpsest_tests::server::Context;
 use palimpsest_tests::{Server, Shared, name};
 use serde_json::json;
 
-/// Settings with which nothing takes longer than a test likes to wait.
+/// Settings with short intervals.
 const QUICK: &[&str] = &[
     "--set",
     "worker.edit_debounce_ms=50",
@@ -34,10 +34,10 @@ const QUICK: &[&str] = &[
 
 static SERVER: Shared = Shared::new(QUICK);
 
-/// How long a summary may take that nobody has asked for.
+/// Time limit for an update in the background.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Words that a person might say, about so many tokens of them.
+/// Returns a text of about `tokens` tokens that a person might write.
 fn words(tokens: usize) -> String {
     "the importer reads every row and maps it to an account ".repeat(tokens.div_ceil(18))
 }
@@ -62,7 +62,7 @@ fn asks(text: &str) -> MessageInput {
     anthropic(&json!({"role": "user", "content": text}))
 }
 
-/// A turn with so many calls, whose results have about `tokens` together.
+/// Returns a turn with `calls` calls. Their results have about `tokens` tokens together.
 fn turn(number: usize, calls: usize, tokens: usize) -> Vec<MessageInput> {
     let mut messages = vec![asks(&format!(
         "Please mend module {number} of the importer."
@@ -94,7 +94,7 @@ async fn memory(client: &mut Context, session: &str) -> SessionMemory {
     response.into_inner().memory.unwrap()
 }
 
-/// The memory, as soon as it is as wanted.
+/// Waits until session memory meets a condition, and returns it.
 async fn memory_when(
     client: &mut Context,
     session: &str,
@@ -111,14 +111,14 @@ async fn memory_when(
     }
 }
 
-/// Where the file of a session of the project `p` is.
+/// Returns the path of the file of a session in project `p`.
 fn file(folder: &Path, session: &str) -> PathBuf {
     let session = session.rsplit('/').next().unwrap();
     let of_session = folder.join("blobs").join("p").join(session);
     of_session.join("session-memory").join("summary.md")
 }
 
-/// A file without its last line, which says which version it is.
+/// Returns the content of a file without the version mark in its last line.
 fn unmarked(file: &str) -> String {
     match file.trim_end().rsplit_once('\n') {
         Some((text, mark)) if mark.starts_with("<!-- palimpsest: version ") => format!("{text}\n"),
@@ -126,7 +126,7 @@ fn unmarked(file: &str) -> String {
     }
 }
 
-/// The text of the file, as soon as it is as wanted.
+/// Waits until the text of the file meets a condition, and returns it.
 async fn file_when(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
     let began = Instant::now();
     loop {
@@ -140,7 +140,7 @@ async fn file_when(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
     }
 }
 
-/// A server of its own on a folder.
+/// Starts a separate server on a folder.
 fn own(folder: &Path, extra: &[&str]) -> Server {
     Server::start(folder, &[QUICK, extra].concat())
 }

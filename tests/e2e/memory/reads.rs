@@ -1,4 +1,4 @@
-//! `GetSessionMemory`: what it tells, what it leaves out, and how it waits.
+//! Tests of `GetSessionMemory`: its fields, its options and its waiting.
 
 #![expect(clippy::disallowed_methods, reason = "a worker takes real time")]
 
@@ -31,7 +31,7 @@ async fn get(
 }
 
 #[tokio::test]
-async fn it_waits_for_a_run_and_only_for_that() {
+async fn a_read_waits_for_a_running_update_only() {
     let running = SERVER.get();
     let mut client = running.0.context().await;
     let session = named("wait");
@@ -53,7 +53,7 @@ async fn it_waits_for_a_run_and_only_for_that() {
 }
 
 #[tokio::test]
-async fn a_version_that_the_caller_has_comes_without_its_text() {
+async fn a_known_version_is_returned_without_its_text() {
     let running = SERVER.get();
     let mut client = running.0.context().await;
     let session = named("known");
@@ -67,7 +67,7 @@ async fn a_version_that_the_caller_has_comes_without_its_text() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_and_what_is_gone_is_gone() {
+async fn invalid_requests_and_deleted_sessions_are_rejected() {
     let running = SERVER.get();
     let (server, folder) = &*running;
     let (mut client, mut sessions) = (server.context().await, server.sessions().await);

@@ -1,4 +1,4 @@
-//! When a summary comes, what it covers, and for whom there is none.
+//! Tests of the updates of session memory: their time, their coverage, and sessions without any.
 
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, EventKind, ListEventsRequest, MemorySource, MemoryState,
@@ -9,7 +9,7 @@ use palimpsest_tests::say::{uuid, with_id};
 use super::*;
 
 #[tokio::test]
-async fn a_session_gets_its_template_and_its_first_version_without_anybody_asking() {
+async fn a_session_gets_its_template_and_first_version_automatically() {
     let running = SERVER.get();
     let (server, folder) = &*running;
     let (mut client, mut sessions) = (server.context().await, server.sessions().await);
@@ -30,7 +30,7 @@ async fn a_session_gets_its_template_and_its_first_version_without_anybody_askin
     assert_eq!(ready.sections.len(), 10);
     let text = file_when(&file(folder.path(), &session), |text| text == ready.text).await;
     assert!(text.starts_with("# Session Title\n_"), "{text}");
-    // What a watcher is told of it.
+    // The events that a watch sends.
     let list = ListEventsRequest {
         session: session.clone(),
         kinds: vec![
@@ -65,13 +65,13 @@ async fn a_session_gets_its_template_and_its_first_version_without_anybody_askin
 }
 
 #[tokio::test]
-async fn an_update_comes_after_5000_tokens_and_three_calls_or_a_turn_without() {
+async fn an_update_is_due_after_5000_tokens_and_three_calls_or_a_turn_without_calls() {
     let running = SERVER.get();
     let mut client = running.0.context().await;
     let session = named("update");
     say(&mut client, &session, turn(1, 3, 12_000)).await;
     let first = memory_when(&mut client, &session, |it| it.state() == MemoryState::Ready).await;
-    // Enough tokens, and two calls in a turn that goes on.
+    // Enough tokens, but only two calls in an unfinished turn.
     let mut next = turn(2, 2, 6_500);
     next.pop();
     say(&mut client, &session, next).await;
@@ -89,7 +89,7 @@ async fn an_update_comes_after_5000_tokens_and_three_calls_or_a_turn_without() {
     .await;
     let second = memory_when(&mut client, &session, |it| it.version > first.version).await;
     assert!(section(&second, "Files and Functions").contains("x.rs"));
-    // A turn without calls is one, too; too few tokens are none.
+    // A turn without calls can make an update due, but only with enough tokens.
     say(
         &mut client,
         &session,
@@ -108,7 +108,7 @@ async fn an_update_comes_after_5000_tokens_and_three_calls_or_a_turn_without() {
 }
 
 #[tokio::test]
-async fn the_mark_waits_for_open_calls_and_then_follows() {
+async fn coverage_waits_for_open_calls() {
     let running = SERVER.get();
     let mut client = running.0.context().await;
     let session = named("gate");
@@ -138,7 +138,7 @@ async fn the_mark_waits_for_open_calls_and_then_follows() {
 }
 
 #[tokio::test]
-async fn a_rewind_past_the_mark_makes_it_stale_until_the_next_update_forgets_what_went() {
+async fn a_rewind_before_the_coverage_makes_session_memory_stale() {
     let running = SERVER.get();
     let mut client = running.0.context().await;
     let session = named("rewind");
@@ -165,7 +165,7 @@ async fn a_rewind_past_the_mark_makes_it_stale_until_the_next_update_forgets_wha
 }
 
 #[tokio::test]
-async fn subagents_get_none_and_neither_do_sessions_that_want_none() {
+async fn subagents_and_sessions_without_session_memory_get_none() {
     let running = SERVER.get();
     let (mut client, mut sessions) = (running.0.context().await, running.0.sessions().await);
     let parent = named("parent");
@@ -199,7 +199,7 @@ async fn subagents_get_none_and_neither_do_sessions_that_want_none() {
 }
 
 #[tokio::test]
-async fn a_project_that_floods_does_not_hold_up_another() {
+async fn a_busy_project_does_not_delay_another() {
     let folder = tempfile::tempdir().unwrap();
     let server = own(folder.path(), &["--set", "worker.concurrency=1"]);
     let mut client = server.context().await;

@@ -1,4 +1,4 @@
-//! Whose result it is: calls that share an id, callers that race, names that are wrong.
+//! Tests of the pairing of results with calls: shared ids, concurrent callers and wrong names.
 
 use futures::future::join_all;
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
@@ -21,7 +21,7 @@ use super::{
 use crate::SERVER;
 
 #[tokio::test]
-async fn calls_that_share_an_id_are_told_apart() {
+async fn calls_that_share_an_id_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -64,7 +64,7 @@ async fn calls_that_share_an_id_are_told_apart() {
         };
         given.push(replacement(&persist(&mut client, request).await));
     }
-    // Results that share an id are paired by their order; here it is the other one.
+    // Results with the same id are paired by order. Here the order is reversed.
     say(
         &mut client,
         session,
@@ -93,7 +93,7 @@ async fn calls_that_share_an_id_are_told_apart() {
 }
 
 #[tokio::test]
-async fn callers_that_race_get_one_answer() {
+async fn racing_callers_get_the_same_decision() {
     let shared = SERVER.get();
     let original = large(60_000);
     let race = (0..8).map(|_| {
@@ -114,7 +114,7 @@ async fn callers_that_race_get_one_answer() {
 }
 
 #[tokio::test]
-async fn a_conflict_says_both_digests_and_a_request_is_answered_once() {
+async fn a_conflict_contains_both_digests_and_a_request_is_idempotent() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = "persist-conflict";
@@ -136,14 +136,14 @@ async fn a_conflict_says_both_digests_and_a_request_is_answered_once() {
         .unwrap_err();
     let metadata = refused(&status, Code::AlreadyExists, "RESULT_CONFLICT");
     assert_ne!(metadata["stored_digest"], metadata["given_digest"]);
-    // What stays inline is decided once too.
+    // A decision not to store a result is final too.
     persist(&mut client, ask(session, "b", "one")).await;
     let status = client
         .persist_tool_result(ask(session, "b", "two"))
         .await
         .unwrap_err();
     refused(&status, Code::AlreadyExists, "RESULT_CONFLICT");
-    // And what was appended without asking.
+    // The same applies to a result that was appended without a decision.
     say(
         &mut client,
         session,
@@ -206,7 +206,7 @@ async fn an_id_never_becomes_a_path() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_opened_again_gets_its_own_result() {
+async fn a_repeated_call_gets_its_own_result() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = "reopened";
@@ -233,11 +233,11 @@ async fn a_call_that_is_opened_again_gets_its_own_result() {
     assert_eq!(shown(&after, 2, 0), "short");
 }
 
-/// What makes a good request a bad one.
+/// A change that makes a valid request invalid.
 type Spoil = fn(&mut PersistToolResultRequest);
 
 #[tokio::test]
-async fn wrong_requests_name_the_field() {
+async fn invalid_requests_name_the_field() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let good = || ask("persist-bad", "a", "x");
@@ -290,7 +290,7 @@ async fn wrong_requests_name_the_field() {
         let status = client.persist_tool_result(long).await.unwrap_err();
         refused(&status, Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
     }
-    // A refused call makes no session.
+    // A rejected call creates no session.
     let request = palimpsest_proto::context::v1::GetSessionRequest {
         session: name("persist-bad"),
         ..Default::default()
@@ -306,7 +306,7 @@ async fn wrong_requests_name_the_field() {
 }
 
 #[tokio::test]
-async fn stored_results_that_nobody_appends_are_bounded() {
+async fn stored_results_without_an_append_are_bounded() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let tight = |id: &str| PersistToolResultRequest {
@@ -321,7 +321,7 @@ async fn stored_results_that_nobody_appends_are_bounded() {
     let status = client.persist_tool_result(tight("more")).await.unwrap_err();
     let metadata = refused(&status, Code::ResourceExhausted, "QUOTA_EXCEEDED");
     assert_eq!(metadata["limit"], "256");
-    // What stays inline is still told, and no promise is broken.
+    // Results below the limit are still accepted, and the earlier decisions stay valid.
     let told = persist(&mut client, ask("many-offers", "one", "x")).await;
     assert_eq!(told.decision(), PersistVerdict::InlineUnderLimit);
     let whose = Whose::Reference(reference(&first));
@@ -329,7 +329,7 @@ async fn stored_results_that_nobody_appends_are_bounded() {
         read(&mut client, "many-offers", whose).await.unwrap().0,
         "says 0"
     );
-    // A result that comes makes room.
+    // An appended result frees space for another decision.
     let said = vec![user("go"), assistant_calls(&["0"]), result("0", "says 0")];
     say(&mut client, "many-offers", said).await;
     let told = persist(&mut client, tight("more")).await;

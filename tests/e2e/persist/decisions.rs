@@ -1,4 +1,4 @@
-//! What is decided about a result, and in which form it is told.
+//! Tests of persist decisions: their content and their form in the reply.
 
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
 use palimpsest_proto::context::v1::tool_result_content::Content;
@@ -36,7 +36,7 @@ async fn with_policy(sessions: &mut Sessions, session: &str, results: ToolResult
 }
 
 #[tokio::test]
-async fn blocks_and_json_come_back_in_their_own_form() {
+async fn blocks_and_json_keep_their_form() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let original = large(70_000);
@@ -76,7 +76,7 @@ async fn blocks_and_json_come_back_in_their_own_form() {
             std::mem::discriminant(&given),
             std::mem::discriminant(&form("x"))
         );
-        // The replacement in the form in which it was given.
+        // The replacement, appended in the form of the reply.
         let block = json!({"type": "tool_result", "tool_use_id": "a", "content": said});
         let message = anthropic(&json!({"role": "user", "content": [block]}));
         let said_all = vec![user("look"), assistant_calls(&["a"]), message];
@@ -95,7 +95,7 @@ async fn blocks_and_json_come_back_in_their_own_form() {
 }
 
 #[tokio::test]
-async fn every_decision_is_reached_and_none_is_taken_twice() {
+async fn every_persist_decision_is_covered_and_final() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -170,7 +170,7 @@ async fn every_decision_is_reached_and_none_is_taken_twice() {
         let again = persist(&mut client, request).await;
         assert_eq!(again, told, "{id}");
     }
-    // What was decided holds when the message comes, though the policy would say otherwise.
+    // The decision applies when the message arrives, although the policy has changed.
     let ids: Vec<&str> = cases.iter().map(|(id, ..)| *id).collect();
     say(
         &mut client,
@@ -221,14 +221,14 @@ async fn every_decision_is_reached_and_none_is_taken_twice() {
     assert_eq!(told.decision(), PersistVerdict::InlineDisabled);
     assert_eq!(told.replacement, None);
 
-    // Where its folder should be, there is a file.
+    // A file blocks the creation of the session's folder.
     std::fs::create_dir_all(folder.path().join("blobs/p")).unwrap();
     std::fs::write(folder.path().join("blobs/p/broken"), "").unwrap();
     let told = persist(&mut client, ask("broken", "a", &big)).await;
     assert_eq!(told.decision(), PersistVerdict::InlineStoreFailed);
     assert_eq!(told.replacement, None);
     assert_eq!(told.warnings[0].code(), WarningCode::StoreFailed);
-    // A failure is no decision: the retry does better.
+    // A failure is not recorded as a decision, so a retry can succeed.
     std::fs::remove_file(folder.path().join("blobs/p/broken")).unwrap();
     let told = persist(&mut client, ask("broken", "a", &big)).await;
     assert_eq!(told.decision(), PersistVerdict::Persisted);
@@ -236,7 +236,7 @@ async fn every_decision_is_reached_and_none_is_taken_twice() {
 }
 
 #[tokio::test]
-async fn the_limit_of_a_message_holds_for_what_stays_inline_too() {
+async fn the_message_limit_applies_to_inline_results() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = "inline-budget";
@@ -264,7 +264,7 @@ async fn the_limit_of_a_message_holds_for_what_stays_inline_too() {
 }
 
 #[tokio::test]
-async fn a_dry_run_leaves_nothing() {
+async fn a_dry_run_stores_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -276,7 +276,7 @@ async fn a_dry_run_leaves_nothing() {
     assert_eq!((told.revision, files(folder.path(), "dry").len()), (0, 0));
     let gone = read(&mut client, "dry", Whose::Reference(reference(&told))).await;
     refused(&gone.unwrap_err(), Code::NotFound, "SESSION_NOT_FOUND");
-    // Nothing was decided by it either.
+    // The dry run recorded no decision.
     request.content = Some(text("else"));
     request.dry_run = false;
     let told = persist(&mut client, request).await;

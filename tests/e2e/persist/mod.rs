@@ -1,4 +1,4 @@
-//! `PersistToolResult`: what becomes of a result is decided, stored and told before its message comes.
+//! Tests of `PersistToolResult`: a result is decided, stored and reported before its message is appended.
 
 mod calls;
 mod decisions;
@@ -116,7 +116,7 @@ fn shown(view: &[Value], message: usize, block: usize) -> &str {
     view[message]["content"][block]["content"].as_str().unwrap()
 }
 
-/// The names of a session's files.
+/// Returns the names of a session's files.
 fn files(data: &Path, session: &str) -> Vec<String> {
     let folder = data.join("blobs/p").join(session).join("tool-results");
     let Ok(entries) = std::fs::read_dir(folder) else {
@@ -128,7 +128,7 @@ fn files(data: &Path, session: &str) -> Vec<String> {
     names
 }
 
-/// Lines that differ, so that a part of them is no other part.
+/// Returns lines that all differ, so that each part of the text is unique.
 fn large(bytes: usize) -> String {
     let mut out = String::new();
     for line in 0.. {
@@ -154,7 +154,7 @@ fn rule(rule: Rule) -> ToolResultRule {
 }
 
 #[tokio::test]
-async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
+async fn p11_p12_a_result_stored_before_its_call_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -162,7 +162,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
     let told = persist(&mut client, ask("early", "toolu_1", &original)).await;
     assert_eq!(told.decision(), PersistVerdict::Persisted);
     let given = replacement(&told);
-    // In characters, of which it has fewer than bytes.
+    // The limit counts characters, and the text has fewer characters than bytes.
     assert!(
         given.starts_with("<persisted-output>\nOutput too large (282.2KB)"),
         "{given}"
@@ -174,7 +174,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
         told.persisted.as_ref().unwrap().original_bytes,
         original.len() as u64
     );
-    // It is there for whoever was told of it, before anything is appended.
+    // The result can be read before its message is appended.
     let by_reference = || Whose::Reference(named.clone());
     let of_call = |id: &str| Whose::Call(by_id(id));
     for whose in [by_reference(), of_call("toolu_1")] {
@@ -182,7 +182,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
         assert_eq!(text, original);
         assert_eq!((info.reference, &*info.tool_name), (named.clone(), "read"));
     }
-    // The session exists; its name in another session leads nowhere.
+    // The session exists. Another session does not have the result.
     assert!(view(&mut client, "early").await.is_empty());
     say(&mut client, "other", vec![user("hi")]).await;
     let foreign = read(&mut client, "other", by_reference())
@@ -190,7 +190,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
         .unwrap_err();
     refused(&foreign, Code::NotFound, "RESULT_NOT_FOUND");
 
-    // A crash between the two calls loses nothing.
+    // A crash between both calls loses nothing.
     server.kill();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -214,7 +214,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
         .await
         .unwrap()
         .into_inner();
-    // It was stored when the caller asked.
+    // The result was stored by the first call.
     assert!(reply.level_reports.is_empty(), "{:?}", reply.level_reports);
     let seen = view(&mut client, "early").await;
     assert_eq!(shown(&seen, 2, 0), given);
@@ -222,7 +222,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
     let mut sessions = server.sessions().await;
     originals_lead_to(&mut client, &mut sessions, "early", &named, &original).await;
 
-    // The decision holds for a retry, and other content is told apart.
+    // A retry returns the same decision, and other content is detected.
     let late = persist(&mut client, ask("early", "toolu_1", &original)).await;
     assert_eq!(
         (late.decision(), replacement(&late)),
@@ -239,7 +239,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
     assert_ne!(metadata["stored_digest"], metadata["given_digest"]);
     assert!(!status.message().contains("else"), "{status:?}");
 
-    // From a snapshot and a log alike.
+    // A restart reads the same state from the snapshot and the log.
     server.kill();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
@@ -248,7 +248,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
     originals_lead_to(&mut client, &mut sessions, "early", &named, &original).await;
 }
 
-/// Whatever reads originals finds the one that is in a file alone.
+/// Asserts that every way to read originals finds the one that exists only in a file.
 async fn originals_lead_to(
     client: &mut Context,
     sessions: &mut Sessions,
@@ -292,12 +292,12 @@ async fn originals_lead_to(
 }
 
 #[tokio::test]
-async fn the_original_comes_to_the_same_and_is_stored_once() {
+async fn the_original_result_gets_the_same_decision_and_is_stored_once() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
     let original = large(80_000);
-    // Before its call and after it.
+    // Before and after the call is appended.
     for (session, first) in [("unknown", false), ("known", true)] {
         let calls = vec![user("look"), assistant_calls(&["a"])];
         if first {

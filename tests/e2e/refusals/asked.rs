@@ -1,4 +1,4 @@
-//! What can be asked wrongly.
+//! Tests of invalid arguments.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What the levels and the ways back refuse: each in its own words, and nothing is changed by it.
+//! Tests of rejections by the levels and by recovery: each has its own error, and no state changes.
 
 mod asked;
 mod parts;
@@ -24,13 +24,13 @@ use tonic::{Code, Status};
 use self::asked::{reads, snips, ways_back};
 use crate::SERVER;
 
-/// What is asked, how it is refused, and what the refusal names.
+/// A request, its expected error, and the names that the error must contain.
 struct Case {
     what: &'static str,
     ask: Ask,
     code: Code,
     reason: &'static str,
-    /// The field that is wrong, or a key and its value in the metadata.
+    /// The invalid field, or a key and value of the metadata.
     named: Vec<(&'static str, String)>,
 }
 
@@ -118,7 +118,7 @@ fn regex(pattern: &str) -> TextPattern {
     }
 }
 
-/// The name of the turn whose question this is.
+/// Returns the id of the turn with this question.
 fn tag(array: &Array, question: &str) -> String {
     for message in array.values() {
         for block in message["content"].as_array().unwrap() {
@@ -137,8 +137,8 @@ async fn take(client: &mut Context, array: &mut Array, session: &str) {
     array.take(&client.prepare_context(request).await.unwrap().into_inner());
 }
 
-/// A session with something of everything that can be refused: a turn that was snipped, one that was
-/// rewound, one that goes on, an id for two calls and a call without its result.
+/// A session with an object for every rejection. It has a snipped turn, a rewound turn, a current turn, an id of two
+/// calls, and an open call.
 struct Place {
     array: Array,
     snipped: String,
@@ -199,7 +199,7 @@ async fn place(server: &Server) -> Place {
         .unwrap();
     take(&mut client, &mut array, session).await;
 
-    // A subagent's turn is foreign; a stranger's is nobody's.
+    // A turn of a subagent session is foreign. A turn of an unrelated session is unknown.
     let child = CreateSessionRequest {
         parent: "projects/p".into(),
         session_id: "refuse-child".into(),
@@ -246,7 +246,7 @@ async fn revision(server: &Server, session: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn every_refusal_has_its_words_and_changes_nothing() {
+async fn every_rejection_has_its_message_and_changes_nothing() {
     let shared = SERVER.get();
     let server = &shared.0;
     let mut client = server.context().await;

@@ -1,13 +1,13 @@
-//! Parts that are not there, and results that are others'.
+//! Tests of missing parts, and of results of other sessions.
 
 use super::*;
 
 #[tokio::test]
-async fn a_range_past_the_end_is_empty_and_a_slow_pattern_is_not() {
+async fn a_range_past_the_end_is_empty_and_a_slow_pattern_finds_matches() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = name("past-the-end");
-    // A search that backtracks would not end.
+    // A backtracking search would not terminate.
     let long = format!("line 1\nline 2\n{}!\n", "a".repeat(40_000));
     let said = vec![user("go"), assistant_call("once"), result("once", &long)];
     client
@@ -53,7 +53,7 @@ async fn a_range_past_the_end_is_empty_and_a_slow_pattern_is_not() {
 }
 
 #[tokio::test]
-async fn a_stored_result_of_another_project_or_session_is_nobodys() {
+async fn a_stored_result_of_another_project_or_session_is_not_found() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let large = "a secret line\n".repeat(5_000);
@@ -77,7 +77,8 @@ async fn a_stored_result_of_another_project_or_session_is_nobodys() {
         ..of("x", whose())
     };
     assert_eq!(data(&read(&mut client, own).await.unwrap()), large);
-    // Not even from a session of the same name, with the same content in a file of the same name.
+    // A session with the same name in another project cannot read it, even if it has a file with the same name and
+    // content.
     for session in ["same", "same-not"] {
         let status = read(&mut client, of(session, whose())).await.unwrap_err();
         refused(&status, Code::NotFound, "RESULT_NOT_FOUND");
@@ -86,7 +87,7 @@ async fn a_stored_result_of_another_project_or_session_is_nobodys() {
 }
 
 #[tokio::test]
-async fn a_result_without_its_call_is_told_in_words_and_reported() {
+async fn a_result_without_its_call_becomes_text_and_is_reported() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let said = vec![user("go"), result("never-called", "what it said")];
@@ -102,7 +103,7 @@ async fn a_result_without_its_call_is_told_in_words_and_reported() {
         "{view}"
     );
     assert_eq!(reply.repairs.len(), 1);
-    // There is nothing to read it by: it is in the view.
+    // An orphaned result has no handle, because the view shows it.
     let status = read(&mut client, of("orphan", id("never-called")))
         .await
         .unwrap_err();

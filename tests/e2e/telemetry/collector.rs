@@ -1,4 +1,4 @@
-//! A collector that is there, that is slow, and that is not there.
+//! Tests of a working, a slow and a missing collector.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// How long some appends take, the slowest of them first.
+/// Returns the duration of the slowest append.
 async fn slowest(client: &mut Context, count: usize) -> Duration {
     let mut slowest = Duration::ZERO;
     for number in 0..count {
@@ -29,7 +29,7 @@ fn complaints(server: &Server) -> usize {
 }
 
 #[tokio::test]
-async fn metrics_arrive_with_the_headers_that_the_collector_wants() {
+async fn metrics_arrive_with_the_configured_headers() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -55,11 +55,11 @@ async fn metrics_arrive_with_the_headers_that_the_collector_wants() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_sent_when_the_server_goes_down() {
+async fn remaining_telemetry_is_sent_at_shutdown() {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
     let receiver = world.receiver.clone();
-    // Ends before the batch's own time is over.
+    // The server exports its last spans at shutdown, before the batch interval ends.
     tokio::task::spawn_blocking(move || world.server.stop())
         .await
         .unwrap();
@@ -72,21 +72,21 @@ async fn what_is_left_is_sent_when_the_server_goes_down() {
 }
 
 #[tokio::test]
-async fn a_slow_collector_slows_no_call_and_is_told_once() {
+async fn a_slow_collector_slows_no_call_and_is_logged_once() {
     let settings = ["otlp.timeout_ms=10000", "worker.enabled=false"];
     let mut world = World::new(&settings).await;
     world.receiver.delay(Duration::from_hours(1));
     let slowest = slowest(&mut world.client, 2_000).await;
-    // An export times out after ten seconds; no call waits for that.
+    // An export times out after ten seconds. No call waits for it.
     assert!(slowest < Duration::from_secs(9), "{slowest:?}");
     let began = Instant::now();
     while complaints(&world.server) < 2 {
         assert!(began.elapsed() < Duration::from_mins(2), "no complaint");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Longer than the next export takes.
+    // Longer than the next export.
     tokio::time::sleep(Duration::from_secs(12)).await;
-    // One for traces and one for metrics.
+    // One complaint for traces and one for metrics.
     assert_eq!(complaints(&world.server), 2, "{:?}", world.server.log());
     let began = Instant::now();
     tokio::task::spawn_blocking(move || world.server.stop())
@@ -100,8 +100,8 @@ async fn a_slow_collector_slows_no_call_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_down_is_told_once() {
-    // A port that nobody has for the moment.
+async fn an_unreachable_collector_is_logged_once() {
+    // A port that is free for the moment.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = port.local_addr().unwrap();
     drop(port);

@@ -1,4 +1,4 @@
-//! Every name that the dashboard, the alerts and the documents use is one that the server tells.
+//! Tests that every metric and label in the dashboard, the alerts and the documents exists on the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,17 +12,17 @@ use serde_json::Value;
 
 use super::*;
 
-/// Names of metrics, with the labels that each has.
+/// The names of metrics, with their labels.
 type Told = BTreeMap<String, BTreeSet<String>>;
 
-/// What Prometheus adds to whatever it reads.
+/// The labels that Prometheus adds to all metrics.
 const OF_TARGETS: [&str; 2] = ["job", "instance"];
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Lets the server do one of everything, and reads what it tells.
+/// Makes the server record every metric, and scrapes them.
 async fn told() -> (Told, String) {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
@@ -32,7 +32,7 @@ async fn told() -> (Told, String) {
     let bad = SnipRequest::default();
     assert!(world.client.snip(bad).await.is_err());
     let mut text = world.server.scrape();
-    // What is told of a store that many share only such a server tells.
+    // Some metrics exist only on a server with a shared store.
     let (cluster, folder) = (Cluster::start(), tempfile::tempdir().unwrap());
     let url = format!("store.postgres.url={}", cluster.url());
     let blobs = format!("blobs.url=file://{}", folder.path().join("blobs").display());
@@ -42,7 +42,7 @@ async fn told() -> (Told, String) {
     (read(&text), text)
 }
 
-/// The samples of Prometheus's text format.
+/// Parses samples in Prometheus's text format.
 fn read(text: &str) -> Told {
     let mut told = Told::new();
     let samples = text
@@ -61,7 +61,7 @@ fn read(text: &str) -> Told {
     told
 }
 
-/// The families that a text says it has.
+/// Returns the metric families that a text declares.
 fn families(text: &str) -> BTreeSet<String> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types
@@ -69,7 +69,7 @@ fn families(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What is wrong with a query; `by` are the labels by which it is grouped further out.
+/// Collects the errors of a query. `by` contains the labels of the enclosing aggregations.
 fn wrong(told: &Told, expr: &Expr, by: &[String], found: &mut Vec<String>) {
     match expr {
         Expr::VectorSelector(of) => {
@@ -116,7 +116,7 @@ fn wrong(told: &Told, expr: &Expr, by: &[String], found: &mut Vec<String>) {
 }
 
 fn check(told: &Told, query: &str, found: &mut Vec<String>) {
-    // What Grafana puts in.
+    // Replaces Grafana's variables.
     let query = query
         .replace("$__rate_interval", "5m")
         .replace("$__interval", "1m");
@@ -126,7 +126,7 @@ fn check(told: &Told, query: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Every query of a dashboard.
+/// Collects every query of a dashboard.
 fn queries(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -153,7 +153,7 @@ fn rules() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn every_query_of_the_dashboard_and_the_alerts_is_answered() {
+async fn every_query_of_the_dashboard_and_the_alerts_returns_data() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -170,7 +170,7 @@ async fn every_query_of_the_dashboard_and_the_alerts_is_answered() {
         let query = rule["expr"].as_str().unwrap();
         check(&told, query, &mut found);
         if let Some(name) = rule["record"].as_str() {
-            // What is recorded can be asked for with the labels of what it is made of.
+            // A recorded metric has the labels of its source metrics.
             let made_of = told
                 .iter()
                 .filter(|(made_of, _)| query.contains(made_of.as_str()));
@@ -182,7 +182,7 @@ async fn every_query_of_the_dashboard_and_the_alerts_is_answered() {
 }
 
 #[test]
-fn every_alert_says_what_it_means_and_where_its_runbook_is() {
+fn every_alert_has_a_description_and_a_runbook() {
     let mut names = BTreeSet::new();
     let runbooks = fs::read_to_string(file("docs/operations.md")).unwrap_or_default();
     for rule in rules().iter().filter(|rule| rule.get("alert").is_some()) {
@@ -211,7 +211,7 @@ fn every_alert_says_what_it_means_and_where_its_runbook_is() {
 }
 
 #[tokio::test]
-async fn what_is_told_is_what_is_documented() {
+async fn exported_metrics_are_documented() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What the server shows: spans and metrics at a collector, metrics at a scrape, and no word of what was said.
+//! Tests of telemetry: spans and metrics at a collector, metrics at a scrape, and no content of conversations.
 
 mod collector;
 mod cost;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use self::receiver::Receiver;
 use crate::hooks::service::Hook;
 
-/// A server with everything that it can show: a worker, a model, hooks, and a collector.
+/// A server with all telemetry: a worker, a model, hooks, and a collector.
 struct World {
     receiver: Receiver,
     provider: FakeProvider,
@@ -85,7 +85,7 @@ impl World {
     }
 }
 
-/// A conversation with large results, that is worth a summary.
+/// Returns a conversation with large results that is large enough for a summary.
 fn work(word: &str) -> Vec<MessageInput> {
     let lines = |what: &str| format!("{what} of the {word}\n").repeat(60);
     vec![

@@ -1,5 +1,4 @@
-//! A collector as far as OTLP goes: it takes spans and metrics over gRPC and over HTTP, as the protocol's own
-//! definitions say, and keeps them.
+//! An OTLP collector that accepts spans and metrics over gRPC and HTTP, and stores them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -36,19 +35,19 @@ use tonic::{Request, Response, Status};
 #[derive(Debug, Default)]
 struct State {
     spans: Mutex<Vec<Span>>,
-    /// Every request as text, to be searched as a whole.
+    /// Every request as text, for searches.
     text: Mutex<String>,
     metrics: Mutex<BTreeSet<String>>,
     resources: Mutex<BTreeSet<(String, String)>>,
     metadata: Mutex<Vec<MetadataMap>>,
     delay: Mutex<Duration>,
-    /// How the exports came: over `grpc`, over `http/protobuf`.
+    /// The protocols of the exports: `grpc` or `http/protobuf`.
     protocols: Mutex<BTreeSet<&'static str>>,
-    /// Nothing is kept but the first spans: for who measures, on the same machine.
+    /// True for measurements: only the first spans are stored, to save processor time.
     keeps_little: bool,
 }
 
-/// A running one; it ends with the runtime of its test.
+/// A running collector. It ends with the runtime of its test.
 #[derive(Debug, Clone)]
 pub(super) struct Receiver {
     state: Arc<State>,
@@ -61,12 +60,12 @@ impl Receiver {
         Self::at("127.0.0.1:0", None)
     }
 
-    /// One at an address, with TLS or without.
+    /// Starts a collector at an address, with or without TLS.
     pub(super) fn at(address: &str, tls: Option<ServerTlsConfig>) -> Self {
         Self::with(State::default(), address, tls)
     }
 
-    /// The same for who measures: it only takes what comes.
+    /// Starts a collector for measurements, which stores almost nothing.
     pub(super) fn start_light() -> Self {
         let state = State {
             keeps_little: true,
@@ -78,7 +77,7 @@ impl Receiver {
     fn with(state: State, address: &str, tls: Option<ServerTlsConfig>) -> Self {
         let incoming = bind(address.parse().unwrap());
         let port = incoming.local_addr().unwrap().port();
-        // A certificate is for a name.
+        // The certificate is valid for a name only.
         let place = if tls.is_some() {
             "https://localhost"
         } else {
@@ -100,7 +99,7 @@ impl Receiver {
         let collector = collector.unwrap().add_routes(Routes::from(over_http));
         let (stop, stopped) = oneshot::channel();
         let stopped = async move {
-            // It is stopped, or its test ends.
+            // Ends on stop or at the end of the test.
             let _ = stopped.await;
         };
         tokio::spawn(collector.serve_with_incoming_shutdown(incoming, stopped));
@@ -111,13 +110,13 @@ impl Receiver {
         }
     }
 
-    /// Goes away, with its connections.
+    /// Stops the collector and closes its connections.
     pub(super) fn stop(&self) {
         let stop = self.stop.lock().unwrap().take();
         stop.unwrap().send(()).unwrap();
     }
 
-    /// How exports came.
+    /// Returns the protocols of the exports.
     pub(super) fn protocols(&self) -> Vec<&'static str> {
         self.state
             .protocols
@@ -128,7 +127,7 @@ impl Receiver {
             .collect()
     }
 
-    /// Answers late from now on.
+    /// Delays all answers from now on.
     pub(super) fn delay(&self, delay: Duration) {
         *self.state.delay.lock().unwrap() = delay;
     }
@@ -137,7 +136,7 @@ impl Receiver {
         self.state.spans.lock().unwrap().clone()
     }
 
-    /// The spans of a trace, once there is one of this name.
+    /// Waits for a span with this name in a trace. Returns all spans of the trace.
     pub(super) async fn trace_with(&self, trace: &str, name: &str) -> Vec<Span> {
         for _ in 0..200 {
             let spans = self.spans();
@@ -153,28 +152,28 @@ impl Receiver {
         panic!("no span {name} of {trace} in {:?}", names(&self.spans()));
     }
 
-    /// The names of metrics that came.
+    /// Returns the names of received metrics.
     pub(super) fn metrics(&self) -> BTreeSet<String> {
         self.state.metrics.lock().unwrap().clone()
     }
 
-    /// What senders said of themselves.
+    /// Returns the resource attributes of the senders.
     pub(super) fn resources(&self) -> BTreeSet<(String, String)> {
         self.state.resources.lock().unwrap().clone()
     }
 
-    /// The headers of the last export.
+    /// Returns the headers of the last export.
     pub(super) fn last_metadata(&self) -> MetadataMap {
         self.state.metadata.lock().unwrap().last().unwrap().clone()
     }
 
-    /// All that came, as text.
+    /// Returns all received data as text.
     pub(super) fn text(&self) -> String {
         self.state.text.lock().unwrap().clone()
     }
 }
 
-/// Listens where it is told to. Where it listened before, somebody else's connection may have its port for a moment.
+/// Binds the address. Retries, because a connection of another process can occupy the port for a moment.
 fn bind(address: SocketAddr) -> TcpIncoming {
     for _ in 0..300 {
         if let Ok(incoming) = TcpIncoming::bind(address) {
@@ -196,7 +195,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// An attribute as text.
+/// Returns an attribute as text.
 pub(super) fn attribute(span: &Span, name: &str) -> Option<String> {
     let found = span.attributes.iter().find(|one| one.key == name)?;
     match found.value.as_ref()?.value.as_ref()? {
@@ -210,7 +209,7 @@ pub(super) fn attribute(span: &Span, name: &str) -> Option<String> {
 #[derive(Debug, Clone)]
 struct Served(Arc<State>);
 
-/// Traces over HTTP: what gRPC would bring, as the body of a request.
+/// Accepts traces over HTTP. The body equals the gRPC message.
 async fn traces(of: Of<Served>, headers: HeaderMap, body: Bytes) -> Result<Bytes, StatusCode> {
     let message = read(&of, &headers, body)?;
     let reply = TraceService::export(&of.0, message).await;

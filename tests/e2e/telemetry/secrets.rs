@@ -1,4 +1,4 @@
-//! Keys and words go through everything, and come out nowhere but where they belong.
+//! Tests that keys and content pass through the service and appear only where they belong.
 
 use palimpsest_proto::context::v1::call_tool_request::Call;
 use palimpsest_proto::context::v1::commit_summary_request::Outcome;
@@ -21,7 +21,7 @@ use tonic::{Request, Status};
 use super::*;
 use crate::hooks::service::Answers;
 
-/// A key of a known form, and words that nobody else would say.
+/// A key of a known form, and words that occur nowhere else.
 const KEY: &str = "sk-ant-api03-Zq7xKJ2mPvL9sTnR4wYbC6dFgH8jN1kQ";
 const WORD: &str = "Quibbleforth";
 const TITLE: &str = "Zanzibarish";
@@ -29,7 +29,7 @@ const MODEL_KEY: &str = "key-Wexelbrandt-of-the-model";
 const COLLECTOR_KEY: &str = "key-Ottoline-of-the-collector";
 const CALLER_KEY: &str = "Bearer Umbrellary";
 
-/// A provider that refuses everything and says again what it was sent.
+/// Starts a provider that rejects every request and repeats its content in the error.
 async fn echo() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -54,7 +54,7 @@ async fn echo() -> String {
     url
 }
 
-/// Everything that the server says to others than those whom it concerns.
+/// All errors that callers received, which must not contain secrets.
 struct Said {
     statuses: Vec<Status>,
 }
@@ -65,7 +65,7 @@ impl Said {
     }
 }
 
-/// Calls every method, rightly and wrongly.
+/// Calls every method with valid and invalid requests.
 async fn call_everything(world: &mut World, said: &mut Said) {
     let session = name("s");
     let text = format!("{WORD} {KEY}");
@@ -224,7 +224,7 @@ async fn manage_everything(world: &mut World, said: &mut Said, session: &str, te
 }
 
 #[tokio::test]
-async fn no_key_and_no_word_of_a_conversation_comes_out() {
+async fn telemetry_contains_no_key_and_no_message_content() {
     let provider = format!("summarizer.base_url={}", echo().await);
     let settings = [
         provider.as_str(),
@@ -248,20 +248,20 @@ async fn no_key_and_no_word_of_a_conversation_comes_out() {
     let mut messages = work(WORD);
     messages.push(user(&format!("My key is {KEY}, tell nobody.")));
     world.prepare("s", messages).await;
-    // The model is asked for, and fails; the view stays as it was.
+    // The model is called and fails. The view does not change.
     let compact = CompactRequest {
         session: name("s"),
         strategy: CompactionStrategy::Model.into(),
         ..CompactRequest::default()
     };
     said.note(world.client.compact(compact).await);
-    // The worker asks the same provider, and falls back.
+    // The worker calls the same provider and falls back.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     call_everything(&mut world, &mut said).await;
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
 
     let log = world.server.log().join("\n");
-    // It all has happened: the model failed, the hook failed, spans and metrics came.
+    // All failures occurred: the model and the hook failed, and spans and metrics were exported.
     assert!(log.contains("a model wrote no summary"), "{log}");
     assert!(log.contains("a hook failed"), "{log}");
     let exported = world.receiver.text();

@@ -1,4 +1,4 @@
-//! From the caller's span to the disk, the model and the hook.
+//! Tests of traces from the caller's span to the disk, the model and the hook.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::*;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// A request within a trace of the caller's, which is sampled or not.
+/// Returns a request within a trace of the caller, sampled or not.
 fn within<T>(message: T, trace: &str, sampled: bool) -> Request<T> {
     let mut request = Request::new(message);
     let flags = if sampled { "01" } else { "00" };
@@ -32,7 +32,7 @@ fn one<'a>(spans: &'a [Span], name: &str) -> &'a Span {
     first.unwrap_or_else(|| panic!("no {name} in {:?}", names(spans)))
 }
 
-/// The names from a span up to the one that has no parent here.
+/// Returns the names from a span up to its outermost parent.
 fn way(spans: &[Span], from: &Span) -> Vec<String> {
     let mut way = vec![from.name.clone()];
     let mut parent = &from.parent_span_id;
@@ -44,7 +44,7 @@ fn way(spans: &[Span], from: &Span) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_call_is_seen_from_the_callers_span_to_the_disk() {
+async fn a_trace_spans_from_the_caller_to_the_disk() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -78,7 +78,7 @@ async fn a_call_is_seen_from_the_callers_span_to_the_disk() {
         assert_eq!(way(&spans, one(&spans, name)), [name, rpc]);
     }
     for name in ["store.wait", "store.sync"] {
-        // Both the intent of the result's file and the events are made durable.
+        // The intent of the result's file and the events are both synced.
         let found = spans.iter().filter(|span| span.name == name);
         let ways: BTreeSet<_> = found.map(|span| way(&spans, span)).collect();
         for above in ["store.append", "store.intend"] {
@@ -89,7 +89,7 @@ async fn a_call_is_seen_from_the_callers_span_to_the_disk() {
 }
 
 #[tokio::test]
-async fn models_and_hooks_are_asked_as_a_part_of_the_trace() {
+async fn calls_of_models_and_hooks_are_part_of_the_trace() {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
     let compact = CompactRequest {
@@ -131,7 +131,7 @@ async fn models_and_hooks_are_asked_as_a_part_of_the_trace() {
 }
 
 #[tokio::test]
-async fn a_caller_that_does_not_sample_is_followed_and_a_fault_is_told() {
+async fn an_unsampled_trace_is_respected_and_an_error_is_logged() {
     let mut world = World::with(
         &["log.level=debug"],
         &[("OTEL_SERVICE_NAME", "memory-of-agents")],
@@ -160,7 +160,7 @@ async fn a_caller_that_does_not_sample_is_followed_and_a_fault_is_told() {
     let all = world.receiver.spans();
     assert!(all.iter().all(|span| hex(&span.trace_id) != unsampled));
 
-    // The log has the same ids.
+    // The log contains the same ids.
     let log = world.server.log();
     let line = |trace: &str| {
         let of_trace = log
@@ -175,7 +175,7 @@ async fn a_caller_that_does_not_sample_is_followed_and_a_fault_is_told() {
 }
 
 #[tokio::test]
-async fn a_pass_of_the_worker_is_a_trace_of_its_own() {
+async fn a_pass_of_the_worker_is_its_own_trace() {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
     for _ in 0..200 {

@@ -1,4 +1,4 @@
-//! The ways to a collector: gRPC and HTTP, plain and over TLS, and a collector that comes and goes.
+//! Tests of the transports to a collector: gRPC and HTTP, plain and with TLS, and a collector that restarts.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::receiver::attribute;
 use super::*;
 
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
-/// How long something may take that happens by itself.
+/// Number of checks for a background action, and the interval between them.
 const LOOKS: usize = 400;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The sum of a metric's values whose line has these words.
+/// Returns the sum of all samples whose line contains these words.
 fn sum(server: &Server, words: &[&str]) -> u64 {
     let scraped = server.scrape();
     let lines = scraped.lines().filter(|line| !line.starts_with('#'));
@@ -34,7 +34,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("it does not happen: {what}");
 }
 
-/// How long nine of ten appends take at most: the machine may do something else during the tenth.
+/// Returns the 90th percentile of append durations. The slowest tenth may be caused by other load.
 async fn slow_ones(client: &mut Context) -> Duration {
     let mut took = Vec::new();
     for number in 0..100 {
@@ -47,14 +47,14 @@ async fn slow_ones(client: &mut Context) -> Duration {
     took[took.len() * 9 / 10]
 }
 
-/// Says something in a session of this name, and waits until its span is at the collector.
+/// Appends to the session, and waits until its span arrives at the collector.
 async fn arrives(world: &mut World, receiver: &Receiver, session: &str) {
     let said = append(&name(session), vec![user("is anybody there?")]);
     world.client.append_messages(said).await.unwrap();
     until(session, || has(receiver, session)).await;
 }
 
-/// Whether a span of a session came.
+/// Returns true if a span of the session arrived.
 fn has(receiver: &Receiver, session: &str) -> bool {
     let (spans, name) = (receiver.spans(), name(session));
     let mut of_session = spans.iter().filter_map(|it| attribute(it, "session"));
@@ -62,9 +62,9 @@ fn has(receiver: &Receiver, session: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_sent_after_a_collector_came_or_came_back_arrives_and_the_rest_is_counted() {
+async fn spans_are_exported_after_a_reconnect_and_lost_ones_are_counted() {
     for protocol in PROTOCOLS {
-        // A port that nobody has for the moment.
+        // A port that is free for the moment.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = port.local_addr().unwrap().to_string();
         drop(port);
@@ -92,7 +92,7 @@ async fn what_is_sent_after_a_collector_came_or_came_back_arrives_and_the_rest_i
         let again = |world: &World| {
             let log = world.server.log();
             log.iter()
-                .filter(|line| line.contains("takes what is sent again"))
+                .filter(|line| line.contains("accepts telemetry again"))
                 .count()
         };
         until("that is told", || again(&world) >= 1).await;
@@ -105,9 +105,9 @@ async fn what_is_sent_after_a_collector_came_or_came_back_arrives_and_the_rest_i
 
         let second = Receiver::at(&address, None);
         arrives(&mut world, &second, "back").await;
-        // An export times out after ten seconds; no call waits for that.
+        // An export times out after ten seconds. No call waits for it.
         assert!(slow < Duration::from_secs(9), "{protocol}: {slow:?}");
-        // Every span is somewhere.
+        // Every span was exported or counted as dropped.
         until("nothing is on its way", || {
             let of = |metric| sum(&world.server, &[metric]);
             let taken = of("palimpsest_telemetry_spans_exported_total");
@@ -119,7 +119,7 @@ async fn what_is_sent_after_a_collector_came_or_came_back_arrives_and_the_rest_i
 }
 
 #[tokio::test]
-async fn a_collector_over_tls_is_known_by_its_authority_and_knows_us_by_a_certificate() {
+async fn a_collector_over_tls_and_the_server_authenticate_each_other() {
     let authority = Authority::new();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: String| {
@@ -148,7 +148,7 @@ async fn a_collector_over_tls_is_known_by_its_authority_and_knows_us_by_a_certif
         arrives(&mut world, &receiver, "known").await;
         assert_eq!(receiver.protocols(), [protocol]);
 
-        // Without a certificate it takes nothing, and without its authority nothing is sent to it.
+        // Without a client certificate the collector rejects exports. Without its CA the server sends none.
         for vars in [&known[..1], &[]] {
             let mut world = World::with(&settings, vars).await;
             slow_ones(&mut world.client).await;
@@ -159,7 +159,7 @@ async fn a_collector_over_tls_is_known_by_its_authority_and_knows_us_by_a_certif
                 ) > 0
             })
             .await;
-            // That is where it has spoken.
+            // No span of the session arrived.
             assert!(!has(&receiver, "s"), "{protocol}: {vars:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Providers' JSON on its way in, and the views that come of it on their way out.
+//! Fuzzes providers' JSON: decoding of messages, and encoding of the resulting views.
 
 use std::sync::Arc;
 
@@ -10,24 +10,23 @@ use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Provider, Target};
 use uuid::Uuid;
 
-/// Fields and kinds of blocks that we do not know are sent as they came: a later API may know them.
+/// Unknown fields and block types are sent as received, because a newer version of the API may accept them.
 const MAY_BE_NEWER: [&str; 2] = [
     "extra inputs are not permitted",
     "this part may not stand here",
 ];
 
-/// A Messages API payload.
+/// Fuzzes a Messages API payload.
 pub(crate) fn anthropic(data: &[u8]) {
     payload(Provider::Anthropic, data);
 }
 
-/// A Chat Completions payload.
+/// Fuzzes a Chat Completions payload.
 pub(crate) fn openai(data: &[u8]) {
     payload(Provider::OpenAi, data);
 }
 
-/// What is read can be shown to every provider, in an array that is valid there; and what we wrote can be
-/// read again.
+/// Asserts that decoded messages give a valid array for every provider, and that encoded messages can be decoded again.
 fn payload(provider: Provider, data: &[u8]) {
     let mut world = SessionHarness::new();
     let Ok(messages) = codec::read(provider, data, &mut ids(1)) else {
@@ -37,7 +36,7 @@ fn payload(provider: Provider, data: &[u8]) {
         messages: messages.into_iter().map(Arc::new).collect(),
         ..Append::default()
     };
-    // What is too large, or says one thing twice, is refused.
+    // A payload that is too large, or that contains duplicates, is rejected.
     if world.try_run(Command::Append(append)).is_err() {
         return;
     }

@@ -1,11 +1,11 @@
-//! Texts that people and models write: session memories, answers of models, refusals of providers.
+//! Fuzzes texts that people and models write: session memory, model responses and provider errors.
 
 use palimpsest_core::memory::{Memory, apply_sections};
 use palimpsest_core::policy::SummaryStyle;
-use palimpsest_core::summary::{SummaryDocument, accept, standing_instructions};
+use palimpsest_core::summary::{SummaryDocument, parse_summary, standing_instructions};
 use palimpsest_summarize::{prompt_too_long, redact};
 
-/// The first byte chooses how the text is taken.
+/// The first byte selects the options for the text.
 pub(crate) fn run(data: &[u8]) {
     let Some((flags, text)) = data.split_first() else {
         return;
@@ -16,7 +16,7 @@ pub(crate) fn run(data: &[u8]) {
     let truncated = flags & 1 == 1;
     memory(text, truncated);
     for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
-        if let Ok(accepted) = accept(text, truncated, &SummaryDocument::new(style)) {
+        if let Ok(accepted) = parse_summary(text, truncated, &SummaryDocument::new(style)) {
             assert!(!accepted.document.render().trim().is_empty());
         }
     }
@@ -30,7 +30,7 @@ pub(crate) fn run(data: &[u8]) {
     );
 }
 
-/// A document that was read is written and read again as the same, and fits what it is fitted to.
+/// Asserts that a parsed document is equal after rendering and parsing, and that it fits its limits.
 fn memory(text: &str, truncated: bool) {
     let memory = Memory::parse(text);
     assert_eq!(Memory::parse(&memory.render()), memory);

@@ -1,8 +1,8 @@
-//! What is fuzzed, as functions of bytes: each takes any bytes at all and may not panic, and the promises
-//! that it names must hold.
+//! The fuzz targets as functions of bytes. Each one accepts any bytes, must not panic, and asserts the properties that
+//! its comment states.
 //!
-//! `libfuzzer/` drives them with coverage (`make fuzz`), `tests/short.rs` with their corpora and mutations
-//! of those on a stable toolchain (`make test`).
+//! `libfuzzer/` runs the targets with coverage (`make fuzz`). `tests/short.rs` runs them with their corpora and
+//! mutations on a stable toolchain (`make test`).
 
 #![expect(
     clippy::unwrap_used,
@@ -19,16 +19,16 @@ mod settings;
 mod storage;
 mod transcripts;
 
-/// Something to be fuzzed.
+/// A fuzz target.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, and that of the folder of its corpus.
+    /// The name of the target and of the folder of its corpus.
     pub name: &'static str,
-    /// Takes any bytes.
+    /// Runs the target with any bytes.
     pub run: fn(&[u8]),
 }
 
-/// Every target.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target {
         name: "anthropic",
@@ -64,7 +64,7 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// Runs the target of this name.
+/// Runs the target with this name. Panics if the name is unknown.
 pub fn run(name: &str, data: &[u8]) {
     let found = TARGETS.iter().find(|target| target.name == name);
     let target = found.unwrap_or_else(|| panic!("there is no target {name}"));

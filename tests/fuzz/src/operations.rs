@@ -1,9 +1,9 @@
-//! Histories, against the promises that [`Trial`] checks with its naive callers.
+//! Fuzzes histories of operations against the properties that [`Trial`] checks with its naive callers.
 
 use arbitrary::{Result, Unstructured};
 use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, Trial};
 
-/// The longest history; a longer one finds nothing that this one does not.
+/// Maximum length of a history. Longer histories find no additional defects.
 const MAX_OPERATIONS: usize = 64;
 
 pub(crate) fn run(data: &[u8]) {
@@ -101,7 +101,7 @@ fn part(u: &mut Unstructured<'_>) -> Result<BlockDraft> {
     })
 }
 
-/// Up to so many of something.
+/// Returns a list of at most `most` values.
 fn some<T>(
     u: &mut Unstructured<'_>,
     most: usize,

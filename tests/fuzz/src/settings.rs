@@ -1,10 +1,10 @@
-//! Configuration files.
+//! Fuzzes configuration files.
 
 use std::path::PathBuf;
 
 use palimpsest_settings::{FixedSource, Flags, load};
 
-/// A file that is taken is printed as one that is taken too, with the same settings.
+/// Asserts that an accepted file, printed again, is accepted and gives the same settings.
 pub(crate) fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -1,4 +1,4 @@
-//! What the store reads back, damaged in any way.
+//! Fuzzes stored data with arbitrary damage.
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::encoding::{
@@ -6,8 +6,8 @@ use palimpsest_store::encoding::{
     encode_snapshot,
 };
 
-/// Bytes are taken as they are, and as the body of an envelope that is well formed: its checksum is all
-/// that keeps such bytes out of a session.
+/// Decodes the bytes as they are, and as the body of an envelope with a valid checksum. Otherwise the checksum would
+/// reject almost every input.
 pub(crate) fn run(data: &[u8]) {
     envelope(data);
     let mut hasher = crc32fast::Hasher::new();
@@ -17,7 +17,7 @@ pub(crate) fn run(data: &[u8]) {
     envelope(&[&[VERSION, 0], &sum[..], data].concat());
 }
 
-/// What can be read at all is written and read again as the same.
+/// Asserts that decoded data is equal after encoding and decoding.
 fn envelope(bytes: &[u8]) {
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();
     if let Ok(events) = decode_frame(bytes) {

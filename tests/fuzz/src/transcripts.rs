@@ -1,4 +1,4 @@
-//! Other programs' transcripts, and our own.
+//! Fuzzes transcripts of other programs and exports of this one.
 
 use palimpsest_core::ids::MessageId;
 use palimpsest_store::archive::hex;
@@ -6,7 +6,7 @@ use palimpsest_transcripts::import::{ImportFormat, ImportStep, read};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-/// The first byte chooses the format.
+/// The first byte selects the format.
 pub(crate) fn run(data: &[u8]) {
     let Some((format, text)) = data.split_first() else {
         return;
@@ -39,7 +39,7 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// Lines between a first and a last one that fit them, or nothing of them would be read.
+/// Adds the first and the last line of a valid export. Without them the lines would not be read.
 fn sealed(lines: &[u8]) -> Vec<u8> {
     let mut file = b"{\"palimpsest\":\"transcript\",\"version\":1}\n".to_vec();
     file.extend_from_slice(lines);

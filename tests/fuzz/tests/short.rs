@@ -1,5 +1,5 @@
-//! Every target on its corpus, and for a short time on mutations of it, on any toolchain. The long search,
-//! led by coverage, is `make fuzz`.
+//! Runs every target on its corpus, and for a short time on mutations of it, with any toolchain. `make fuzz` runs the
+//! long search with coverage.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,9 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long mutations of one corpus are tried, unless `FUZZ_SECONDS` says otherwise.
+/// Default duration of the mutations of one corpus, in seconds. `FUZZ_SECONDS` overrides the value.
 const SECONDS: u64 = 2;
-/// The longest input.
+/// Maximum size of an input.
 const MAX_BYTES: usize = 16 * 1024;
 
 fn seconds() -> Duration {
@@ -37,7 +37,7 @@ fn run(name: &str) {
     for input in &corpus {
         try_out(name, input);
     }
-    // The seed is the clock's: each run looks elsewhere, and what it finds is kept as a file.
+    // The seed comes from the clock, so that each run tries other inputs. An input that fails is stored as a file.
     let mut random = fastrand::Rng::new();
     let until = Instant::now() + seconds();
     let mut runs = 0_u64;
@@ -49,7 +49,7 @@ fn run(name: &str) {
     eprintln!("{name}: {} of its corpus, {runs} mutations", corpus.len());
 }
 
-/// Runs one input; one that breaks something is kept.
+/// Runs one input. Stores it if it fails.
 fn try_out(name: &str, input: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| palimpsest_fuzz::run(name, input))) {
         let file = std::env::temp_dir().join(format!("palimpsest-fuzz-{name}"));
@@ -59,7 +59,7 @@ fn try_out(name: &str, input: &[u8]) {
     }
 }
 
-/// One of the corpus, changed in a few places.
+/// Returns an input of the corpus with a few changes.
 fn mutated(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut input = random.choice(corpus).unwrap().clone();
     for _ in 0..random.usize(1..=6) {

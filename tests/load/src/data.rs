@@ -1,4 +1,4 @@
-//! What agents say: text of a given size that looks, and compresses, like source code and logs.
+//! Test content of agents: text of a given size that reads and compresses like source code and logs.
 
 use std::fmt::Write as _;
 
@@ -10,9 +10,9 @@ use palimpsest_proto::context::v1::{
 use palimpsest_tests::say::anthropic;
 use serde_json::{Value, json};
 
-/// The model that answers.
+/// The model named in responses.
 pub const MODEL: &str = "claude-sonnet-4-5";
-/// How many bytes of JSON a round of a filled session has, about.
+/// Approximate bytes of JSON per round of a filled session.
 const ROUND: usize = 1_400;
 
 const WORDS: [&str; 40] = [
@@ -22,7 +22,7 @@ const WORDS: [&str; 40] = [
     "path", "src", "core", "store", "view", "window", "token", "cache", "event", "log",
 ];
 
-/// So many bytes, no two lines alike, the same for the same seed.
+/// Returns `bytes` bytes of text without two equal lines. The same seed gives the same text.
 pub fn text(seed: u64, bytes: usize) -> String {
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut out = String::with_capacity(bytes + 16);
@@ -44,12 +44,12 @@ pub fn text(seed: u64, bytes: usize) -> String {
     out
 }
 
-/// The name of a call.
+/// Returns the id of a tool call.
 pub fn call_id(number: usize) -> String {
     format!("toolu_{number:012}")
 }
 
-/// A round as Anthropic's JSON: what the model called, and what the tool returned.
+/// Returns a round as Anthropic's JSON: a tool call and its result.
 pub fn round(number: usize, bytes: usize) -> [Value; 2] {
     let id = call_id(number);
     let said = format!("Let me look at part {number}.");
@@ -65,12 +65,12 @@ pub fn round(number: usize, bytes: usize) -> [Value; 2] {
     ]
 }
 
-/// A round as one payload.
+/// Returns a round as one JSON payload.
 pub fn round_as_json(number: usize, bytes: usize) -> Vec<MessageInput> {
     vec![anthropic(&Value::from(round(number, bytes).to_vec()))]
 }
 
-/// The same round as typed messages.
+/// Returns the same round as typed messages.
 pub fn round_typed(number: usize, bytes: usize) -> Vec<MessageInput> {
     let id = call_id(number);
     let input = json!({"command": format!("cat src/part_{number}.rs")});
@@ -88,7 +88,7 @@ pub fn round_typed(number: usize, bytes: usize) -> Vec<MessageInput> {
     vec![message(Role::Assistant, call), message(Role::User, result)]
 }
 
-/// What a tool returned, as text.
+/// Returns a tool result of text.
 pub fn content(text: String) -> ToolResultContent {
     ToolResultContent {
         content: Some(tool_result_content::Content::Text(text)),
@@ -110,7 +110,7 @@ fn message(role: Role, block: block::Block) -> MessageInput {
     }
 }
 
-/// A conversation of about so many bytes of JSON, which ends with an answer of the model.
+/// Returns a conversation of about `bytes` bytes of JSON that ends with a response of the model.
 pub fn conversation(seed: usize, bytes: usize) -> Vec<Value> {
     let answer =
         json!({"role": "assistant", "content": [{"type": "text", "text": "That is done."}]});
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_have_their_size_and_conversations_about_theirs() {
+    fn generated_texts_and_conversations_have_their_size() {
         for bytes in [0, 1, 1_000, 300_000] {
             assert_eq!(text(7, bytes).len(), bytes);
         }

@@ -1,29 +1,29 @@
-//! Latencies, and figures as people read them.
+//! Latencies, and the formatting of figures for people.
 
 use std::time::Duration;
 
-/// What calls took, sorted.
+/// The durations of calls, sorted.
 #[derive(Debug, Clone, Default)]
 pub struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    /// Of calls in any order.
+    /// Sorts durations in any order.
     pub fn new(mut all: Vec<Duration>) -> Self {
         all.sort_unstable();
         Self(all)
     }
 
-    /// How many there were.
+    /// Returns the number of durations.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there was none.
+    /// Returns true if there are no durations.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The latency that so large a part of the calls did not exceed. `None` without calls.
+    /// Returns a quantile, such as 0.99. `None` without calls.
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         #[expect(
             clippy::cast_precision_loss,
@@ -35,24 +35,24 @@ impl Latencies {
         self.0.get(place.clamp(1, self.0.len().max(1)) - 1).copied()
     }
 
-    /// The same in milliseconds, for reports.
+    /// Returns a quantile in milliseconds, for reports.
     pub fn ms(&self, part: f64) -> Option<f64> {
         self.quantile(part).map(ms)
     }
 }
 
-/// A time in milliseconds.
+/// Converts a duration to milliseconds.
 pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// So many in that time, a second.
+/// Returns the rate per second.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
-/// Three digits where there is a fraction at all.
+/// Formats a number with three significant digits, unless it has more integer digits.
 pub fn short(value: f64) -> String {
     match value {
         100.0.. => grouped(value),
@@ -61,12 +61,12 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// The same, or a dash.
+/// Formats a number, or a dash for `None`.
 pub fn or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), short)
 }
 
-/// A whole number with commas.
+/// Formats an integer with thousands separators.
 pub fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut out = String::new();
@@ -79,13 +79,13 @@ pub fn grouped(value: f64) -> String {
     out
 }
 
-/// A count with commas.
+/// Formats a count with thousands separators.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub fn count(value: u64) -> String {
     grouped(value as f64)
 }
 
-/// Bytes in megabytes.
+/// Converts bytes to megabytes.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_latencies_that_were_there() {
+    fn quantiles_are_measured_latencies() {
         let of = |n: u64| Latencies::new((1..=n).rev().map(Duration::from_millis).collect());
         let at = |n, part| of(n).quantile(part).map(|t| t.as_millis());
         assert_eq!(at(100, 0.5), Some(50));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_short() {
+    fn figures_are_formatted_briefly() {
         assert_eq!(short(0.1234), "0.12");
         assert_eq!(short(12.345), "12.3");
         assert_eq!(short(1_234_567.8), "1,234,568");

@@ -1,4 +1,4 @@
-//! One run of ghz: its command, and what it says came of the calls.
+//! One run of ghz: its command line and the outcomes of its calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,21 +11,21 @@ use serde::Deserialize;
 
 use palimpsest_load::figures::Latencies;
 
-/// The root of the repository: configurations name the contract's files from there.
+/// The root of the repository. The configurations of ghz use paths relative to it.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// What the server says when it sheds load. Any other refusal is an error.
-const SHED: &str = "the server has too much to do";
+/// The server's error message for load shedding. Any other rejection is an error.
+const SHED: &str = "the server is overloaded";
 
-/// How calls follow each other.
+/// The pacing of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loop {
-    /// Each connection calls again when it was answered.
+    /// Each connection sends its next call after the previous reply.
     Closed,
-    /// So many calls a second come, whether or not those before were answered.
+    /// Calls are sent at this rate per second, regardless of earlier replies.
     Open(u32),
 }
 
-/// How long a run is.
+/// The length of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Extent {
     Time(Duration),
@@ -43,22 +43,22 @@ pub(crate) struct Run<'a> {
     pub(crate) extent: Extent,
 }
 
-/// What came of its calls.
+/// The outcomes of the calls.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// The command, as it can be given again.
+    /// The command line, for repetition by hand.
     pub(crate) command: String,
     pub(crate) took: Duration,
-    /// Of the calls that were answered with OK.
+    /// Latencies of the calls with status OK.
     pub(crate) latencies: Latencies,
     pub(crate) ok: u64,
-    /// Calls that were refused because the server sheds load.
+    /// Calls that were rejected by load shedding.
     pub(crate) shed: u64,
-    /// All others, by what was said.
+    /// All other failed calls, by message.
     pub(crate) errors: BTreeMap<String, u64>,
 }
 
-/// What ghz writes, as far as it is read.
+/// The part of ghz's report that is read.
 #[derive(Deserialize)]
 struct Report {
     total: u64,
@@ -98,7 +98,7 @@ impl Run<'_> {
         said
     }
 
-    /// Runs it to its end.
+    /// Runs ghz until the run is complete.
     pub(crate) fn run(&self, ghz: &Path) -> Result<Outcome> {
         let arguments = self.arguments();
         let output = self.data.with_extension("json");
@@ -114,7 +114,7 @@ impl Run<'_> {
             bail!("ghz {} failed: {said}", arguments.join(" "));
         }
         let report = fs::read(&output).context("ghz wrote no report")?;
-        // It has a line for each call, and nobody reads it again.
+        // The report has a line per call and is not needed again.
         fs::remove_file(&output).ok();
         let report = serde_json::from_slice(&report).context("ghz wrote an unknown report")?;
         let mut outcome = outcome(report, self.connections);
@@ -130,7 +130,8 @@ fn outcome(report: Report, connections: usize) -> Outcome {
         .filter(|call| call.status == "OK")
         .map(|call| Duration::from_nanos(call.latency))
         .collect();
-    // The first call of a connection waits until there is one. That is no latency of the service.
+    // Excludes the first call of each connection, which waits for the connection. Its latency is not that of the
+    // service.
     if latencies.len() > 4 * connections {
         latencies.drain(..connections);
     }
@@ -149,7 +150,7 @@ fn outcome(report: Report, connections: usize) -> Outcome {
     }
 }
 
-/// Where ghz is: `PALIMPSEST_GHZ`, or where `scripts/install-tools` puts it.
+/// Returns the path of ghz: `PALIMPSEST_GHZ`, or the path where `scripts/install-tools` installs it.
 pub(crate) fn place() -> PathBuf {
     let named = std::env::var_os("PALIMPSEST_GHZ").map(PathBuf::from);
     named.unwrap_or_else(|| Path::new(ROOT).join("target/tools/bin/ghz"))
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shed_by_design_is_told_from_errors() {
+    fn shed_calls_are_distinguished_from_errors() {
         let report = r#"{"total":2000000000,"statusCodeDistribution":{"OK":2,"ResourceExhausted":4},
             "errorDistribution":{"rpc error: code = ResourceExhausted desc = the server has too much to do: try again":3,
             "rpc error: code = ResourceExhausted desc = the quota":1},
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loop_has_a_rate_and_does_not_wait() {
+    fn an_open_loop_keeps_its_rate() {
         let run = Run {
             config: "snip",
             address: "h:1",

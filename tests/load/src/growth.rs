@@ -1,6 +1,6 @@
-//! What a call costs as the transcript grows: the same calls on sessions of ten messages and of thousands.
+//! Measures the cost of calls as the transcript grows: the same calls on sessions of ten messages and of thousands.
 //!
-//! The lengths take turns, call by call, so that what else the machine does falls upon all of them alike.
+//! The calls alternate between the lengths, so that other load on the machine affects all of them equally.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,28 +16,29 @@ use palimpsest_load::data::text;
 use palimpsest_load::figures::Latencies;
 use palimpsest_load::settle::settled;
 
-/// What the messages say that make a session long, and what is appended to it.
+/// Bytes of the messages that fill a session, and of those that are appended during the measurement.
 const SHORT: usize = 200;
 const APPENDED: usize = 1_000;
-/// Messages of one append while sessions are filled.
+/// Messages per append while sessions are filled.
 const BATCH: usize = 2_000;
-/// Sessions of a length: so many times one is opened anew.
+/// Sessions per length, and therefore the number of cold opens per length.
 const SESSIONS: usize = 3;
-/// Which calls ask for a whole view, and which snip a message: few, and not always those of the same session.
+/// Intervals between calls that request a complete view, and between calls that snip a message. The offset of 1
+/// distributes them over all sessions.
 const FULL: usize = 4 * SESSIONS + 1;
 const SNIP: usize = 6 * SESSIONS + 1;
-/// A window that no session fills: what is looked at is length, and not what a compaction would do to it.
+/// A context window that no session fills, because the measurement must not include compactions.
 const WINDOW: u32 = 1_000_000_000;
 
-/// A session, and what its agent knows of it.
+/// A session and the state of its agent.
 struct Long {
     name: String,
     etag: Bytes,
-    /// Messages that can be snipped.
+    /// The ids of messages that can be snipped.
     ids: Vec<String>,
 }
 
-/// What calls on sessions of one length took.
+/// Durations of the calls on sessions of one length.
 #[derive(Default)]
 struct Took {
     append: Vec<Duration>,
@@ -47,7 +48,7 @@ struct Took {
     open: Vec<Duration>,
 }
 
-/// Fills sessions of these lengths and makes so many calls of each kind on each.
+/// Fills sessions of these lengths and makes `calls` calls of each kind on each length.
 pub(crate) async fn run(folder: &Path, lengths: &[usize], calls: usize) -> Result<Vec<Growth>> {
     let folder = tempfile::tempdir_in(folder).context("no folder for the server's data")?;
     let server = Server::start(folder.path(), &[]);
@@ -72,12 +73,12 @@ pub(crate) async fn run(folder: &Path, lengths: &[usize], calls: usize) -> Resul
     }
     drop(client);
     server.stop();
-    // Nothing of a session is in memory now, and no worker opens one before its time.
+    // After the restart no session is in memory, and without a worker no session is opened early.
     let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
     let mut client = server.context().await;
     let first = prepare("projects/load/sessions/another", vec![user("hello")]);
     client.prepare_context(first).await?;
-    // The short ones first: what a long one leaves behind in the background would fall upon them.
+    // Opens short sessions first, so that background work for long sessions does not affect them.
     for (of_length, took) in sessions.iter().zip(&mut took) {
         for session in of_length {
             took.open.push(session.open(&mut client).await?);
@@ -98,7 +99,7 @@ fn growth((length, took): (&usize, Took)) -> Growth {
         delta_ms: both(took.delta),
         snip_ms: both(took.snip),
         full_ms: both(took.full),
-        // Of so few no more than the middle can be told.
+        // The sample is too small for other quantiles.
         open_ms: Latencies::new(took.open).ms(0.5),
     }
 }
@@ -144,7 +145,7 @@ impl Long {
         Ok(session)
     }
 
-    /// One call of each kind, and a snip as long as there is something for it.
+    /// Makes one call of each kind, and a snip while messages remain.
     async fn calls(&mut self, client: &mut Context, number: usize, took: &mut Took) -> Result<()> {
         let message = assistant(&text(number as u64, APPENDED));
         let request = append(&self.name, vec![message]);
@@ -152,7 +153,7 @@ impl Long {
         client.append_messages(request).await?;
         took.append.push(began.elapsed());
         took.delta.push(self.delta(client, number).await?);
-        // Whole views are large, and a few say enough.
+        // Complete views are large, and a small sample is sufficient.
         if number.is_multiple_of(FULL) {
             took.full.push(self.full(client).await?);
         }
@@ -170,7 +171,7 @@ impl Long {
         Ok(())
     }
 
-    /// A message in, and what is new since the last view.
+    /// Appends a message and requests the delta since the last view.
     async fn delta(&mut self, client: &mut Context, number: usize) -> Result<Duration> {
         let message = user(&text(number as u64 + 7, APPENDED));
         let request = asked(&self.name, vec![message], &self.etag);
@@ -181,7 +182,7 @@ impl Long {
         Ok(took)
     }
 
-    /// The first call, which changes nothing: the agent knows all of the view.
+    /// Makes the first call on the session. The view does not change, because the agent has all of it.
     async fn open(&self, client: &mut Context) -> Result<Duration> {
         let request = asked(&self.name, Vec::new(), &self.etag);
         let began = Instant::now();
@@ -189,7 +190,7 @@ impl Long {
         Ok(began.elapsed())
     }
 
-    /// The whole view, in chunks where it is larger than a reply may be.
+    /// Requests the complete view, in chunks if it exceeds the size of a reply.
     async fn full(&mut self, client: &mut Context) -> Result<Duration> {
         let request = asked(&self.name, Vec::new(), &Bytes::new());
         let began = Instant::now();
@@ -209,7 +210,7 @@ impl Long {
     }
 }
 
-/// What a reader has to know of it.
+/// Returns the explanation of the measurement for the report.
 pub(crate) fn about() -> String {
     format!(
         "One caller. Sessions of messages of {SHORT} bytes, {SESSIONS} of each length, which take turns call by call. \

@@ -1,7 +1,7 @@
-//! What load and benches share: the calls that agents make and their requests, sessions that these need, servers
-//! and what they take of the machine, and figures as people read them.
+//! Shared code of the load test and the benches: calls of agents with their requests and sessions, servers with their
+//! resource usage, and the formatting of figures.
 //!
-//! Not here: who measures. That is `main.rs` with ghz, and `tests/bench` beside an empty service.
+//! The measurements are elsewhere: in `main.rs` with ghz, and in `tests/bench` with an empty service.
 
 #![expect(
     clippy::disallowed_methods,
@@ -15,5 +15,5 @@ pub mod requests;
 pub mod retry;
 pub mod sessions;
 pub mod settle;
-pub mod site;
-pub mod works;
+pub mod test_server;
+pub mod workloads;

@@ -1,11 +1,11 @@
-//! What was measured, and on what.
+//! Descriptions of the machine and of the measured binary.
 
 use std::fs;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-/// Its processors and memory, which all figures depend on.
+/// Describes the processors and the memory of the machine, on which all figures depend.
 pub fn machine() -> String {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let read = |file: &str, name: &str| {
@@ -25,7 +25,7 @@ pub fn machine() -> String {
     )
 }
 
-/// What the binary says that it is.
+/// Returns the version that the binary prints.
 pub fn version() -> Result<String> {
     let binary = palimpsest_tests::binary();
     let said = Command::new(binary).arg("--version").output();

@@ -1,7 +1,7 @@
-//! Puts the service under load and reports: every call of the hot path with ghz, agents at work, long
-//! transcripts, many sessions.
+//! Runs the load test and writes a report: every call of the hot path with ghz, simulated agents, long transcripts and
+//! many sessions.
 //!
-//! `make load` runs it; `tests/load/README.md` says what each run is.
+//! `make load` runs this program. `tests/load/README.md` describes each run.
 
 #![expect(
     clippy::print_stdout,
@@ -25,37 +25,37 @@ use clap::Parser;
 
 use crate::matrix::Scope;
 use crate::report::Report;
-use palimpsest_load::site::Site;
+use palimpsest_load::test_server::TestServer;
 use palimpsest_load::{machine, sessions, settle};
 
 /// Puts a server under load, prints a table and writes a report.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Where the report, the plots and the data of servers go.
+    /// Folder of the report, the plots and, during the run, the servers' data.
     #[arg(long, default_value = "target/load", value_name = "FOLDER")]
     out: PathBuf,
-    /// Seconds of each run.
+    /// Duration of each run, in seconds.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// A look at everything in about a minute.
+    /// Runs everything in about a minute. Do not quote these figures.
     #[arg(long)]
     quick: bool,
-    /// Only runs with this in their names: append-json-1k, append-json-1k/closed-200, append-json-1k/open, prepare,
+    /// Runs only names that contain this text: append-json-1k, append-json-1k/closed-200, append-json-1k/open, prepare,
     /// mix, growth, sessions.
     #[arg(long, value_name = "PART")]
     only: Option<String>,
-    /// Calls a second of the open loops of ghz, instead of half of what the closed loops of the same call did.
+    /// Calls per second of the open loops of ghz. Default: half the rate of the closed loops of the same call.
     #[arg(long, value_name = "RATE", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
-    /// A file of calls a second that were measured as limits, by the names of what is called: {"append-json-1k": 9000}.
+    /// A file of measured limits in calls per second, by the names of works: {"append-json-1k": 9000}.
     #[arg(long, value_name = "FILE")]
     limits: Option<PathBuf>,
 }
 
-/// What the harness that starts servers takes the binary from.
+/// The variable that names the server's binary for the test harness.
 const BINARY: &str = "PALIMPSEST_TEST_BINARY";
 
-/// How far each part goes.
+/// The sizes of all parts.
 struct Extent {
     seconds: f64,
     warm_up: f64,
@@ -65,7 +65,7 @@ struct Extent {
     lengths: &'static [usize],
     calls: usize,
     sessions: &'static [usize],
-    /// The mix, against one run.
+    /// Duration of the mix, as a multiple of the duration of a run.
     times: f64,
 }
 
@@ -164,7 +164,7 @@ async fn load(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// The runs of ghz and the mix, which share their servers.
+/// Measures the runs of ghz and the mix, which share their servers.
 async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Report) -> Result<()> {
     let only = options.only.as_deref();
     let mix = only.is_none_or(|part| "mix".contains(part));
@@ -188,7 +188,10 @@ async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Repo
         false if !mix => return Ok(()),
         _ => {}
     }
-    let (patient, by_default) = (Site::patient(out)?, Site::default_settings(out)?);
+    let (patient, by_default) = (
+        TestServer::patient(out)?,
+        TestServer::default_settings(out)?,
+    );
     for site in [&patient, &by_default] {
         mix::warm_up(site, Duration::from_secs_f64(extent.warm_up)).await?;
     }
@@ -213,7 +216,7 @@ async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Repo
     Ok(())
 }
 
-/// What was measured as limits, by the names of works.
+/// Reads measured limits, by the names of works.
 fn limits(file: Option<&Path>) -> Result<BTreeMap<String, f64>> {
     let Some(file) = file else {
         return Ok(BTreeMap::new());

@@ -12,37 +12,37 @@ use crate::report::Row;
 use palimpsest_load::figures::rate;
 use palimpsest_load::requests::requests;
 use palimpsest_load::settle::rested;
-use palimpsest_load::site::{Site, cpu};
-use palimpsest_load::works::{WORKS, Work};
+use palimpsest_load::test_server::{TestServer, cpu};
+use palimpsest_load::workloads::{WORKS, Workload};
 
-/// What an open loop offers, of what the same method answered in a closed one.
+/// The rate of an open loop, in percent of the best closed loop of the same call.
 const OFFERED_PERCENT: u32 = 50;
-/// How many connections find out how many calls there can be where no closed loop is run.
+/// Connections of the closed loop that measures the capacity if no closed loop was selected.
 const FEW: usize = 16;
-/// How many connections an open loop has, unless it has fewer calls.
+/// Maximum number of connections of an open loop. Fewer calls use fewer connections.
 const MANY: usize = 200;
-/// So many calls tell how many fit into the time.
+/// Minimum number of calls in a pilot run, which estimates the number of calls for a run's duration.
 const PILOT: usize = 24;
-/// The least calls of an open loop.
+/// Minimum number of calls of an open loop.
 const LEAST: usize = 8;
-/// From here on a closed loop ends by its time.
+/// Minimum duration of a closed loop that ends by time and not by a number of calls.
 const BY_TIME: Duration = Duration::from_secs(1);
 
-/// How much is run.
+/// The selection and the size of the runs.
 pub(crate) struct Scope<'a> {
     pub(crate) ghz: &'a Path,
-    /// Where requests are put.
+    /// The folder for request files.
     pub(crate) data: &'a Path,
     pub(crate) time: Duration,
-    /// How long a server may work off what the run before left in the background.
+    /// Maximum time for a server to complete background work of the previous run.
     pub(crate) rest: Duration,
-    /// How many sessions are read from, in turn.
+    /// Number of sessions that reads use in turn.
     pub(crate) read: usize,
-    /// The numbers of connections of closed loops, the largest last.
+    /// The numbers of connections of closed loops, in ascending order.
     pub(crate) closed: &'a [usize],
-    /// A part of the names of runs.
+    /// A text that the names of selected runs contain.
     pub(crate) only: Option<&'a str>,
-    /// Calls a second of open loops, instead of a part of what closed ones did.
+    /// Calls per second of open loops. Default: a part of the rate of closed loops.
     pub(crate) rate: Option<u32>,
 }
 
@@ -51,7 +51,7 @@ impl Scope<'_> {
         self.only.is_none_or(|part| run.contains(part))
     }
 
-    /// Whether anything is run at all.
+    /// Returns true if at least one run is selected.
     pub(crate) fn wants_any(&self) -> bool {
         WORKS.iter().any(|work| {
             let closed = self.closed.iter().map(|many| closed(work, *many));
@@ -60,20 +60,20 @@ impl Scope<'_> {
     }
 }
 
-/// The names of runs.
-fn closed(work: &Work, connections: usize) -> String {
+/// Returns the name of a closed-loop run.
+fn closed(work: &Workload, connections: usize) -> String {
     format!("{}/closed-{connections}", work.name)
 }
 
-fn open(work: &Work) -> String {
+fn open(work: &Workload) -> String {
     format!("{}/open", work.name)
 }
 
-/// Runs all of it; tells of each row as it comes.
+/// Runs all selected runs. Calls `tell` with each row when it is complete.
 pub(crate) async fn run(
     scope: &Scope<'_>,
-    patient: &Site,
-    by_default: &Site,
+    patient: &TestServer,
+    by_default: &TestServer,
     mut tell: impl FnMut(&Row),
 ) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
@@ -85,7 +85,7 @@ pub(crate) async fn run(
         };
         let mut best = None;
         for connections in scope.closed {
-            // There are fewer sessions to compact than that.
+            // A work whose requests can be sent only once may have fewer requests than connections.
             if work.most() < *connections || !scope.wants(&closed(work, *connections)) {
                 continue;
             }
@@ -98,7 +98,7 @@ pub(crate) async fn run(
             let rate = match (scope.rate, best) {
                 (Some(rate), _) => rate,
                 (None, Some(best)) => offered(best),
-                // Nobody has looked yet how many there can be.
+                // No closed loop of this call ran, so the capacity is measured first.
                 (None, None) => offered(runner.measure(patient, FEW, Loop::Closed).await?.rate),
             };
             let row = runner.measure(by_default, MANY, Loop::Open(rate)).await?;
@@ -123,20 +123,20 @@ fn offered(best: f64) -> u32 {
 
 struct Runner<'a> {
     scope: &'a Scope<'a>,
-    work: &'a Work,
-    /// Requests that may come again, by their server.
+    work: &'a Workload,
+    /// Files of requests that can be repeated, by the name of the server.
     files: BTreeMap<&'static str, PathBuf>,
 }
 
 impl Runner<'_> {
-    async fn measure(&mut self, site: &Site, connections: usize, pace: Loop) -> Result<Row> {
+    async fn measure(&mut self, site: &TestServer, connections: usize, pace: Loop) -> Result<Row> {
         let name = format!("{}-{connections}-{}", self.work.name, site.name);
         let (connections, extent) = match pace {
             Loop::Open(rate) => {
                 let calls = self.fitting(f64::from(rate), LEAST);
                 (connections.min(calls), Extent::Calls(calls))
             }
-            // The time counts from before there are connections: a short one would be over too soon.
+            // ghz starts its timer before it connects, so a short run would end before its first call.
             Loop::Closed if self.work.repeats() && self.scope.time >= BY_TIME => {
                 (connections, Extent::Time(self.scope.time))
             }
@@ -167,7 +167,7 @@ impl Runner<'_> {
 
     fn ghz(
         &self,
-        site: &Site,
+        site: &TestServer,
         data: &Path,
         connections: usize,
         pace: Loop,
@@ -181,12 +181,12 @@ impl Runner<'_> {
             pace,
             extent,
         };
-        // Nothing else goes on in this process meanwhile, and the runtime has threads to spare.
+        // Blocks this thread, which is harmless: no other task runs meanwhile, and the runtime has other threads.
         run.run(self.scope.ghz)
     }
 
-    /// How many calls a second there are going to be.
-    async fn pilot(&mut self, site: &Site, name: &str, connections: usize) -> Result<f64> {
+    /// Estimates the rate of calls per second with a pilot run.
+    async fn pilot(&mut self, site: &TestServer, name: &str, connections: usize) -> Result<f64> {
         let pilot = PILOT.max(connections).min(self.work.most());
         let file = if self.work.repeats() {
             self.shared(site).await?
@@ -199,7 +199,7 @@ impl Runner<'_> {
         Ok(rate(outcome.ok, outcome.took))
     }
 
-    /// As many calls as fit into the time.
+    /// Returns the number of calls that fit into the duration.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -210,8 +210,8 @@ impl Runner<'_> {
         calls.max(least).min(self.work.most())
     }
 
-    /// Requests that may come again are made once for a server.
-    async fn shared(&mut self, site: &Site) -> Result<PathBuf> {
+    /// Creates repeatable requests once per server, and returns their file.
+    async fn shared(&mut self, site: &TestServer) -> Result<PathBuf> {
         if let Some(file) = self.files.get(site.name) {
             return Ok(file.clone());
         }
@@ -223,7 +223,7 @@ impl Runner<'_> {
 
     async fn write(
         &self,
-        site: &Site,
+        site: &TestServer,
         name: &str,
         numbers: std::ops::Range<usize>,
     ) -> Result<PathBuf> {

@@ -1,4 +1,4 @@
-//! The requests of a run, and the sessions that they need, made before anything is measured.
+//! Creates the requests of a run, and the sessions that they need, before the measurement.
 
 use std::ops::Range;
 
@@ -17,25 +17,25 @@ use serde_json::Value;
 use crate::data::{call_id, content, conversation, round_as_json, round_typed, text};
 use crate::retry::answered;
 use crate::settle::settled;
-use crate::site::Site;
-use crate::works::{Kind, Work};
+use crate::test_server::TestServer;
+use crate::workloads::{Workload, WorkloadKind};
 
 /// The project of all sessions.
 const PROJECT: &str = "projects/load/sessions";
-/// How many sessions appends go to, in turn.
+/// Number of sessions that appends use in turn.
 const APPENDED: usize = 256;
-/// How many messages a session has that is snipped.
+/// Messages per session for snips.
 const SNIPPED: usize = 256;
-/// How many stored results may wait for their messages in one session; the service's bound is 256.
+/// Maximum number of results per session that are submitted before their messages. The limit of the service is 256.
 const STORED: usize = 200;
-/// How many sessions are made at one time.
+/// Number of sessions that are created in parallel.
 const AT_ONCE: usize = 8;
 
-/// Requests as ghz reads them, each with its length before it: those of some numbers, or for so many sessions
-/// where the same may be sent again.
+/// Returns length-delimited requests, as ghz reads them. Requests that can be sent only once are created for `numbers`.
+/// Repeatable requests use `read` sessions.
 pub async fn requests(
-    work: &Work,
-    site: &Site,
+    work: &Workload,
+    site: &TestServer,
     run: &str,
     (numbers, read): (Range<usize>, usize),
 ) -> Result<Vec<u8>> {
@@ -46,16 +46,16 @@ pub async fn requests(
         prefix: format!("{PROJECT}/{run}"),
     };
     match work.kind {
-        Kind::AppendJson => Ok(make.appends(round_as_json)),
-        Kind::AppendTyped => Ok(make.appends(round_typed)),
-        Kind::PrepareFull => make.each_read(Maker::full).await,
-        Kind::PrepareDelta => make.each_read(Maker::delta).await,
-        Kind::Memory => make.each_read(Maker::memory).await,
-        Kind::ReadResult => make.each_read(Maker::stored).await,
-        Kind::ListMessages => make.each_read(Maker::listed).await,
-        Kind::Persist => make.results(numbers).await,
-        Kind::Snip => make.snips(numbers).await,
-        Kind::Compact => make.compactions(numbers).await,
+        WorkloadKind::AppendJson => Ok(make.appends(round_as_json)),
+        WorkloadKind::AppendTyped => Ok(make.appends(round_typed)),
+        WorkloadKind::PrepareFull => make.each_read(Maker::full).await,
+        WorkloadKind::PrepareDelta => make.each_read(Maker::delta).await,
+        WorkloadKind::Memory => make.each_read(Maker::memory).await,
+        WorkloadKind::ReadResult => make.each_read(Maker::stored).await,
+        WorkloadKind::ListMessages => make.each_read(Maker::listed).await,
+        WorkloadKind::Persist => make.results(numbers).await,
+        WorkloadKind::Snip => make.snips(numbers).await,
+        WorkloadKind::Compact => make.compactions(numbers).await,
     }
     .with_context(|| format!("the sessions of {} could not be made", work.name))
 }
@@ -66,16 +66,16 @@ fn encoded<M: Message>(requests: impl IntoIterator<Item = M>) -> Vec<u8> {
         .collect()
 }
 
-/// Messages in Anthropic's JSON, as one input.
+/// Converts messages in Anthropic's JSON to one input.
 fn said(messages: Vec<Value>) -> Vec<MessageInput> {
     vec![anthropic(&Value::from(messages))]
 }
 
 struct Maker<'a> {
-    work: &'a Work,
-    site: &'a Site,
+    work: &'a Workload,
+    site: &'a TestServer,
     prefix: String,
-    /// How many sessions reads go to, in turn.
+    /// Number of sessions that reads use in turn.
     read: usize,
 }
 
@@ -109,7 +109,7 @@ impl Maker<'_> {
         Ok(served.await?.reply.into_inner())
     }
 
-    /// A session with a conversation in it, as its agent sees it.
+    /// Creates a session with a conversation. Returns its name and the last view of its agent.
     async fn filled(
         &self,
         client: &Context,
@@ -123,9 +123,9 @@ impl Maker<'_> {
         Ok((session, view))
     }
 
-    /// Rounds for sessions that are there with the first of them.
+    /// Returns appends of rounds. The first append creates its session.
     fn appends(&self, round: fn(usize, usize) -> Vec<MessageInput>) -> Vec<u8> {
-        // As many as memory may be used for, in whole turns through the sessions.
+        // The number of requests is limited by memory, and is a multiple of the number of sessions.
         let turns = (64_000_000 / self.work.bytes / APPENDED).clamp(1, 16);
         encoded((0..turns * APPENDED).map(|number| {
             let session = self.session(number % APPENDED);
@@ -133,7 +133,7 @@ impl Maker<'_> {
         }))
     }
 
-    /// One request for each session that is read from.
+    /// Creates one request for each session that reads use.
     async fn each_read<M: Message>(
         &self,
         make: impl AsyncFn(&Self, &Context, usize) -> Result<M>,
@@ -141,7 +141,7 @@ impl Maker<'_> {
         self.each(0..self.read, make).await.map(encoded)
     }
 
-    /// Something for each number, some of them at one time, in order.
+    /// Creates a value for each number. Several run in parallel, and the results are in order.
     async fn each<T>(
         &self,
         numbers: Range<usize>,
@@ -166,7 +166,7 @@ impl Maker<'_> {
         Ok(prepare(&session, Vec::new()))
     }
 
-    /// The caller knows all but the last message.
+    /// Creates a request for a delta of one message.
     async fn delta(&self, client: &Context, number: usize) -> Result<impl Message + use<>> {
         let (session, view) = self.filled(client, number, 100_000).await?;
         let question = user(&text(number as u64, self.work.bytes));
@@ -192,7 +192,7 @@ impl Maker<'_> {
         })
     }
 
-    /// Reads from a result that was stored; the range is in its middle.
+    /// Creates a request for a range in the middle of a stored result.
     async fn stored(&self, client: &Context, number: usize) -> Result<impl Message + use<>> {
         const BYTES: usize = 300_000;
         let session = self.session(number);
@@ -212,7 +212,7 @@ impl Maker<'_> {
         })
     }
 
-    /// The first page of a transcript that has more than one.
+    /// Creates a request for the first page of a transcript with several pages.
     async fn listed(&self, client: &Context, number: usize) -> Result<impl Message + use<>> {
         const MESSAGE: usize = 1_000;
         let session = self.session(number);
@@ -226,21 +226,21 @@ impl Maker<'_> {
         })
     }
 
-    /// Hands a result in, and looks whether it became what the run is about.
+    /// Submits a result and verifies that the decision is the one that the run measures.
     async fn persist(&self, client: &Context, request: PersistToolResultRequest) -> Result<()> {
         let reply = answered(client, &request, |mut client, request| async move {
             client.persist_tool_result(request).await
         });
         let reply = reply.await?.reply.into_inner();
         let wanted = match self.work.kind {
-            Kind::Persist if self.work.bytes < 50_000 => PersistVerdict::InlineUnderLimit,
+            WorkloadKind::Persist if self.work.bytes < 50_000 => PersistVerdict::InlineUnderLimit,
             _ => PersistVerdict::Persisted,
         };
         ensure!(reply.decision() == wanted, "it was {:?}", reply.decision());
         Ok(())
     }
 
-    /// Results, each of a call of its own.
+    /// Creates requests that submit results. Each result belongs to another call.
     async fn results(&self, numbers: Range<usize>) -> Result<Vec<u8>> {
         let client = self.site.server.context().await;
         let probe = persisted(&format!("{}-probe", self.prefix), 0, self.work.bytes);
@@ -252,9 +252,9 @@ impl Maker<'_> {
         })))
     }
 
-    /// Messages that leave the views of their sessions, each once.
+    /// Creates requests that snip each message once.
     async fn snips(&self, numbers: Range<usize>) -> Result<Vec<u8>> {
-        // The last messages stay: they are the turn that goes on.
+        // The last messages cannot be snipped, because they are the current turn.
         let of_each = SNIPPED - 2;
         let sessions = numbers.len().div_ceil(of_each);
         self.each(0..sessions, async |make: &Self, client, number| {
@@ -268,7 +268,7 @@ impl Maker<'_> {
             Ok(())
         })
         .await?;
-        // One after another, so that callers seldom meet in one session.
+        // Consecutive requests use different sessions, so that concurrent callers rarely share one.
         Ok(encoded((0..numbers.len()).map(|number| SnipRequest {
             session: self.session(number % sessions),
             message_ids: vec![uuid((number / sessions) as u64)],
@@ -276,7 +276,7 @@ impl Maker<'_> {
         })))
     }
 
-    /// Sessions with a summary, each compacted once.
+    /// Creates sessions with session memory, and one compaction for each.
     async fn compactions(&self, numbers: Range<usize>) -> Result<Vec<u8>> {
         let made = self.each(numbers, async |make: &Self, client, number| {
             let (session, _view) = make.filled(client, number, make.work.bytes).await?;
@@ -297,7 +297,7 @@ fn call(number: usize) -> CallRef {
     }
 }
 
-/// What a tool returned, before its message is there.
+/// Creates a request that submits a tool result before its message is appended.
 fn persisted(session: &str, number: usize, bytes: usize) -> PersistToolResultRequest {
     PersistToolResultRequest {
         session: session.to_owned(),

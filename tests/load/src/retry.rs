@@ -1,5 +1,5 @@
-//! Calls as a good client makes them: what is refused because the server sheds load is asked again, when the
-//! server says so.
+//! Calls with retries, as a good client makes them: a call that load shedding rejects is retried at the time that the
+//! server states.
 
 use std::time::{Duration, Instant};
 
@@ -7,22 +7,22 @@ use palimpsest_tests::Context;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-/// How often a call is made again.
+/// Maximum number of retries of a call.
 const RETRIES: u64 = 100;
-/// How long it waits where the refusal does not say.
+/// Pause before a retry if the error states none.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A call that was answered.
+/// An answered call.
 pub struct Answered<T> {
     /// The reply.
     pub reply: T,
-    /// What the attempt took that went well.
+    /// Duration of the successful attempt.
     pub took: Duration,
-    /// How many were refused before.
+    /// Number of attempts that load shedding rejected.
     pub shed: u64,
 }
 
-/// Makes a call until it is answered, or fails for another reason.
+/// Makes a call until it is answered, or until it fails for another reason.
 pub async fn answered<R: Clone, T, F: Future<Output = Result<T, Status>>>(
     client: &Context,
     request: &R,

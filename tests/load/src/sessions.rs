@@ -1,5 +1,4 @@
-//! How many sessions a server can have: the time until it is ready, the memory that it takes while nothing
-//! goes on, and what calls take then.
+//! Measures a server with many sessions: the time until it is ready, its idle memory, and the duration of first calls.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,39 +12,39 @@ use serde::Serialize;
 use crate::data::conversation;
 use crate::figures::Latencies;
 use crate::retry::answered;
-use crate::site::{PATIENT, memory};
+use crate::test_server::{PATIENT, memory};
 
-/// What each session says.
+/// Bytes of text in each session.
 const BYTES: usize = 2_000;
-/// How many are made at one time, so that they share the disk's syncs.
+/// Number of sessions that are created in parallel, so that they share the syncs of the disk.
 const AT_ONCE: usize = 128;
-/// On so many connections.
+/// Number of connections.
 const CONNECTIONS: usize = 8;
-/// How many times a server is started; the middle of them counts.
+/// Number of starts. The report contains their median.
 const STARTS: usize = 3;
-/// How many sessions are asked for afterwards, each for the first time.
+/// Number of sessions that are called for the first time.
 const ASKED: usize = 200;
-/// How long nothing goes on before memory is looked at.
+/// Idle time before the memory is measured.
 const REST: Duration = Duration::from_secs(1);
 
-/// A server with so many sessions on disk.
+/// A server with a number of sessions on disk.
 #[derive(Debug, Clone, Serialize)]
 pub struct Crowd {
-    /// How many.
+    /// Number of sessions.
     pub sessions: usize,
-    /// The time until it is ready.
+    /// Time until the server is ready, in milliseconds.
     pub ready_ms: f64,
-    /// Its memory while nothing goes on, mapped files included.
+    /// Idle resident memory in bytes, mapped files included.
     pub resident: u64,
-    /// Of that, what is no mapped file.
+    /// The part of it that is not mapped files, in bytes.
     pub own: u64,
-    /// What first calls take.
+    /// Median duration of first calls, in milliseconds.
     pub p50_ms: Option<f64>,
-    /// What the slowest of them take.
+    /// 99th percentile of first calls, in milliseconds.
     pub p99_ms: Option<f64>,
 }
 
-/// Fills the store of a data folder with more and more sessions, and starts a server on it at each of these numbers.
+/// Fills the store with more and more sessions, and starts a server at each of the given numbers.
 pub async fn run(
     folder: &Path,
     numbers: &[usize],
@@ -91,7 +90,7 @@ async fn make(server: &Server, numbers: std::ops::Range<usize>) -> Result<()> {
         .context("a session could not be made")
 }
 
-/// A server that starts on what is there.
+/// Starts a server on the existing data and measures it.
 async fn look(folder: &Path, sessions: usize) -> Result<Crowd> {
     let mut ready = Vec::new();
     for _ in 1..STARTS {
@@ -108,7 +107,7 @@ async fn look(folder: &Path, sessions: usize) -> Result<Crowd> {
     client.prepare_context(first).await?;
     let mut took = Vec::new();
     for number in 0..sessions.min(ASKED) {
-        // Spread over all that are there.
+        // The called sessions are distributed over all existing ones.
         let session = name(number * sessions / sessions.min(ASKED));
         let request = prepare(&session, vec![user("and now?")]);
         let began = Instant::now();
@@ -133,7 +132,7 @@ fn start(folder: &Path) -> (Server, Duration) {
     (server, began.elapsed())
 }
 
-/// What a reader has to know of it.
+/// Returns the explanation of the measurement for the report.
 pub fn about() -> String {
     format!(
         "One store with more and more sessions of {BYTES} bytes. The server stops in order and starts again, {STARTS} times, of which the middle counts; it is ready when \

@@ -1,5 +1,4 @@
-//! Waits until the worker has done what it does in the background, so that it does not fall upon what is
-//! measured next.
+//! Waits until the worker has completed background work, so that this work does not affect the next measurement.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +8,15 @@ use palimpsest_tests::{Context, Server};
 
 use crate::retry::answered;
 
-/// How often a session is waited for, each time so long.
+/// Maximum number of waits for a session. Each wait has a fixed length.
 const ATTEMPTS: usize = 30;
 const WAIT: &str = "10s";
 
-/// How often the server is looked at meanwhile.
+/// Interval between two checks of the server.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits until no summary is due and none is written, but no longer than so long: after a run that leaves a lot
-/// to do, the next one would be measured beside it.
+/// Waits until no update of session memory is due or running, but at most for `most`. Background work of a run would
+/// otherwise affect the next one.
 pub async fn rested(server: &Server, most: Duration) {
     let began = Instant::now();
     while began.elapsed() < most && is_busy(&server.scrape()) {
@@ -37,7 +36,7 @@ fn is_busy(metrics: &str) -> bool {
     values.sum::<f64>() > 0.0
 }
 
-/// Waits until nothing is due for a session; says whether it has a summary.
+/// Waits until no update is due for a session. Returns true if the session has session memory.
 pub async fn settled(client: &Context, session: &str) -> Result<bool> {
     let request = GetSessionMemoryRequest {
         session: session.to_owned(),

@@ -1,4 +1,4 @@
-//! Everything that `make load` runs goes on working: a look at each run, far too short to say how fast.
+//! Tests that every part of `make load` runs. The runs are too short to measure anything.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Where `scripts/install-tools` puts ghz.
+/// The path of ghz after `scripts/install-tools`.
 const GHZ: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/bin/ghz");
 
 fn load(out: &Path, arguments: &[&str]) -> (bool, String) {
@@ -28,7 +28,7 @@ fn load(out: &Path, arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn every_run_is_in_the_report_and_fails_in_nothing() {
+fn every_run_succeeds_and_is_in_the_report() {
     assert!(
         Path::new(GHZ).exists(),
         "ghz is not there: scripts/install-tools"
@@ -55,7 +55,7 @@ fn every_run_is_in_the_report_and_fails_in_nothing() {
     check_files(out.path());
 }
 
-/// Each method and size has a run in a closed loop, and one in an open loop.
+/// Asserts that each method and size has runs in a closed and in an open loop.
 fn check_calls(results: &Value) {
     let mut runs = BTreeMap::<_, Vec<_>>::new();
     for row in results["rows"].as_array().unwrap() {
@@ -90,7 +90,7 @@ fn check_mix(results: &Value) {
     }
 }
 
-/// The page stands alone, and what servers and ghz were given is gone.
+/// Asserts that the page is self-contained, and that the data of servers and ghz is deleted.
 fn check_files(out: &Path) {
     let files = fs::read_dir(out)
         .unwrap()
@@ -120,7 +120,7 @@ fn check_files(out: &Path) {
 }
 
 #[test]
-fn a_run_that_nobody_knows_is_refused() {
+fn an_unknown_run_is_rejected() {
     let out = tempfile::tempdir().unwrap();
     let (went_well, said) = load(out.path(), &["--only", "nothing-like-that"]);
     assert!(

@@ -1,7 +1,7 @@
-"""Plays every work on every conversation with everybody, in turns, and writes down what came out.
+"""Runs every work on every conversation with all participants in turns, and writes the results.
 
-In each round each of the others plays right after Palimpsest: what disturbs the machine meanwhile disturbs
-both. Not here: what a library does (`peer_*.py`), and how the outcome looks (`report.py`).
+In each round, each other participant plays directly after Palimpsest, so that other load on the machine affects
+both. `peer_*.py` contain the libraries, and `report.py` formats the results.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import report
 
 HERE = pathlib.Path(__file__).parent
 
-# Nobody waits for a network that has no part in the work.
+# Libraries must not wait for network access, which is not part of the works.
 QUIET = {
     "HF_HUB_OFFLINE": "1",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -28,7 +28,7 @@ WORKS = ["clear", "offload", "budget"]
 
 
 class Participant:
-    """A process that plays when it is asked to."""
+    """The process of a participant, which plays on request."""
 
     def __init__(self, argv, log):
         self.process = subprocess.Popen(
@@ -75,7 +75,7 @@ def arguments():
 
 
 def chosen(folder, most):
-    """The conversations, or so many of them from the shortest to the longest."""
+    """Returns all conversations, or `most` of them, distributed from the shortest to the longest."""
     files = sorted(folder.glob("*.jsonl"), key=lambda file: (file.stat().st_size, file.name))
     if not most or most >= len(files):
         return files
@@ -84,7 +84,7 @@ def chosen(folder, most):
 
 
 def peers(given, log):
-    """The others, each with what it is started with."""
+    """Returns the other participants, each with its command."""
     python = lambda script, *more: [sys.executable, HERE / script, *more]
     started = {
         "langchain": python("peer_langchain.py", "middleware"),
@@ -103,7 +103,7 @@ def peers(given, log):
 
 
 class Comparison:
-    """Everybody, and what came of them so far."""
+    """All participants and their results so far."""
 
     def __init__(self, given):
         self.given = given
@@ -121,7 +121,7 @@ class Comparison:
         self.outcomes = []
 
     def watched(self, who, work, conversation):
-        """Plays once with views written down; the play, and what the judge says."""
+        """Plays once and records the views. Returns the play and the judge's verdict."""
         play = self.play(who, work, conversation, views=str(self.views))
         if "error" in play:
             return play, None
@@ -132,7 +132,7 @@ class Comparison:
         return who.ask(work=work, conversation=str(conversation), limit_s=limit_s, **more)
 
     def compare(self, work, conversation):
-        """One work on one conversation, by everybody."""
+        """Runs one work on one conversation with all participants."""
         all_others = [self.whole, self.own, self.wire, *self.peers]
         others = [who for who in all_others if work in who.works]
         first = {}
@@ -151,7 +151,7 @@ class Comparison:
             )
         told = {one["who"]: one for one in self.outcomes[-len(first) :]}
         for number in range(self.given.rounds):
-            # Nobody is always the one who comes after the same other.
+            # Rotates the order, so that no participant always runs after the same other one.
             turn = number % len(others)
             for who in others[turn:] + others[:turn]:
                 if "error" in first[who]:
@@ -160,7 +160,7 @@ class Comparison:
                 if is_slow and number > 0:
                     continue
                 mine = self.play(self.palimpsest, work, conversation)["call_ns"]
-                # Who is that slow has no need of a warm-up to be measured fairly.
+                # A slow participant needs no warm-up for a fair measurement.
                 play = first[who] if is_slow else self.play(who, work, conversation)
                 told[who.name]["pairs"].append({"palimpsest": mine, "who": play["call_ns"]})
 
@@ -171,7 +171,7 @@ class Comparison:
                 print(f"\r{work}: {number} of {len(files)}", end="", file=sys.stderr, flush=True)
                 self.compare(work, file)
             print(file=sys.stderr)
-            # What is there is kept, whatever becomes of the rest.
+            # Writes after each work, so that a later failure loses no results.
             self.write()
         for who in [self.judge, self.untouched, self.palimpsest, self.whole, self.own, self.wire, *self.peers]:
             who.end()
@@ -179,7 +179,7 @@ class Comparison:
         return self.write()
 
     def write(self):
-        """Every single time, and the tables."""
+        """Writes all measured times and the tables."""
         versions = {who.name: who.version for who in self.peers}
         measured = {"versions": versions, "rounds": self.given.rounds, "outcomes": self.outcomes}
         (self.given.out / "measured.json").write_text(json.dumps(measured), encoding="utf-8")

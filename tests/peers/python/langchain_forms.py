@@ -5,15 +5,15 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from participant import Work, parts_of, text_of
 
-# Never called: libraries ask it for its name and its limits.
+# Never called. Libraries read its name and its limits.
 MODEL = ChatAnthropic(model="claude-sonnet-4-5", api_key="unused")
 
-# What stands for the answer of a summarising model, which costs its caller no time here.
+# The fixed text in place of a model's summary. It takes no time here.
 SUMMARY = "The work so far: what was asked, what was read and changed, and what is left to do. " * 40
 
 
 def to_langchain(messages):
-    """A message becomes one or more: each result has one of its own."""
+    """Converts a message to one or more, because each result is a separate message."""
     out = []
     for message in messages:
         parts = parts_of(message["content"])
@@ -43,7 +43,7 @@ def to_langchain(messages):
 
 
 class LangChainWork(Work):
-    """A work on LangChain's messages; `shown` is what is sent."""
+    """A work on LangChain's messages. `shown` contains the messages that are sent."""
 
     def read(self, messages):
         return to_langchain(messages)
@@ -53,5 +53,5 @@ class LangChainWork(Work):
         self.shown = []
 
     def array(self):
-        # What the integration would put into the request; the library has no public name for it.
+        # Returns the messages of the integration's request. The library has no public function for them.
         return MODEL._get_request_payload(self.shown)["messages"]

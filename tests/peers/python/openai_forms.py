@@ -1,4 +1,4 @@
-"""Messages in OpenAI's form, for libraries that take no other."""
+"""Messages in OpenAI's form, for libraries that accept no other."""
 
 import json
 
@@ -6,7 +6,7 @@ from participant import parts_of, text_of
 
 
 def to_openai(messages):
-    """A message becomes one or more: each result has one of its own."""
+    """Converts a message to one or more, because each result is a separate message."""
     out = []
     for message in messages:
         parts = parts_of(message["content"])

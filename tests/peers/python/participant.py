@@ -1,8 +1,8 @@
-"""How a library takes part: lines of JSON in, lines of JSON out, and what is timed.
+"""The interface of a library: lines of JSON in, lines of JSON out, and the measurement of time.
 
-A library is a dictionary of works. A work says which form its messages have, takes what came since the last
-model call (`turn`, timed), and shows the array that it would send (`array`, not timed). Messages are read and
-put into the library's own types before any time is taken, as Palimpsest's are.
+A library is a dictionary of works. A work states the form of its messages, accepts the messages since the last
+model call (`turn`, timed), and returns the array that it would send (`array`, not timed). Messages are parsed and
+converted to the library's own types before the timer starts, as for Palimpsest.
 """
 
 import copy
@@ -15,29 +15,29 @@ import time
 
 
 class Work:
-    """One work, as a library does it."""
+    """One work of a library."""
 
-    #: Whose form `array` has: what the judge checks it by.
+    #: The provider whose form `array` has. The judge uses its rules.
     provider = "anthropic"
 
     def read(self, messages):
-        """The library's own messages for some messages in Anthropic's form."""
+        """Converts messages from Anthropic's form to the library's own."""
         return messages
 
     def begin(self):
-        """A new conversation."""
+        """Starts a new conversation."""
 
     def turn(self, new):
-        """What the library does before a model call, after `new` came; only this is timed."""
+        """Runs the step of the library before a model call, after `new` arrived. Only this step is timed."""
         raise NotImplementedError
 
     def array(self):
-        """The messages of the request, in the provider's form."""
+        """Returns the messages of the request, in the provider's form."""
         raise NotImplementedError
 
 
 def read_conversation(path, work):
-    """The messages before each model call, in the library's own types."""
+    """Returns the messages before each model call, in the library's own types."""
     calls, new = [], []
     with open(path, encoding="utf-8") as lines:
         for line in lines:
@@ -51,7 +51,7 @@ def read_conversation(path, work):
 
 
 def common_prefix(before, after):
-    """How many leading messages are the same."""
+    """Returns the number of equal leading messages."""
     keep = 0
     for one, other in zip(before, after):
         if one != other:
@@ -61,24 +61,24 @@ def common_prefix(before, after):
 
 
 def play(work, calls, views, limit_s):
-    """Plays a conversation; the nanoseconds of each call, and its views in a file when one is named.
+    """Plays a conversation. Returns the duration of each call in nanoseconds, and writes the views to a file if named.
 
-    Who takes longer than the limit stops there: it is compared on the calls that it has made.
+    A participant that exceeds the time limit stops. The comparison then uses the calls that it has made.
     """
-    # Libraries change messages that they are given, so each play has its own.
+    # Libraries change the messages that they receive, so each play uses a copy.
     calls = copy.deepcopy(calls)
     work.begin()
     out = open(views, "w", encoding="utf-8") if views else None
     if out:
         out.write(json.dumps({"provider": work.provider}) + "\n")
     call_ns, before = [], []
-    # What earlier plays left behind is nobody's cost here.
+    # Collects the garbage of earlier plays, so that this play is not charged for it.
     gc.collect()
     for new in calls:
         real, busy = time.perf_counter_ns(), time.process_time_ns()
         work.turn(new)
-        # Without the time in which somebody else had the processor. Who works with several threads at once
-        # is told the time that went by.
+        # Excludes the time in which other processes used the processor. For several busy threads, the result is the
+        # elapsed time.
         call_ns.append(min(time.process_time_ns() - busy, time.perf_counter_ns() - real))
         if out:
             after = [json.dumps(message, sort_keys=True) for message in work.array()]
@@ -93,8 +93,8 @@ def play(work, calls, views, limit_s):
 
 
 def serve(name, works, package=None):
-    """Answers one line after the other until there are no more."""
-    # Libraries print; what they print must not get between the answers.
+    """Answers requests until the input ends."""
+    # Libraries print to standard output. Their output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     version = importlib.metadata.version(package) if package else ""
@@ -115,12 +115,12 @@ def serve(name, works, package=None):
 
 
 def parts_of(content):
-    """The blocks of a message's content."""
+    """Returns the blocks of a message's content."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def text_of(content):
-    """The text of a result's content."""
+    """Returns the text of a result's content."""
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in content or [] if part.get("type") == "text")

@@ -1,4 +1,4 @@
-"""Deep Agents: results offloaded by `FilesystemMiddleware`, summaries with the history kept in a backend."""
+"""Deep Agents: `FilesystemMiddleware` offloads results, and a middleware writes summaries and stores the history."""
 
 from deepagents.backends import StoreBackend
 from deepagents.middleware import FilesystemMiddleware
@@ -13,16 +13,16 @@ from participant import serve
 
 
 def backend():
-    """A backend in memory."""
+    """Returns a backend in memory."""
     return StoreBackend(store=InMemoryStore(), namespace=lambda runtime: ("filesystem",))
 
 
 class Offload(LangChainWork):
-    """`FilesystemMiddleware` around each tool's call, as `create_deep_agent` puts it there."""
+    """Calls `FilesystemMiddleware` around each tool call, as `create_deep_agent` does."""
 
     def begin(self):
         super().begin()
-        # It counts four characters to a token, so this is the limit of 20,000 characters that all have.
+        # Four characters count as a token, so this is the common limit of 20,000 characters.
         self.middleware = FilesystemMiddleware(backend=backend(), tool_token_limit_before_evict=5_000)
         self.names = {}
 
@@ -44,7 +44,7 @@ class Offload(LangChainWork):
 
 
 class Summarize(LangChainWork):
-    """Its own `SummarizationMiddleware` before each model call, the state's updates taken."""
+    """Calls its own `SummarizationMiddleware` before each model call, and applies the updates of the state."""
 
     def begin(self):
         super().begin()

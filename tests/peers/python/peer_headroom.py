@@ -10,7 +10,7 @@ MODEL = "claude-sonnet-4-5-20250929"
 
 
 class Compress(Work):
-    """`compress` without the model that it would download for prose."""
+    """Calls `compress` without the model for prose, which requires a download."""
 
     def __init__(self, mode):
         self.mode = mode

@@ -9,7 +9,7 @@ from participant import serve
 
 
 class Clear(LangChainWork):
-    """`ContextEditingMiddleware` before each model call, as `create_agent` calls it."""
+    """Calls `ContextEditingMiddleware` before each model call, as `create_agent` does."""
 
     def begin(self):
         super().begin()
@@ -26,7 +26,7 @@ class Clear(LangChainWork):
 
 
 class Summarize(LangChainWork):
-    """`SummarizationMiddleware` before each model call, its update taken as the agent's state takes it."""
+    """Calls `SummarizationMiddleware` before each model call, and applies its update like the agent's state does."""
 
     def begin(self):
         super().begin()
@@ -43,7 +43,7 @@ class Summarize(LangChainWork):
 
 
 class Trim(LangChainWork):
-    """`trim_messages` as its documentation shows it for a chat history."""
+    """Calls `trim_messages` as its documentation shows for a chat history."""
 
     def turn(self, new):
         self.messages.extend(new)

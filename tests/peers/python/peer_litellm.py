@@ -12,7 +12,7 @@ MODEL = "claude-sonnet-4-5"
 
 
 class Trim(Work):
-    """`trim_messages` on the messages of a chat completion."""
+    """Calls `trim_messages` on the messages of a chat completion."""
 
     provider = "openai"
 
@@ -31,7 +31,7 @@ class Trim(Work):
 
 
 class Compress(Work):
-    """`compress` on Anthropic's messages: the least relevant leave behind stubs or wholly."""
+    """Calls `compress` on Anthropic's messages. The least relevant ones are replaced by stubs or removed."""
 
     def begin(self):
         self.messages = []

@@ -11,7 +11,7 @@ from strands.vended_plugins.context_offloader import ContextOffloader, InMemoryS
 
 from participant import Work, parts_of, serve, text_of
 
-# Never called: it counts tokens and puts messages into the provider's form.
+# Never called. It counts tokens and converts messages to the provider's form.
 MODEL = AnthropicModel(
     client_args={"api_key": "unused"},
     model_id="claude-sonnet-4-5",
@@ -21,7 +21,7 @@ MODEL = AnthropicModel(
 
 
 def to_strands(messages):
-    """Messages in the form of Amazon Bedrock, which is Strands' own."""
+    """Converts messages to the form of Amazon Bedrock, which is also Strands' own."""
     out = []
     for message in messages:
         content = []
@@ -53,10 +53,10 @@ class StrandsWork(Work):
 
 
 class Budget(StrandsWork):
-    """The sliding window by tokens: its loop counts them before each model call and fires the hook."""
+    """The sliding window by tokens. The agent's loop counts them before each model call and calls the hook."""
 
     def begin(self):
-        # A quarter of the window is the budget of 50,000 tokens that all have.
+        # A quarter of the window is the common budget of 50,000 tokens.
         manager = SlidingWindowConversationManager(proactive_compression={"compression_threshold": 0.25})
         self.agent = Agent(model=MODEL, conversation_manager=manager, callback_handler=None)
         self.loop = asyncio.new_event_loop()
@@ -72,7 +72,7 @@ class Budget(StrandsWork):
 
 
 class Window(StrandsWork):
-    """The sliding window by messages, before every model call, as `per_turn=True` has it."""
+    """The sliding window by messages, before every model call, as with `per_turn=True`."""
 
     def begin(self):
         self.manager = SlidingWindowConversationManager(per_turn=True)
@@ -84,10 +84,10 @@ class Window(StrandsWork):
 
 
 class Offload(StrandsWork):
-    """The plugin's hooks: after each tool's call, and before each model call."""
+    """The plugin's hooks: after each tool call, and before each model call."""
 
     def begin(self):
-        # 20,000 characters, as all have: it counts four to a token.
+        # The common limit of 20,000 characters, because four characters count as a token.
         plugin = ContextOffloader(storage=InMemoryStorage(), max_result_tokens=5_000)
         self.agent = Agent(
             model=MODEL,

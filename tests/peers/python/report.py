@@ -1,4 +1,4 @@
-"""What came out, as tables in Markdown, which a terminal shows as well."""
+"""The results as Markdown tables, which are also readable in a terminal."""
 
 import statistics
 
@@ -31,13 +31,13 @@ HEAD = [
 
 
 def quantile(values, share):
-    """A value that this share of all is not above."""
+    """Returns a quantile."""
     values = sorted(values)
     return values[int((len(values) - 1) * share)]
 
 
 def plays_of(outcomes, who):
-    """The calls of each play of somebody, by conversation."""
+    """Returns the calls of each play of a participant, by conversation."""
     plays = {}
     for one in outcomes:
         for pair in one["pairs"]:
@@ -49,7 +49,7 @@ def plays_of(outcomes, who):
 
 
 def ratios(outcomes, who):
-    """How many times longer each conversation took than Palimpsest did, on the same calls."""
+    """Returns the ratio to Palimpsest's duration for each conversation, on the same calls."""
     found = []
     for one in outcomes:
         if one["who"] != who or not one["pairs"]:
@@ -62,7 +62,7 @@ def ratios(outcomes, who):
 
 
 def sent(outcomes, who):
-    """The tokens of all views, as a share of what an untouched conversation has in the same calls."""
+    """Returns the tokens of all views, as a share of the untouched conversation in the same calls."""
     whole = {
         one["conversation"]: one["verdict"]["tokens"] for one in outcomes if one["who"] == UNTOUCHED
     }
@@ -76,13 +76,13 @@ def sent(outcomes, who):
 
 
 def row(outcomes, who):
-    """Everything about somebody at one work."""
+    """Returns the row of a participant at one work."""
     plays = plays_of(outcomes, who)
     calls = [call for several in plays.values() for play in several for call in play]
     totals = [statistics.median(sum(play) for play in several) for several in plays.values()]
     judged = [one["verdict"] for one in outcomes if one["who"] == who and one["verdict"]]
     found = ratios(outcomes, who)
-    # A conversation that was cut off is shorter than those of the others.
+    # Uses ratios, because an interrupted conversation is shorter than the others.
     times = [f"{statistics.median(found):,.1f} ×", f"{min(found):,.1f} ×"] if found else ["", ""]
     measured = (
         [
@@ -106,7 +106,7 @@ def row(outcomes, who):
 
 
 def table(rows):
-    """Rows in Markdown, padded so that a terminal shows columns."""
+    """Formats rows in Markdown, padded to columns for a terminal."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for number, cells in enumerate(rows):
@@ -122,7 +122,7 @@ def table(rows):
 
 
 def remarks(outcomes):
-    """What broke, and which rules were broken."""
+    """Returns the errors and the violated rules."""
     lines = []
     for who in dict.fromkeys(one["who"] for one in outcomes):
         mine = [one for one in outcomes if one["who"] == who]
@@ -142,7 +142,7 @@ def remarks(outcomes):
 
 
 def reached(outcomes, peers):
-    """The target, for those that do the same work in the same process."""
+    """Returns the comparison with the target, for participants that do the same work in the same process."""
     lines = []
     for who in peers:
         found = ratios(outcomes, who)
@@ -154,7 +154,7 @@ def reached(outcomes, peers):
 
 
 def section(work, outcomes):
-    """All about one work."""
+    """Returns the report of one work."""
     here = [one for one in outcomes if one["work"] == work]
     names = list(dict.fromkeys(one["who"] for one in here))
     peers = [name for name in names if name not in (UNTOUCHED, PALIMPSEST, WHOLE, OWN, WIRE)]
@@ -173,7 +173,7 @@ def section(work, outcomes):
 
 
 def markdown(measured):
-    """The whole report."""
+    """Returns the complete report."""
     outcomes = measured["outcomes"]
     versions = ", ".join(
         sorted({f"{name} {version}" for name, version in measured["versions"].items() if version})

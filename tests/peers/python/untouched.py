@@ -1,4 +1,4 @@
-"""Nobody: the whole conversation is sent as it is, which is what the others are compared with."""
+"""The baseline: the whole conversation is sent without changes."""
 
 from participant import Work, serve
 

@@ -1,5 +1,5 @@
-//! A conversation as everybody reads it: one JSON object a line, which is a message in Anthropic's form or
-//! says that the model is called now.
+//! Conversations as files that all participants read: one JSON object per line. A line is a message in Anthropic's form
+//! or a marker for a model call.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,18 +17,18 @@ pub(crate) struct Conversation {
     pub(crate) steps: Vec<Step>,
 }
 
-/// What happens.
+/// One step of a conversation.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
-    /// A message came.
+    /// A new message.
     Message(Box<RawValue>),
-    /// The model is called with all that came so far, counted from 0.
+    /// A model call with all earlier messages. Calls are counted from 0.
     Call(usize),
 }
 
 impl Conversation {
-    /// A conversation of messages: the model is called before each that it says.
+    /// Creates a conversation. Adds a model call before each message of the model.
     pub(crate) fn new(name: String, messages: Vec<Value>) -> anyhow::Result<Self> {
         let mut steps = Vec::new();
         let mut calls = 0;
@@ -39,13 +39,13 @@ impl Conversation {
             }
             steps.push(Step::Message(serde_json::value::to_raw_value(&message)?));
         }
-        // What nobody is called with is nobody's work.
+        // Messages after the last model call are not part of any call.
         let last = steps.iter().rposition(|step| matches!(step, Step::Call(_)));
         steps.truncate(last.map_or(0, |last| last + 1));
         Ok(Self { name, steps })
     }
 
-    /// Reads one that was written down.
+    /// Reads a conversation from its file.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read the conversation {}", path.display()))?;
@@ -66,7 +66,7 @@ impl Conversation {
     }
 }
 
-/// Writes conversations into a folder that held earlier ones.
+/// Writes conversations to a folder, and removes earlier ones from it.
 pub(crate) fn write(
     folder: &Path,
     conversations: Vec<Conversation>,

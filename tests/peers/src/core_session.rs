@@ -1,10 +1,8 @@
-//! Palimpsest in this process: a warm session of the core, driven as the server drives it before every
-//! model call.
+//! Palimpsest in this process: a warm session of the core, driven like the server drives it before a model call.
 //!
-//! Timed of a call: taking the new messages in, deciding and applying every level of the work's policy,
-//! keeping what is to be stored, and rendering what the caller does not have yet into its array, as JSON.
-//! Not timed: reading the conversation's JSON, which nobody is timed with. Not here: a log and a disk
-//! (`wire` has them).
+//! The measured time includes recording the new messages, all levels of the work's policy, and storing results. It also
+//! includes rendering the delta into the caller's array as JSON. It excludes parsing the conversation's JSON, as for
+//! all participants. There is no log and no disk; `wire` measures those.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,7 +12,7 @@ use anyhow::{Context as _, bail};
 use palimpsest_core::codec;
 use palimpsest_core::command::{
     AdvanceCompaction, Append, Clear, Clearing, Command, CompactionInput, CompactionMessages,
-    Create, Decision, DecisionContext, Rejection, ServeView, StartCompaction, SummarySource,
+    Create, Decided, DecisionContext, Rejection, ServeView, StartCompaction, SummarySource,
     SummarySpec, WrittenSummary, create, decide,
 };
 use palimpsest_core::event::{CompactionFailureReason, Event, RecordedEvent, Trigger as Asker};
@@ -26,7 +24,7 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Session, Strategy};
 use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::view::{Etag, Provider, Target};
-use palimpsest_facts::user_words;
+use palimpsest_facts::user_text;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -35,42 +33,42 @@ use crate::player::{Asked, Played, Watch, serve};
 use crate::views::Writer;
 use crate::works;
 
-/// What stands for the answer of a summarising model, forty times: the others are given the same.
+/// The fixed text in place of a model's summary, repeated forty times. Other participants get the same text.
 const SUMMARY: &str =
     "The work so far: what was asked, what was read and changed, and what is left to do. ";
 
-/// What is in a conversation, decoded once for as many rounds as there are.
+/// The steps of a conversation, decoded once for all rounds.
 pub(crate) enum Decoded {
-    /// A message came.
+    /// A new message.
     Message(Arc<Message>),
-    /// The model is called.
+    /// A model call.
     Call,
 }
 
-/// A session in memory and the caller's array.
+/// A session in memory with the caller's array.
 pub(crate) struct Live {
     session: Session,
     target: Target,
     etag: Option<Etag>,
-    /// The caller's array, a message each.
+    /// The caller's array, one entry per message.
     pub(crate) array: Vec<Vec<u8>>,
-    /// Every message of the session.
+    /// All messages of the session.
     log: Vec<Arc<Message>>,
-    /// What was stored, by its file.
+    /// The stored results, by file name.
     files: HashMap<Box<str>, String>,
     now: Timestamp,
     limits: Limits,
     way: Way,
 }
 
-/// How Palimpsest plays.
+/// The variants in which Palimpsest plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {
-    /// The caller has the view before, and a summary is given, as it is to the others
+    /// The caller has the previous view, and a fixed text replaces the summary, as for other participants
     Delta,
-    /// The same, and the caller takes the whole view at every call, as if nothing of it were there yet
+    /// Like delta, but the caller requests the complete view at every call, as if it had none
     Whole,
-    /// The summary is made from the messages, without any model
+    /// The summary is extracted from the messages, without a model
     Structure,
 }
 
@@ -83,7 +81,7 @@ impl Way {
         }
     }
 
-    /// Only one work has summaries.
+    /// Returns the works in which this way differs. Only one work has summaries.
     fn works(self) -> &'static [&'static str] {
         match self {
             Self::Delta | Self::Whole => &works::WORKS,
@@ -92,7 +90,7 @@ impl Way {
     }
 }
 
-/// Plays what is asked for on standard input.
+/// Plays the requests from standard input.
 pub(crate) fn play(way: Way) -> anyhow::Result<()> {
     let hello = json!({ "peer": way.name(), "works": way.works() });
     let mut known: HashMap<PathBuf, Vec<Decoded>> = HashMap::new();
@@ -107,7 +105,7 @@ pub(crate) fn play(way: Way) -> anyhow::Result<()> {
     })
 }
 
-/// Reads the messages of a conversation.
+/// Decodes the messages of a conversation.
 pub(crate) fn decode(conversation: &Conversation) -> anyhow::Result<Vec<Decoded>> {
     let mut number = 0;
     let mut next = || {
@@ -154,7 +152,7 @@ fn played(steps: &[Decoded], asked: &Asked, way: Way) -> anyhow::Result<Played> 
 }
 
 impl Live {
-    /// A session that was just created.
+    /// Creates a new session.
     pub(crate) fn new(policy: Policy, way: Way) -> anyhow::Result<Self> {
         let limits = Limits::default();
         let context = DecisionContext {
@@ -183,7 +181,7 @@ impl Live {
         })
     }
 
-    /// The model is about to be called, after these messages came.
+    /// Runs the steps before a model call, after these messages arrived.
     pub(crate) fn call(&mut self, messages: Vec<Arc<Message>>) -> anyhow::Result<()> {
         self.now = self.now.plus_millis(1_000);
         let from = self.session.transcript().next();
@@ -214,7 +212,7 @@ impl Live {
         }))
     }
 
-    /// The caller's array becomes the view.
+    /// Applies the delta of the view to the caller's array.
     fn render(&mut self) -> anyhow::Result<()> {
         let known = self.etag.filter(|_| self.way != Way::Whole);
         let view = self.session.view(&self.target, known);
@@ -238,17 +236,17 @@ impl Live {
             can_store: true,
             file_salt: 0,
         };
-        let decision = match decide(&self.session, command, context) {
-            Ok(decision) => decision,
+        let decided = match decide(&self.session, command, context) {
+            Ok(decided) => decided,
             Err(Rejection::ContentNotLoaded) => {
                 bail!("a session that was never unloaded holds its messages")
             }
             Err(rejection) => return Err(rejection.into()),
         };
-        let Decision::Events(events) = decision else {
+        let Decided::Now(decision) = decided else {
             return Ok(());
         };
-        for event in events {
+        for event in decision.events {
             let recorded = RecordedEvent {
                 at: self.now,
                 event,
@@ -262,7 +260,7 @@ impl Live {
         Ok(())
     }
 
-    /// What an event says was stored is stored.
+    /// Stores the results that an event names.
     fn keep(&mut self, event: &Event) -> anyhow::Result<()> {
         let stored: &[StoredResult] = match event {
             Event::ResultsPersisted(event) => &event.results,
@@ -280,7 +278,7 @@ impl Live {
         Ok(())
     }
 
-    /// Puts a summary in the place of what is old, when the view has grown too large.
+    /// Compacts the view if it has reached its threshold. Returns true if the view changed.
     fn compact(&mut self) -> anyhow::Result<bool> {
         let is_due = self.session.tokens().tokens >= self.session.thresholds().compact;
         if !self.session.policy().autocompact.enabled || !is_due {
@@ -326,18 +324,18 @@ impl Live {
         Ok(self.session.sealed().epoch() != epoch)
     }
 
-    /// What leaves, told from its structure.
+    /// Returns an extractive summary of the leaving messages.
     fn summarize(&self, leaving: &[Ordinal]) -> String {
         let starts = self.session.turns().starts().iter();
         let transcript = self.session.transcript();
         let said: Vec<String> = starts
             .filter(|at| transcript.get(**at).is_some_and(|it| it.standing.holds()))
-            .filter_map(|at| user_words(self.log.get(at.index())?))
+            .filter_map(|at| user_text(self.log.get(at.index())?))
             .collect();
         summary_of(&self.session, leaving, &said, None).render()
     }
 
-    /// Ids that no message of a conversation has.
+    /// Returns ids that no message of a conversation has.
     fn made(&self) -> CompactionMessages {
         let number = self.log.len() as u128;
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));

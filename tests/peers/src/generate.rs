@@ -1,5 +1,5 @@
-//! Conversations that are made up from a seed, the same each time: an agent that reads, searches, edits and
-//! runs things, with results of all sizes, and a person who asks now and then.
+//! Synthetic conversations from a seed, equal in each run. An agent reads, searches, edits and runs commands, with
+//! results of all sizes. A user asks from time to time.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::conversation::Conversation;
 
-/// How many answers of the model a conversation has.
+/// Number of model responses per conversation.
 const ANSWERS: usize = 160;
-/// What texts are made of.
+/// The vocabulary of the texts.
 const WORDS: [&str; 32] = [
     "account",
     "balance",
@@ -45,7 +45,7 @@ const WORDS: [&str; 32] = [
     "Result<(), Error>",
 ];
 
-/// Conversations of the seeds from 1 on.
+/// Creates `count` conversations, with seeds from 1.
 pub(crate) fn make(count: u64) -> Vec<Conversation> {
     let one = |seed| {
         let messages = messages(&mut fastrand::Rng::with_seed(seed));
@@ -62,7 +62,7 @@ fn messages(chance: &mut fastrand::Rng) -> Vec<Value> {
         let said = chance.usize(20..400);
         let mut answer = vec![json!({ "type": "text", "text": text(chance, said) })];
         let mut results = Vec::new();
-        // One of eight answers ends the turn, and a person speaks.
+        // One of eight responses ends the turn, and the user writes the next input.
         if chance.usize(0..8) > 0 {
             for _ in 0..chance.usize(1..=3) {
                 number += 1;
@@ -82,7 +82,7 @@ fn messages(chance: &mut fastrand::Rng) -> Vec<Value> {
     messages
 }
 
-/// A call and its result.
+/// Returns a call and its result.
 fn call(chance: &mut fastrand::Rng, id: &str) -> (Value, Value) {
     let path = format!("/src/module_{}/part_{}.rs", chance.u8(..), chance.u8(..));
     let (name, input) = match chance.usize(0..4) {

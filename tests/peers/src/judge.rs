@@ -1,11 +1,10 @@
-//! Judges views, whoever made them: would the provider take each, how many tokens it has, and how much of
-//! the view before it did not stay.
+//! Judges the views of all participants: validity for the provider, number of tokens, and lost content of the previous
+//! view.
 //!
-//! The rules are the core's `validate`, which the product's own tests use. They are stricter than Anthropic in
-//! two things, so these are put right first: a text needs no block around it, and neighbours of one role are
-//! one message. Tokens are the core's `bytes`
-//! estimate for everybody. A prompt cache keeps what a request begins with, so a view that does not begin
-//! with all blocks of the one before has lost the cache for the rest of these blocks.
+//! The rules are the core's `validate`, which the product's tests also use. They are stricter than Anthropic in two
+//! cases, which are normalized first: a text without a block, and adjacent messages of one role. Tokens are the core's
+//! `bytes` estimate for all participants. A prompt cache keeps the prefix of a request. A view that does not begin with
+//! all blocks of the previous one therefore loses the cache for the changed blocks and all later ones.
 
 use std::collections::BTreeMap;
 use std::io::BufRead as _;
@@ -23,29 +22,29 @@ use uuid::Uuid;
 use crate::player::serve;
 use crate::views::{Head, Line, provider};
 
-/// What is asked.
+/// A request to the judge.
 #[derive(Debug, Deserialize)]
 struct Asked {
     views: PathBuf,
 }
 
-/// What came out.
+/// The result of a file of views.
 #[derive(Debug, Default, Serialize, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) views: usize,
-    /// Views that the provider would refuse.
+    /// Number of views that the provider would reject.
     pub(crate) invalid: usize,
-    /// Why, and in how many views.
+    /// The violated rules, with the number of views.
     pub(crate) rules: BTreeMap<&'static str, usize>,
     /// The tokens of each view.
     pub(crate) tokens: Vec<u64>,
-    /// Views that do not begin with the view before.
+    /// Number of views that do not begin with the previous view.
     pub(crate) breaks: usize,
-    /// The bytes of earlier views that did not stay where they were.
+    /// Bytes of earlier views after the first difference.
     pub(crate) lost_bytes: u64,
 }
 
-/// A message of a view, looked at once.
+/// A message of a view, parsed once.
 struct Seen {
     value: Value,
     parsed: ParsedMessage,
@@ -53,7 +52,7 @@ struct Seen {
     blocks: Vec<String>,
 }
 
-/// Answers what is asked on standard input.
+/// Answers the requests from standard input.
 pub(crate) fn run() -> anyhow::Result<()> {
     serve(&json!({ "peer": "judge" }), |line| {
         let asked: Asked = serde_json::from_str(line)?;
@@ -104,7 +103,7 @@ impl Verdict {
         }
     }
 
-    /// What an array ended with, and what it ends with now.
+    /// Counts the lost bytes between the removed end of an array and its new end.
     fn lose(&mut self, gone: &[Seen], new: &[Seen]) {
         let before: Vec<&String> = gone.iter().flat_map(|message| &message.blocks).collect();
         let after = new.iter().flat_map(|message| &message.blocks);
@@ -123,7 +122,7 @@ impl Seen {
     fn new(provider: Provider, json: &str) -> Self {
         let mut id = || MessageId::new(Uuid::nil());
         let read = codec::read(provider, json.as_bytes(), &mut id);
-        // What cannot be read is no less to pay for.
+        // An unreadable message costs tokens too.
         let tokens = read.map_or_else(
             |_| Counter::BYTES.text(json).into(),
             |messages| {
@@ -146,8 +145,7 @@ impl Seen {
     }
 }
 
-/// An array in which neighbours of one role are one message, when it has such neighbours and its provider
-/// takes them so.
+/// Merges adjacent messages of one role. Returns `None` if there are none or the provider does not accept them.
 fn as_one(provider: Provider, array: &[Seen]) -> Option<Vec<ParsedMessage>> {
     let alike = |pair: &[Seen]| pair[0].value["role"] == pair[1].value["role"];
     if provider != Provider::Anthropic || !array.windows(2).any(alike) {
@@ -171,7 +169,7 @@ fn as_one(provider: Provider, array: &[Seen]) -> Option<Vec<ParsedMessage>> {
     Some(parsed.collect())
 }
 
-/// A message as prompt caches see it: its blocks, each with the role that it stands in.
+/// Returns the sequence that a prompt cache compares: the blocks, each with the role of its message.
 fn blocks(message: &Value) -> Vec<String> {
     let role = message["role"].as_str().unwrap_or_default();
     let mut blocks = Vec::new();
@@ -182,7 +180,7 @@ fn blocks(message: &Value) -> Vec<String> {
                 blocks.extend(parts.iter().map(|part| format!("{role} {field} {part}")));
             }
             ("content", Value::String(text)) => {
-                // The same to a prompt cache as one block of text.
+                // A prompt cache treats a string like one text block.
                 let part = json!({ "type": "text", "text": text });
                 blocks.push(format!("{role} content {part}"));
             }
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_goes_on_loses_nothing() {
+    fn an_extended_view_loses_nothing() {
         let verdict = judged(&[
             head(),
             json!({ "keep": 0, "messages": [user("one")] }),
@@ -230,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_changes_early_loses_all_that_follows() {
+    fn a_change_loses_everything_after_it() {
         let verdict = judged(&[
             head(),
             json!({ "keep": 0, "messages": [user("one"), assistant("two"), user("three")] }),
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_grows_at_its_end_loses_nothing() {
+    fn a_message_extended_at_its_end_loses_nothing() {
         let part = |text: &str| json!({ "type": "text", "text": text });
         let verdict = judged(&[
             head(),
@@ -258,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_takes_is_not_refused() {
+    fn accepted_requests_are_not_rejected() {
         let verdict = judged(&[
             head(),
             json!({ "keep": 0, "messages": [user("one"), user("two"), assistant("three"), user("four")] }),
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_its_call_is_refused() {
+    fn a_result_without_its_call_is_rejected() {
         let result = json!({ "type": "tool_result", "tool_use_id": "t", "content": "x" });
         let verdict = judged(&[
             head(),

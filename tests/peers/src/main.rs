@@ -1,7 +1,7 @@
-//! Palimpsest's side of the comparison with other libraries: the conversations that all of them play,
-//! Palimpsest as one of those who play them, and the judge of every view that comes out.
+//! Palimpsest's part of the comparison with other libraries: the conversations, Palimpsest as a participant, and the
+//! judge of all views.
 //!
-//! Not here: the other libraries (`python/`, `ai-agent/`), and who plays when (`python/compare.py`).
+//! The other libraries are in `python/` and `ai-agent/`. `python/compare.py` runs all participants.
 
 mod conversation;
 mod core_session;
@@ -29,30 +29,30 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Writes down the conversations that everybody plays, one file each
+    /// Writes the conversations for all participants, one file each
     Conversations {
-        /// Where to.
+        /// The target folder.
         #[arg(long)]
         to: PathBuf,
-        /// A folder of Claude Code's transcripts; without it conversations are made up from a seed
+        /// A folder of Claude Code transcripts. Default: synthetic conversations from a seed
         #[arg(long)]
         transcripts: Option<PathBuf>,
-        /// How many are made up.
+        /// Number of synthetic conversations.
         #[arg(long, default_value_t = 8)]
         made: u64,
-        /// Conversations with fewer model calls are left out.
+        /// Minimum number of model calls. Shorter conversations are left out.
         #[arg(long, default_value_t = 20)]
         min_calls: usize,
     },
-    /// Plays conversations in this process, as asked on standard input
+    /// Plays conversations in this process, by requests from standard input
     Core {
-        /// How Palimpsest plays
+        /// The variant in which Palimpsest plays
         #[arg(long, value_enum, default_value = "delta")]
         way: core_session::Way,
     },
-    /// Plays conversations through a server over gRPC, as asked on standard input
+    /// Plays conversations through a server over gRPC, by requests from standard input
     Wire,
-    /// Judges files of views, as asked on standard input
+    /// Judges files of views, by requests from standard input
     Judge,
 }
 

@@ -1,5 +1,5 @@
-//! How a participant is asked to play: a line of JSON in, a line of JSON out. The first line out says who
-//! it is. Everybody speaks this, in whatever language it is written.
+//! The protocol of participants: one JSON request per line of input, and one JSON reply per line of output. The first
+//! line of output identifies the participant. All participants use this protocol, in any language.
 
 use std::io::{BufRead as _, Write as _};
 use std::path::PathBuf;
@@ -9,23 +9,23 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What is asked: one work on one conversation, from its beginning to its end.
+/// A request: one work on one complete conversation.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Asked {
     pub(crate) work: String,
     pub(crate) conversation: PathBuf,
-    /// Where to write down every view; none when time is measured.
+    /// The file for all views. Absent in measurements of time.
     pub(crate) views: Option<PathBuf>,
 }
 
-/// What it took.
+/// The result of a request.
 #[derive(Debug, Serialize)]
 pub(crate) struct Played {
-    /// Nanoseconds of each model call.
+    /// Duration of each model call, in nanoseconds.
     pub(crate) call_ns: Vec<u64>,
 }
 
-/// Answers one line after the other until there are no more.
+/// Answers requests until the input ends.
 pub(crate) fn serve(
     hello: &Value,
     mut answer: impl FnMut(&str) -> anyhow::Result<Value>,
@@ -42,14 +42,14 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Takes the time of a call.
+/// A timer for one call.
 pub(crate) struct Watch {
     real: Instant,
     busy: Duration,
 }
 
 impl Watch {
-    /// Begins.
+    /// Starts the timer.
     #[expect(
         clippy::disallowed_methods,
         reason = "what is measured here is real time"
@@ -61,20 +61,20 @@ impl Watch {
         }
     }
 
-    /// The time that went by.
+    /// Returns the elapsed time.
     pub(crate) fn real_ns(&self) -> u64 {
         nanos(self.real.elapsed())
     }
 
-    /// The same without the time in which somebody else had the processor: no more than this process was
-    /// busy. Who works with several threads at once is told the time that went by.
+    /// Returns the elapsed time without the time in which other processes used the processor. The result is at most the
+    /// processor time of this process. For several busy threads, the result is the elapsed time.
     pub(crate) fn own_ns(&self) -> u64 {
         let busy = busy().saturating_sub(self.busy);
         nanos(busy.min(self.real.elapsed()))
     }
 }
 
-/// How long this process has been busy.
+/// Returns the processor time of this process.
 fn busy() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()

@@ -1,8 +1,8 @@
-//! Conversations from a folder of Claude Code's transcripts: what a session said in the end, as an array
-//! that its provider would have taken, so that nobody is blamed for what was broken before.
+//! Conversations from a folder of Claude Code transcripts. The final state of each session becomes an array that its
+//! provider would accept, so that no participant is blamed for earlier defects.
 //!
-//! Compactions of the program that wrote them are left out: what it had summarised is here word for word.
-//! Thinking is left out, and a picture is a line of text, because not all participants have a form for them.
+//! Compactions in the transcript are left out, and the messages that they summarized are included. Thinking is left
+//! out, and an image becomes a line of text, because not all participants support them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Create, Decision, DecisionContext, Rewind, ServeView, create, decide,
+    Append, Command, Create, Decided, DecisionContext, Rewind, ServeView, create, decide,
 };
 use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::conversation::Conversation;
 
-/// The conversations of all transcripts that lie in a folder.
+/// Reads the conversations of all transcripts in a folder.
 pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Conversation>> {
     let entries = fs::read_dir(folder);
     let entries =
@@ -55,7 +55,7 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Conversation>> {
     Ok(conversations)
 }
 
-/// The array of a whole session.
+/// Returns the array of a complete session.
 fn messages(imported: &ImportedSession<'_>) -> anyhow::Result<Vec<Value>> {
     let mut session = Plain::new()?;
     for (number, step) in (1_u128..).zip(&imported.steps) {
@@ -66,7 +66,7 @@ fn messages(imported: &ImportedSession<'_>) -> anyhow::Result<Vec<Value>> {
             }))?,
             ImportStep::Compacted(_) | ImportStep::Removed { .. } => {}
             ImportStep::Message(message) => {
-                // What cannot be read is in nobody's array.
+                // No array contains an unreadable message.
                 let Ok(message) = message.decode(MessageId::new(Uuid::from_u128(number))) else {
                     continue;
                 };
@@ -97,7 +97,7 @@ fn messages(imported: &ImportedSession<'_>) -> anyhow::Result<Vec<Value>> {
     rendered.collect()
 }
 
-/// Pictures and documents become a line of text.
+/// Replaces images and documents by a line of text.
 fn without_media(value: &mut Value) {
     let is_media = matches!(value["type"].as_str(), Some("image" | "document"));
     if is_media && value.get("source").is_some() {
@@ -136,11 +136,11 @@ impl Plain {
     }
 
     fn run(&mut self, command: Command) -> anyhow::Result<()> {
-        let decision = decide(&self.session, command, context(&self.limits))?;
-        let Decision::Events(events) = decision else {
+        let decided = decide(&self.session, command, context(&self.limits))?;
+        let Decided::Now(decision) = decided else {
             return Ok(());
         };
-        for event in events {
+        for event in decision.events {
             let at = Timestamp::default();
             self.session.apply(&RecordedEvent { at, event })?;
         }

@@ -1,5 +1,5 @@
-//! Views as they are written down for the judge: the provider's name, then for each model call how many
-//! messages of the array before it stay, and what follows them.
+//! The file format of views. The first line is the provider's name. Each further line is a model call: the number of
+//! kept messages of the previous array, and the messages after them.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -16,21 +16,21 @@ pub(crate) struct Head {
     pub(crate) provider: String,
 }
 
-/// A line after it.
+/// A line for one model call.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) keep: usize,
     pub(crate) messages: Vec<Box<RawValue>>,
 }
 
-/// Writes views down.
+/// Writes a file of views.
 pub(crate) struct Writer {
     out: BufWriter<File>,
     last: Vec<Vec<u8>>,
 }
 
 impl Writer {
-    /// Views for Anthropic's models.
+    /// Creates a file of views for Anthropic's models.
     pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
         let mut out = BufWriter::new(File::create(path)?);
         let head = Head {
@@ -44,8 +44,8 @@ impl Writer {
         })
     }
 
-    /// The array with which the model is called. What stays is found by comparing it with the last one,
-    /// not by what the service said, so that a mistake there is seen.
+    /// Writes the array of a model call. The kept messages are determined by comparison with the previous array, and
+    /// not taken from the service. A wrong count of the service is therefore detected.
     pub(crate) fn write(&mut self, array: &[Vec<u8>]) -> anyhow::Result<()> {
         let keep = self
             .last
@@ -66,13 +66,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes sure that all of it is there.
+    /// Flushes the file.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         Ok(self.out.flush()?)
     }
 }
 
-/// The provider of a name.
+/// Returns the provider with a name.
 pub(crate) fn provider(name: &str) -> anyhow::Result<Provider> {
     match name {
         "anthropic" => Ok(Provider::Anthropic),

@@ -1,9 +1,9 @@
-//! Palimpsest over the wire: a server of its own with its store on a disk, one `PrepareContext` for each
-//! model call, and the caller's array kept as its reply says.
+//! Palimpsest over gRPC: a server with its store on disk, one `PrepareContext` per model call, and the caller's array
+//! maintained from the replies.
 //!
-//! Timed of a call is all that a caller waits for: writing the request, the network of this machine, the
-//! gRPC layers, reading the messages' JSON, the levels, the commit to the disk, the reply. So it is no
-//! measure of the works alone, and stands in a table of its own.
+//! The measured time is the time that a caller waits. It includes the request, the local network, the gRPC layers, JSON
+//! parsing, the levels, the commit to disk and the reply. It is not comparable with the time of the works alone, and is
+//! in a separate table.
 
 use std::path::Path;
 
@@ -21,17 +21,17 @@ use crate::player::{Asked, Played, Watch, serve};
 use crate::views::Writer;
 use crate::works;
 
-/// A server, and a client of it.
+/// A server and a client.
 struct World {
     runtime: Runtime,
     client: Context,
     _server: Server,
     _folder: TempDir,
-    /// Sessions so far: each play has one of its own.
+    /// Number of sessions so far. Each play uses a new one.
     sessions: usize,
 }
 
-/// Plays what is asked for on standard input.
+/// Plays the requests from standard input.
 pub(crate) fn play() -> anyhow::Result<()> {
     let mut world = World::start()?;
     let hello = json!({ "peer": "Palimpsest over gRPC", "works": works::WORKS });
@@ -100,7 +100,7 @@ impl World {
     }
 }
 
-/// Every work's policy belongs to a project of its name.
+/// Returns the server's configuration. Each work's policy belongs to a project with its name.
 fn configuration() -> anyhow::Result<String> {
     let mut projects = serde_json::Map::new();
     for work in works::WORKS {

@@ -1,12 +1,12 @@
-//! The works that are compared, and the policy with which Palimpsest does each: one level, and every other
-//! one off, so that nobody is measured with work that the others do not do.
+//! The compared works, and Palimpsest's policy for each of them. One level is on and all others are off, so that the
+//! time includes no work that other participants do not do.
 
 use palimpsest_core::policy::{Overlay, Policy, Preset};
 
-/// The names of the works, as the comparison asks for them.
+/// The names of the works in requests.
 pub(crate) const WORKS: [&str; 3] = ["clear", "offload", "budget"];
 
-/// What all works have in common. Numbers that a work does not set are the preset's own.
+/// The common settings of all works. All other numbers are those of the preset.
 const NOTHING: &str = "
 [snip]
 tag_turns = false
@@ -22,8 +22,8 @@ enabled = false
 enabled = false
 ";
 
-/// Old results leave when the view has 50,000 tokens: the warning threshold, which is 20,000 below the
-/// effective window, which is 20,000 below the window.
+/// Old results are cleared at 50,000 tokens. This is the warning threshold, 20,000 below the effective window, which is
+/// 20,000 below the window.
 const CLEAR: &str = "
 [tokens]
 default_window_tokens = 90000
@@ -34,15 +34,15 @@ time = { enabled = false }
 size = { enabled = true, target_tokens = 20000 }
 ";
 
-/// Results of more than 20,000 characters are stored, and a preview stands for them.
+/// Results of more than 20,000 characters are stored and replaced by a preview.
 const OFFLOAD: &str = "
 [tool_results]
 enabled = true
 max_result_chars = 20000
 ";
 
-/// A view stays under 50,000 tokens: what is old leaves and a summary made from structure stands for it.
-/// Compaction is due 33,000 below the window.
+/// A view stays under 50,000 tokens. An extractive summary replaces old messages. The compaction threshold is 33,000
+/// below the window.
 const BUDGET: &str = "
 [tokens]
 default_window_tokens = 83000
@@ -51,7 +51,7 @@ enabled = true
 session_memory_first = false
 ";
 
-/// The settings of a work, as the server's configuration has them.
+/// Returns the settings of a work as an overlay of the server's configuration.
 pub(crate) fn overlay(work: &str) -> anyhow::Result<Overlay> {
     let own = match work {
         "clear" => CLEAR,
@@ -63,11 +63,11 @@ pub(crate) fn overlay(work: &str) -> anyhow::Result<Overlay> {
         ),
     };
     let mut overlay = Overlay::from_toml(NOTHING)?;
-    overlay.lay_over(&Overlay::from_toml(own)?);
+    overlay.merge(&Overlay::from_toml(own)?);
     Ok(overlay)
 }
 
-/// The policy of a work.
+/// Returns the policy of a work.
 pub(crate) fn policy(work: &str) -> anyhow::Result<Policy> {
     Ok(overlay(work)?.resolve(Preset::ClaudeCode)?)
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_work_acts_at_the_size_that_it_says() {
+    fn every_workload_has_its_stated_size() {
         let points = |work| policy(work).unwrap().thresholds(WindowHint::default());
         assert_eq!(points("clear").warn, 50_000);
         assert_eq!(points("budget").compact, 50_000);

@@ -1,4 +1,4 @@
-//! Anthropic's Messages API: what it refuses and how it answers.
+//! Anthropic's Messages API: its validation and its answers.
 
 mod blocks;
 mod newest;
@@ -17,7 +17,7 @@ use crate::{echo, tokens};
 const WINDOW: u64 = 200_000;
 const MAX_OUTPUT: u64 = 64_000;
 
-/// Key and version.
+/// Checks the key and the version.
 pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
@@ -36,7 +36,7 @@ pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a request keeps all rules of the version that its headers name; how many tokens it has.
+/// Checks a request against the rules of the API version in its headers. Returns the number of tokens.
 pub(crate) fn check(headers: &HeaderMap, body: &Value, plan: &Plan) -> Result<u64, Refusal> {
     let max_output = plan.max_output.unwrap_or(MAX_OUTPUT);
     let max_tokens = params::check(body, max_output)?;
@@ -75,7 +75,7 @@ pub(crate) fn output_too_long(needed: u64, output: u64, limit: u64) -> Refusal {
     ))
 }
 
-/// The answer to a request that keeps the rules.
+/// Returns the answer to a valid request.
 pub(crate) fn message(state: &mut State, body: &Value, plan: &Plan) -> Value {
     let model = body["model"].as_str().unwrap_or_default();
     let cap = body["max_tokens"].as_u64().unwrap_or(MAX_OUTPUT);
@@ -127,7 +127,7 @@ pub(crate) fn message(state: &mut State, body: &Value, plan: &Plan) -> Value {
     })
 }
 
-/// The prompt in the order in which it is cached: tools, system, messages.
+/// Returns the prompt in the order of caching: tools, system, messages.
 fn prompt(body: &Value) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut add = |role: &str, value: &Value| {
@@ -177,7 +177,7 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A string stands for one text block.
+/// Returns the blocks of a content. A string equals one text block.
 fn parts(content: &Value) -> Vec<Value> {
     match content {
         Value::String(text) => vec![json!({"type": "text", "text": text})],

@@ -1,23 +1,23 @@
-//! The prompt cache: which start of a prompt was seen before.
+//! The prompt cache: finds the prefix of a prompt that was cached before.
 
 use std::collections::{HashSet, VecDeque};
 
-/// Shorter starts are not cached.
+/// Minimum tokens of a cached prefix.
 const LEAST_TOKENS: u64 = 1_024;
-/// How far back from a breakpoint an older one is looked for, in blocks.
+/// Number of blocks before a breakpoint in which an older breakpoint is found.
 const LOOK_BACK: usize = 20;
-/// Starts that are remembered.
+/// Number of cached prefixes.
 const REMEMBERED: usize = 4_096;
 
-/// One block of a prompt, in the order in which the provider reads it.
+/// One block of a prompt, in the provider's order.
 pub(crate) struct Block {
     pub(crate) bytes: Vec<u8>,
     pub(crate) tokens: u64,
-    /// Whether a cached start may end here.
+    /// True if a cached prefix can end here.
     pub(crate) breakpoint: bool,
 }
 
-/// How many tokens came from the cache and how many went there.
+/// Tokens that were read from the cache and written to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cached {
     pub(crate) read: u64,
@@ -31,8 +31,8 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Looks up the longest start that ended at a breakpoint before, at this request's breakpoints and up
-    /// to twenty blocks before them, and remembers this request's.
+    /// Finds the longest cached prefix. Candidates are this request's breakpoints and the twenty blocks before each.
+    /// Then caches the prefixes of this request.
     pub(crate) fn look_up(&mut self, model: &str, blocks: &[Block]) -> Cached {
         let mut hasher = blake3::Hasher::new();
         hasher.update(model.as_bytes());
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_written_once_and_read_from_then_on() {
+    fn a_prefix_is_written_once_and_read_afterwards() {
         let mut cache = Cache::default();
         let first = blocks(&[("a", false), ("b", true), ("c", false)]);
         assert_eq!(

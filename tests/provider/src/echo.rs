@@ -1,6 +1,6 @@
-//! An answer made of the prompt: the headings that it asks for, lines of the conversation under them.
+//! An answer that is derived from the prompt: the requested headings with lines of the conversation.
 
-/// Lines of a text that name a section: `## Title`, `1. Title: …`, `**Title**`.
+/// Returns the lines of a prompt that name a section: `## Title`, `1. Title: …`, `**Title**`.
 fn headings(prompt: &str) -> Vec<String> {
     let heading = |line: &str| {
         let line = line.trim();
@@ -23,12 +23,12 @@ fn headings(prompt: &str) -> Vec<String> {
     prompt.lines().filter_map(heading).take(20).collect()
 }
 
-/// `conversation` is what came before the prompt, in order.
+/// Returns the answer. `conversation` contains the texts before the prompt, in order.
 pub(crate) fn answer(conversation: &[String], prompt: &str) -> String {
     let mut lines = conversation
         .iter()
         .flat_map(|text| text.lines())
-        // What a former summary said is carried on, without its tags, headings and frame.
+        // Keeps the lines of an earlier summary, without its tags, headings and frame.
         .map(|line| line.trim().trim_start_matches("- "))
         .filter(|line| {
             !line.is_empty() && !line.starts_with(['<', '#', '[']) && !line.ends_with(':')
@@ -61,7 +61,7 @@ mod tests {
     use super::answer;
 
     #[test]
-    fn sections_as_asked_for() {
+    fn requested_sections_are_written() {
         let prompt = "Write a <summary> with:\n1. Primary Request: what\n2. Files (paths)\n## Pending\n**Next**\nplain";
         let text = answer(&["fix the bug\nnow".to_owned()], prompt);
         for part in [

@@ -1,14 +1,14 @@
-//! A model provider for tests: a small HTTP server that speaks Anthropic's Messages API and OpenAI's Chat
-//! Completions as strictly as they do, says what it is told to say, and remembers what it was asked.
+//! A model provider for tests: a small HTTP server with Anthropic's Messages API and OpenAI's Chat Completions API. It
+//! validates as strictly as the providers, answers as scripted, and records all requests.
 //!
-//! It shares no code with the product: its rules are written from the providers' documentation, so that
-//! it can find a view that the product wrongly holds to be valid.
+//! It shares no code with the product. Its rules are written from the providers' documentation, so that it detects an
+//! invalid view that the product considers valid.
 //!
-//! What it does is set by [`FakeProvider::script`], or by the model's name (see [`script`]), which needs
-//! no access to the process: `claude-fake+window=8192`, `gpt-fake+status=429+retry-after=1+times=2`.
+//! [`FakeProvider::script`] or the model's name sets the behavior (see [`script`]). The name needs no access to the
+//! process: `claude-fake+window=8192`, `gpt-fake+status=429+retry-after=1+times=2`.
 //!
-//! Not here: models themselves. Tokens are counted as bytes by four; answers are fixed texts, or the
-//! headings that the prompt asks for with lines of the conversation under them.
+//! There is no model. Tokens are bytes divided by four. Answers are fixed texts, or the headings that the prompt
+//! requests with lines of the conversation.
 
 mod anthropic;
 mod cache;

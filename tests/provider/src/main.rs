@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use clap::Parser;
 use palimpsest_fake_provider::FakeProvider;
 
-/// Speaks the Messages API at /v1/messages and Chat Completions at /v1/chat/completions. Any key but
-/// `invalid` is right. `GET /_control/requests` shows what was asked.
+/// Serves the Messages API at /v1/messages and Chat Completions at /v1/chat/completions. Accepts any key except
+/// `invalid`. `GET /_control/requests` returns the recorded requests.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// The listen address. Port 0 selects a free port.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 }
@@ -19,7 +19,7 @@ struct Options {
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let provider = FakeProvider::listen(options.listen).await?;
-    // One line, flushed: a script waits for it.
+    // A script waits for this line, so it is flushed.
     let mut out = std::io::stdout();
     writeln!(out, "{}", provider.url())?;
     out.flush()?;

@@ -1,4 +1,4 @@
-//! OpenAI's Chat Completions: what it refuses and how it answers.
+//! OpenAI's Chat Completions: its validation and its answers.
 
 mod messages;
 mod params;
@@ -14,10 +14,10 @@ use crate::{echo, tokens};
 
 const WINDOW: u64 = 128_000;
 const MAX_OUTPUT: u64 = 16_384;
-/// Answers carry a time; a fixed one keeps them the same every time.
+/// The creation time in answers. Fixed, so that answers are equal in each run.
 const CREATED: u64 = 1_700_000_000;
 
-/// The key.
+/// Checks the key.
 pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
@@ -37,7 +37,7 @@ pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a request keeps all rules; how many tokens it has.
+/// Checks a request against all rules. Returns the number of tokens.
 pub(crate) fn check(body: &Value, plan: &Plan) -> Result<u64, Refusal> {
     let max_output = plan.max_output.unwrap_or(MAX_OUTPUT);
     let output = params::check(body, max_output)?;
@@ -70,7 +70,7 @@ fn context(message: String) -> Refusal {
         .code("context_length_exceeded")
 }
 
-/// The answer to a request that keeps the rules.
+/// Returns the answer to a valid request.
 pub(crate) fn completion(state: &mut State, body: &Value, plan: &Plan) -> Value {
     let model = body["model"].as_str().unwrap_or_default();
     let (text, refusal, finish) = match &plan.behaviour {
@@ -133,7 +133,8 @@ pub(crate) fn completion(state: &mut State, body: &Value, plan: &Plan) -> Value 
     })
 }
 
-/// The cache works by itself: any message may end a cached start, in steps of 128 tokens.
+/// Returns the cached and the total tokens. OpenAI's cache is automatic: any message can end a cached prefix, in steps
+/// of 128 tokens.
 fn cached(state: &mut State, model: &str, body: &Value) -> (u64, u64) {
     let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let tools = body["tools"].as_array().map_or(&[][..], Vec::as_slice);

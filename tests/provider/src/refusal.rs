@@ -1,24 +1,24 @@
-//! A refused request, in the provider's own form.
+//! A rejected request, in the provider's error format.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
-/// Which API was called.
+/// The called API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
     Anthropic,
     OpenAi,
 }
 
-/// Why a request is refused.
+/// The reason of a rejection.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
-    /// Anthropic's error type, OpenAI's error type.
+    /// The error type, in the words of the called API.
     pub(crate) kind: &'static str,
     pub(crate) message: String,
-    /// OpenAI's `param` and `code`.
+    /// The field `param` of OpenAI's errors. `code` is the next field.
     pub(crate) param: Option<String>,
     pub(crate) code: Option<&'static str>,
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -36,7 +36,7 @@ impl Refusal {
         }
     }
 
-    /// A request that breaks a rule: 400 `invalid_request_error` with both providers.
+    /// Returns the error for an invalid request: 400 `invalid_request_error` for both providers.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(400, "invalid_request_error", message)
     }
@@ -56,7 +56,7 @@ impl Refusal {
         self
     }
 
-    /// As the provider writes it.
+    /// Returns the error in the provider's format.
     pub(crate) fn respond(&self, api: Api, id: &str) -> Response<Body> {
         let body = match api {
             Api::Anthropic => json!({

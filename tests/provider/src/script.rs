@@ -1,23 +1,23 @@
-//! What the provider is told to do, by a test or by the model's name.
+//! The scripted behavior of the provider, set by a test or by the model's name.
 //!
-//! A name may carry directives behind `+` signs: `claude-fake+delay=200+status=529+times=2`.
+//! A name can contain directives after `+` signs: `claude-fake+delay=200+status=529+times=2`.
 //!
-//! | directive | does |
+//! | directive | effect |
 //! |---|---|
 //! | `say=TEXT` | answers with this text (`_` for spaces) |
-//! | `call=TOOL` | calls this tool, which the request has to offer, without input |
-//! | `delay=MS` | waits first |
+//! | `call=TOOL` | calls this tool without input. The request must offer the tool |
+//! | `delay=MS` | waits before the answer |
 //! | `status=N` | fails with this status |
-//! | `retry-after=S`, `retry-after-ms=MS` | with this header |
-//! | `redirect` | points elsewhere with a 307 |
-//! | `drop` | ends the connection amid the answer |
-//! | `refuse`, `cannot` | declines by stop reason, or in words |
-//! | `cut` | is cut off at the output limit |
+//! | `retry-after=S`, `retry-after-ms=MS` | adds this header to the failure |
+//! | `redirect` | redirects with a 307 |
+//! | `drop` | closes the connection in the middle of the answer |
+//! | `refuse`, `cannot` | refuses by stop reason, or in words |
+//! | `cut` | cuts the answer at the output limit |
 //! | `empty` | answers without content |
-//! | `ptl=WORDING` | says that the prompt is too long |
-//! | `window=N` | has a window of so many tokens |
-//! | `max-output=N` | writes no more than so many tokens |
-//! | `times=N` | does all that only for the first N requests with this name |
+//! | `ptl=WORDING` | fails because the prompt is too long |
+//! | `window=N` | sets the context window, in tokens |
+//! | `max-output=N` | sets the maximum output, in tokens |
+//! | `times=N` | applies the behavior to the first N requests with this name only |
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::refusal::Refusal;
 
-/// In whose words the prompt is too long.
+/// The wording of the error for a prompt that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wording {
     /// `prompt is too long: A tokens > L maximum`
@@ -38,54 +38,54 @@ pub enum Wording {
     Bedrock,
     /// `The input token count (A) exceeds …`
     Gemini,
-    /// `the request exceeds the available context size …`, with the numbers beside it.
+    /// `the request exceeds the available context size …`, with the numbers in separate fields.
     LlamaCpp,
-    /// 413 with a page of a proxy.
+    /// 413 with the HTML page of a proxy.
     Proxy,
 }
 
-/// What one answer does.
+/// The behavior of one answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// The headings that the prompt asks for, with lines of the conversation.
+    /// Answers with the headings that the prompt requests and lines of the conversation.
     Echo,
-    /// A fixed text.
+    /// Answers with a fixed text.
     Say(String),
-    /// A call of this tool.
+    /// Calls this tool.
     Call(String),
-    /// An error with this status, and the header `retry-after` (whole seconds) or `retry-after-ms`.
+    /// Fails with this status and the header `retry-after` (whole seconds) or `retry-after-ms`.
     Fail {
         /// The HTTP status.
         status: u16,
-        /// What the header says.
+        /// The value of the header.
         retry_after: Option<Duration>,
     },
-    /// 307, back to where the request came in.
+    /// Redirects with a 307 to the path of the request.
     Redirect,
-    /// The connection ends amid the answer.
+    /// Closes the connection in the middle of the answer.
     Drop,
-    /// Declined, by stop reason.
+    /// Refuses by stop reason.
     Refuse,
-    /// Declined in words, as if it were an answer.
+    /// Refuses in words, in the form of a normal answer.
     Cannot,
-    /// Cut off at the output limit.
+    /// Cuts the answer at the output limit.
     Cut,
-    /// No content.
+    /// Answers without content.
     Empty,
-    /// The prompt is too long, whatever its length.
+    /// Fails because the prompt is too long, regardless of its length.
     TooLong(Wording),
 }
 
-/// How a model behaves.
+/// The scripted behavior of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What it does.
+    /// The behavior.
     pub behaviour: Behaviour,
-    /// After how long.
+    /// The delay before the answer.
     pub delay: Duration,
-    /// Its window. `None`: a usual one.
+    /// The context window, in tokens. `None` for the default.
     pub window: Option<u64>,
-    /// What it writes at most. `None`: a usual amount.
+    /// The maximum output, in tokens. `None` for the default.
     pub max_output: Option<u64>,
 }
 
@@ -101,7 +101,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Whether the tool that it calls is among those of a request, whose names are at a JSON pointer in each.
+    /// Rejects the request if the scripted tool is not among its tools. `name` is a JSON pointer to the name within a
+    /// tool.
     pub(crate) fn fits(&self, tools: &Value, name: &str) -> Result<(), Refusal> {
         let Behaviour::Call(wanted) = &self.behaviour else {
             return Ok(());
@@ -116,8 +117,8 @@ impl Plan {
     }
 }
 
-/// The input of a call, as a model would write it: a read of a stored result takes the last reference that the
-/// conversation shows, and its last line.
+/// Returns the input of a call as a model would write it. A read of a stored result uses the last reference in the
+/// conversation, and requests the last line.
 pub(crate) fn input_of(tool: &str, messages: &Value) -> Value {
     let text = messages.to_string();
     let reference = text.rfind("palimpsest://").map(|at| {
@@ -141,8 +142,7 @@ impl From<Behaviour> for Plan {
     }
 }
 
-/// What a model's name says. A directive that is not known is an error: a test that misspells one
-/// should not pass.
+/// Parses the directives of a model's name. An unknown directive is an error, so that a misspelled test fails.
 pub(crate) fn named(model: &str, asked_before: u64) -> Result<Plan, String> {
     let mut plan = Plan::default();
     let mut always = Plan::default();
@@ -180,7 +180,7 @@ pub(crate) fn named(model: &str, asked_before: u64) -> Result<Plan, String> {
             _ => return Err(format!("the fake provider knows no directive {name}")),
         }
     }
-    // What a model is like stays; what it does may end.
+    // `times` limits the behavior. The properties of the model, such as its window, stay.
     if times.is_some_and(|times| asked_before >= times) {
         return Ok(always);
     }
@@ -214,7 +214,7 @@ mod tests {
     use super::{Behaviour, Plan, Wording, named};
 
     #[test]
-    fn names_say_what_to_do() {
+    fn model_names_select_the_behaviour() {
         assert_eq!(named("claude-fake", 0), Ok(Plan::default()));
         let plan = named("m+status=429+retry-after=2+delay=5", 0).unwrap();
         assert_eq!(plan.delay, Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! The HTTP server: routes, keys, what is scripted, and the record of it all.
+//! The HTTP server: routes, keys, scripted behavior and the record of requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +19,12 @@ use crate::script::{Behaviour, Plan, Wording};
 use crate::state::{Recorded, State};
 use crate::{anthropic, openai, stream};
 
-/// Anthropic's limit of a request; larger ones are refused by its edge.
+/// Anthropic's maximum request size. Its edge rejects larger requests.
 const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 
 type Memory = Arc<Mutex<State>>;
 
-/// A running provider. It ends when it is dropped.
+/// A running provider. It stops on drop.
 pub struct FakeProvider {
     address: SocketAddr,
     state: Memory,
@@ -32,12 +32,12 @@ pub struct FakeProvider {
 }
 
 impl FakeProvider {
-    /// Starts one on a free port of this machine.
+    /// Starts a provider on a free loopback port.
     pub async fn start() -> anyhow::Result<Self> {
         Self::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
-    /// Starts one at an address.
+    /// Starts a provider at an address.
     pub async fn listen(address: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -56,18 +56,18 @@ impl FakeProvider {
         })
     }
 
-    /// The base URL: Anthropic's clients take it as it is, OpenAI's with `/v1` behind it.
+    /// Returns the base URL. Anthropic's clients use it directly, OpenAI's with the suffix `/v1`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What the next requests with this model's name get, in this order. What comes after them gets what
-    /// the name says.
+    /// Scripts the next requests with this model's name, in order. Later requests get the behavior that the name
+    /// defines.
     pub fn script<P: Into<Plan>>(&self, model: &str, plans: impl IntoIterator<Item = P>) {
         lock(&self.state).script(model, plans.into_iter().map(Into::into));
     }
 
-    /// The last requests, oldest first.
+    /// Returns the latest requests, oldest first.
     pub fn requests(&self) -> Vec<Recorded> {
         lock(&self.state).recorded()
     }
@@ -150,14 +150,14 @@ async fn handle(state: &Memory, api: Api, request: Request) -> Response<Body> {
     response
 }
 
-/// What is sent back when nothing was refused.
+/// The answer to an accepted request.
 enum Answer {
     Whole(Value),
-    /// Headers and the first half of the body, then nothing more.
+    /// The headers and the first half of the body. Then the connection closes.
     Half(Value),
-    /// Not the provider's JSON: a proxy's page.
+    /// A proxy's page instead of the provider's JSON.
     Page(u16, &'static str),
-    /// An error body of another server.
+    /// The error body of another server.
     Foreign(u16, Value),
 }
 
@@ -176,7 +176,7 @@ async fn answer(
     if !plan.delay.is_zero() {
         tokio::time::sleep(plan.delay).await;
     }
-    // An overloaded provider does not look at the request.
+    // An overloaded provider fails before it validates the request.
     if let Behaviour::Fail {
         status,
         retry_after,
@@ -185,7 +185,7 @@ async fn answer(
         return Err(failure(api, status, retry_after));
     }
     if plan.behaviour == Behaviour::Redirect {
-        // Back to here, so that who follows it is in the record twice.
+        // The target is the same path, so that a client that follows the redirect is recorded twice.
         let path = match api {
             Api::Anthropic => "/v1/messages",
             Api::OpenAi => "/v1/chat/completions",
@@ -234,7 +234,7 @@ fn deliver(api: Api, request: &Value, answer: Answer, id: &str) -> Response<Body
     }
 }
 
-/// A failure as the provider words it.
+/// Returns a failure in the provider's wording.
 fn failure(api: Api, status: u16, retry_after: Option<Duration>) -> Refusal {
     let (kind, message) = match (api, status) {
         (Api::Anthropic, 429) => (
@@ -261,7 +261,8 @@ fn failure(api: Api, status: u16, retry_after: Option<Duration>) -> Refusal {
     }
 }
 
-/// Too long, in somebody's words, with the numbers of this request. The limit is a tenth below it.
+/// Returns the error for a prompt that is too long, with the numbers of this request. The stated limit is about a tenth
+/// lower than the request.
 fn too_long(wording: Wording, needed: u64, body: &Value) -> Result<Answer, Refusal> {
     let limit = needed - needed / 10 - 1;
     let output = body["max_tokens"].as_u64().unwrap_or(0);
@@ -290,7 +291,7 @@ fn too_long(wording: Wording, needed: u64, body: &Value) -> Result<Answer, Refus
     })
 }
 
-/// Without what shows who asks.
+/// Returns the headers without credentials.
 fn headers(headers: &HeaderMap) -> Vec<(String, String)> {
     let shown = headers
         .iter()

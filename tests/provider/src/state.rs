@@ -1,4 +1,4 @@
-//! What the provider remembers between requests. All of it is bounded.
+//! The state between requests. All of it is bounded.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 use crate::cache::{Block, Cache, Cached};
 use crate::script::{Plan, named};
 
-/// One request as it came in, valid or not.
+/// A recorded request, valid or not.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// The path that was called.
+    /// The request path.
     pub path: String,
-    /// The status that was answered.
+    /// The response status.
     pub status: u16,
-    /// The body; null when it was no JSON.
+    /// The body. Null if it was not JSON.
     pub body: Value,
-    /// The header names and values, without the key.
+    /// The names and values of the headers, without the key.
     pub headers: Vec<(String, String)>,
 }
 
@@ -42,7 +42,7 @@ impl State {
             .extend(plans);
     }
 
-    /// What to do this time: the next of the script, else what the name says.
+    /// Returns the plan for this request: the next scripted one, otherwise that of the name.
     pub(crate) fn plan(&mut self, model: &str) -> Result<Plan, String> {
         if self.asked.len() >= MAX_MODELS {
             self.asked.clear();

@@ -1,8 +1,8 @@
-//! The same answer as server-sent events, all at once: enough for a client to read it as a stream.
+//! Answers as server-sent events. All events are sent at once, which is sufficient for clients that read a stream.
 
 use serde_json::{Value, json};
 
-/// Anthropic's events for a message.
+/// Returns Anthropic's events for a message.
 pub(crate) fn anthropic(message: &Value) -> String {
     let mut start = message.clone();
     let usage = start["usage"].clone();
@@ -16,7 +16,7 @@ pub(crate) fn anthropic(message: &Value) -> String {
         .flatten()
         .enumerate()
     {
-        // A block begins empty; its delta has all of it.
+        // A block starts empty, and one delta contains all of it.
         let (empty, delta) = if block["type"] == "tool_use" {
             let input = block["input"].to_string();
             let delta = json!({"type": "input_json_delta", "partial_json": input});
@@ -44,7 +44,7 @@ pub(crate) fn anthropic(message: &Value) -> String {
     events.iter().map(event).collect::<Vec<_>>().concat()
 }
 
-/// OpenAI's chunks for a completion.
+/// Returns OpenAI's chunks for a completion.
 pub(crate) fn openai(completion: &Value, with_usage: bool) -> String {
     let chunk = |delta: Value, finish: Value| {
         json!({

@@ -1,17 +1,16 @@
-//! How this provider counts tokens: bytes by four, rounded up. What matters is that it is the same
-//! every time and that tests can work it out.
+//! The token count of this provider: bytes divided by four, rounded up. Tests can therefore compute exact counts.
 
 use serde_json::Value;
 
-/// An image counts the same whatever its size.
+/// The tokens of an image, regardless of its size.
 const IMAGE: u64 = 1_600;
 
-/// The tokens of a text.
+/// Returns the tokens of a text.
 pub fn count(text: &str) -> u64 {
     u64::try_from(text.len().div_ceil(4)).unwrap_or(u64::MAX)
 }
 
-/// The tokens of any part of a request: its texts, its images, and the JSON of what else there is.
+/// Returns the tokens of any part of a request: its texts, its images, and the JSON of other fields.
 pub(crate) fn of(value: &Value) -> u64 {
     match value {
         Value::Null => 0,
@@ -30,7 +29,7 @@ pub(crate) fn of(value: &Value) -> u64 {
     }
 }
 
-/// The start of a text that has at most this many tokens.
+/// Returns the prefix of a text with at most this many tokens.
 pub(crate) fn start(text: &str, tokens: u64) -> &str {
     let bytes = usize::try_from(tokens.saturating_mul(4)).unwrap_or(usize::MAX);
     &text[..text.floor_char_boundary(bytes.min(text.len()))]

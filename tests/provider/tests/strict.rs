@@ -1,4 +1,4 @@
-//! What the fake provider refuses, with the status and the words of the real ones.
+//! Tests of the fake provider's validation: the status and the wording equal those of the real providers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -30,7 +30,7 @@ async fn post_as(version: &str, provider: &FakeProvider, path: &str, body: &Valu
     )
 }
 
-/// Lays changes over a good request: a null takes a field away.
+/// Merges changes into a valid request. A null value removes a field.
 fn over(mut body: Value, changes: &Value) -> Value {
     for (name, value) in changes.as_object().unwrap() {
         if value.is_null() {
@@ -89,7 +89,7 @@ fn anthropic_good() -> Value {
 }
 
 #[tokio::test]
-async fn anthropic_refuses() {
+async fn anthropic_rejects_invalid_requests() {
     let cases = [
         (json!({"max_tokens": null}), "max_tokens: Field required"),
         (json!({"max_tokens": 0}), "greater than or equal to 1"),
@@ -134,7 +134,7 @@ async fn anthropic_refuses() {
 }
 
 #[tokio::test]
-async fn anthropic_refuses_calls_images_and_lengths() {
+async fn anthropic_rejects_calls_images_and_lengths() {
     let marked = json!({"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}});
     let cases = [
         (
@@ -205,7 +205,7 @@ async fn anthropic_refuses_calls_images_and_lengths() {
 }
 
 #[tokio::test]
-async fn anthropic_takes_what_is_right() {
+async fn anthropic_accepts_valid_requests() {
     let provider = FakeProvider::start().await.unwrap();
     let good = json!({"model": "m", "max_tokens": 10});
     let fine = [
@@ -229,7 +229,7 @@ async fn anthropic_takes_what_is_right() {
 }
 
 #[tokio::test]
-async fn openai_refuses() {
+async fn openai_rejects_invalid_requests() {
     let good = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
     let tool_call =
         json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
@@ -305,7 +305,7 @@ async fn openai_refuses() {
 }
 
 #[tokio::test]
-async fn keys_and_versions() {
+async fn keys_and_versions_are_checked() {
     let provider = FakeProvider::start().await.unwrap();
     let client = reqwest::Client::new();
     let url = format!("{}{ANTHROPIC}", provider.url());
@@ -367,7 +367,7 @@ async fn answers_can_be_streamed() {
 }
 
 #[tokio::test]
-async fn the_newest_version_refuses_more() {
+async fn the_newest_version_rejects_more() {
     let provider = FakeProvider::start().await.unwrap();
     let good =
         json!({"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "a"}]});
@@ -394,7 +394,7 @@ async fn the_newest_version_refuses_more() {
 }
 
 #[tokio::test]
-async fn tools_are_called_where_they_are_offered() {
+async fn offered_tools_are_called() {
     let provider = FakeProvider::start().await.unwrap();
     let asked = json!({"model": "m+call=look+times=2", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]});
     let (status, _) = post(&provider, ANTHROPIC, &asked).await;
@@ -418,10 +418,10 @@ async fn tools_are_called_where_they_are_offered() {
 }
 
 #[tokio::test]
-async fn images_have_limits() {
+async fn image_limits_are_enforced() {
     use base64::Engine as _;
     let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
-    // The header of a PNG says how large it is.
+    // The header of a PNG contains its dimensions.
     let png = |width: u32| {
         let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
         bytes.extend(width.to_be_bytes());

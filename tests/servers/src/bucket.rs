@@ -1,4 +1,4 @@
-//! A server that speaks S3: `versitygw` over a folder, as `scripts/install-tools` builds it.
+//! An S3 server: `versitygw` on a folder, as `scripts/install-tools` builds it.
 
 use std::fs;
 use std::net::TcpStream;
@@ -11,11 +11,11 @@ use tempfile::TempDir;
 
 use crate::{free_port, leashed};
 
-/// How long starting may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Time limit for the start.
+const TIMEOUT: Duration = Duration::from_mins(2);
 const SECRET: &str = "a-secret-of-tests";
 
-/// The server, with one bucket.
+/// The server with one bucket.
 #[derive(Debug)]
 pub struct Bucket {
     folder: TempDir,
@@ -24,7 +24,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A new one, whose bucket is empty.
+    /// Starts a server with an empty bucket.
     pub fn start() -> Self {
         let folder = tempfile::Builder::new()
             .prefix("bucket-")
@@ -53,19 +53,19 @@ impl Bucket {
         let mut waited = Duration::ZERO;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let log = fs::read_to_string(bucket.folder.path().join("log"));
-            assert!(waited < PATIENCE, "it does not start: {log:?}");
+            assert!(waited < TIMEOUT, "it does not start: {log:?}");
             sleep(look_every);
             waited += look_every;
         }
         bucket
     }
 
-    /// Where blobs are kept in it.
+    /// Returns the URL for blobs in the bucket.
     pub fn url(&self) -> String {
         "s3://bucket/blobs".into()
     }
 
-    /// How it is reached, as variables that clients of S3 know.
+    /// Returns the environment variables with the endpoint and the credentials for S3 clients.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         vec![
             (
@@ -79,18 +79,18 @@ impl Bucket {
         ]
     }
 
-    /// Makes it take requests and answer none, until it goes on.
+    /// Suspends the server: it accepts requests and does not answer until [`Self::go_on`].
     pub fn pause(&self) {
         self.signal("STOP");
     }
 
-    /// Makes it answer again.
+    /// Resumes the server.
     pub fn go_on(&self) {
         self.signal("CONT");
     }
 
     fn signal(&self, signal: &str) {
-        // It is a child of the shell that stands between, beside one that watches over the two.
+        // The server is a child of the watching shell. Another child, `cat`, waits for the end of the input.
         let shell = self.running.as_ref().unwrap().id();
         let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
         let children = children.unwrap();
@@ -103,7 +103,7 @@ impl Bucket {
         assert!(done.unwrap().success());
     }
 
-    /// The folder that the bucket is.
+    /// Returns the folder of the bucket.
     pub fn folder(&self) -> PathBuf {
         self.folder.path().join("data/bucket")
     }

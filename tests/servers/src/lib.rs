@@ -1,7 +1,7 @@
-//! Real servers that tests start: each with a folder and a port of its own.
+//! Real servers for tests. Each one has its own folder and port.
 //!
-//! They end with the test's process, however that ends: a shell stands between the two and takes the end of its own
-//! input for that.
+//! They end with the test's process, however it ends: a shell between both stops the server when its standard input
+//! closes.
 #![expect(
     clippy::unwrap_used,
     reason = "a test whose server does not start should fail"
@@ -17,8 +17,8 @@ use std::process::{Command, Stdio};
 pub use bucket::Bucket;
 pub use postgres::{Cluster, Holder, OWNER, Options, binary};
 
-/// A program that ends when the standard input of what is started here does. What is added to the arguments are
-/// the program's own.
+/// Returns a command that runs `program` and stops it when the standard input of the command closes. Arguments that are
+/// added later belong to the program.
 fn leashed(program: &Path, log: &Path) -> Command {
     let script = r#"log=$1; shift; "$0" "$@" >>"$log" 2>&1 </dev/null &
         cat >/dev/null; kill -QUIT $! 2>/dev/null; kill -CONT $! 2>/dev/null; wait
@@ -33,7 +33,7 @@ fn leashed(program: &Path, log: &Path) -> Command {
     command
 }
 
-/// A port that nobody listens on now.
+/// Returns a port on which no process listens now.
 fn free_port() -> u16 {
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     port.local_addr().unwrap().port()

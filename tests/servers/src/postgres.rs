@@ -1,4 +1,4 @@
-//! PostgreSQL as Debian packages it.
+//! PostgreSQL from Debian's packages.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,18 +15,18 @@ use tempfile::TempDir;
 
 use crate::{free_port, leashed};
 
-/// The role that owns everything in it.
+/// The role that owns all objects.
 pub const OWNER: &str = "palimpsest";
 
-/// How long starting and stopping may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Time limit for starts and stops.
+const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// How a cluster begins.
+/// The initial configuration of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Lines for `postgresql.conf`.
     pub settings: Vec<String>,
-    /// Lines of `pg_hba.conf`, in the place of those that let everybody in.
+    /// Lines of `pg_hba.conf`. They replace the lines that admit every user.
     pub access: Vec<String>,
 }
 
@@ -40,12 +40,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A new one, which lets everybody on this machine in.
+    /// Starts a new server that admits every user of this machine.
     pub fn start() -> Self {
         Self::with(&Options::default())
     }
 
-    /// A new one.
+    /// Starts a new server with options.
     pub fn with(options: &Options) -> Self {
         let mut cluster = Self::empty();
         let data = cluster.data();
@@ -58,7 +58,8 @@ impl Cluster {
         cluster
     }
 
-    /// One that all tests of a process share, and that nobody drops: its folder goes with the process.
+    /// Returns a server that all tests of a process share. It is never dropped, and its folder is deleted when the
+    /// process ends.
     pub fn of_this_process() -> &'static Self {
         static RUNNING: OnceLock<Cluster> = OnceLock::new();
         RUNNING.get_or_init(|| {
@@ -70,8 +71,7 @@ impl Cluster {
         })
     }
 
-    /// A copy of this one that follows it. `name` is what this one knows it by, as in
-    /// `synchronous_standby_names`.
+    /// Starts a streaming replica of this server. `name` is its application name, as in `synchronous_standby_names`.
     #[must_use]
     pub fn replica(&self, name: &str) -> Self {
         let mut replica = Self::empty();
@@ -129,14 +129,14 @@ impl Cluster {
         }
     }
 
-    /// Adds to one of its files. It reads them when it starts, or on [`Self::reload`].
+    /// Appends to a configuration file. The server reads it at its start or on [`Self::reload`].
     pub fn append_to(&self, file: &str, text: &str) {
         let path = self.data().join(file);
         let before = fs::read_to_string(&path).unwrap_or_default();
         fs::write(&path, before + text).unwrap();
     }
 
-    /// Puts a file into its folder, as only it may read it.
+    /// Writes a file to the data folder that only the server can read.
     pub fn put(&self, file: &str, content: &str) {
         let path = self.data().join(file);
         fs::write(&path, content).unwrap();
@@ -148,17 +148,17 @@ impl Cluster {
         self.folder.path().join("data")
     }
 
-    /// Where it listens, on this machine's own address.
+    /// Returns the port on the loopback address.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its address, for its owner.
+    /// Returns the connection URL of the owner.
     pub fn url(&self) -> String {
         format!("postgres://{OWNER}@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Starts it after it was stopped.
+    /// Starts the server after a stop.
     pub fn start_again(&mut self) {
         let mut command = as_its_user(leashed(&binary("postgres"), &self.log_file()));
         command.arg("-D").arg(self.data());
@@ -169,13 +169,13 @@ impl Cluster {
         let look_every = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
         while !self.answers() {
-            assert!(waited < PATIENCE, "it does not start:\n{}", self.log());
+            assert!(waited < TIMEOUT, "it does not start:\n{}", self.log());
             sleep(look_every);
             waited += look_every;
         }
     }
 
-    /// Whether it takes connections.
+    /// Returns true if the server accepts connections.
     pub fn answers(&self) -> bool {
         let asked = command("pg_isready")
             .args([
@@ -189,7 +189,7 @@ impl Cluster {
         asked.is_ok_and(|status| status.success())
     }
 
-    /// Stops it: `fast` as for a restart, `immediate` as a crash.
+    /// Stops the server. `fast` is a normal restart, `immediate` a crash.
     pub fn stop(&mut self, mode: &str) {
         if self.running.is_none() {
             return;
@@ -200,7 +200,7 @@ impl Cluster {
         self.end();
     }
 
-    /// Closes the shell's input, and with it the server if it is still there.
+    /// Closes the shell's input, which stops the server if it still runs.
     fn end(&mut self) {
         if let Some(mut running) = self.running.take() {
             drop(running.stdin.take());
@@ -208,21 +208,21 @@ impl Cluster {
         }
     }
 
-    /// Makes a replica the one that takes writes.
+    /// Promotes a replica to primary.
     pub fn promote(&self) {
         run(command("pg_ctl")
             .args(["promote", "--wait", "--pgdata"])
             .arg(self.data()));
     }
 
-    /// Makes it read its files again.
+    /// Reloads the configuration files.
     pub fn reload(&self) {
         run(command("pg_ctl")
             .args(["reload", "--pgdata"])
             .arg(self.data()));
     }
 
-    /// Runs statements in it, as its owner, and returns what they print.
+    /// Runs statements as the owner and returns their output.
     pub fn psql(&self, statements: &str) -> String {
         let done = self
             .client()
@@ -234,7 +234,7 @@ impl Cluster {
         String::from_utf8_lossy(&done.stdout).trim().to_owned()
     }
 
-    /// A client of it that prints what it is told and nothing else.
+    /// Returns a `psql` command that prints results only.
     fn client(&self) -> Command {
         let mut psql = command("psql");
         psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
@@ -242,7 +242,7 @@ impl Cluster {
         psql
     }
 
-    /// Ends all connections of the service's processes.
+    /// Terminates all connections of the service's processes.
     pub fn end_connections(&self) {
         self.psql(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -250,7 +250,7 @@ impl Cluster {
         );
     }
 
-    /// Somebody's transaction that has locked something, by a statement that locks it.
+    /// Opens a transaction that takes a lock by the given statement.
     pub fn holding(&self, lock: &str) -> Holder {
         let mut psql = self
             .client()
@@ -266,7 +266,7 @@ impl Cluster {
         Holder { psql, asks }
     }
 
-    /// Waits until somebody, by the name of its connections, waits for a lock on a table.
+    /// Waits until a connection with the application name `who` waits for a lock on a table.
     pub fn until_it_waits_for(&self, who: &str, table: &str) {
         self.until(&format!(
             "SELECT count(*) > 0 FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -274,18 +274,18 @@ impl Cluster {
         ));
     }
 
-    /// Waits until a question is answered with yes.
+    /// Waits until a query returns true.
     pub fn until(&self, question: &str) {
         let look_every = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
         while self.psql(question) != "t" {
-            assert!(waited < PATIENCE, "it does not come: {question}");
+            assert!(waited < TIMEOUT, "it does not come: {question}");
             sleep(look_every);
             waited += look_every;
         }
     }
 
-    /// What it has to say for itself.
+    /// Returns the server's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
@@ -301,7 +301,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A transaction that has locked something. What it locked is free when it is committed or dropped.
+/// A transaction that holds a lock. The lock is released on commit or drop.
 #[derive(Debug)]
 pub struct Holder {
     psql: Child,
@@ -309,7 +309,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Lets go of it.
+    /// Commits the transaction and releases the lock.
     pub fn commit(mut self) {
         writeln!(self.asks, "COMMIT;").unwrap();
         drop(self.asks);
@@ -317,7 +317,7 @@ impl Holder {
     }
 }
 
-/// One of PostgreSQL's programs: from the newest version that Debian's packages have installed, or from the path.
+/// Returns the path of a PostgreSQL program: from the newest version of Debian's packages, otherwise from `PATH`.
 pub fn binary(name: &str) -> PathBuf {
     let mut installed: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -335,7 +335,8 @@ pub fn binary(name: &str) -> PathBuf {
         .map_or_else(|| PathBuf::from(name), |(_, path)| path)
 }
 
-/// A command of PostgreSQL, as a user who may run it: it refuses to be run by root.
+/// Returns a command of PostgreSQL. It runs as another user if this process is root, because PostgreSQL refuses to run
+/// as root.
 fn command(name: &str) -> Command {
     let mut command = as_its_user(Command::new(binary(name)));
     command.stdin(Stdio::null());
@@ -355,7 +356,7 @@ fn own(path: &Path) {
     }
 }
 
-/// Whom root runs it as; nobody else than this process's own user otherwise.
+/// Returns the user and group for PostgreSQL if this process is root. `None` otherwise.
 fn its_user() -> Option<(u32, u32)> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;

@@ -1,4 +1,4 @@
-//! Request bodies of which a byte comes every few seconds, under the longest deadline that a caller may ask for.
+//! Request bodies of which one byte arrives every few seconds, with the longest allowed deadline.
 
 use std::sync::Arc;
 use std::time::Duration;

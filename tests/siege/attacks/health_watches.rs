@@ -1,4 +1,4 @@
-//! Health watches without a credential, as many as there are places for watches.
+//! Health watches without a credential, as many as there are slots for watches.
 
 use super::hold;
 use crate::attack::{Assault, Attack};

@@ -1,4 +1,4 @@
-//! Connections without a credential that send the preface and nothing more, on both ports.
+//! Connections without a credential that send only the preface, on both ports.
 
 use std::io;
 use std::time::Duration;
@@ -16,15 +16,15 @@ pub(super) const ATTACK: Attack = Attack {
     run: |assault| Box::pin(run(assault)),
 };
 
-/// Connections to each port: more than the usual soft limit of handles.
+/// Number of connections to each port. Exceeds the usual soft limit of file handles.
 const CONNECTIONS: usize = 1_100;
 /// The preface of HTTP/2 and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// A request of HTTP/1.1 that never ends.
+/// An HTTP/1.1 request without an end.
 const UNFINISHED: &[u8] = b"GET /healthz HTTP/1.1\r\n";
-/// Pause before a connection that was refused or has ended is opened again.
+/// Pause before a rejected or closed connection is opened again.
 const AGAIN: Duration = Duration::from_millis(250);
-/// The time in which a connection has to be open.
+/// Time limit to open a connection.
 const DIAL: Duration = Duration::from_secs(5);
 
 async fn run(assault: Assault) {
@@ -52,7 +52,7 @@ async fn run(assault: Assault) {
     all.join_all().await;
 }
 
-/// Greets, and waits for the end without answering anything.
+/// Sends the greeting, and waits for the end of the connection without answering anything.
 async fn idle(assault: &Assault, address: &str, greeting: &[u8]) -> io::Result<()> {
     let mut stream = timeout(DIAL, TcpStream::connect(address)).await??;
     assault.tally.connected();

@@ -1,4 +1,4 @@
-//! Clients that list the sessions of a large project, with a filter that none matches.
+//! Clients that list the sessions of a large project, with a filter without matches.
 
 use std::time::Duration;
 

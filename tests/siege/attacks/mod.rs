@@ -1,4 +1,4 @@
-//! The attacks, one file for each, and two ways to attack that they share.
+//! The attacks, one file for each, and two helpers that they share.
 
 mod dripped_bodies;
 mod empty_pattern;
@@ -26,10 +26,10 @@ use crate::wire::{Call, Open, USUAL_WINDOW};
 
 pub(crate) use quota_race::sessions_that_exist;
 
-/// The time that an attacker waits for one answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The maximum time that an attacker waits for one answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// All of them, in the order in which they start. Those that hoard connections are the last, so that they do not keep the
+/// All attacks, in the order of their start. Attacks that hoard connections are last, so that they do not keep the
 /// others out.
 pub(crate) static ATTACKS: &[Attack] = &[
     repeated_entries::ATTACK,
@@ -49,8 +49,8 @@ pub(crate) static ATTACKS: &[Attack] = &[
     idle_connections::ATTACK,
 ];
 
-/// Repeats calls for ever: so many callers, each on a connection of its own, with a pause after each reply. `make` is
-/// given the caller's number and the number of its call.
+/// Repeats calls forever. Each caller has its own connection and pauses after each reply. `make` receives the caller's
+/// number and the number of its call.
 async fn repeat(
     assault: &Assault,
     callers: usize,
@@ -79,14 +79,14 @@ async fn repeat(
     all.join_all().await;
 }
 
-/// The outcome of a call whose reply is read.
+/// Reads the reply of a call and returns the outcome.
 async fn answered(open: Open) -> String {
-    let outcome = timeout(PATIENCE, open.taken()).await;
+    let outcome = timeout(TIMEOUT, open.taken()).await;
     outcome.unwrap_or_else(|_elapsed| "no answer in 30 s".to_owned())
 }
 
-/// Holds calls open for ever: so many connections with so many calls each, of whose replies no more than a window is
-/// ever taken. A call that the server ends is begun again. `make` is given the number of the call among all.
+/// Holds calls open forever, on several connections. At most one window of each reply is read. A call that the server
+/// ends is started again. `make` receives the number of the call among all.
 async fn hold(
     assault: &Assault,
     (connections, calls): (usize, usize),
@@ -120,5 +120,5 @@ async fn hold(
     all.join_all().await;
 }
 
-/// Pause before a held call that was ended is begun again.
+/// Pause before a call that the server ended is started again.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Sessions that are created at one time, more than the quota of their project allows.
+//! Concurrent creations of sessions, more than the quota of their project allows.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 async fn run(assault: Assault) {
     let key = assault.target.race.clone();
-    // As many callers at every scale: they have to meet.
+    // The number of callers does not depend on the scale, because they must run concurrently.
     repeat(&assault, CALLERS, PAUSE, move |_, _| {
         let request = CreateSessionRequest {
             parent: "projects/race".into(),
@@ -32,7 +32,7 @@ async fn run(assault: Assault) {
     .await;
 }
 
-/// The number of sessions that the project has; none when the server does not answer.
+/// Returns the number of sessions in the project. `None` if the server does not answer.
 pub(crate) async fn sessions_that_exist(server: &Server, key: &str) -> Option<usize> {
     let request = ListSessionsRequest {
         parent: "projects/race".into(),

@@ -1,4 +1,4 @@
-//! Calls without a credential that are reset as soon as they are sent, as fast as they can be.
+//! Calls without a credential that are reset immediately, at the maximum rate.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ pub(super) const ATTACK: Attack = Attack {
 };
 
 const CONNECTIONS: usize = 8;
-/// Calls without a pause: the pause leaves the attacker's share of the machine to others, and still makes thousands of
-/// calls a second.
+/// Number of calls without a pause. The pause leaves processor time to others and still allows thousands of calls per
+/// second.
 const BURST: usize = 50;
 const PAUSE: Duration = Duration::from_millis(50);
-/// Pause before a connection that the server ended is opened again. Each end may be a line in the server's log, so that
-/// this pause is shorter than that of other attacks.
+/// Pause before a connection that the server ended is opened again. Each end can cause a log line, so this pause is
+/// shorter than that of other attacks.
 const AGAIN: Duration = Duration::from_millis(10);
 
 async fn run(assault: Assault) {

@@ -1,4 +1,4 @@
-//! Appends over the quota of stored bytes, repeated as clients repeat them.
+//! Appends that exceed the quota of stored bytes, retried like a client retries them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Appends that are rejected, each to another large session: what is loaded for them has to leave memory again.
+//! Rejected appends to many large sessions. The sessions that are loaded for them must be evicted again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Requests of 9 MB that hold nothing but empty entries of a repeated field, from a key with the right to read alone.
+//! Requests of 9 MB that contain only empty entries of a repeated field, with a key that has the right `read`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A filter of 8 MB that names the same role again and again.
+//! A filter of 8 MB that repeats the same role.
 
 use std::time::Duration;
 

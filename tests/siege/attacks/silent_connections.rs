@@ -1,4 +1,4 @@
-//! Connections without a credential that answer PINGs and never call.
+//! Connections without a credential that answer PINGs and make no calls.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) const ATTACK: Attack = Attack {
 };
 
 const CONNECTIONS: usize = 1_100;
-/// Pause before a connection that has ended is opened again.
+/// Pause before a closed connection is opened again.
 const AGAIN: Duration = Duration::from_millis(250);
 
 async fn run(assault: Assault) {

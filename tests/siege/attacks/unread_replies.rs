@@ -1,4 +1,4 @@
-//! Reads of large results that are never taken.
+//! Reads of large results whose data is never received.
 
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
 use palimpsest_proto::context::v1::{CallRef, ReadToolResultRequest};

@@ -1,4 +1,4 @@
-//! Watches of many large sessions, none of which is ever read.
+//! Watches of many large sessions that are never read.
 
 use palimpsest_proto::context::v1::WatchSessionRequest;
 

@@ -1,4 +1,4 @@
-//! Connections that allow the server to send nothing, with a thousand calls whose replies wait for ever.
+//! Connections with a window of zero bytes and a thousand calls whose replies can never be sent.
 
 use palimpsest_proto::context::v1::ListMessagesRequest;
 

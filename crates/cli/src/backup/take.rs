@@ -123,12 +123,27 @@ pub(super) async fn take<W: GrpcTransport>(
     // The latest one is found by its name, whatever became of the clock.
     let after = last.as_ref().map_or(i64::MIN, |last| last.started_ms + 1);
     let started = now.max(Timestamp::from_millis(after));
-    let base = last.filter(|_| !full).map(|last| last.id);
+    let mut client = client;
+    let first = client.list_stored_sessions(ListStoredSessionsRequest::default());
+    let mut page = first.await?.into_inner();
+    let store_id = page.store_id.clone();
+    let last = last.filter(|_| !full);
+    if let Some((last, found)) = last
+        .as_ref()
+        .and_then(|last| Some((last, last.store_id.as_ref()?)))
+    {
+        // A restored store continues the backups that it was restored from.
+        if *found != page.restored_from {
+            is_store(found, &store_id, &last.id)?;
+        }
+    }
+    let base = last.map(|last| last.id);
     let backup = ManifestHeader {
         format: FORMAT,
         id: name(started, random),
         started_ms: started.as_millis(),
         base: base.clone(),
+        store_id: Some(store_id.clone()),
     };
     let run = Run {
         place,
@@ -142,14 +157,7 @@ pub(super) async fn take<W: GrpcTransport>(
         base,
         ..BackupReport::default()
     };
-    let mut page_token = String::new();
     loop {
-        let request = ListStoredSessionsRequest {
-            page_token,
-            ..ListStoredSessionsRequest::default()
-        };
-        let page = run.client.clone().list_stored_sessions(request).await?;
-        let page = page.into_inner();
         let mut work = Vec::with_capacity(page.sessions.len());
         for session in page.sessions {
             let key = parsed(&session)?;
@@ -179,14 +187,37 @@ pub(super) async fn take<W: GrpcTransport>(
             taken.damaged.extend(damaged);
             draft.add(&entry).await?;
         }
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
+        if page.next_page_token.is_empty() {
             break;
         }
+        let request = ListStoredSessionsRequest {
+            page_token: page.next_page_token,
+            ..ListStoredSessionsRequest::default()
+        };
+        page = run
+            .client
+            .clone()
+            .list_stored_sessions(request)
+            .await?
+            .into_inner();
+        // The server may have been replaced meanwhile.
+        is_store(&store_id, &page.store_id, &backup.id)?;
     }
     crash_point("backup.read");
     draft.finish().await?;
     Ok(taken)
+}
+
+/// Returns an error if a backup was made of another store.
+fn is_store(found: &str, given: &str, backup: &str) -> Result<(), BackupError> {
+    if found == given {
+        return Ok(());
+    }
+    Err(BackupError::OtherStore {
+        backup: backup.to_owned(),
+        found: found.to_owned(),
+        given: given.to_owned(),
+    })
 }
 
 fn parsed(session: &StoredSession) -> Result<SessionKey, TakeError> {

@@ -13,7 +13,7 @@ use palimpsest_proto::context::v1::{
     PrepareContextRequest, PrepareContextResponse, PromptPrefix, Provider, RestoreContextRequest,
     Target,
 };
-use palimpsest_transcripts::replay::Split;
+use palimpsest_transcripts::replay::TokenSplit;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
@@ -32,7 +32,7 @@ pub(super) struct RequestTotals {
     /// The tokens of each request.
     pub(super) sent: Vec<u32>,
     /// All of them, by what the provider's cache does with them.
-    pub(super) split: Split,
+    pub(super) split: TokenSplit,
     /// Requests that are larger than the model's window.
     pub(super) over_window: usize,
     /// The first of them, from 1.
@@ -206,7 +206,7 @@ impl Player {
         let cached = reply.cache_ledger.as_ref();
         let read = cached.map_or(0, |cache| cache.reused_tokens).min(tokens);
         self.tally.sent.push(tokens);
-        self.tally.split.add(Split {
+        self.tally.split.add(TokenSplit {
             cache_read: read.into(),
             cache_write: (tokens - read).into(),
             uncached: 0,

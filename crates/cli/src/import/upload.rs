@@ -66,7 +66,7 @@ pub(super) fn plan(
         // The refusal counts the lines that could not be read.
         report.defects.clear();
         report.failure = Some(format!("nothing of it was brought in: it {what}"));
-    } else if imported.is_whole_or_nothing && !report.defects.is_empty() {
+    } else if imported.is_atomic && !report.defects.is_empty() {
         let defects = std::mem::take(&mut report.defects);
         report.failure = Some(format!(
             "nothing of it was brought in: {}",
@@ -103,11 +103,11 @@ pub(super) fn plan(
         }
     });
     let sessions = sessions.filter(|_| report.failure.is_none()).collect();
-    if imported.is_whole_or_nothing {
+    if imported.is_atomic {
         report.defects.extend(whole::unsaid(imported));
     }
     ImportPlan {
-        is_whole: imported.is_whole_or_nothing,
+        is_whole: imported.is_atomic,
         sessions,
         report,
     }
@@ -163,7 +163,7 @@ fn pairs(attributes: &Attributes) -> HashMap<String, String> {
 }
 
 fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInput {
-    if let Some(whole) = &message.whole {
+    if let Some(whole) = &message.decoded {
         return convert::message_input(whole).0;
     }
     // A message without an id gets one that is the same each time its file is imported.

@@ -17,7 +17,7 @@ pub(super) fn unsaid(imported: &Imported<'_>) -> Vec<String> {
         ImportStep::Rewind(_) | ImportStep::Removed { .. } => None,
     });
     let unsaid = messages.filter(|message| {
-        let whole = message.whole.as_deref();
+        let whole = message.decoded.as_deref();
         whole.is_some_and(|whole| !convert::message_input(whole).1)
     });
     let what = "its content comes in, and what its provider wrote beside it not in the same words";

@@ -190,7 +190,11 @@ impl Replay {
 
 /// The last line says whether every promise was kept.
 fn conclude(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
-    let broken: usize = replayed.totals.iter().map(ReplayMetrics::broken).sum();
+    let broken: usize = replayed
+        .totals
+        .iter()
+        .map(ReplayMetrics::violation_count)
+        .sum();
     if broken > 0 {
         let broken = number(broken as u64);
         bail!(

@@ -72,9 +72,9 @@ struct Survived {
 impl From<FactRetention> for Survived {
     fn from(share: FactRetention) -> Self {
         Self {
-            told: share.told,
-            word_for_word: share.exact,
-            all: share.all,
+            told: share.kept,
+            word_for_word: share.kept_verbatim,
+            all: share.total,
         }
     }
 }
@@ -101,7 +101,7 @@ impl Numbers {
     fn new(measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Self {
         let split = &measured.split;
         let by_kind = measured.probes.iter();
-        let survived = measured.survived();
+        let survived = measured.survival();
         Self {
             sessions: measured.sessions,
             prepares: measured.prepares,
@@ -110,7 +110,7 @@ impl Numbers {
             view_changes_by_trigger: measured.changes.clone(),
             stored_results: measured.stored,
             cleared_results: measured.cleared,
-            folded_messages: measured.folded,
+            folded_messages: measured.collapsed,
             compactions: measured.compactions.len(),
             compactions_by_strategy: by_strategy(measured),
             compacted_tokens_before: measured.compactions.iter().map(|it| it.before_tokens).sum(),
@@ -120,8 +120,8 @@ impl Numbers {
                 .iter()
                 .map(|(kind, share)| (kind.name(), (*share).into()))
                 .collect(),
-            told: survived.together().into(),
-            lost_requests: measured.forgotten().count(),
+            told: survived.combined().into(),
+            lost_requests: measured.lost_requests().count(),
             invalid_views: measured.invalid.len(),
             prefix_violations: measured.prefix_breaks.len(),
             delta_violations: measured.delta_breaks.len(),
@@ -132,7 +132,7 @@ impl Numbers {
             cost_milli: split.cost_milli(&Prices::default()),
             relative_cost: relative_cost(measured, all),
             largest_view_tokens: measured.largest_view,
-            probes: measured.retained().into(),
+            probes: measured.probe_totals().into(),
             probes_by_kind: by_kind
                 .map(|(kind, retained)| (kind.name(), (*retained).into()))
                 .collect(),
@@ -143,7 +143,7 @@ impl Numbers {
 fn by_strategy(measured: &ReplayMetrics) -> BTreeMap<&'static str, usize> {
     let mut by_strategy = BTreeMap::new();
     for compaction in &measured.compactions {
-        *by_strategy.entry(compaction.means()).or_default() += 1;
+        *by_strategy.entry(compaction.strategy_name()).or_default() += 1;
     }
     by_strategy
 }

@@ -107,7 +107,7 @@ fn replay_file(
         }
         let curves = of_session
             .into_iter()
-            .map(|one| (one.curve, one.compacted_at));
+            .map(|one| (one.view_tokens, one.compacted_at));
         let (curves, compacted_at): (Vec<_>, Vec<_>) = curves.unzip();
         if curves.iter().map(Vec::len).max().unwrap_or(0) > replayed.requests() {
             replayed.longest = curves;

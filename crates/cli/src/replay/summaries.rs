@@ -16,7 +16,7 @@ pub(super) fn write(replayed: &ReplayResults) -> String {
                     out,
                     "<!-- {}, {policy}, compaction {at} ({}) before line {}: {} tokens became {} -->\n\n{}\n\n",
                     file.file,
-                    compaction.means(),
+                    compaction.strategy_name(),
                     compaction.line,
                     number(compaction.before_tokens),
                     number(compaction.after_tokens),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use palimpsest_core::policy::Prices;
-use palimpsest_transcripts::replay::{Compaction, FactRetention, ProbeKind, ReplayMetrics};
+use palimpsest_transcripts::replay::{FactRetention, ProbeKind, ReplayCompaction, ReplayMetrics};
 
 use super::report::relative_cost;
 use super::run::ReplayResults;
@@ -33,7 +33,7 @@ pub(super) fn show(replayed: &ReplayResults) -> anyhow::Result<()> {
     }
     row("results stored", &|m| count(m.stored));
     row("results cleared", &|m| count(m.cleared));
-    row("messages folded", &|m| count(m.folded));
+    row("messages folded", &|m| count(m.collapsed));
     let compacted = |m: &ReplayMetrics| !m.compactions.is_empty();
     if totals.iter().any(compacted) {
         rows_of_compactions(totals, &mut row);
@@ -57,9 +57,9 @@ pub(super) fn show(replayed: &ReplayResults) -> anyhow::Result<()> {
         },
     );
     row("largest view, in tokens", &|m| number(m.largest_view));
-    row("probes visible", &|m| count(m.retained().visible));
-    row("  recoverable", &|m| count(m.retained().recoverable));
-    row("  lost", &|m| count(m.retained().lost));
+    row("probes visible", &|m| count(m.probe_totals().visible));
+    row("  recoverable", &|m| count(m.probe_totals().recoverable));
+    row("  lost", &|m| count(m.probe_totals().lost));
     align_right(&mut table, &(1..header.len()).collect::<Vec<_>>());
     print(&format!("{table}\n"))?;
     show_problems(replayed)
@@ -70,49 +70,49 @@ fn rows_of_compactions(
     totals: &[ReplayMetrics],
     row: &mut impl FnMut(&str, &dyn Fn(&ReplayMetrics) -> String),
 ) {
-    let sum = |m: &ReplayMetrics, of: fn(&Compaction) -> u64| {
+    let sum = |m: &ReplayMetrics, of: fn(&ReplayCompaction) -> u64| {
         number(m.compactions.iter().map(of).sum::<u64>())
     };
     row("compactions", &|m| number(m.compactions.len() as u64));
-    for means in Compaction::MEANS {
+    for means in ReplayCompaction::MEANS {
         row(&format!("  {means}"), &|m| {
             let all = m.compactions.iter();
-            number(all.filter(|it| it.means() == means).count() as u64)
+            number(all.filter(|it| it.strategy_name() == means).count() as u64)
         });
     }
     row("  tokens before", &|m| sum(m, |it| it.before_tokens));
     row("  tokens after", &|m| sum(m, |it| it.after_tokens));
     let kinds: BTreeSet<ProbeKind> = totals
         .iter()
-        .flat_map(|total| total.survived().0.into_keys())
+        .flat_map(|total| total.survival().0.into_keys())
         .collect();
     for kind in kinds {
         row(&format!("  told: {}", kind.name()), &|m| {
-            share(m.survived().0.get(&kind).copied().unwrap_or_default())
+            share(m.survival().0.get(&kind).copied().unwrap_or_default())
         });
     }
     row("  told: commands, word for word", &|m| {
-        let share = m.survived().0.get(&ProbeKind::Command).copied();
+        let share = m.survival().0.get(&ProbeKind::Command).copied();
         exact(share.unwrap_or_default())
     });
     row("  told, without errors", &|m| {
-        share(m.survived().together())
+        share(m.survival().combined())
     });
 }
 
 fn exact(share: FactRetention) -> String {
     self::share(FactRetention {
-        told: share.exact,
+        kept: share.kept_verbatim,
         ..share
     })
 }
 
 /// `8 of 10 (80 %)`.
 fn share(share: FactRetention) -> String {
-    match (share.told * 100).checked_div(share.all) {
+    match (share.kept * 100).checked_div(share.total) {
         None => "–".to_owned(),
         Some(percent) => {
-            let (told, all) = (number(share.told as u64), number(share.all as u64));
+            let (told, all) = (number(share.kept as u64), number(share.total as u64));
             format!("{told} of {all} ({percent} %)")
         }
     }
@@ -165,7 +165,7 @@ pub(super) fn problems(measured: &ReplayMetrics) -> Vec<String> {
         let (kind, line, block) = (lost.kind.name(), lost.line, lost.block);
         format!("LOST: line {line}, block {block}: one of the {kind} cannot be found again")
     });
-    let forgotten = measured.forgotten().map(|compaction| {
+    let forgotten = measured.lost_requests().map(|compaction| {
         let line = compaction.line;
         format!("FORGOTTEN: line {line}: what the user said last did not stay in the view")
     });

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::create::check_attributes;
-use super::decision::{Decision, DecisionContext, answered, check_revision};
+use super::decision::{Decided, DecisionContext, answered, check_revision};
 use super::intake::Intake;
 use super::reject::Rejection;
 use crate::event::{Event, MessagesAppended, RequestStamp, Visibility};
@@ -67,9 +67,9 @@ impl Append {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         let own = &session.policy().limits;
@@ -95,9 +95,9 @@ impl Append {
         let (messages, known) = intake.finish();
         // Without a stamp, an append that brings only duplicates writes no event.
         if messages.is_empty() && self.request.is_none() {
-            return Ok(Decision::Events(Vec::new()));
+            return Ok(Decided::events(Vec::new()));
         }
-        Ok(Decision::Events(vec![Event::MessagesAppended(
+        Ok(Decided::events(vec![Event::MessagesAppended(
             MessagesAppended {
                 messages,
                 known,

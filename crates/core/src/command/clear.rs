@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Decision, DecisionContext, SkipReason, answered, check_revision};
+use super::decision::{Decided, Decision, DecisionContext, SkipReason, answered, check_revision};
 use super::persist::shrunk;
 use super::reject::Rejection;
+use crate::effect::{Effect, StoreFile};
 use crate::event::{
     CacheEditsIssued, ClearMode, Event, PinPlace, RequestStamp, ResultsCleared, StoredResult,
     Trigger,
@@ -58,14 +59,14 @@ impl Clear {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         let policy = &session.policy().microcompact;
         if !policy.enabled {
-            return Ok(Decision::Skipped(SkipReason::Disabled));
+            return Ok(Decided::Skipped(SkipReason::Disabled));
         }
         let (plan, asked) = match self.clearing {
             Clearing::Manual { target_tokens } => {
@@ -81,7 +82,7 @@ impl Clear {
                     && policy.cached.enabled
                     && let Some(event) = cached(session, context, last)
                 {
-                    return Ok(Decision::Events(vec![Event::CacheEditsIssued(event)]));
+                    return Ok(Decided::events(vec![Event::CacheEditsIssued(event)]));
                 }
                 if let Err(first) = outcome {
                     outcome = under_pressure(session).or_else(|second| {
@@ -98,32 +99,35 @@ impl Clear {
             }
         };
         match plan {
-            Err(skip) => Ok(Decision::Skipped(skip)),
+            Err(skip) => Ok(Decided::Skipped(skip)),
             Ok(plan) => {
-                let event = plan.event(session, asked, self.request, context)?;
-                Ok(Decision::Events(vec![Event::ResultsCleared(event)]))
+                let decision = plan.decision(session, asked, self.request, context)?;
+                Ok(Decided::Now(decision))
             }
         }
     }
 }
 
 impl ClearPlan {
-    fn event(
+    fn decision(
         self,
         session: &Session,
         asked: Trigger,
         request: Option<RequestStamp>,
         context: DecisionContext<'_>,
-    ) -> Result<ResultsCleared, Rejection> {
+    ) -> Result<Decision, Rejection> {
         let policy = session.policy();
         // Without a usable file store, the results are cleared without a copy. The log still has the originals.
         let mut saved: Vec<StoredResult> = Vec::new();
+        let mut effects = Vec::new();
         if self.save && context.can_store {
             let tool = read_tool(policy);
             let names = context.names(session);
             for call in &self.calls {
                 let result = session.result(*call)?;
-                saved.push(save(names, policy, *call, result, &tool));
+                let stored = save(names, policy, *call, result, &tool);
+                effects.push(Effect::StoreFile(StoreFile::of_call(session, &stored)?));
+                saved.push(stored);
             }
         }
         let stored = |call| {
@@ -145,7 +149,7 @@ impl ClearPlan {
         let marker = estimate_text(CLEARED);
         let after = |call| stored(call).map_or(marker, |stored| stored.text_tokens);
         let sizes = shrunk(session, self.calls.iter().map(|call| (*call, after(*call))));
-        Ok(ResultsCleared {
+        let event = ResultsCleared {
             mode: self.mode,
             trigger: asked,
             hidden_paths: hidden_paths(session, &self.calls)?,
@@ -156,6 +160,10 @@ impl ClearPlan {
             request,
             calls: self.calls,
             saved,
+        };
+        Ok(Decision {
+            events: vec![Event::ResultsCleared(event)],
+            effects,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Decision, DecisionContext, SkipReason, answered, check_revision};
+use super::decision::{Decided, DecisionContext, SkipReason, answered, check_revision};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, Span, SpansCollapsed, SpansStaged, Trigger};
 use crate::ids::{Ordinal, Revision};
@@ -44,11 +44,11 @@ pub enum Collapsing {
 }
 
 impl StageSpans {
-    pub(super) fn decide(self, session: &Session) -> Decision {
+    pub(super) fn decide(self, session: &Session) -> Decided {
         if !session.policy().collapse.enabled {
-            return Decision::Skipped(SkipReason::Disabled);
+            return Decided::Skipped(SkipReason::Disabled);
         }
-        Decision::Events(vec![Event::SpansStaged(SpansStaged {
+        Decided::events(vec![Event::SpansStaged(SpansStaged {
             armed: !self.spans.is_empty(),
             spans: self.spans,
             pass_tokens: session.tokens().tokens,
@@ -61,14 +61,14 @@ impl Collapse {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         let target = match self.target(session) {
             Ok(target) => target,
-            Err(skip) => return Ok(Decision::Skipped(skip)),
+            Err(skip) => return Ok(Decided::Skipped(skip)),
         };
         // The automatic trigger uses staged spans, and selects new ones only after the view has grown. The other
         // triggers always select anew.
@@ -83,11 +83,11 @@ impl Collapse {
             // The selection is recorded as staged, so that the search is repeated only after the view has grown.
             return Ok(match (self.collapsing, fresh) {
                 (Collapsing::Auto, Some(spans)) => StageSpans { spans }.decide(session),
-                _ => Decision::Skipped(SkipReason::NothingEligible),
+                _ => Decided::Skipped(SkipReason::NothingEligible),
             });
         }
         let event = self.event(session, &spans)?;
-        Ok(Decision::Events(vec![Event::SpansCollapsed(event)]))
+        Ok(Decided::events(vec![Event::SpansCollapsed(event)]))
     }
 
     /// Returns the number of tokens that the view may keep, or the reason to skip.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::decision::{Decision, DecisionContext, answered, check_revision};
+use super::decision::{Decided, Decision, DecisionContext, answered, check_revision};
 use super::reject::{Conflict, Rejection};
+use crate::effect::{Effect, StoreFile};
 use crate::event::{
     CallState, Event, PersistDecided, PersistDecision, RequestStamp, StoredResult, UnboundResult,
     Verdict, only_text,
@@ -139,13 +140,13 @@ impl Offering {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         self.check(context)?;
-        let nothing = Ok(Decision::Events(Vec::new()));
+        let nothing = Ok(Decided::events(Vec::new()));
         let call = match self.find(session)? {
             CallLookup::New(call) => call,
             // A replacement text carries no new information about its result.
@@ -172,13 +173,17 @@ impl Offering {
             // Other decisions can be computed again from the result, so they need no record.
             (Err(_), _) => return nothing,
         };
-        Ok(Decision::Events(vec![Event::PersistDecided(
-            PersistDecided {
-                offer: self.offer(session, context.names(session), call, verdict),
+        let offer = self.offer(session, context.names(session), call, verdict);
+        let kept = offer.kept.as_ref();
+        let file = kept.map(|kept| StoreFile::offered(kept, Arc::clone(&self.result)));
+        Ok(Decided::Now(Decision {
+            events: vec![Event::PersistDecided(PersistDecided {
+                offer,
                 forgotten,
                 request: self.request,
-            },
-        )]))
+            })],
+            effects: file.into_iter().map(Effect::StoreFile).collect(),
+        }))
     }
 
     fn check(&self, context: DecisionContext<'_>) -> Result<(), Rejection> {

@@ -1,6 +1,7 @@
 //! The input and the result of a decision, and the checks that most commands share.
 
 use super::reject::{Conflict, Rejection};
+use crate::effect::{Effect, StoreFile};
 use crate::event::{Event, RequestStamp};
 use crate::ids::{Revision, Timestamp};
 use crate::levels::results::FileNamer;
@@ -30,15 +31,44 @@ impl DecisionContext<'_> {
     }
 }
 
-/// The result of a decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+/// The changes that a command makes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decision {
     /// The events to apply. Empty if nothing changes.
-    Events(Vec<Event>),
+    pub events: Vec<Event>,
+    /// The work outside the session that the events call for, in the order of the events.
+    pub effects: Vec<Effect>,
+}
+
+impl Decision {
+    /// Iterates over the files that must be stored before the commit.
+    pub fn files(&self) -> impl Iterator<Item = &StoreFile> {
+        self.effects.iter().filter_map(|effect| match effect {
+            Effect::StoreFile(file) => Some(file),
+            _ => None,
+        })
+    }
+}
+
+/// The result of deciding a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decided {
+    /// The command is carried out now.
+    Now(Decision),
     /// The request was answered before, at this revision.
     Answered(Revision),
     /// A level has nothing to do, for this reason.
     Skipped(SkipReason),
+}
+
+impl Decided {
+    /// Returns a decision that makes these events and has no effects.
+    pub const fn events(events: Vec<Event>) -> Self {
+        Self::Now(Decision {
+            events,
+            effects: Vec::new(),
+        })
+    }
 }
 
 /// The reason why a level has nothing to do.

@@ -209,7 +209,7 @@ impl<'s> Intake<'s> {
 /// Counts a message and its tool results.
 fn sized(tally: &mut TokenTally, message: &Message) -> (Size, Vec<ResultSize>) {
     let mut results = Vec::new();
-    let size = tally.sized(message, |block, result, tokens| {
+    let size = tally.message_with_results(message, |block, result, tokens| {
         results.push(ResultSize {
             block,
             chars: chars_of(result),

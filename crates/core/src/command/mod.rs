@@ -1,9 +1,10 @@
 //! Commands: the requests that change a session, one file per command.
 //!
-//! `decide` reads a session and returns events. It changes nothing. The caller applies the events, may decide further
-//! commands on the result, and commits all events as one append.
+//! `decide` reads a session and returns events and effects. It changes nothing. The caller applies the events, may
+//! decide further commands on the result, commits all events as one append, and performs the effects.
 
 mod append;
+mod check_thresholds;
 mod clear;
 mod collapse;
 mod compact;
@@ -22,22 +23,24 @@ mod update;
 mod working;
 
 pub use append::{Append, Receipt, Warning, receipts, warnings};
+pub use check_thresholds::CheckThresholds;
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, StageSpans};
 pub use compact::{
     AdvanceCompaction, CompactionInput, CompactionMessages, CompactionScope, ExternalSummary,
-    StartCompaction, SummarySource, SummarySpec, WrittenSummary, is_compaction_due, prepares_ahead,
+    StartCompaction, SummarySource, SummarySpec, WrittenSummary, is_compaction_due,
+    is_truncation_due, prepares_ahead,
 };
 pub use create::{Create, create};
 pub use decide_persist::{CallRef, Offering, PersistOutcome, told};
-pub use decision::{Decision, DecisionContext, SkipReason};
+pub use decision::{Decided, Decision, DecisionContext, SkipReason};
 pub use reject::{Conflict, Rejection, SnipRejection, SnipTarget};
 pub use restore::RestoreContext;
 pub use rewind::Rewind;
 pub use serve::ServeView;
 pub use session_memory::{
-    FailMemory, FileMemory, StartMemory, UpdateMemory, memory_due, memory_runs, memory_update_due,
-    wants_memory,
+    FailMemory, FileMemory, StartMemory, UpdateMemory, effects_of_state, memory_due, memory_runs,
+    memory_update_due, wants_memory,
 };
 pub use snip::Snip;
 pub use update::Update;
@@ -88,6 +91,8 @@ pub enum Command {
     UpdateWorkingState(Box<UpdateWorkingState>),
     /// Decides about a tool result before its message is appended.
     DecidePersist(Offering),
+    /// Checks the thresholds of the view. See [`CheckThresholds`].
+    CheckThresholds(CheckThresholds),
 }
 
 /// Decides a command. If the command changes the session, a compaction after its deadline is ended first.
@@ -99,7 +104,7 @@ pub fn decide(
     session: &Session,
     command: Command,
     context: DecisionContext<'_>,
-) -> Result<Decision, Rejection> {
+) -> Result<Decided, Rejection> {
     let over = match &command {
         // This command handles a compaction after its deadline itself.
         Command::AdvanceCompaction(_) => None,
@@ -108,11 +113,11 @@ pub fn decide(
     let mut decided = decide_alone(session, command, context)?;
     // A command without events leaves the expired compaction in place, so that a call without effect writes
     // nothing.
-    if let (Decision::Events(events), Some(over)) = (&mut decided, over)
-        && !events.is_empty()
-        && !events.contains(&over)
+    if let (Decided::Now(decision), Some(over)) = (&mut decided, over)
+        && !decision.events.is_empty()
+        && !decision.events.contains(&over)
     {
-        events.insert(0, over);
+        decision.events.insert(0, over);
     }
     Ok(decided)
 }
@@ -121,12 +126,12 @@ fn decide_alone(
     session: &Session,
     command: Command,
     context: DecisionContext<'_>,
-) -> Result<Decision, Rejection> {
+) -> Result<Decided, Rejection> {
     match command {
         Command::Append(append) => append.decide(session, context),
         Command::PersistAppendedResults { from } => {
-            let events = persist::at_intake(session, from, context)?;
-            Ok(Decision::Events(events))
+            let decision = persist::at_intake(session, from, context)?;
+            Ok(Decided::Now(decision))
         }
         Command::ServeView(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session, context),
@@ -144,5 +149,6 @@ fn decide_alone(
         Command::UpdateSession(update) => update.decide(session, context),
         Command::UpdateWorkingState(update) => update.decide(session, context),
         Command::DecidePersist(offering) => offering.decide(session, context),
+        Command::CheckThresholds(check) => Ok(check.decide(session, context)),
     }
 }

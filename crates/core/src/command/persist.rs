@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::decision::DecisionContext;
+use super::decision::{Decision, DecisionContext};
+use crate::effect::{Effect, StoreFile};
 use crate::event::{
     CallState, Event, Pairing, PersistDecisionsConsumed, ResultsPersisted, StoredResult,
 };
@@ -18,7 +19,7 @@ pub(super) fn at_intake(
     session: &Session,
     from: Ordinal,
     context: DecisionContext<'_>,
-) -> Result<Vec<Event>, ContentNotLoaded> {
+) -> Result<Decision, ContentNotLoaded> {
     let policy = &session.policy().tool_results;
     let can_store = policy.enabled && context.can_store;
     let (mut settled, mut offered) = (PersistDecisionsConsumed::default(), Vec::new());
@@ -51,12 +52,12 @@ pub(super) fn at_intake(
             chosen.push(call);
         }
     }
-    let persisted = store(session, context.names(session), &chosen, offered)?;
+    let (persisted, effects) = store(session, context.names(session), &chosen, offered)?;
     let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
     if !settled.offers.is_empty() {
         events.push(Event::PersistDecisionsConsumed(settled));
     }
-    Ok(events)
+    Ok(Decision { events, effects })
 }
 
 /// Iterates over the calls that pending messages from `from` on answer.
@@ -78,11 +79,11 @@ pub(super) fn at_serving(
     session: &Session,
     pieces: &mut [Piece],
     context: DecisionContext<'_>,
-) -> Result<Option<ResultsPersisted>, ContentNotLoaded> {
+) -> Result<Persisted, ContentNotLoaded> {
     let policy = &session.policy().tool_results;
     // A limit of 0 disables the limit per message.
     if !policy.enabled || !context.can_store || policy.max_message_chars == 0 {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     }
     // The new pieces may continue a user message that was served before. Its results count as well.
     let mut chosen = Vec::new();
@@ -101,7 +102,7 @@ pub(super) fn at_serving(
         }
     }
     choose(session, &mut group, chars, &mut chosen);
-    let event = store(session, context.names(session), &chosen, Vec::new())?;
+    let (event, effects) = store(session, context.names(session), &chosen, Vec::new())?;
     let results = event.iter().flat_map(|event| &event.results);
     let stored: BTreeMap<CallKey, &StoredResult> = results.map(|one| (one.call, one)).collect();
     for piece in pieces {
@@ -111,7 +112,7 @@ pub(super) fn at_serving(
             piece.form = PieceForm::Stored(call);
         }
     }
-    Ok(event)
+    Ok((event, effects))
 }
 
 /// Selects the largest results of one message until the rest is within the limit.
@@ -178,14 +179,19 @@ fn chars_of(session: &Session, piece: &Piece) -> u64 {
     }
 }
 
+/// The event of the stored results, if there are any, and the effects that store their files.
+type Persisted = (Option<ResultsPersisted>, Vec<Effect>);
+
 /// Builds the event that stores the results of `calls`, together with results that were stored by earlier decisions.
+/// The files of earlier decisions exist, so they have no effect.
 fn store(
     session: &Session,
     names: FileNamer<'_>,
     calls: &[CallKey],
     offered: Vec<StoredResult>,
-) -> Result<Option<ResultsPersisted>, ContentNotLoaded> {
+) -> Result<Persisted, ContentNotLoaded> {
     let policy = session.policy();
+    let mut effects = Vec::new();
     let mut event = ResultsPersisted {
         results: offered,
         before_tokens: session.tokens().tokens,
@@ -198,7 +204,9 @@ fn store(
         let place = session.calls().get(*call).and_then(Call::result);
         let stored = place.and_then(|(message, block)| session.stored().at(message, block));
         if stored.is_none() && exemption(result, is_known).is_none() {
-            event.results.push(persist(names, policy, *call, result));
+            let stored = persist(names, policy, *call, result);
+            effects.push(Effect::StoreFile(StoreFile::of_call(session, &stored)?));
+            event.results.push(stored);
         }
     }
     event.sizes = shrunk(
@@ -209,7 +217,8 @@ fn store(
             .filter(|stored| !stored.only_file && is_answered(session, stored.call))
             .map(|stored| (stored.call, stored.text_tokens)),
     );
-    Ok((!event.results.is_empty()).then_some(event))
+    let event = (!event.results.is_empty()).then_some(event);
+    Ok((event, effects))
 }
 
 /// Returns true if the call has a result that is shown as a result, not as text.

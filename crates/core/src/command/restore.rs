@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::decision::{Decision, DecisionContext, SkipReason, answered, check_revision};
+use super::decision::{Decided, DecisionContext, SkipReason, answered, check_revision};
 use super::reject::Rejection;
 use crate::event::{CallState, ContextRestored, Event, RequestStamp, Span, settle};
 use crate::ids::{CallKey, Ordinal, Revision};
@@ -33,9 +33,9 @@ impl RestoreContext {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         // The decision compares the layouts of both states, so it needs all visible contents.
@@ -51,7 +51,7 @@ impl RestoreContext {
         let undone: Vec<Revision> = later.iter().map(|change| change.revision).collect();
         // Without a view-changing event since that revision, the current view already begins with the earlier one.
         if undone.is_empty() {
-            return Ok(Decision::Skipped(SkipReason::NothingEligible));
+            return Ok(Decided::Skipped(SkipReason::NothingEligible));
         }
         let wanted = RestoredState::of(*self.past, session, &self.later)?;
         let count = wanted.ledger.count(session.last_served().overhead_tokens);
@@ -64,7 +64,7 @@ impl RestoreContext {
             });
         }
         let event = wanted.event(session, to, undone, self.request);
-        Ok(Decision::Events(vec![Event::ContextRestored(event)]))
+        Ok(Decided::events(vec![Event::ContextRestored(event)]))
     }
 }
 
@@ -105,7 +105,7 @@ impl RestoredState {
         // The restored ledger knows the earlier view. The later messages are added as estimates.
         for (_, entry) in state.transcript().entries().skip(from.index()) {
             if entry.standing.takes_part() {
-                ledger.follow(entry.counts_as(), entry.size);
+                ledger.add_estimated(entry.counts_as(), entry.size);
             }
         }
         ledger.calibration = now.ledger().calibration;

@@ -1,7 +1,7 @@
 //! Rewind: removes later messages from the view, for example to regenerate or edit a message or to replace a partial
 //! response.
 
-use super::decision::{Decision, DecisionContext, answered, check_revision};
+use super::decision::{Decided, DecisionContext, answered, check_revision};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, SessionRewound, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision};
@@ -26,9 +26,9 @@ impl Rewind {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         let transcript = session.transcript();
@@ -72,14 +72,14 @@ impl Rewind {
         left.reverse();
         // With a stamp, an event is written even without effect, so that a retry is recognized.
         if left.is_empty() && self.request.is_none() {
-            return Ok(Decision::Events(Vec::new()));
+            return Ok(Decided::events(Vec::new()));
         }
         let change = without_later(session, stays)?;
         let before_tokens = session.tokens().tokens;
         let sizes = left.iter().filter_map(|it| session.transcript().get(*it));
         let sizes = sizes.filter(|entry| entry.standing.takes_part());
         let sizes = sizes.map(|entry| u64::from(entry.size.tokens));
-        Ok(Decision::Events(vec![Event::SessionRewound(
+        Ok(Decided::events(vec![Event::SessionRewound(
             SessionRewound {
                 to,
                 freed_tokens: sizes.sum::<u64>().min(before_tokens),
@@ -107,7 +107,9 @@ fn ledger_without(
 ) -> Result<TokenLedger, ContentNotLoaded> {
     let (epoch, window) = (session.sealed().epoch().next(), session.thresholds().window);
     let overhead = session.last_served().overhead_tokens;
-    let mut ledger = session.ledger().rebased(session.tokens().tokens, overhead);
+    let mut ledger = session
+        .ledger()
+        .reset_for_view(session.tokens().tokens, overhead);
     // Messages before the boundary report usage for the view before the compaction, so they count as estimates.
     let boundaries = session.compactions().boundaries.iter().rev();
     let mut in_force = boundaries.filter(|boundary| {
@@ -122,7 +124,7 @@ fn ledger_without(
     for (ordinal, entry) in staying {
         let is_before = boundary.is_some_and(|mark| ordinal < mark);
         if is_before || entry.standing == Visibility::Collapsed {
-            ledger.follow(entry.counts_as(), entry.size);
+            ledger.add_estimated(entry.counts_as(), entry.size);
             continue;
         }
         let message = session.transcript().held(ordinal)?;

@@ -1,6 +1,6 @@
 //! Serves the view: lays out and repairs its new pieces, and seals them.
 
-use super::decision::{Decision, DecisionContext};
+use super::decision::{Decided, Decision, DecisionContext};
 use super::persist::at_serving;
 use super::reject::Rejection;
 use crate::event::{Event, ViewServed};
@@ -26,17 +26,17 @@ impl ServeView {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         let mut layout = lay_out(session, self.interrupt_open_calls)?;
         // A repeated call with nothing pending writes no event.
         if layout.pieces.is_empty() {
-            return Ok(Decision::Events(Vec::new()));
+            return Ok(Decided::events(Vec::new()));
         }
         let overhead_tokens = self
             .overhead_tokens
             .unwrap_or(session.last_served().overhead_tokens);
         remind(session, &mut layout);
-        let persisted = at_serving(session, &mut layout.pieces, context)?;
+        let (persisted, effects) = at_serving(session, &mut layout.pieces, context)?;
         let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
         events.push(Event::ViewServed(ViewServed {
             pieces: layout.pieces,
@@ -45,7 +45,7 @@ impl ServeView {
             overhead_tokens,
             tokens: session.ledger().count(overhead_tokens).tokens,
         }));
-        Ok(Decision::Events(events))
+        Ok(Decided::Now(Decision { events, effects }))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Commands that record the progress of session memory: an update starts, succeeds or fails.
 
-use super::decision::{Decision, SkipReason};
+use super::decision::{Decided, SkipReason};
 use super::reject::Rejection;
+use crate::effect::Effect;
 use crate::event::{
     Author, Event, MemoryFiled, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated, TextDigest,
     Visibility,
@@ -61,18 +62,18 @@ pub struct FileMemory;
 
 impl StartMemory {
     #[expect(clippy::unused_self, reason = "it reads as every other command")]
-    pub(super) fn decide(self, session: &Session) -> Decision {
+    pub(super) fn decide(self, session: &Session) -> Decided {
         if !wants_memory(session) {
-            return Decision::Skipped(SkipReason::Disabled);
+            return Decided::Skipped(SkipReason::Disabled);
         }
-        Decision::Events(vec![Event::MemoryUpdateStarted(MemoryUpdateStarted {
+        Decided::events(vec![Event::MemoryUpdateStarted(MemoryUpdateStarted {
             number: latest_number(session) + 1,
         })])
     }
 }
 
 impl UpdateMemory {
-    pub(super) fn decide(self, session: &Session) -> Result<Decision, Rejection> {
+    pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         let policy = &session.policy().session_memory;
         let limit = (policy.max_tokens as usize).saturating_mul(MAX_BYTES_PER_TOKEN);
         let limit = limit.max(MIN_LIMIT_BYTES);
@@ -88,7 +89,7 @@ impl UpdateMemory {
         let is_same = before.is_some_and(|before| *before.text == *self.text);
         let says_the_same = is_same && matches!(self.author, Author::Template | Author::Person);
         if self.upon != latest_number(session) || says_the_same {
-            return Ok(Decision::Events(Vec::new()));
+            return Ok(Decided::events(Vec::new()));
         }
         let written = Memory::parse(&self.text);
         if matches!(self.author, Author::Model | Author::Extractive) && !written.is_ready() {
@@ -112,24 +113,22 @@ impl UpdateMemory {
             Author::Model | Author::Extractive => session.memory_mark(read, covered),
         };
         let earlier = before.map_or_else(Memory::template, |before| Memory::parse(&before.text));
-        Ok(Decision::Events(vec![Event::MemoryUpdated(
-            MemoryUpdated {
-                number: self.upon + 1,
-                covers,
-                read,
-                changed: changed_sections(&earlier, &written),
-                text: self.text,
-                author: self.author,
-                source: self.source,
-                file: self.file,
-                took_ms: self.took_ms,
-            },
-        )]))
+        Ok(Decided::events(vec![Event::MemoryUpdated(MemoryUpdated {
+            number: self.upon + 1,
+            covers,
+            read,
+            changed: changed_sections(&earlier, &written),
+            text: self.text,
+            author: self.author,
+            source: self.source,
+            file: self.file,
+            took_ms: self.took_ms,
+        })]))
     }
 }
 
 impl FailMemory {
-    pub(super) fn decide(self, session: &Session) -> Decision {
+    pub(super) fn decide(self, session: &Session) -> Decided {
         let notes = session.memory();
         let failure = if self.of_file {
             &notes.unfiled
@@ -137,7 +136,7 @@ impl FailMemory {
             &notes.failure
         };
         let attempts = failure.as_ref().map_or(0, |failure| failure.attempts) + 1;
-        Decision::Events(vec![Event::MemoryUpdateFailed(MemoryUpdateFailed {
+        Decided::events(vec![Event::MemoryUpdateFailed(MemoryUpdateFailed {
             of_file: self.of_file,
             detail: self.detail,
             attempts,
@@ -148,11 +147,11 @@ impl FailMemory {
 
 impl FileMemory {
     #[expect(clippy::unused_self, reason = "it reads as every other command")]
-    pub(super) fn decide(self, session: &Session) -> Decision {
+    pub(super) fn decide(self, session: &Session) -> Decided {
         let was_missing = session.memory().unfiled.is_some();
         let number = latest_number(session);
         let filed = was_missing.then_some(Event::MemoryFiled(MemoryFiled { number }));
-        Decision::Events(filed.into_iter().collect())
+        Decided::events(filed.into_iter().collect())
     }
 }
 
@@ -182,6 +181,14 @@ pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
         .into_iter()
         .chain(file)
         .min()
+}
+
+/// Returns the effects of the session's state after a transaction, whichever commands changed it. Most commands can
+/// change the due time, so no command derives it.
+pub fn effects_of_state(session: &Session, now: Timestamp) -> impl Iterator<Item = Effect> + use<> {
+    let due = memory_due(session, now);
+    let wake = due.filter(|due| *due <= now).map(|_| Effect::WakeWorker);
+    due.map(Effect::MemoryDue).into_iter().chain(wake)
 }
 
 /// Returns the time at which an update of the text is due, regardless of a running update.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::decision::{Decision, DecisionContext, answered, check_revision};
+use super::decision::{Decided, DecisionContext, answered, check_revision};
 use super::reject::{Rejection, SnipRejection, SnipTarget};
 use crate::event::{ContentSnipped, Event, RequestStamp, Trigger, Visibility};
 use crate::ids::{CallKey, MessageId, Ordinal, Revision, TurnNumber};
@@ -51,9 +51,9 @@ impl Snip {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         self.check(session)?;
@@ -63,7 +63,7 @@ impl Snip {
         let change = repair_layout(session, |_, piece| leaving.fate(session, piece))?;
         let sizes = leaving.sizes(session)?;
         let blocks = leaving.blocks.union(&leaving.with_it);
-        Ok(Decision::Events(vec![Event::ContentSnipped(
+        Ok(Decided::events(vec![Event::ContentSnipped(
             ContentSnipped {
                 trigger: self.trigger,
                 blocks: blocks.copied().collect(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::create::{check_attributes, check_hold, check_name};
-use super::decision::{Decision, DecisionContext, answered, check_revision};
+use super::decision::{Decided, DecisionContext, answered, check_revision};
 use super::reject::Rejection;
 use crate::event::{Event, PolicyChanged, RequestStamp, SessionUpdated};
 use crate::ids::{Attributes, Revision};
@@ -36,9 +36,9 @@ impl Update {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         let names = [
@@ -71,13 +71,13 @@ impl Update {
         }
         // The policy has an event of its own, because that event is view-changing.
         if let Some(overlay) = self.policy {
-            let policy = overlay.change(session.policy())?;
+            let policy = overlay.apply_to(session.policy())?;
             if policy != *session.policy() {
                 events.push(Event::PolicyChanged(PolicyChanged {
                     policy: Arc::new(policy),
                 }));
             }
         }
-        Ok(Decision::Events(events))
+        Ok(Decided::events(events))
     }
 }

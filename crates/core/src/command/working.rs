@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::decision::{Decision, DecisionContext, answered, check_revision};
+use super::decision::{Decided, DecisionContext, answered, check_revision};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, WorkingStateUpdated};
 use crate::ids::{MessageId, Revision};
@@ -25,9 +25,9 @@ impl UpdateWorkingState {
         mut self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
         check_keys(&self.change.set)?;
@@ -56,7 +56,7 @@ impl UpdateWorkingState {
         };
         let is_news = event != WorkingStateUpdated::default();
         let event = is_news.then_some(Event::WorkingStateUpdated(event));
-        Ok(Decision::Events(event.into_iter().collect()))
+        Ok(Decided::events(event.into_iter().collect()))
     }
 }
 

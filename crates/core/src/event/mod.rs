@@ -158,6 +158,18 @@ impl Event {
         }
     }
 
+    /// Iterates over the files that the event names, with the SHA-256 of their contents.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &[u8; 32])> {
+        let (stored, kept) = match self {
+            Self::ResultsPersisted(event) => (event.results.as_slice(), None),
+            Self::ResultsCleared(event) => (event.saved.as_slice(), None),
+            Self::PersistDecided(event) => (&[][..], event.offer.kept.as_ref()),
+            _ => (&[][..], None),
+        };
+        let stored = stored.iter().map(|stored| (&*stored.file, &stored.sha256));
+        stored.chain(kept.map(|kept| (&*kept.file, &kept.sha256)))
+    }
+
     /// Returns the change of the sealed layout.
     pub fn layout_change(&self) -> Option<&LayoutChange> {
         match self {

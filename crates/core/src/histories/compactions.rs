@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::SessionHarness;
 use crate::command::{
-    AdvanceCompaction, Command, CompactionInput, CompactionMessages, CompactionScope, Decision,
-    ExternalSummary, StartCompaction, SummarySource, SummarySpec, WrittenSummary,
+    AdvanceCompaction, Command, CompactionInput, CompactionMessages, CompactionScope, Decided,
+    Decision, ExternalSummary, StartCompaction, SummarySource, SummarySpec, WrittenSummary,
 };
 use crate::event::{
     CallState, CompactionFailureReason, DroppedContent, Event, RecordedEvent, RequestMethod,
@@ -158,7 +158,7 @@ impl SessionHarness {
             hooks,
             ..AdvanceCompaction::new(running.key, CompactionInput::Summary { summary, made })
         }));
-        let Decision::Events(events) = decided.unwrap() else {
+        let Decided::Now(Decision { events, .. }) = decided.unwrap() else {
             assert_eq!(
                 running.strategy,
                 Strategy::Delegated,
@@ -283,7 +283,7 @@ impl SessionHarness {
             attempt: running.attempt,
             ..AdvanceCompaction::new(running.key, failed)
         }));
-        assert_eq!(late, Ok(Decision::Events(Vec::new())));
+        assert_eq!(late, Ok(Decided::events(Vec::new())));
     }
 
     /// Advances the clock to the deadline. The next command then closes the compaction.

@@ -2,7 +2,7 @@
 
 use super::SessionHarness;
 use crate::command::{
-    AdvanceCompaction, Command, CompactionInput, Decision, StartCompaction, SummarySource,
+    AdvanceCompaction, Command, CompactionInput, Decided, StartCompaction, SummarySource,
 };
 use crate::event::{CompactionFinished, Event, Hook, HookCall, HookResult, Trigger};
 use crate::ids::MessageId;
@@ -31,7 +31,7 @@ impl SessionHarness {
         };
         // Only the first answer counts. A second one records no event.
         if was_asked {
-            assert_eq!(decided, Ok(Decision::Events(Vec::new())));
+            assert_eq!(decided, Ok(Decided::events(Vec::new())));
             assert_eq!(now.hooks, running.hooks, "the first answer holds");
         } else {
             assert_eq!(now.hooks.must_keep, must_keep);

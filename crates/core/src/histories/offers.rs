@@ -1,7 +1,7 @@
 //! Persist decisions in random histories: callers request them and append the replacements that they received.
 
 use super::{BlockDraft, SessionHarness, block};
-use crate::command::{CallRef, Command, Conflict, Decision, Offering, Rejection, told};
+use crate::command::{CallRef, Command, Conflict, Decided, Offering, Rejection, told};
 use crate::ids::CallKey;
 use crate::message::{Block, ResultContent};
 use crate::policy::ToolResultRule;
@@ -66,7 +66,7 @@ impl SessionHarness {
         let again = self
             .try_run(Command::DecidePersist(offering.clone()))
             .unwrap();
-        assert_eq!(again, Decision::Events(vec![]), "decided twice");
+        assert_eq!(again, Decided::events(vec![]), "decided twice");
         assert_eq!(told(&self.session, &offering).unwrap(), first);
         let of_call = first.call.and_then(|call| self.session.calls().get(call));
         let id = of_call.map_or(id, |call| call.id.clone());

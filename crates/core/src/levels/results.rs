@@ -34,7 +34,7 @@ pub fn file_content(result: &ToolResult) -> Cow<'_, str> {
     match &result.content {
         ResultContent::None => "".into(),
         ResultContent::Text(text) => (&**text).into(),
-        ResultContent::Blocks(blocks) => json::indented(&as_json(blocks)).into(),
+        ResultContent::Blocks(blocks) => json::pretty_print(&as_json(blocks)).into(),
     }
 }
 

@@ -525,7 +525,8 @@ impl Session {
             self.transcript.stand(*ordinal, Visibility::Collapsed);
             let after = sizes.remove(ordinal).unwrap_or_default();
             let counts_as = (MessageKind::Summary, Role::User);
-            self.ledger.exchange(*ordinal, before, (counts_as, after));
+            self.ledger
+                .replace_message(*ordinal, before, (counts_as, after));
             self.transcript.resize(*ordinal, after);
         }
         for call in &event.gone {

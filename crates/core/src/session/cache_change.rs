@@ -151,11 +151,18 @@ impl Session {
         let end = pieces.iter().rposition(was_sent).map_or(0, |last| last + 1);
         let mut back = LayoutChange::between(&pieces[..end], held);
         let first = back.first().unwrap_or(end);
+        // A placeholder replaces the text of messages that were sent. Its own text was sent only if the cache holds
+        // the same placeholder.
+        let is_placeholder = |piece: &&Piece| matches!(piece.form, PieceForm::Placeholder(_));
+        let placeholders: Vec<&Piece> = held.iter().filter(is_placeholder).collect();
+        let is_sent_again = |piece: &Piece| {
+            was_sent(piece) && (!is_placeholder(&piece) || placeholders.contains(&piece))
+        };
         let [kept, rewritten] = self.tokens_in(|index, piece| {
             if index < first {
                 Some(0)
             } else {
-                was_sent(piece).then_some(1)
+                is_sent_again(piece).then_some(1)
             }
         });
         back.kept_tokens = kept;

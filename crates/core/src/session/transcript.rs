@@ -201,7 +201,7 @@ impl Transcript {
         let visible = entry.standing == Visibility::Visible;
         let ordinal = self.push_with(entry, emission);
         for (block, content) in (0_u16..).zip(&message.blocks) {
-            let count = content.pictures();
+            let count = content.image_count();
             if visible && count > 0 {
                 self.pictures.insert((ordinal, block), count);
             }

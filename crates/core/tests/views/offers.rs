@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, CallRef, Command, Conflict, Decision, Offering, PersistOutcome, Rejection, Rewind,
+    Append, CallRef, Command, Conflict, Decided, Offering, PersistOutcome, Rejection, Rewind,
     ServeView, told,
 };
 use palimpsest_core::event::Event;
@@ -351,12 +351,12 @@ fn offers_are_bounded_and_no_promise_is_given_up() {
     let inline = desk
         .world
         .try_run(Command::DecidePersist(offering("b", "x")));
-    assert_eq!(inline, Ok(Decision::Events(vec![])));
+    assert_eq!(inline, Ok(Decided::events(vec![])));
     desk.call(&id(7));
     desk.result(&id(7), &large(7));
     let taken = desk.world.try_run(more).unwrap();
     assert!(
-        matches!(&taken, Decision::Events(events) if matches!(events[..], [Event::PersistDecided(_)]))
+        matches!(&taken, Decided::Now(decision) if matches!(decision.events[..], [Event::PersistDecided(_)]))
     );
     assert_eq!(
         desk.world.loaded().persist_decisions(),

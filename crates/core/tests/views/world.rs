@@ -5,7 +5,7 @@ use std::sync::Arc;
 use expect_test::Expect;
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Create, Decision, DecisionContext, Rewind, ServeView, create, decide,
+    Append, Command, Create, Decided, Decision, DecisionContext, Rewind, ServeView, create, decide,
 };
 use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
@@ -78,7 +78,9 @@ impl Play {
     fn run(&mut self, command: Command) {
         let limits = Limits::default();
         let context = context(&limits);
-        let Decision::Events(events) = decide(&self.session, command, context).unwrap() else {
+        let Decided::Now(Decision { events, .. }) =
+            decide(&self.session, command, context).unwrap()
+        else {
             unreachable!("no request is stamped");
         };
         for event in events {

@@ -30,6 +30,9 @@ pub struct ManifestHeader {
     pub started_ms: i64,
     /// The earlier backup that this one extends, if any. Data of the earlier backup was not read again.
     pub base: Option<String>,
+    /// The identity of the store that was backed up. `None` in backups of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_id: Option<String>,
 }
 
 /// One session in a backup.
@@ -211,6 +214,7 @@ impl Manifest {
                 id: String::new(),
                 started_ms: 0,
                 base: None,
+                store_id: None,
             },
             path,
             parts,

@@ -9,7 +9,7 @@ mod prune;
 mod restore;
 
 use palimpsest_store::blobs::BlobError;
-use palimpsest_store::{StoreError, error_chain};
+use palimpsest_store::{StoreError, StoreId, error_chain};
 
 pub use self::manifest::{
     FORMAT, LogFile, Manifest, ManifestEntry, ManifestHeader, ManifestWriter, ResultFile, latest,
@@ -42,6 +42,30 @@ pub enum BackupError {
     /// The backup was made by a newer release with a newer format.
     #[error("the backup has format {0}, this release reads up to {max}: use a newer one", max = manifest::FORMAT)]
     Newer(u32),
+    /// The latest backup of the archive was made of another store.
+    #[error(
+        "the latest backup {backup} is of the store {found}, and the server has the store {given}: give \
+         another place, or take a full backup with `--full` if this store replaces that one"
+    )]
+    OtherStore {
+        /// The name of the backup.
+        backup: String,
+        /// The store that was backed up.
+        found: String,
+        /// The store of the server.
+        given: String,
+    },
+    /// The stored results at the target belong to another store than the backup.
+    #[error(
+        "the results at the target belong to the store {found}, and the backup is of the store {given}: \
+         restore without `--keep-blobs` to a place that is empty"
+    )]
+    OtherResults {
+        /// The store that the marker of the target names.
+        found: StoreId,
+        /// The store that was backed up.
+        given: StoreId,
+    },
     /// The target is not empty.
     #[error("{0}")]
     Occupied(String),

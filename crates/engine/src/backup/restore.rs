@@ -1,5 +1,6 @@
 //! Restores a backup into an empty store, or only verifies the backup.
 
+use std::io::ErrorKind;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use palimpsest_store::archive::{Archive, hex};
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::sled::{SledLog, SledOptions, put_in_place};
 use palimpsest_store::{
-    Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, Position, SessionLog, crash_point,
+    Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, Position, SessionLog, StoreId,
+    crash_point,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
@@ -104,7 +106,7 @@ pub async fn restore(
     selection: &RestoreFilter,
     target: RestoreTarget,
 ) -> Result<RestoreReport, BackupError> {
-    Manifest::check(place, id).await?;
+    let backup = Manifest::check(place, id).await?;
     let (log, building) = (target.log.clone(), sibling(&target.log, "restoring"));
     let note = RestoreNote::new(&log, id, &target.blobs_at);
     let goes_on = must_be_empty(&target, &note).await?;
@@ -123,6 +125,15 @@ pub async fn restore(
     } else {
         None
     };
+    // Results of another store must stay with it: the sweep of the restored log would remove them.
+    let origin: Option<StoreId> = backup.store_id.and_then(|id| id.parse().ok());
+    if let (Some(found), Some(given)) = (store, origin)
+        && !goes_on
+        && found != given
+        && target.blobs.restored_from().await? != Some(given)
+    {
+        return Err(BackupError::OtherResults { found, given });
+    }
     let options = SledOptions {
         id: store,
         ..SledOptions::new(&building)
@@ -136,6 +147,7 @@ pub async fn restore(
             store: opened.store_id().await?,
             adopts: target.keep_blobs,
             takes_over_from: None,
+            restored_from: origin,
         }),
         now: target.now,
     };
@@ -154,11 +166,7 @@ pub async fn restore(
 /// Returns an error if the target contains other data. Returns true if an interrupted restore of this backup to this
 /// target is resumed.
 async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<bool, BackupError> {
-    let has_entries = |dir: &Path| {
-        let mut entries = dir.read_dir().ok()?;
-        entries.next()
-    };
-    if has_entries(&target.log).is_some() {
+    if !is_empty_dir(&target.log)? {
         return Err(BackupError::Occupied(format!(
             "there is a store in {}: restore into an empty folder, and move it where it belongs when \
              all is well",
@@ -175,6 +183,19 @@ async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<boo
         ));
     }
     Ok(goes_on)
+}
+
+/// Returns true if a folder is missing or empty. A folder that cannot be read is an error, because it may hold a store.
+fn is_empty_dir(dir: &Path) -> Result<bool, BackupError> {
+    match dir.read_dir().map(|mut entries| entries.next().transpose()) {
+        Ok(Ok(first)) => Ok(first.is_none()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Ok(Err(source)) | Err(source) => Err(BackupError::Io {
+            doing: "read the folder",
+            path: dir.display().to_string(),
+            source,
+        }),
+    }
 }
 
 /// A note beside the unfinished log with the name of the backup and the target. It allows a repeated restore to write
@@ -196,7 +217,7 @@ impl RestoreNote {
     fn is_there(&self) -> Result<bool, BackupError> {
         match std::fs::read_to_string(&self.path) {
             Ok(text) => Ok(text == self.text),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(io("read", &self.path, error)),
         }
     }
@@ -349,8 +370,8 @@ async fn session(
     Ok(done)
 }
 
-/// Appends all records of a part of a log and returns the new position. With the last record of the last part, which
-/// has an `end`, the session becomes due for the worker and the bytes of its results are counted.
+/// Appends all records of a part of a log and returns the new position. The last part has an `end`. With its last
+/// record, the session becomes due for the worker, and the bytes of its results are counted.
 async fn append(
     records: &mut Records<'_>,
     (key, row, end): (&SessionKey, &[u8], Option<u64>),
@@ -451,5 +472,25 @@ impl<'a> Records<'a> {
             self.held.extend_from_slice(&part);
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(is_empty_dir(dir.path()).unwrap());
+        assert!(is_empty_dir(&dir.path().join("missing")).unwrap());
+        let file = dir.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        assert!(!is_empty_dir(dir.path()).unwrap());
+        let refused = is_empty_dir(&file).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("failed to read the folder"),
+            "{refused}"
+        );
     }
 }

@@ -126,6 +126,7 @@ impl Default for SweepConfig {
 impl RetentionConfig {
     /// Returns the limits of a project.
     pub fn of(&self, project: &ProjectId) -> RetentionLimits {
+        // Limits are inherited one by one, so that a project can override a single limit.
         let own = self.projects.get(project).copied().unwrap_or_default();
         RetentionLimits {
             max_age: own.max_age.unwrap_or(self.keep.max_age),
@@ -136,6 +137,7 @@ impl RetentionConfig {
 
     /// Returns true if any project has a limit.
     pub fn is_on(&self) -> bool {
+        // A project can set a limit although the server has none.
         let mut projects = self.projects.keys();
         self.keep.is_limited() || projects.any(|project| self.of(project).is_limited())
     }
@@ -156,6 +158,7 @@ pub fn day_of(time: Timestamp) -> String {
     let millis = time.as_millis();
     let printed = millis.clamp(*PRINTED_MS.start(), *PRINTED_MS.end());
     let epoch = date(1970, 1, 1).at(0, 0, 0, 0);
+    // A clamped timestamp is printed without a fraction, which would have no meaning.
     let time = epoch.saturating_add(SignedDuration::from_millis(printed));
     if time.subsec_nanosecond() == 0 || printed != millis {
         format!("{time:.0}Z")

@@ -89,6 +89,7 @@ pub(super) async fn settle(
         return Err(MigrateError::Grown(grown.len(), DeletedSessions(grown)));
     }
     for deleted in &found {
+        // The store that still has the session is the one to delete from.
         let side = if deleted.in_source { to } else { from };
         delete(side, deleted).await?;
     }
@@ -129,6 +130,7 @@ async fn look(
 async fn delete(side: &StoreSide, deleted: &DeletedSession) -> Result<(), MigrateError> {
     let key = &deleted.session;
     let failed = |error| MigrateError::Session(key.clone(), error);
+    // A hold protects the remaining copy, although the other store has deleted its own.
     let check = |session: &palimpsest_core::session::Session| {
         if session.about().hold.is_empty() {
             return Ok(());
@@ -138,6 +140,7 @@ async fn delete(side: &StoreSide, deleted: &DeletedSession) -> Result<(), Migrat
             "session", what,
         ))
     };
+    // The position ensures that only the checked state is deleted.
     let gone = side.sessions.delete(key, Some(deleted.left), check);
     gone.await.map_err(failed)?;
     if side.sessions.removed(key, PATIENCE).await.map_err(failed)? {

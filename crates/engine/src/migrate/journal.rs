@@ -63,6 +63,7 @@ impl MigrationJournal {
         let mut whole = 0;
         while let Some(line) = lines.next() {
             let read = serde_json::from_slice::<JournalEntry>(line).ok();
+            // A line without its newline was cut by a crash, even if it parses.
             let read = read.filter(|_| line.ends_with(b"\n"));
             let read = read.and_then(|line| Some((SessionKey::parse(&line.session).ok()?, line)));
             let Some((key, line_read)) = read else {
@@ -75,6 +76,7 @@ impl MigrationJournal {
             };
             whole += line.len() as u64;
             let (embedded, database) = (line_read.embedded, line_read.database);
+            // The file names the stores by kind, so one journal serves both directions of a migration.
             let (source, target) = if from_embedded {
                 (embedded, database)
             } else {
@@ -93,6 +95,7 @@ impl MigrationJournal {
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).open(&path).await;
         let file = file.map_err(failed)?;
+        // Without the truncation, the next line would continue an incomplete one.
         file.set_len(whole).await.map_err(failed)?;
         Ok(Self {
             path,
@@ -113,6 +116,7 @@ impl MigrationJournal {
         key: &SessionKey,
         known: MigratedSession,
     ) -> Result<(), MigrateError> {
+        // Unchanged sessions add no line, so that repeated runs do not grow the file.
         if self.known.get(key) == Some(&known) {
             return Ok(());
         }

@@ -63,6 +63,7 @@ impl Books {
             return;
         }
         if self.marks.len() >= MAX_MARKS {
+            // The remaining marks still cover the whole time. A missing mark only makes `added_since` count more.
             let mut is_kept = false;
             self.marks.retain(|_| {
                 is_kept = !is_kept;
@@ -78,6 +79,7 @@ impl Books {
         while self.marks.get(1).is_some_and(|(time, _)| *time <= at) {
             self.marks.pop_front();
         }
+        // If the report is older than all marks, all additions are counted. This can only overestimate the usage.
         let first = self.marks.front().filter(|(time, _)| *time <= at);
         let before = first.map_or_else(Added::default, |(_, added)| *added);
         Added {
@@ -98,6 +100,7 @@ impl Reservation {
         if let Some(account) = self.0.take() {
             let mut books = account.lock();
             books.pending -= 1;
+            // `added` corrects the next report of the store, and `stored` is the report in use.
             books.added.sessions += 1;
             if let Some(stored) = &mut books.stored {
                 stored.usage.sessions += 1;
@@ -268,6 +271,7 @@ impl Account {
         let mut usage = books
             .stored
             .map_or_else(StorageUsage::default, |stored| stored.usage);
+        // Sessions that are being created count too, although the store does not report them yet.
         usage.sessions += books.pending;
         self.has_room(usage, creates)?;
         if !creates {

@@ -68,6 +68,7 @@ impl TokenBucket {
             return;
         }
         let cost = self.nanos(units);
+        // A full bucket starts from now, so that idle time does not accumulate beyond the burst.
         let later = |paid: u64| Some(paid.max(nanos(now)).saturating_add(cost));
         let _ = self
             .paid

@@ -28,6 +28,7 @@ pub struct QuotaLimits {
 impl QuotaLimits {
     /// Returns true if nothing is limited.
     pub fn is_unlimited(&self) -> bool {
+        // The bursts are left out, because they limit nothing without their rates.
         let Self {
             requests_per_second,
             concurrent_requests,

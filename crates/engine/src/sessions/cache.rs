@@ -93,6 +93,7 @@ impl SessionCache {
         inner.order.insert(now, key.clone());
         inner.bytes += ENTRY_BYTES;
         let evicted = inner.evict(self.max_bytes);
+        // Evicted sessions are freed after the lock is released, because freeing a large one takes time.
         drop(inner);
         drop(evicted);
         handle

@@ -60,6 +60,7 @@ impl StorageGrowth {
 
     pub(super) fn allowed(&self) -> AllowedEvents {
         match (&self.room, &self.quota) {
+            // A full disk rejects upkeep too, because every event needs space.
             (Some(_), _) => AllowedEvents::None,
             (None, Some(_)) => AllowedEvents::Upkeep,
             (None, None) => AllowedEvents::All,
@@ -74,6 +75,7 @@ impl StorageGrowth {
         if !is_refused && transaction.events().is_empty() {
             return None;
         }
+        // A rejected command leaves no event behind, so the rejection itself counts as growth.
         if (is_refused || events.any(|recorded| grows(&recorded.event)))
             && let Some(quota) = self.quota.take()
         {

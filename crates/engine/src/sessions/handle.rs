@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use palimpsest_core::command::memory_due;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_store::encoding::encode_snapshot;
-use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreError};
-use tokio::sync::{Mutex, MutexGuard, Notify, watch};
+use palimpsest_store::{Batch, Position, SessionLog, StoreError};
+use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use super::load::SessionReader;
 use super::transaction::Transaction;
-use super::{ReadMode, SessionsError, load, row};
+use super::{ReadMode, SessionsError, load};
 use crate::call::SPANS;
 use crate::clock::Clock;
 
@@ -88,6 +87,27 @@ impl LoadedSession {
             token: self.token,
         }
     }
+
+    /// Takes a snapshot in the background if a load would have to read much log. A snapshot only makes loads faster.
+    /// After a failure the next one is tried after the same amount of log.
+    pub(super) fn take_snapshot_if_due(&mut self, log: &Arc<dyn SessionLog>, key: &SessionKey) {
+        let last = self.snapshot_bytes.load(Ordering::Relaxed);
+        if self.tail_bytes <= (TAIL_TO_SNAPSHOT * last).max(MIN_TAIL_BYTES) {
+            return;
+        }
+        let snapshot = self.session.snapshot();
+        // Reset before the snapshot is stored, so that commits meanwhile do not start a second one.
+        self.tail_bytes = 0;
+        let size = Arc::clone(&self.snapshot_bytes);
+        let (log, key, at) = (Arc::clone(log), key.clone(), self.position());
+        tokio::spawn(async move {
+            let bytes = load::joined(spawn_blocking(move || encode_snapshot(&snapshot))).await;
+            size.store(bytes.len() as u64, Ordering::Relaxed);
+            if let Err(error) = log.put_snapshot(&key, at, bytes).await {
+                tracing::warn!(session = %key, %error, "failed to keep a snapshot; loads will be slower");
+            }
+        });
+    }
 }
 
 impl SessionHandle {
@@ -108,6 +128,7 @@ impl SessionHandle {
     }
 
     pub(super) fn announce(&self, revision: Revision) {
+        // A repeated announcement of the same revision must not wake watchers.
         self.changed.send_if_modified(|change| {
             let later = SessionChange {
                 revision,
@@ -215,73 +236,31 @@ impl HandleState {
         self.loaded = transaction.into_unchanged();
     }
 
-    /// Appends the events of a transaction and makes them durable. On failure the session is dropped, because it is
-    /// ahead of its log.
-    pub(super) async fn commit(
-        &mut self,
-        log: &Arc<dyn SessionLog>,
-        key: &SessionKey,
-        transaction: Transaction<'_>,
-        (wake, clock): (&Notify, &dyn Clock),
-    ) -> Result<&LoadedSession, StoreError> {
-        let now = transaction.now();
-        let (blob_bytes, settles) = (transaction.blob_bytes(), transaction.files());
-        let (loaded, before, append) = transaction.into_parts();
-        // `self.loaded` stays empty until the append succeeds, so every early return drops the session.
-        let Some(mut loaded) = loaded else {
-            return Err(StoreError::Closed);
-        };
-        if let Some((events, frame)) = append {
-            let frame_bytes = frame.len() as u64;
-            let due = memory_due(&loaded.session, now);
-            let batch = Batch {
-                expected: Position {
-                    revision: before,
-                    ..loaded.position()
-                },
-                events,
-                frame,
-                summary: row::encode(loaded.session.about()),
-                due: due.map_or(DueChange::Keep, |due| DueChange::at(due, now)),
-                blob_bytes,
-                settles,
-            };
-            // The append compares the position, so its start counts as a comparison. The time is taken before the
-            // append, because other processes may write after it.
-            self.certain = clock.monotonic();
-            let appending =
-                tracing::debug_span!(target: SPANS, "store.append", bytes = frame_bytes);
-            let stands = log.append(key, batch).instrument(appending).await?;
-            (loaded.incarnation, loaded.token) = (stands.incarnation, stands.token);
-            // The worker is only woken if work is due now. Later work is found by its polling.
-            if due.is_some_and(|due| due <= now) {
-                wake.notify_one();
-            }
-            loaded.tail_bytes += frame_bytes;
-            let last = loaded.snapshot_bytes.load(Ordering::Relaxed);
-            if loaded.tail_bytes > (TAIL_TO_SNAPSHOT * last).max(MIN_TAIL_BYTES) {
-                snapshot(log, key, &mut loaded);
-            }
-        }
-        Ok(self.loaded.insert(loaded))
+    /// Keeps a session in memory.
+    pub(super) fn keep(&mut self, loaded: LoadedSession) -> &mut LoadedSession {
+        self.loaded.insert(loaded)
     }
-}
 
-/// Takes a snapshot in the background. A snapshot only makes loads faster. After a failure the next one is tried
-/// after the same amount of log.
-fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut LoadedSession) {
-    let snapshot = loaded.session.snapshot();
-    // Reset before the snapshot is stored, so that commits meanwhile do not start a second one.
-    loaded.tail_bytes = 0;
-    let size = Arc::clone(&loaded.snapshot_bytes);
-    let (log, key, at) = (Arc::clone(log), key.clone(), loaded.position());
-    tokio::spawn(async move {
-        let bytes = load::joined(spawn_blocking(move || encode_snapshot(&snapshot))).await;
-        size.store(bytes.len() as u64, Ordering::Relaxed);
-        if let Err(error) = log.put_snapshot(&key, at, bytes).await {
-            tracing::warn!(session = %key, %error, "failed to keep a snapshot; loads will be slower");
-        }
-    });
+    /// Appends a batch, makes it durable and keeps the session at its new position. On failure the session is dropped,
+    /// because it is ahead of its log.
+    pub(super) async fn append(
+        &mut self,
+        log: &dyn SessionLog,
+        key: &SessionKey,
+        mut loaded: LoadedSession,
+        batch: Batch,
+        clock: &dyn Clock,
+    ) -> Result<&mut LoadedSession, StoreError> {
+        let bytes = batch.frame.len() as u64;
+        // The append compares the position, so its start counts as a comparison. The time is taken before the append,
+        // because other processes may write after it.
+        self.certain = clock.monotonic();
+        let appending = tracing::debug_span!(target: SPANS, "store.append", bytes);
+        let position = log.append(key, batch).instrument(appending).await?;
+        (loaded.incarnation, loaded.token) = (position.incarnation, position.token);
+        loaded.tail_bytes += bytes;
+        Ok(self.keep(loaded))
+    }
 }
 
 /// Follows a session's changes. The session's handle stays in the cache as long as a watcher exists.

@@ -72,6 +72,7 @@ mod tests {
                 .await
                 .unwrap()
         );
+        // The new session has the same name and revision. Only its incarnation differs.
         let now = create(&sessions, &key).await;
         assert_eq!(now.revision, looked_at.revision);
         let deleted = sessions.delete(&key, Some(looked_at), anyway).await;

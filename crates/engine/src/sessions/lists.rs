@@ -33,6 +33,7 @@ pub(super) struct UnreadableRows(Mutex<HashSet<SessionKey>>);
 impl UnreadableRows {
     fn note(&self, key: &SessionKey, error: &StoreError) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Bounded, because a damaged store can contain any number of unreadable rows.
         if known.len() < REMEMBERED && known.insert(key.clone()) {
             tracing::error!(session = %key, %error, "the row of a session cannot be read: lists and retention pass over the session. Run `palimpsest verify-store`");
         }

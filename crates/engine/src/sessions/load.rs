@@ -115,6 +115,7 @@ impl SessionReader {
             };
             let log = self.of(key, head.incarnation);
             let read = log.load(&head).await;
+            // An exclusive log cannot change during the load, so the result is final.
             if let (Ok(_), false) = (&read, self.is_shared) {
                 return read.map(Some);
             }
@@ -235,6 +236,7 @@ impl SessionLogView<'_> {
                 self.restored(snapshot, head.revision).await?
             }
         };
+        // The first use of a vocabulary takes long, so it is prepared before a command counts tokens.
         prepare(session.counter()).await;
         Ok(LoadedSession {
             session,

@@ -7,6 +7,7 @@
 
 mod cache;
 mod counting;
+mod effects;
 mod growth;
 mod handle;
 mod history;
@@ -15,7 +16,6 @@ mod load;
 mod policies;
 mod removal;
 mod row;
-mod storing;
 mod transaction;
 
 use std::fmt;
@@ -38,18 +38,19 @@ use tokio_util::sync::CancellationToken;
 pub use self::cache::CacheStats;
 use self::cache::SessionCache;
 pub use self::counting::prepare;
+pub use self::effects::Changed;
+use self::effects::Uploads;
 use self::handle::{HandleState, LoadedSession, SessionHandle};
 pub use self::handle::{SessionChange, Watcher};
 pub use self::lists::SessionPage;
 pub use self::load::PastSession;
 use self::load::SessionReader;
 pub use self::policies::DefaultPolicies;
-use self::storing::Uploads;
 pub use self::transaction::{CommandOutcome, Transaction};
 use crate::call::{CurrentCall, SPANS};
 use crate::clock::Clock;
 use crate::quotas::{QuotaExceeded, QuotaTracker};
-use crate::tally::{EventTally, Observer, Unobserved};
+use crate::tally::{Observer, Unobserved};
 
 /// Attempts of one change before it fails with [`SessionsError::Contended`]. An attempt fails when another writer
 /// commits first.
@@ -364,8 +365,8 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
-        self.write_from(ReadMode::Fresh, key, missing, decide, finish)
-            .await
+        let changed = self.change(ReadMode::Fresh, key, missing, decide, finish);
+        changed.await.map(Changed::answer)
     }
 
     /// Like [`Self::write`], with a choice of freshness for consecutive steps.
@@ -377,9 +378,22 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
+        let changed = self.change(begin, key, missing, decide, finish);
+        changed.await.map(Changed::answer)
+    }
+
+    /// Decides, stores files, commits and builds the result, and repeats all of it if another writer commits first.
+    async fn change<D, T>(
+        &self,
+        begin: ReadMode,
+        key: &SessionKey,
+        missing: &MissingSession,
+        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
+    ) -> Result<Changed<D, T>, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
-        let mut storing = Uploads::new(self.blobs.is_some());
+        let mut uploads = Uploads::new(self.blobs.is_some());
         let mut begin = state.can_begin(begin, self.clock.monotonic());
         for _ in 0..MAX_ATTEMPTS {
             let (now, certain) = (self.clock.now(), self.clock.monotonic());
@@ -404,7 +418,7 @@ impl Sessions {
             // memory unchanged.
             let mut growth = growth::StorageGrowth::ask(self, key, creates).await;
             let mut transaction =
-                Transaction::new(key, state.take(), now, &self.limits, storing.of_files())
+                Transaction::new(key, state.take(), now, &self.limits, uploads.of_files())
                     .within(growth.allowed());
             if let (None, MissingSession::Create(create)) = (transaction.session(), missing) {
                 transaction.create(create.clone())?;
@@ -447,46 +461,44 @@ impl Sessions {
                 state.put_back(transaction);
                 return Err(refused);
             }
-            let bytes = transaction.blob_bytes();
-            if !transaction.blobs().is_empty() {
-                let stored = storing.store(self, key, transaction.blobs(), now);
+            let Some(pending) = transaction.finish() else {
+                return Err(SessionsError::NotFound(key.clone()));
+            };
+            if pending.has_files() {
+                let stored = uploads.store(self, key, &pending);
                 // A result that cannot be stored is no error: the next attempt leaves it in the view.
                 if let Err(error) = Box::pin(stored).await {
                     let error = error_chain(&error);
                     tracing::warn!(session = %key, error, "failed to store a result; it stays in the view");
-                    state.put_back(transaction);
-                    storing.give_up();
+                    uploads.give_up();
                     continue;
                 }
             }
             crash_point("session.stored");
-            // The commit consumes the events, so they are counted before it.
-            let tally = EventTally::of(transaction.events());
-            match state
-                .commit(&self.log, key, transaction, (&self.wake, &*self.clock))
-                .await
-            {
-                Ok(loaded) => {
-                    crash_point("session.committed");
-                    growth.count(self, key, bytes);
-                    self.observer.committed(&tally);
-                    handle.announce(loaded.session.revision());
+            match self.commit(key, &handle, &mut state, pending, growth).await {
+                Ok(follow_ups) => {
                     let rendering = tracing::debug_span!(target: SPANS, "render");
-                    let mut answer = rendering.in_scope(|| finish(&loaded.session, &decided));
+                    let look = |state: &HandleState| {
+                        let loaded = state.loaded().ok_or(ContentNotLoaded)?;
+                        finish(&loaded.session, &decided)
+                    };
+                    let mut answer = rendering.in_scope(|| look(&state));
                     // The new view may need contents that are not in memory. The commit is done, so only `finish`
                     // runs again.
                     if answer.is_err() {
                         state.load_content(&self.reader, key).await?;
-                        let loaded = state.loaded();
-                        answer =
-                            loaded.map_or(Err(ContentNotLoaded), |l| finish(&l.session, &decided));
+                        answer = look(&state);
                     }
-                    return Ok(answer.map_err(Rejection::from)?);
+                    return Ok(Changed {
+                        answer: answer.map_err(Rejection::from)?,
+                        decided,
+                        follow_ups,
+                    });
                 }
                 Err(StoreError::Conflict { .. } | StoreError::Deleting(_)) => {}
                 // A sweep revoked the intents and may have removed the files. The files are stored again under new
                 // names.
-                Err(StoreError::IntentRevoked(_)) => storing = Uploads::new(self.blobs.is_some()),
+                Err(StoreError::IntentRevoked(_)) => uploads = Uploads::new(self.blobs.is_some()),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -502,10 +514,24 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, SessionsError> {
+        let changed = self.run_with_follow_ups(key, missing, dry_run, decide, finish);
+        changed.await.map(Changed::answer)
+    }
+
+    /// Like [`Self::run`], for commands with follow-ups. The caller begins the follow-ups.
+    pub async fn run_with_follow_ups<D, T>(
+        &self,
+        key: &SessionKey,
+        missing: &MissingSession,
+        dry_run: bool,
+        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
+    ) -> Result<Changed<D, T>, SessionsError> {
         if dry_run {
             self.rehearse(key, missing, decide, finish).await
         } else {
-            self.write(key, missing, decide, finish).await
+            self.change(ReadMode::Fresh, key, missing, decide, finish)
+                .await
         }
     }
 
@@ -516,7 +542,7 @@ impl Sessions {
         missing: &MissingSession,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<Changed<D, T>, SessionsError> {
         // The copy keeps the incarnation, so that missing contents can still be read from the log.
         let copy = |loaded: &LoadedSession| LoadedSession {
             incarnation: loaded.incarnation,
@@ -541,12 +567,18 @@ impl Sessions {
         let loaded = transaction
             .loaded_mut()
             .ok_or_else(|| SessionsError::NotFound(key.clone()))?;
-        if let Ok(answer) = finish(&loaded.session, &decided) {
-            return Ok(answer);
-        }
+        let mut answer = finish(&loaded.session, &decided);
         // A command may have restored messages to the view whose contents were not loaded.
-        self.reader.load_content(key, loaded).await?;
-        Ok(finish(&loaded.session, &decided).map_err(Rejection::from)?)
+        if answer.is_err() {
+            self.reader.load_content(key, loaded).await?;
+            answer = finish(&loaded.session, &decided);
+        }
+        Ok(Changed {
+            answer: answer.map_err(Rejection::from)?,
+            decided,
+            // The transaction is dropped with its effects.
+            follow_ups: Vec::new(),
+        })
     }
 
     /// Returns the session as it was at a revision, with all its contents. The log is replayed up to that revision.

@@ -47,7 +47,7 @@ impl DefaultPolicies {
         let of_project = |(project, settings): (&ProjectId, &Overlay)| {
             let mut all = server.clone();
             // Fields that the project does not set keep the server's values.
-            all.lay_over(settings);
+            all.merge(settings);
             Ok((project.clone(), Inherited::new(all)?))
         };
         Ok(Self {
@@ -86,11 +86,12 @@ impl DefaultPolicies {
         project: &ProjectId,
         overrides: &Overlay,
     ) -> Result<Arc<Policy>, OverlayError> {
+        // Most sessions have no overrides, so they share one resolved policy.
         if overrides.is_empty() {
             return Ok(Arc::clone(self.of(project)));
         }
         let mut all = self.inherited(project).clone();
-        all.lay_over(overrides);
+        all.merge(overrides);
         all.resolve(Preset::default()).map(Arc::new)
     }
 }

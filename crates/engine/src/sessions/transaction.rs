@@ -1,20 +1,19 @@
 //! Commands on one session that are decided and applied in order, and committed together.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use palimpsest_core::command::{
-    Command, Create, Decision, DecisionContext, Rejection, ServeView, SkipReason, create, decide,
+    Command, Create, Decided, Decision, DecisionContext, Rejection, ServeView, SkipReason, create,
+    decide,
 };
+use palimpsest_core::effect::Effect;
 use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use palimpsest_core::levels::results::{StoredResult, file_content};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::message::{Message, ToolResult};
-use palimpsest_core::session::{ContentNotLoaded, Session};
-use palimpsest_store::encoding::encode_frame;
+use palimpsest_core::message::Message;
+use palimpsest_core::session::Session;
 
+use super::effects::PendingCommit;
 use super::growth::{AllowedEvents, grows};
 use super::handle::LoadedSession;
 
@@ -29,15 +28,6 @@ pub enum CommandOutcome {
     Skipped(SkipReason),
 }
 
-/// A result that must be stored before the event that references it is committed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NewBlob {
-    /// The name of its file. No other command uses the same name.
-    pub file: Box<str>,
-    /// The complete content of the file.
-    pub bytes: Bytes,
-}
-
 /// A sequence of commands on one session. The state in memory is ahead of the log until the transaction is committed.
 #[derive(Debug)]
 pub struct Transaction<'a> {
@@ -49,7 +39,7 @@ pub struct Transaction<'a> {
     limits: &'a Limits,
     can_store: bool,
     file_salt: u64,
-    blobs: Vec<NewBlob>,
+    effects: Vec<Effect>,
     allowed: AllowedEvents,
     is_refused: bool,
 }
@@ -74,7 +64,7 @@ impl<'a> Transaction<'a> {
             limits,
             can_store,
             file_salt,
-            blobs: Vec::new(),
+            effects: Vec::new(),
             allowed: AllowedEvents::All,
             is_refused: false,
         }
@@ -175,7 +165,7 @@ impl<'a> Transaction<'a> {
         else {
             return self.run(command(expected));
         };
-        let (events, blobs) = (self.events.len(), self.blobs.len());
+        let (events, effects) = (self.events.len(), self.effects.len());
         let run = |transaction: &mut Self| {
             transaction.run(Command::ServeView(serve))?;
             let found = transaction.session().map(Session::revision);
@@ -186,7 +176,7 @@ impl<'a> Transaction<'a> {
         // trace.
         if !matches!(outcome, Ok(CommandOutcome::Done(Some(_)))) {
             self.events.truncate(events);
-            self.blobs.truncate(blobs);
+            self.effects.truncate(effects);
             if let Some(loaded) = &mut self.loaded {
                 loaded.session = before;
             }
@@ -199,37 +189,16 @@ impl<'a> Transaction<'a> {
         self.can_store
     }
 
-    /// The files that must be stored before the events are committed.
-    pub(super) fn blobs(&self) -> &[NewBlob] {
-        &self.blobs
-    }
-
-    /// The names of these files.
-    pub(super) fn files(&self) -> Vec<Box<str>> {
-        self.blobs.iter().map(|blob| blob.file.clone()).collect()
-    }
-
-    /// The total size of these files in bytes.
-    pub(super) fn blob_bytes(&self) -> u64 {
-        self.blobs.iter().map(|blob| blob.bytes.len() as u64).sum()
-    }
-
     fn decide(&mut self, command: Command) -> Result<CommandOutcome, Rejection> {
         let context = self.context();
-        // The event of an offered result contains no content, and the session does not hold the result yet. The
-        // result is kept here for its file.
-        let offered = match &command {
-            Command::DecidePersist(offering) => Some(Arc::clone(&offering.result)),
-            _ => None,
-        };
         let Some(loaded) = &mut self.loaded else {
             // Callers create the session before they run commands, so this case has no command to apply.
             return Ok(CommandOutcome::Done(None));
         };
         match decide(&loaded.session, command, context)? {
-            Decision::Answered(revision) => Ok(CommandOutcome::Answered(revision)),
-            Decision::Skipped(skip) => Ok(CommandOutcome::Skipped(skip)),
-            Decision::Events(events) => {
+            Decided::Answered(revision) => Ok(CommandOutcome::Answered(revision)),
+            Decided::Skipped(skip) => Ok(CommandOutcome::Skipped(skip)),
+            Decided::Now(Decision { events, effects }) => {
                 let made = !events.is_empty();
                 let is_allowed = match self.allowed {
                     AllowedEvents::All => true,
@@ -251,10 +220,9 @@ impl<'a> Transaction<'a> {
                         .apply(&recorded)
                         // The core guarantees that an event applies to the session that it was decided on.
                         .expect("an event applies to the session that it was decided upon");
-                    let new = blobs(&loaded.session, &recorded.event, offered.as_deref())?;
-                    self.blobs.extend(new);
                     self.events.push(recorded);
                 }
+                self.effects.extend(effects);
                 let last = loaded.session.revision();
                 Ok(CommandOutcome::Done(made.then_some(last)))
             }
@@ -270,53 +238,16 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The session, its revision before the transaction, and the frame to append if there are events.
-    pub(super) fn into_parts(
-        self,
-    ) -> (Option<LoadedSession>, Revision, Option<(NonZeroU32, Bytes)>) {
-        let events = u32::try_from(self.events.len())
-            .ok()
-            .and_then(NonZeroU32::new);
-        let frame = events.map(|events| (events, encode_frame(&self.events)));
-        (self.loaded, self.before, frame)
+    /// Ends the transaction. Its effects leave it only together with its events. Returns `None` if the session does not
+    /// exist.
+    pub(super) fn finish(self) -> Option<PendingCommit> {
+        let times = (self.before, self.now);
+        let loaded = self.loaded?;
+        Some(PendingCommit::new(loaded, times, self.events, self.effects))
     }
 
     /// The session, if no command changed it.
     pub(super) fn into_unchanged(self) -> Option<LoadedSession> {
         self.loaded.filter(|_| self.events.is_empty())
-    }
-}
-
-/// The results that an event references and that must be stored first. Results that an earlier offer stored are
-/// skipped.
-fn blobs(
-    session: &Session,
-    event: &Event,
-    offered: Option<&ToolResult>,
-) -> Result<Vec<NewBlob>, ContentNotLoaded> {
-    let named = match event {
-        Event::ResultsPersisted(event) => event.results.as_slice(),
-        Event::ResultsCleared(event) => event.saved.as_slice(),
-        Event::PersistDecided(event) => {
-            let kept = event.offer.kept.as_ref().zip(offered);
-            let blob = kept.map(|(kept, result)| blob(&kept.file, result));
-            return Ok(blob.into_iter().collect());
-        }
-        _ => &[],
-    };
-    let is_there =
-        |stored: &StoredResult| session.persist_decisions().in_file(&stored.file).is_some();
-    let new = named.iter().filter(|stored| !is_there(stored));
-    new.map(|stored| {
-        let result = session.result(stored.call)?;
-        Ok(blob(&stored.file, result))
-    })
-    .collect()
-}
-
-fn blob(file: &str, result: &ToolResult) -> NewBlob {
-    NewBlob {
-        file: file.into(),
-        bytes: Bytes::from(file_content(result).into_owned()),
     }
 }

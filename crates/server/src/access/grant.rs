@@ -47,14 +47,14 @@ impl fmt::Display for Right {
 
 /// A set of projects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Projects {
+pub enum ProjectSet {
     /// All projects, including future ones.
     All,
     /// The listed projects.
     Of(BTreeSet<ProjectId>),
 }
 
-impl Projects {
+impl ProjectSet {
     /// The name that represents all projects.
     pub const ALL: &'static str = "*";
 
@@ -77,12 +77,12 @@ impl Projects {
     }
 
     /// Returns true for [`Self::All`].
-    pub fn are_all(&self) -> bool {
+    pub fn is_all(&self) -> bool {
         *self == Self::All
     }
 
     /// Returns true if the set contains the project.
-    pub fn contain(&self, project: &ProjectId) -> bool {
+    pub fn contains(&self, project: &ProjectId) -> bool {
         match self {
             Self::All => true,
             Self::Of(projects) => projects.contains(project),
@@ -94,7 +94,7 @@ impl Projects {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The projects.
-    pub projects: Projects,
+    pub projects: ProjectSet,
     /// The rights in these projects.
     pub rights: BTreeSet<Right>,
 }
@@ -116,8 +116,8 @@ impl Principal {
     /// Returns the tenant for fair shares: the principal's projects, or its name if it has access to all projects.
     pub fn tenant(&self) -> String {
         match &self.grant.projects {
-            Projects::All => self.name.to_string(),
-            Projects::Of(projects) => {
+            ProjectSet::All => self.name.to_string(),
+            ProjectSet::Of(projects) => {
                 let names: Vec<_> = projects.iter().map(ProjectId::as_str).collect();
                 names.join(" ")
             }

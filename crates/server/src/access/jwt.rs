@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::AuthError;
-use super::grant::{Grant, Principal, Projects, Right};
+use super::grant::{Grant, Principal, ProjectSet, Right};
 use super::token_cache::{TokenCache, digest_of};
 
 /// The maximum number of keys in a file.
@@ -23,7 +23,7 @@ const MAX_KEYS: usize = 1_000;
 /// The optional prefix of right names, which separates them from scopes of other services.
 const SCOPE_PREFIX: &str = "palimpsest:";
 /// The maximum number of verified tokens in the cache.
-const REMEMBERED: usize = 4_096;
+const TOKEN_CACHE_SIZE: usize = 4_096;
 /// The maximum number of characters of a subject in the log.
 const MAX_SUBJECT_CHARS: usize = 100;
 
@@ -40,9 +40,9 @@ pub(super) struct TokenRules {
 impl TokenRules {
     /// Creates the rules from validated settings, in which a JWKS file implies an issuer and an audience.
     pub(super) fn of(config: &JwtConfig) -> Self {
-        let text = |text: &Option<palimpsest_settings::Text>| {
+        let text = |text: &Option<palimpsest_settings::PlainText>| {
             text.as_ref()
-                .map_or("", palimpsest_settings::Text::as_str)
+                .map_or("", palimpsest_settings::PlainText::as_str)
                 .to_owned()
         };
         Self {
@@ -75,7 +75,7 @@ struct PublicKey {
     /// The unparsed entry in the file.
     entry: Value,
     /// Cancelled when the last version of the file with this key is dropped. Tokens signed by the key end then.
-    gone: CancellationToken,
+    revoked: CancellationToken,
     guard: Arc<DropGuard>,
 }
 
@@ -103,7 +103,7 @@ impl Jwks {
             0 => Err("it has no public key of RSA, an elliptic curve or Ed25519".to_owned()),
             1..=MAX_KEYS => Ok(Self {
                 keys,
-                seen: Mutex::new(TokenCache::new(REMEMBERED)),
+                seen: Mutex::new(TokenCache::new(TOKEN_CACHE_SIZE)),
             }),
             _ => Err(format!("it has more than {MAX_KEYS} keys")),
         }
@@ -115,7 +115,7 @@ impl Jwks {
     }
 
     /// Verifies a token and returns its principal.
-    pub(super) fn caller(
+    pub(super) fn principal(
         &self,
         token: &str,
         rules: &TokenRules,
@@ -125,18 +125,18 @@ impl Jwks {
         let lock = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         // A signature check is expensive, so verified tokens are cached by their digest.
         let seen = lock().get(&digest);
-        if let Some(caller) = seen {
+        if let Some(principal) = seen {
             // A cached token can expire between two calls, so only the expiry is checked again.
-            return if caller.is_expired(now) {
+            return if principal.is_expired(now) {
                 Err(AuthError::Expired)
             } else {
-                Ok(caller)
+                Ok(principal)
             };
         }
         // The signature is verified without the lock, so that other calls do not wait for it.
-        let caller = Arc::new(self.checked(token, rules, now)?);
-        lock().put(digest, Arc::clone(&caller));
-        Ok(caller)
+        let principal = Arc::new(self.checked(token, rules, now)?);
+        lock().put(digest, Arc::clone(&principal));
+        Ok(principal)
     }
 
     fn checked(
@@ -207,7 +207,7 @@ impl Jwks {
         validation.set_audience(&[&rules.audience]);
         validation.set_required_spec_claims(&["iss", "aud"]);
         let decoded = decode::<Value>(token, &key.key, &validation);
-        let decoded = decoded.map(|token| (token.claims, &key.gone));
+        let decoded = decoded.map(|token| (token.claims, &key.revoked));
         decoded.map_err(|error| {
             use jsonwebtoken::errors::ErrorKind;
             match error.kind() {
@@ -259,7 +259,7 @@ impl PublicKey {
         // A symmetric key in a JWKS would be a shared secret in a public file.
         let is_public = key.family() != AlgorithmFamily::Hmac;
         let (gone, guard) = if let Some(earlier) = earlier {
-            (earlier.gone.clone(), Arc::clone(&earlier.guard))
+            (earlier.revoked.clone(), Arc::clone(&earlier.guard))
         } else {
             let gone = CancellationToken::new();
             (gone.clone(), Arc::new(gone.drop_guard()))
@@ -269,14 +269,14 @@ impl PublicKey {
             algorithm,
             key,
             entry,
-            gone,
+            revoked: gone,
             guard,
         })
     }
 }
 
 /// Returns a claim by its name or by its JSON pointer, for example `/realm_access/roles`.
-fn claim<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
+fn find_claim<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
     if name.starts_with('/') {
         claims.pointer(name)
     } else {
@@ -285,7 +285,7 @@ fn claim<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 /// Returns the words of a claim: an array of strings, or a string with blanks as separators, like `scope`.
-fn words(claim: Option<&Value>) -> Vec<&str> {
+fn claim_values(claim: Option<&Value>) -> Vec<&str> {
     match claim {
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
         Some(Value::String(text)) => text.split_whitespace().collect(),
@@ -295,10 +295,10 @@ fn words(claim: Option<&Value>) -> Vec<&str> {
 
 /// Parses the projects of a token. Words that are not project names are ignored, because they may belong to other
 /// services.
-fn projects(claims: &Value, name: &str) -> Result<Projects, AuthError> {
-    let words = words(claim(claims, name));
-    if words.contains(&Projects::ALL) {
-        return Ok(Projects::All);
+fn projects(claims: &Value, name: &str) -> Result<ProjectSet, AuthError> {
+    let words = claim_values(find_claim(claims, name));
+    if words.contains(&ProjectSet::ALL) {
+        return Ok(ProjectSet::All);
     }
     let projects: BTreeSet<_> = words
         .iter()
@@ -307,11 +307,11 @@ fn projects(claims: &Value, name: &str) -> Result<Projects, AuthError> {
     if projects.is_empty() {
         return Err(AuthError::NoProjects);
     }
-    Ok(Projects::Of(projects))
+    Ok(ProjectSet::Of(projects))
 }
 
 fn rights(claims: &Value, name: &str) -> Result<BTreeSet<Right>, AuthError> {
-    let words = words(claim(claims, name));
+    let words = claim_values(find_claim(claims, name));
     let right = |word: &&str| Right::by_name(word.strip_prefix(SCOPE_PREFIX).unwrap_or(word));
     let rights: BTreeSet<_> = words.iter().filter_map(right).collect();
     if rights.is_empty() {

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_its_form_and_its_id() {
+    fn a_key_has_the_documented_form_and_contains_its_id() {
         let key = NewKey::random().unwrap();
         let text = key.text.expose_secret();
         let form = regex::Regex::new("^plk_[0-9a-f]{16}_[0-9a-f]{72}$").unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_any_character_changed_or_missing_is_none() {
+    fn a_key_with_a_changed_or_missing_character_is_invalid() {
         let key = NewKey::random().unwrap();
         let text = key.text.expose_secret();
         for at in 0..text.len() {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_that_are_none_are_refused() {
+    fn invalid_hashes_are_rejected() {
         let good = KeyHash::of("x").text();
         assert!(KeyHash::parse(&good).is_some());
         for bad in [&good[1..], &good[..70], &good.to_uppercase(), ""] {

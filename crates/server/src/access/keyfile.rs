@@ -6,8 +6,8 @@ use jiff::Timestamp as Instant;
 use palimpsest_core::ids::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::grant::{Grant, Projects, Right};
-use super::key::{KeyHash, KeyId};
+use super::grant::{Grant, ProjectSet, Right};
+use super::key::{KeyHash, KeyId, PREFIX};
 
 /// The comment at the beginning of the file.
 const HEAD: &str = "# API keys, written by `palimpsest keys`: hashes, from which no key can be had.\n\
@@ -52,7 +52,7 @@ pub struct KeyEntry {
 
 /// A parsed and validated key.
 #[derive(Debug)]
-pub struct Key {
+pub struct ParsedKey {
     /// The public id.
     pub id: KeyId,
     /// The hash of the complete key.
@@ -73,6 +73,7 @@ impl KeyFile {
     pub fn read(text: &str) -> Result<Self, String> {
         let file: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| {
+                // Only the line number is shown, because the parser's snippet would quote the file.
                 let before = &text.as_bytes()[..span.start.min(text.len())];
                 before.split(|byte| *byte == b'\n').count()
             });
@@ -86,12 +87,13 @@ impl KeyFile {
     }
 
     /// Returns the validated keys. Fails on an invalid entry or a duplicate id.
-    pub fn checked(&self) -> Result<Vec<Key>, String> {
+    pub fn checked(&self) -> Result<Vec<ParsedKey>, String> {
         let mut seen = BTreeSet::new();
         let keys: Result<Vec<_>, _> = (1..)
             .zip(&self.keys)
             .map(|(n, entry)| {
                 let key = entry.checked().map_err(|what| format!("key {n}: {what}"))?;
+                // Keys are looked up by their id, so a duplicate would hide another key.
                 if !seen.insert(key.id.clone()) {
                     return Err(format!("key {n}: its id is that of an earlier one"));
                 }
@@ -109,21 +111,22 @@ impl KeyFile {
 
 impl KeyEntry {
     /// Validates the entry.
-    fn checked(&self) -> Result<Key, String> {
+    fn checked(&self) -> Result<ParsedKey, String> {
         let names = self.projects.iter().map(String::as_str);
-        Ok(Key {
+        Ok(ParsedKey {
             id: KeyId::parse(&self.id).ok_or("id must be 16 small hexadecimal digits")?,
             hash: KeyHash::parse(&self.hash)
                 .ok_or("hash must be \"sha256:\" and 64 small hexadecimal digits")?,
             grant: Grant {
-                projects: Projects::read(names).map_err(|what| format!("projects: {what}"))?,
-                rights: rights(&self.rights)?,
+                projects: ProjectSet::read(names).map_err(|what| without_key("projects", &what))?,
+                rights: rights(&self.rights).map_err(|what| without_key("rights", &what))?,
             },
             expires: self
                 .expires
                 .as_deref()
                 .map(|text| {
-                    moment(text).ok_or("expires must be a time such as 2027-01-31T00:00:00Z")
+                    parse_timestamp(text)
+                        .ok_or("expires must be a time such as 2027-01-31T00:00:00Z")
                 })
                 .transpose()?,
             disabled: self.disabled,
@@ -152,9 +155,17 @@ pub fn is_label(text: &str) -> bool {
     text.chars().count() <= MAX_LABEL_CHARS && !text.chars().any(char::is_control)
 }
 
-fn moment(text: &str) -> Option<Timestamp> {
+fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let at: Instant = text.parse().ok()?;
     Some(Timestamp::from_millis(at.as_millisecond()))
+}
+
+/// Names the field of a mistake. Removes the mistake itself if it quotes a key, which may be pasted in any field.
+fn without_key(field: &str, what: &str) -> String {
+    if what.contains(PREFIX) {
+        return format!("{field}: a value is a key; a key belongs in no field of this file");
+    }
+    format!("{field}: {what}")
 }
 
 /// Removes quoted values from a message of the TOML parser. Names of fields stay.
@@ -192,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_as_it_was_written() {
+    fn a_key_file_survives_a_round_trip() {
         let keys = vec![entry(), entry()];
         let file = KeyFile { keys };
         assert_eq!(KeyFile::read(&file.text().unwrap()), Ok(file));
@@ -200,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_and_no_value_repeated() {
+    fn an_error_names_the_mistake_and_no_value() {
         #[track_caller]
         fn check(change: impl FnOnce(&mut KeyEntry), expected: &str) {
             let mut entry = entry();
@@ -209,6 +220,7 @@ mod tests {
             let error = KeyFile::read(&file.text().unwrap()).unwrap_err();
             assert_eq!(error, expected);
         }
+        // A key may have been pasted in place of a hash or an id, so the error must not repeat the value.
         let secret = "plk_0000";
         check(
             |key| key.hash = secret.into(),
@@ -220,7 +232,15 @@ mod tests {
         );
         check(
             |key| key.rights = vec![],
-            "key 1: must have a right at least: read, write, compact, admin",
+            "key 1: rights: must have a right at least: read, write, compact, admin",
+        );
+        check(
+            |key| key.rights = vec![secret.into()],
+            "key 1: rights: a value is a key; a key belongs in no field of this file",
+        );
+        check(
+            |key| key.projects = vec![format!("{secret}!")],
+            "key 1: projects: a value is a key; a key belongs in no field of this file",
         );
         check(
             |key| key.projects = vec![],

@@ -9,7 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::AuthError;
 use super::grant::Principal;
 use super::key::{KeyHash, KeyId, id_of};
-use super::keyfile::{Key, KeyFile};
+use super::keyfile::{KeyFile, ParsedKey};
 
 /// The keys of one version of the file.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct KeyRing(HashMap<KeyId, ActiveKey>);
 struct ActiveKey {
     hash: KeyHash,
     disabled: bool,
-    caller: Arc<Principal>,
+    principal: Arc<Principal>,
     /// Shared by all versions of the file in which the key is unchanged. Dropping the last reference cancels
     /// `Principal::revoked`, which ends open streams of the key.
     guard: Arc<DropGuard>,
@@ -30,22 +30,22 @@ impl KeyRing {
     pub(super) fn read(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
         let keys = KeyFile::read(text)?.checked()?;
-        let held = |key: Key| {
+        let activate = |key: ParsedKey| {
             let earlier = before.and_then(|before| before.0.get(&key.id));
             // An unchanged key keeps its guard. Dropping the guard would end all streams of the key at every reload.
-            let same = earlier.filter(|held| held.is(&key));
-            let held = match same {
-                Some(held) => ActiveKey {
-                    hash: held.hash,
-                    disabled: held.disabled,
-                    caller: Arc::clone(&held.caller),
-                    guard: Arc::clone(&held.guard),
+            let same = earlier.filter(|active| active.is_same_key(&key));
+            let active = match same {
+                Some(active) => ActiveKey {
+                    hash: active.hash,
+                    disabled: active.disabled,
+                    principal: Arc::clone(&active.principal),
+                    guard: Arc::clone(&active.guard),
                 },
                 None => ActiveKey::new(&key),
             };
-            (key.id, held)
+            (key.id, active)
         };
-        Ok(Self(keys.into_iter().map(held).collect()))
+        Ok(Self(keys.into_iter().map(activate).collect()))
     }
 
     /// Returns the number of keys.
@@ -54,26 +54,26 @@ impl KeyRing {
     }
 
     /// Authenticates a key and returns its principal.
-    pub(super) fn caller(&self, key: &str, now: Timestamp) -> Result<Arc<Principal>, AuthError> {
+    pub(super) fn principal(&self, key: &str, now: Timestamp) -> Result<Arc<Principal>, AuthError> {
         let id = id_of(key).ok_or(AuthError::MalformedKey)?;
         let given = KeyHash::of(key);
         // An unknown id and a wrong secret give the same error, so that ids cannot be probed.
-        let held = self.0.get(&id).filter(|held| held.hash == given);
-        let held = held.ok_or(AuthError::UnknownKey)?;
-        if held.disabled {
+        let active = self.0.get(&id).filter(|active| active.hash == given);
+        let active = active.ok_or(AuthError::UnknownKey)?;
+        if active.disabled {
             return Err(AuthError::Revoked);
         }
-        if held.caller.is_expired(now) {
+        if active.principal.is_expired(now) {
             return Err(AuthError::Expired);
         }
-        Ok(Arc::clone(&held.caller))
+        Ok(Arc::clone(&active.principal))
     }
 }
 
 impl ActiveKey {
-    fn new(key: &Key) -> Self {
+    fn new(key: &ParsedKey) -> Self {
         let revoked = CancellationToken::new();
-        let caller = Principal {
+        let principal = Principal {
             name: format!("key {}", key.id).into(),
             grant: key.grant.clone(),
             expires: key.expires,
@@ -82,16 +82,16 @@ impl ActiveKey {
         Self {
             hash: key.hash,
             disabled: key.disabled,
-            caller: Arc::new(caller),
+            principal: Arc::new(principal),
             guard: Arc::new(revoked.drop_guard()),
         }
     }
 
-    fn is(&self, key: &Key) -> bool {
+    fn is_same_key(&self, key: &ParsedKey) -> bool {
         self.hash == key.hash
             && self.disabled == key.disabled
-            && self.caller.grant == key.grant
-            && self.caller.expires == key.expires
+            && self.principal.grant == key.grant
+            && self.principal.expires == key.expires
     }
 }
 
@@ -123,40 +123,40 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_what_its_entry_says_until_it_ends() {
+    fn a_key_grants_the_rights_of_its_entry_until_it_expires() {
         let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         let mut with_end = entry(&key);
         with_end.expires = Some("1970-01-01T00:00:02Z".into());
         let keys = keys(vec![with_end], None);
-        let at = |millis| keys.caller(key.text.expose_secret(), Timestamp::from_millis(millis));
-        let caller = at(1_999).unwrap();
+        let at = |millis| keys.principal(key.text.expose_secret(), Timestamp::from_millis(millis));
+        let principal = at(1_999).unwrap();
         let project = |name| ProjectId::new(name).unwrap();
-        assert!(caller.grant.projects.contain(&project("p")));
-        assert!(!caller.grant.projects.contain(&project("q")));
+        assert!(principal.grant.projects.contains(&project("p")));
+        assert!(!principal.grant.projects.contains(&project("q")));
         assert!(matches!(at(2_000), Err(AuthError::Expired)));
-        let unknown = keys.caller(other.text.expose_secret(), Timestamp::default());
+        let unknown = keys.principal(other.text.expose_secret(), Timestamp::default());
         assert!(matches!(unknown, Err(AuthError::UnknownKey)));
-        let mistyped = keys.caller("plk_1", Timestamp::default());
+        let mistyped = keys.principal("plk_1", Timestamp::default());
         assert!(matches!(mistyped, Err(AuthError::MalformedKey)));
     }
 
     #[test]
-    fn the_secret_is_compared_and_not_only_the_id() {
+    fn a_key_with_a_known_id_and_a_wrong_secret_is_rejected() {
         let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         // An entry with the id of one key and the hash of another.
         let mut mixed = entry(&key);
         mixed.hash = other.hash().text();
         let keys = keys(vec![mixed], None);
-        let given = keys.caller(key.text.expose_secret(), Timestamp::default());
+        let given = keys.principal(key.text.expose_secret(), Timestamp::default());
         assert!(matches!(given, Err(AuthError::UnknownKey)));
     }
 
     #[test]
-    fn what_stays_is_not_revoked_and_what_changes_is() {
+    fn a_reload_revokes_changed_keys_only() {
         let (stays, goes) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         let first = keys(vec![entry(&stays), entry(&goes)], None);
         let of = |keys: &KeyRing, key: &NewKey| {
-            keys.caller(key.text.expose_secret(), Timestamp::default())
+            keys.principal(key.text.expose_secret(), Timestamp::default())
         };
         let (staying, going) = (of(&first, &stays).unwrap(), of(&first, &goes).unwrap());
         let mut disabled = entry(&goes);

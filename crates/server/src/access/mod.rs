@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use self::jwt::{Jwks, TokenRules};
 use self::keys::KeyRing;
 
-pub use grant::{Grant, Principal, Projects, Right};
+pub use grant::{Grant, Principal, ProjectSet, Right};
 pub use reload::{LoadError, Reloadable};
-pub use resource_scope::{ResourceScope, allowed, authorize};
-pub use rights::{RequiredAccess, needed};
+pub use resource_scope::{ResourceScope, authorize, check_right};
+pub use rights::{RequiredAccess, required_access};
 
 /// The maximum size of a credential, in bytes.
 const MAX_CREDENTIAL_BYTES: usize = 16 * 1024;
@@ -43,31 +43,31 @@ pub enum AuthError {
     Several,
     #[error("the credential is not of the form `Bearer <API key or JWT>`")]
     Scheme,
-    #[error("the API key was cut or mistyped: its checksum is wrong")]
+    #[error("the API key is truncated or mistyped: its checksum is wrong")]
     MalformedKey,
-    #[error("the API key is not known")]
+    #[error("the API key is unknown")]
     UnknownKey,
     #[error("the API key was revoked")]
     Revoked,
     #[error("the credential has expired")]
     Expired,
-    #[error("this server takes no API keys")]
+    #[error("this server does not accept API keys")]
     KeysOff,
-    #[error("this server takes no JWTs")]
+    #[error("this server does not accept JWTs")]
     JwtOff,
-    #[error("the token is not a JWT that this server reads")]
+    #[error("the token is not a supported JWT")]
     MalformedToken,
-    #[error("the token's algorithm is not that of its key, or not one of a public key")]
+    #[error("the algorithm of the token does not match its key, or is not a public-key algorithm")]
     Algorithm,
-    #[error("the token names no signing key that this server has")]
+    #[error("the signing key of the token is unknown")]
     SigningKey,
-    #[error("the token's signature is wrong")]
+    #[error("the signature of the token is invalid")]
     Signature,
-    #[error("the token is not from the issuer that this server trusts")]
+    #[error("the token is not from the trusted issuer")]
     Issuer,
-    #[error("the token is not for this server: its audience is another")]
+    #[error("the token is for another audience")]
     Audience,
-    #[error("the token does not say when it expires")]
+    #[error("the token has no expiry")]
     NoExpiry,
     #[error("the token is not valid yet")]
     NotYetValid,
@@ -81,22 +81,22 @@ pub enum AuthError {
 #[derive(Debug, Clone)]
 pub struct Authentication {
     /// The authenticated principal.
-    pub caller: Arc<Principal>,
+    pub principal: Arc<Principal>,
     /// The required right. `None` for a method outside of the contract.
     pub right: Option<Right>,
 }
 
 /// The configured credentials. An instance exists only if authentication is on.
 #[derive(Debug)]
-pub struct Access {
+pub struct Authenticator {
     keys: Option<Arc<Reloadable<KeyRing>>>,
     jwt: Option<(TokenRules, Arc<Reloadable<Jwks>>)>,
     public_reflection: bool,
     clock: Arc<dyn Clock>,
-    refused: AtomicU64,
+    rejected_count: AtomicU64,
 }
 
-impl Access {
+impl Authenticator {
     /// Loads the credential files. Returns `None` if authentication is off.
     pub fn open(config: &AuthConfig, clock: Arc<dyn Clock>) -> Result<Option<Self>, LoadError> {
         if !config.is_on() {
@@ -116,14 +116,14 @@ impl Access {
         tracing::info!(
             api_keys = keys.as_ref().map(|keys| keys.current().count()),
             jwt_keys = jwks.as_ref().map(|jwks| jwks.current().count()),
-            "callers have to say who they are"
+            "authentication is on"
         );
         Ok(Some(Self {
             keys,
             jwt: jwks.map(|jwks| (TokenRules::of(&config.jwt), jwks)),
             public_reflection: config.public_reflection,
             clock,
-            refused: AtomicU64::new(0),
+            rejected_count: AtomicU64::new(0),
         }))
     }
 
@@ -138,40 +138,40 @@ impl Access {
     }
 
     /// Authenticates a call. Returns `None` for a method that requires no credential.
-    pub fn identify(
+    pub fn authenticate(
         &self,
         path: &str,
         headers: &http::HeaderMap,
     ) -> Result<Option<Authentication>, AuthError> {
-        let right = match needed(path, self.public_reflection) {
+        let right = match required_access(path, self.public_reflection) {
             RequiredAccess::Nothing => return Ok(None),
             RequiredAccess::Credential => None,
             RequiredAccess::Right(right) => Some(right),
         };
-        let caller = credential(headers).and_then(|given| self.caller(given));
-        if caller.is_err() {
-            self.refused.fetch_add(1, Ordering::Relaxed);
+        let principal = credential(headers).and_then(|given| self.principal(given));
+        if principal.is_err() {
+            self.rejected_count.fetch_add(1, Ordering::Relaxed);
         }
         Ok(Some(Authentication {
-            caller: caller?,
+            principal: principal?,
             right,
         }))
     }
 
-    fn caller(&self, credential: &str) -> Result<Arc<Principal>, AuthError> {
+    fn principal(&self, credential: &str) -> Result<Arc<Principal>, AuthError> {
         let now = self.clock.now();
         // A JWT never begins with this prefix, because its first part is Base64 of a JSON object.
         if credential.starts_with(key::PREFIX) {
             let keys = self.keys.as_ref().ok_or(AuthError::KeysOff)?;
-            return keys.current().caller(credential, now);
+            return keys.current().principal(credential, now);
         }
         let (rules, jwks) = self.jwt.as_ref().ok_or(AuthError::JwtOff)?;
-        jwks.current().caller(credential, rules, now)
+        jwks.current().principal(credential, rules, now)
     }
 
     /// Returns the number of calls without a valid credential.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+    pub fn rejected_count(&self) -> u64 {
+        self.rejected_count.load(Ordering::Relaxed)
     }
 
     /// Returns the number of files whose current contents are invalid, so that the previous contents stay in force.
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_has_one_credential() {
+    fn a_call_with_several_credentials_is_rejected() {
         let headers = |all: &[(&'static str, &'static str)]| -> HeaderMap {
             let pair = |&(name, value)| {
                 (

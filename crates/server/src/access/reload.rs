@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Builds a value from file contents and the previous value.
-type Make<T> = Box<dyn Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send + Sync>;
+type LoadFn<T> = Box<dyn Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send + Sync>;
 
 /// The reason for a failed first load.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub struct LoadError {
 pub struct Reloadable<T> {
     setting: &'static str,
     files: Vec<PathBuf>,
-    make: Make<T>,
+    make: LoadFn<T>,
     current: RwLock<Arc<T>>,
     /// The fingerprint of the last contents that were examined, valid or not.
     seen: Mutex<[u8; 32]>,
@@ -67,7 +67,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         // Taken from the same read as the value, so that a change during startup is not missed.
         let seen = fingerprint(&contents);
         let contents = contents.map_err(wrong)?;
-        let first = make(&contents, None).map_err(|what| wrong(named(&files, &what)))?;
+        let first = make(&contents, None).map_err(|what| wrong(in_files(&files, &what)))?;
         Ok(Arc::new(Self {
             setting,
             files,
@@ -89,7 +89,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
     }
 
     /// Rebuilds the value if the contents of the files changed.
-    fn look(&self) {
+    fn check_for_changes(&self) {
         let contents = read(&self.files);
         let found = fingerprint(&contents);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,21 +100,21 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         *seen = found;
         let before = self.current();
         let make = |contents: Vec<Vec<u8>>| {
-            (self.make)(&contents, Some(&before)).map_err(|what| named(&self.files, &what))
+            (self.make)(&contents, Some(&before)).map_err(|what| in_files(&self.files, &what))
         };
         match contents.and_then(make) {
             Ok(next) => {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
                 *current = Arc::new(next);
                 self.stale.store(false, Ordering::Relaxed);
-                tracing::info!(setting = self.setting, "files have changed: taken up");
+                tracing::info!(setting = self.setting, "reloaded changed files");
             }
             Err(what) => {
                 self.stale.store(true, Ordering::Relaxed);
                 tracing::error!(
                     setting = self.setting,
                     what,
-                    "files have changed and cannot be used: what was there before stays in force"
+                    "failed to reload changed files; the previous content stays in use"
                 );
             }
         }
@@ -125,8 +125,14 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         while stop.run_until_cancelled(sleep(every)).await.is_some() {
             let this = Arc::clone(&self);
             // Reading may block for long. Only the next check waits for it.
-            if spawn_blocking(move || this.look()).await.is_err() {
-                tracing::error!(setting = self.setting, "looking at files had panicked");
+            if spawn_blocking(move || this.check_for_changes())
+                .await
+                .is_err()
+            {
+                tracing::error!(
+                    setting = self.setting,
+                    "the check for changed files panicked"
+                );
             }
         }
     }
@@ -165,7 +171,7 @@ fn fingerprint(contents: &Result<Vec<Vec<u8>>, String>) -> [u8; 32] {
     hash.finalize().into()
 }
 
-fn named(files: &[PathBuf], what: &str) -> String {
+fn in_files(files: &[PathBuf], what: &str) -> String {
     let names: Vec<_> = files
         .iter()
         .map(|path| path.display().to_string())
@@ -187,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_or_missing_file_leaves_the_last_good_one_in_force() {
+    fn an_invalid_or_missing_file_keeps_the_last_valid_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("n");
         let load = || Reloadable::load("n_file", vec![path.clone()], number);
@@ -200,7 +206,7 @@ mod tests {
         fs::write(&path, "1").unwrap();
         let thing = load().unwrap();
         let now = || {
-            thing.look();
+            thing.check_for_changes();
             (*thing.current(), thing.is_stale())
         };
         assert_eq!(now(), (1, false));
@@ -216,7 +222,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_turned_symlink_is_a_change() {
+    fn a_changed_symlink_target_is_a_change() {
         use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -226,7 +232,7 @@ mod tests {
         let thing = Reloadable::load("n_file", vec![at("n")], number).unwrap();
         symlink(at("b"), at("new")).unwrap();
         fs::rename(at("new"), at("n")).unwrap();
-        thing.look();
+        thing.check_for_changes();
         assert_eq!(*thing.current(), 2);
     }
 }

@@ -45,14 +45,22 @@ impl ResourceScope {
 ///
 /// A project of another tenant gives the same error as a missing resource, so that neither the response nor its
 /// timing reveals its existence.
-pub fn authorize(pass: &Authentication, place: Option<&ResourceScope>) -> Result<(), ServiceError> {
+pub fn authorize(
+    authentication: &Authentication,
+    scope: Option<&ResourceScope>,
+) -> Result<(), ServiceError> {
     // The handler rejects an invalid name.
-    let (Some(right), Some(place)) = (pass.right, place) else {
+    let (Some(right), Some(scope)) = (authentication.right, scope) else {
         return Ok(());
     };
     // Checked before the right: PERMISSION_DENIED would confirm that the project exists.
-    if !pass.caller.grant.projects.contain(place.project()) {
-        return Err(match place {
+    if !authentication
+        .principal
+        .grant
+        .projects
+        .contains(scope.project())
+    {
+        return Err(match scope {
             ResourceScope::Session(session) => ServiceError::SessionNotFound {
                 session: session.clone(),
             },
@@ -61,20 +69,20 @@ pub fn authorize(pass: &Authentication, place: Option<&ResourceScope>) -> Result
             },
         });
     }
-    allowed(pass, right, place)
+    check_right(authentication, right, scope)
 }
 
 /// Fails unless the credential has the right. Does not check the project.
-pub fn allowed(
-    pass: &Authentication,
+pub fn check_right(
+    authentication: &Authentication,
     right: Right,
-    place: &ResourceScope,
+    scope: &ResourceScope,
 ) -> Result<(), ServiceError> {
-    if pass.caller.grant.rights.contains(&right) {
+    if authentication.principal.grant.rights.contains(&right) {
         return Ok(());
     }
     Err(ServiceError::PermissionDenied {
         right,
-        project: Some(place.project().clone()),
+        project: Some(scope.project().clone()),
     })
 }

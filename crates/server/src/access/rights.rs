@@ -57,7 +57,7 @@ const REFLECTION: [&str; 2] = [
 ];
 
 /// Returns the requirement of the method with the given path.
-pub fn needed(path: &str, public_reflection: bool) -> RequiredAccess {
+pub fn required_access(path: &str, public_reflection: bool) -> RequiredAccess {
     if path.starts_with(HEALTH) {
         return RequiredAccess::Nothing;
     }
@@ -98,11 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn every_rpc_has_its_right_and_nothing_else_has() {
+    fn every_rpc_and_nothing_else_has_a_right() {
         let paths = paths();
         assert!(paths.len() > 20, "{paths:?}");
         for path in &paths {
-            let need = needed(path, true);
+            let need = required_access(path, true);
             assert!(
                 matches!(need, RequiredAccess::Right(_)),
                 "{path} takes no right"
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn health_is_open_and_reflection_only_when_asked_for() {
+    fn health_is_public_and_reflection_only_if_configured() {
         let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
         for open in [false, true] {
             assert_eq!(
-                needed("/grpc.health.v1.Health/Check", open),
+                required_access("/grpc.health.v1.Health/Check", open),
                 RequiredAccess::Nothing
             );
             let expected = if open {
@@ -128,16 +128,20 @@ mod tests {
             } else {
                 RequiredAccess::Credential
             };
-            assert_eq!(needed(reflection, open), expected);
+            assert_eq!(required_access(reflection, open), expected);
             let near = ["/x", "", "/palimpsest.context.v1.ContextService/Compac"];
             for path in near {
-                assert_eq!(needed(path, open), RequiredAccess::Credential, "{path}");
+                assert_eq!(
+                    required_access(path, open),
+                    RequiredAccess::Credential,
+                    "{path}"
+                );
             }
         }
     }
 
     #[test]
-    fn the_table_of_the_documentation_is_this_one() {
+    fn the_documented_rights_equal_the_table() {
         let page = include_str!("../../../../docs/access.md");
         for (name, right) in TABLE {
             let method = name.split_once('/').unwrap().1;

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_bounded_and_keeps_what_is_asked_for() {
+    fn the_cache_is_bounded_and_keeps_used_entries() {
         let digest = |n: u16| {
             let mut digest = [0; 32];
             digest[..2].copy_from_slice(&n.to_be_bytes());

@@ -68,11 +68,13 @@ pub(super) fn block(block: v1::Block) -> Result<Block, FieldError> {
         Typed::ToolResult(result) => Block::ToolResult(ToolResult {
             tool_use_id: required(&result.tool_use_id, "tool_result.tool_use_id")?.into(),
             content: content(result.content).under("tool_result.content")?,
+            // The contract cannot distinguish an absent value from false.
             is_error: result.is_error.then_some(true),
             extra: extra(json, &["type", "tool_use_id", "content", "is_error"], &[])?,
         }),
         Typed::Thinking(thinking) => Block::Thinking(Thinking::Plain {
             thinking: thinking.thinking.into(),
+            // An empty signature counts as absent, because proto3 strings have no other absent value.
             signature: (!thinking.signature.is_empty()).then(|| thinking.signature.into()),
             extra: extra(json, &["type", "thinking", "signature"], &[])?,
         }),
@@ -250,6 +252,7 @@ fn from_json(bytes: &[u8]) -> Result<ResultContent, FieldError> {
         }));
     }
     let around = format!("{BEFORE}{}}}]}}", array.as_str());
+    // The wrapper message is discarded, so its id need not be unique.
     let mut no_id = || MessageId::new(uuid::Uuid::nil());
     let messages =
         codec::read(Provider::Anthropic, around.as_bytes(), &mut no_id).map_err(|error| {

@@ -85,6 +85,7 @@ pub(super) fn block(
             }),
             self::extra(*extra, reader, &[]),
         ),
+        // Media without a typed form become an opaque block, which has no `extra_json`.
         WireBlock::Media { media, extra } => return self::media(block, media, *extra, reader),
         WireBlock::Call {
             id,
@@ -214,6 +215,7 @@ fn media(
         MediaKind::Document => {
             // Titles that are not strings stay in `extra_json`, so that no value is lost.
             let mut take = |name: &'static str| match extra.and_then(|extra| extra.get(name)) {
+                // A null title equals an absent one.
                 Some(raw) if raw.as_str() == "null" => {
                     known.push(name);
                     String::new()

@@ -46,6 +46,7 @@ pub fn asked_breakpoints(
         return Ok(None);
     };
     let most = match options.max_breakpoints as usize {
+        // 0 means that the caller set no maximum.
         0 => MAX_BREAKPOINTS,
         most if most <= MAX_BREAKPOINTS => most,
         _ => {
@@ -222,6 +223,7 @@ mod tests {
                 block_index: Some(2),
             };
             assert_eq!(placed[1].place, Some(Place::Position(position)));
+            // All breakpoints of a request have the same marker.
             assert_eq!(placed[0].marker, placed[1].marker);
             match placed[0].marker.clone() {
                 Some(Marker::MergeJson(json)) => {

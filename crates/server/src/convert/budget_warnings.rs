@@ -99,6 +99,7 @@ pub fn budget_warnings(
             ),
         );
     }
+    // Earlier failures are reported too, until the counter is reset.
     if result == CompactionResult::Failed || failures > 0 {
         warn(
             WarningCode::CompactionFailed,

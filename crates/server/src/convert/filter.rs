@@ -42,6 +42,7 @@ pub fn message_filter(
     limits: &Limits,
 ) -> Result<Filter, FieldError> {
     let filter = filter.unwrap_or_default();
+    // The number of values is limited, because each message is compared with all of them.
     at_most(filter.tool_names.len(), MAX_VALUES, "filter.tool_names")?;
     for (index, name) in filter.tool_names.iter().enumerate() {
         short(name, limits.max_id_bytes, "").at("filter.tool_names", index)?;

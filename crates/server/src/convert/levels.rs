@@ -176,11 +176,13 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
         Event::ResultsPersisted(event) => {
             let saved =
                 |stored: &StoredResult| u64::from(stored.tokens.saturating_sub(stored.text_tokens));
+            // Results that exist only as files were replaced by the caller before, so they free nothing here.
             let new = event.results.iter().filter(|stored| !stored.only_file);
             let freed: u64 = new.map(saved).sum();
             (v1::Trigger::Auto, event.before_tokens, freed)
         }
         Event::ContextRestored(event) => {
+            // A level cannot start an undo. It is always requested by a call.
             let after = event.after_tokens;
             return Some(v1::LevelEffect {
                 trigger: v1::Trigger::Manual.into(),

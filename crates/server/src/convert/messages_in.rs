@@ -80,6 +80,7 @@ fn input(
         }
         Some(Content::Payload(payload)) => {
             let mut read = self::payload(&payload, limits, next_id).under("payload")?;
+            // One id cannot name several messages.
             match (id, read.as_mut_slice()) {
                 (None, _) => {}
                 (Some(id), [message]) => message.id = id,
@@ -148,6 +149,7 @@ fn payload(
         let (path, error) = (error.path, error.error);
         FieldError::new("json", FieldProblem::Payload { path, error })
     })?;
+    // A payload can contain several messages, and the limits apply to each of them.
     for message in &messages {
         check_block_count(message.blocks.len(), limits, "json")?;
         check_size(message, limits).under("json")?;

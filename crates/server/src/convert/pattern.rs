@@ -80,6 +80,7 @@ pub fn text_pattern(
         .size_limit(MAX_PROGRAM_BYTES)
         .dfa_size_limit(MAX_CACHE_BYTES)
         .build()
+        // Errors of `regex` contain no offset, so `char_offset` parses the expression again.
         .map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => {
                 FieldError::invalid(field, "is too large once it is compiled").into()
@@ -156,6 +157,7 @@ mod tests {
     #[test]
     fn what_cannot_be_searched_for_is_refused() {
         let error = |pattern| compiled(pattern, false).unwrap_err();
+        // The offset counts characters: `ä` and `ö` have two bytes each.
         assert_eq!(
             error(Pattern::Regex("äö(".into())),
             PatternError::Syntax {

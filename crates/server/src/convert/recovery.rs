@@ -62,6 +62,7 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
         Some(ChangeKind::ResultsCleared) => v1::Level::Microcompact,
         Some(ChangeKind::SpansCollapsed) => v1::Level::Collapse,
         Some(ChangeKind::Compacted) => v1::Level::Compaction,
+        // These events belong to no level.
         Some(ChangeKind::Restored | ChangeKind::Rewound | ChangeKind::PolicyChanged) => {
             v1::Level::Unspecified
         }

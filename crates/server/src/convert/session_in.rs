@@ -70,6 +70,7 @@ pub fn create(
         title: name("title", given.title, limits)?,
         project_path: name("project_path", given.project_path, limits)?,
         branch: name("branch", given.branch, limits)?,
+        // The core limits the length of the hold.
         hold: given.hold.into(),
         parent,
         attributes: attributes(given.attributes, limits).under("session")?,
@@ -98,6 +99,7 @@ pub fn update(
     };
     let paths = request.update_mask.map(|mask| mask.paths);
     let paths = paths.unwrap_or_default();
+    // An unknown path is rejected, because a misspelled field would otherwise be ignored.
     for (index, path) in paths.iter().enumerate() {
         check_path(path).at("update_mask.paths", index)?;
     }
@@ -211,6 +213,7 @@ mod tests {
             refused(request(&["title", "epoch"])),
             "update_mask.paths[1] does not name a field that can be changed"
         );
+        // Each path is read-only, unknown or malformed.
         for path in [
             "name",
             "*",

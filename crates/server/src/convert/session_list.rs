@@ -67,6 +67,7 @@ pub fn session_filter(
         branch: filter.branch,
         from: optional_timestamp(filter.updated_from_time, "filter.updated_from_time")?,
         before: optional_timestamp(filter.updated_before_time, "filter.updated_before_time")?,
+        // The comparison ignores case. The text is converted once, not for each row.
         text: filter.text.to_lowercase(),
         attributes: filter.attributes.into_iter().collect(),
     })

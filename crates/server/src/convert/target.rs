@@ -239,6 +239,7 @@ mod tests {
 
     #[test]
     fn a_prefix_is_a_size_or_is_estimated() {
+        // A stated size replaces the count, so the JSON of that part is not parsed.
         let given = v1::PromptPrefix {
             system_json: Bytes::from_static(b"not looked at"),
             system_tokens: Some(11),

@@ -148,6 +148,7 @@ pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Bud
         block_at_tokens: tokens32(points.block),
         remaining_tokens: tokens32(left),
         remaining_percent: percent(left, end),
+        // The buffer is not free space, because a compaction starts before it is used.
         free_tokens: tokens32(points.window.saturating_sub(used).saturating_sub(buffer)),
         autocompact_buffer_tokens: tokens32(buffer),
         auto_enabled,

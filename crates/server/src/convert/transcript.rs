@@ -103,6 +103,7 @@ pub fn transcript_message(
     };
     v1::TranscriptMessage {
         id: entry.id.to_string(),
+        // Ordinals start at 1 in the contract and at 0 in the code.
         ordinal: u64::from(ordinal.get()) + 1,
         revision: entry.revision.get(),
         message: match content {
@@ -272,6 +273,7 @@ fn foreign_block<'a>(
         })
     };
     match block {
+        // OpenAI's Chat Completions API has no thinking blocks.
         Block::Thinking(_) if provider == Provider::OpenAi => return None,
         Block::Opaque { kind, .. } if foreign => {
             return say(format!("[{kind}: this format does not have it]"));
@@ -285,6 +287,7 @@ fn foreign_block<'a>(
         }
         _ => {}
     }
+    // Unknown fields are valid only in the format that they came from.
     if foreign {
         strip(&mut wire);
     }

@@ -31,7 +31,7 @@ const MESSAGE_TYPE: &str = "palimpsest.context.v1.Message";
 const CALL_TYPE: &str = "palimpsest.context.v1.ToolCall";
 
 /// The contents of a gRPC status.
-struct Refusal {
+struct StatusBuilder {
     code: Code,
     reason: &'static str,
     message: String,
@@ -43,7 +43,7 @@ struct Refusal {
     header: Option<(&'static str, &'static str)>,
 }
 
-impl Refusal {
+impl StatusBuilder {
     fn new(code: Code, reason: ErrorReason, message: impl Into<String>) -> Self {
         let name = reason.as_str_name();
         Self {
@@ -64,7 +64,7 @@ impl Refusal {
 
     fn meta(mut self, key: &'static str, value: &(impl ToString + ?Sized)) -> Self {
         self.metadata
-            .push((key, clipped(&value.to_string(), MAX_DETAIL_BYTES)));
+            .push((key, truncate_bytes(&value.to_string(), MAX_DETAIL_BYTES)));
         self
     }
 
@@ -76,13 +76,13 @@ impl Refusal {
     }
 
     fn field(mut self, path: &str, what: &str) -> Self {
-        let [path, what] = [path, what].map(|text| clipped(text, MAX_DETAIL_BYTES));
+        let [path, what] = [path, what].map(|text| truncate_bytes(text, MAX_DETAIL_BYTES));
         self.details.add_bad_request_violation(path, what);
         self
     }
 
     fn resource(mut self, kind: &str, name: &impl ToString) -> Self {
-        let name = clipped(&name.to_string(), MAX_DETAIL_BYTES);
+        let name = truncate_bytes(&name.to_string(), MAX_DETAIL_BYTES);
         self.details.set_resource_info(kind, name, "", "");
         self
     }
@@ -93,7 +93,7 @@ impl Refusal {
     }
 
     fn quota(mut self, subject: &str, what: String) -> Self {
-        let subject = clipped(subject, MAX_DETAIL_BYTES);
+        let subject = truncate_bytes(subject, MAX_DETAIL_BYTES);
         self.details.add_quota_failure_violation(subject, what);
         self
     }
@@ -119,7 +119,7 @@ impl Refusal {
             .map(|(key, value)| (key.to_owned(), value))
             .collect();
         self.details.set_error_info(self.reason, DOMAIN, metadata);
-        let message = clipped(&self.message, MAX_MESSAGE_BYTES);
+        let message = truncate_bytes(&self.message, MAX_MESSAGE_BYTES);
         let status = Status::with_error_details(self.code, message, self.details);
         let mut status = match self.own {
             Some(own) => with_detail(&status, own),
@@ -145,7 +145,7 @@ fn with_detail(status: &Status, detail: Any) -> Status {
 }
 
 /// Builds the error of an exhausted quota: its scope, its setting and a remedy.
-fn quota(exceeded: &QuotaExceeded) -> Refusal {
+fn quota(exceeded: &QuotaExceeded) -> StatusBuilder {
     let QuotaExceeded {
         project,
         quota,
@@ -162,28 +162,28 @@ fn quota(exceeded: &QuotaExceeded) -> Refusal {
     let (reason, what, help) = match quota {
         Quota::Requests => (
             ErrorReason::RequestRateExceeded,
-            "calls a second",
+            "calls per second",
             "wait for the delay of RetryInfo",
         ),
         Quota::Bytes => (
             ErrorReason::ByteRateExceeded,
-            "bytes of requests a second",
+            "request bytes per second",
             "wait for the delay of RetryInfo",
         ),
         Quota::Calls => (
             ErrorReason::ConcurrencyExceeded,
-            "calls at one time",
-            "wait until one has ended",
+            "concurrent calls",
+            "wait until a call ends",
         ),
         Quota::Watches => (
             ErrorReason::ConcurrencyExceeded,
-            "watches at one time",
-            "end one first",
+            "concurrent watches",
+            "end a watch first",
         ),
         Quota::Sessions => (
             ErrorReason::QuotaExceeded,
             "sessions",
-            "delete some that are no longer needed",
+            "delete sessions that are no longer needed",
         ),
         Quota::StoredBytes => (
             ErrorReason::QuotaExceeded,
@@ -191,8 +191,8 @@ fn quota(exceeded: &QuotaExceeded) -> Refusal {
             "delete sessions that are no longer needed",
         ),
     };
-    let message = format!("{whose} may have {limit} {what}: {help}, or raise {setting}");
-    let refusal = Refusal::new(Code::ResourceExhausted, reason, message)
+    let message = format!("{whose} can have at most {limit} {what}: {help}, or raise {setting}");
+    let refusal = StatusBuilder::new(Code::ResourceExhausted, reason, message)
         .quota(&whose, format!("{setting} is {limit}"))
         .meta("quota", &setting)
         .meta("limit", limit);
@@ -203,7 +203,7 @@ fn quota(exceeded: &QuotaExceeded) -> Refusal {
 }
 
 /// Shortens a text to at most `max` bytes, at a character boundary.
-fn clipped(text: &str, max: usize) -> String {
+fn truncate_bytes(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
@@ -217,7 +217,7 @@ fn clipped(text: &str, max: usize) -> String {
 
 impl From<ServiceError> for Status {
     fn from(error: ServiceError) -> Self {
-        refusal(error).into_status()
+        status_builder(error).into_status()
     }
 }
 
@@ -225,11 +225,11 @@ impl From<ServiceError> for Status {
     clippy::too_many_lines,
     reason = "one table of all errors reads better than its parts"
 )]
-fn refusal(error: ServiceError) -> Refusal {
+fn status_builder(error: ServiceError) -> StatusBuilder {
     use ErrorReason as Reason;
     use ServiceError as E;
     match error {
-        E::Invalid { field, what } => Refusal::new(
+        E::Invalid { field, what } => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::InvalidField,
             format!("{field} {what}"),
@@ -241,7 +241,7 @@ fn refusal(error: ServiceError) -> Refusal {
                            the client from the same .proto files as the server, whose reflection \
                            shows them";
             // The empty path refers to the request as a whole.
-            Refusal::new(Code::InvalidArgument, Reason::InvalidField, message).field("", what)
+            StatusBuilder::new(Code::InvalidArgument, Reason::InvalidField, message).field("", what)
         }
         E::InvalidPayload {
             field,
@@ -254,10 +254,10 @@ fn refusal(error: ServiceError) -> Refusal {
             } else {
                 format!("{path} {what}")
             };
-            Refusal::new(
+            StatusBuilder::new(
                 Code::InvalidArgument,
                 Reason::InvalidPayload,
-                format!("the payload in {field} was not understood: {what}"),
+                format!("the payload in {field} is invalid: {what}"),
             )
             .field(&field, &what)
             .meta("field", &field)
@@ -267,7 +267,7 @@ fn refusal(error: ServiceError) -> Refusal {
             field,
             what,
             char_offset,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::InvalidPattern,
             format!("{field} {what} (at character {char_offset})"),
@@ -275,122 +275,114 @@ fn refusal(error: ServiceError) -> Refusal {
         .field(&field, &what)
         .meta("field", &field)
         .meta("char_offset", &char_offset),
-        E::ModelNotAllowed { field, model } => Refusal::new(
+        E::ModelNotAllowed { field, model } => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::ModelNotAllowed,
             format!(
-                "the model {model} may not be chosen for summaries: leave it out, or have it added to \
-                 summarizer.allowed_models in the server's configuration"
+                "the model {model} is not allowed for summaries: omit it, or add it to summarizer.allowed_models in the server's configuration"
             ),
         )
-        .field(&field, "names a model that may not be chosen")
+        .field(&field, "names a model that is not allowed")
         .meta("model", &model),
-        E::InvalidPageToken => Refusal::new(
+        E::InvalidPageToken => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::InvalidPageToken,
-            "page_token is not from the last page of a request with the same filters: begin again \
-             without one",
+            "page_token is not from a request with the same filters: start again without a token",
         )
         .field("page_token", "is not from a request with the same filters"),
-        E::SessionNotFound { session } => Refusal::new(
+        E::SessionNotFound { session } => StatusBuilder::new(
             Code::NotFound,
             Reason::SessionNotFound,
-            format!("there is no session {session}: append to it, or create it, first"),
+            format!("session {session} does not exist: create it, or append to it, first"),
         )
         .meta("session", &session)
         .resource(SESSION_TYPE, &session),
         E::SessionDeleting {
             session,
             retry_after,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::Unavailable,
             Reason::SessionDeleting,
             format!(
-                "a session {session} was deleted and its files are still being removed: try again \
-                 after the delay of RetryInfo, or choose another name"
+                "session {session} was deleted and its files are still being removed: retry after the delay of RetryInfo, or choose another name"
             ),
         )
         .meta("session", &session)
         .retry(retry_after),
-        E::SessionOnHold { session } => Refusal::new(
+        E::SessionOnHold { session } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::SessionOnHold,
             format!(
-                "session {session} is on hold and must be kept: lift the hold with UpdateSession \
-                 (update_mask hold, and no hold) if it may go"
+                "session {session} is on hold and cannot be deleted: remove the hold with UpdateSession first (update_mask hold, without a hold)"
             ),
         )
         .meta("session", &session)
         .precondition(session.to_string(), "the session must not be on hold")
         .resource(SESSION_TYPE, &session),
-        E::SessionHasSubagents { session, subagents } => Refusal::new(
+        E::SessionHasSubagents { session, subagents } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::SessionHasSubagents,
             format!("{subagents} sessions name {session} as their parent: delete them first, or set delete_subagents"),
         )
         .meta("subagents", &subagents)
         .resource(SESSION_TYPE, &session),
-        E::CompactionNotFound { key } => Refusal::new(
+        E::CompactionNotFound { key } => StatusBuilder::new(
             Code::NotFound,
             Reason::DelegationNotFound,
-            "the compaction is not under way: it has finished, has failed, or never began",
+            "the compaction is not running: it has finished, has failed, or never started",
         )
         .meta("compaction_id", &key),
         E::DelegationNotFound { key } => {
-            let refusal = Refusal::new(
+            let refusal = StatusBuilder::new(
                 Code::NotFound,
                 Reason::DelegationNotFound,
-                "no summary is awaited for this token: its compaction was finished, has failed or \
-                 expired, or was given another token; call Compact again",
+                "no compaction waits for this token: it has finished, has failed, has expired, or has another token; call Compact again",
             );
             match key {
                 Some(key) => refusal.meta("compaction_id", &key),
                 None => refusal,
             }
         }
-        E::CompactionRunning { key } => Refusal::new(
+        E::CompactionRunning { key } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::CompactionRunning,
-            "another compaction of the session runs: wait for its end, which WatchSession tells",
+            "another compaction of the session is running: wait for its end, which WatchSession reports",
         )
         .meta("compaction_id", &key)
-        .precondition("compaction".into(), "no other compaction may run"),
-        E::RangeChanged { key, current } => Refusal::new(
+        .precondition("compaction".into(), "no other compaction can be running"),
+        E::RangeChanged { key, current } => StatusBuilder::new(
             Code::Aborted,
             Reason::CompactionRangeChanged,
-            "the view was changed while its summary was written, so nothing was compacted: call \
-             Compact again",
+            "the view changed while its summary was written, and nothing was compacted: call Compact again",
         )
         .meta("compaction_id", &key)
         .meta("current_revision", &current),
-        E::PromptTooLong { tokens } => Refusal::new(
+        E::PromptTooLong { tokens } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::PromptTooLong,
-            "the prompt was refused as too long and nothing more can leave the view by itself: snip \
-             what is largest, or use a model with a larger window; what was appended stays",
+            "the provider rejected the prompt as too long, and no level can reduce the view further: snip the largest content, or use a model with a larger window; appended messages are kept",
         )
         .own("TokenReport", &*tokens),
         E::SpanNotFound { id } => {
             let id: String = id.chars().take(MAX_ID_CHARS).collect();
-            Refusal::new(
+            StatusBuilder::new(
                 Code::NotFound,
                 Reason::CollapseNotFound,
-                "the session has no such folded span: its id stands in its placeholder, and in SpansCollapsed",
+                "the session has no such collapsed span: use the id in its placeholder or in SpansCollapsed",
             )
             .meta("collapse_id", &id)
         }
-        E::ParentNotFound { index, id } => Refusal::new(
+        E::ParentNotFound { index, id } => StatusBuilder::new(
             Code::NotFound,
             Reason::MessageNotFound,
             format!(
-                "messages[{index}].metadata.parent_id: the session has no message {id}. Append that \
-                 message first, or leave parent_id out"
+                "messages[{index}].metadata.parent_id: the session has no message {id}. Append that message first, or omit parent_id"
             ),
         )
         .meta("message_id", &id)
         .meta("field", &format!("messages[{index}].metadata.parent_id"))
         .resource(MESSAGE_TYPE, &id),
-        E::MessageNotFound { id, block_index } => Refusal::new(
+        E::MessageNotFound { id, block_index } => StatusBuilder::new(
             Code::NotFound,
             Reason::MessageNotFound,
             match block_index {
@@ -410,26 +402,26 @@ fn refusal(error: ServiceError) -> Refusal {
                 .clone()
                 .or_else(|| tool_use_id.clone())
                 .unwrap_or_default();
-            Refusal::new(
+            StatusBuilder::new(
                 Code::NotFound,
                 Reason::CallNotFound,
-                "the session has no such tool call: append the message that makes it first",
+                "the session has no such tool call: append the message with the call first",
             )
             .meta_if("call_key", key)
             .meta_if("tool_use_id", tool_use_id)
             .resource(CALL_TYPE, &name)
         }
-        E::SessionExists { session } => Refusal::new(
+        E::SessionExists { session } => StatusBuilder::new(
             Code::AlreadyExists,
             Reason::SessionExists,
-            format!("session {session} exists: use it, or choose another name"),
+            format!("session {session} already exists: use it, or choose another name"),
         )
         .meta("session", &session)
         .resource(SESSION_TYPE, &session),
-        E::MessageConflict { id, stored, given } => Refusal::new(
+        E::MessageConflict { id, stored, given } => StatusBuilder::new(
             Code::AlreadyExists,
             Reason::MessageConflict,
-            format!("message {id} is there and says something else: give the new one another id"),
+            format!("message {id} already exists with other content: use another id for the new message"),
         )
         .meta("message_id", &id)
         .meta("stored_digest", &stored)
@@ -439,25 +431,24 @@ fn refusal(error: ServiceError) -> Refusal {
             request_id,
             stored,
             given,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::AlreadyExists,
             Reason::RequestConflict,
-            "this request_id was used for another body: give each request its own",
+            "this request_id was used with another body: use a new request_id for each request",
         )
         .meta_if("request_id", request_id)
         .meta("stored_digest", &stored)
         .meta("given_digest", &given),
-        E::RevisionMismatch { expected, current } => Refusal::new(
+        E::RevisionMismatch { expected, current } => StatusBuilder::new(
             Code::Aborted,
             Reason::RevisionMismatch,
             format!(
-                "the session is at revision {current}, not at {expected}: read it again, decide \
-                 again, and retry"
+                "the session is at revision {current}, not at {expected}: read the session again, then retry"
             ),
         )
         .meta("expected_revision", &expected)
         .meta("current_revision", &current),
-        E::ViewChanged { current } => Refusal::new(
+        E::ViewChanged { current } => StatusBuilder::new(
             Code::Aborted,
             Reason::ViewChanged,
             "the view of this etag has changed: call PrepareContext again",
@@ -465,74 +456,72 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta("current_revision", &current),
         E::MessageNotVisible { id, visibility } => {
             let visibility = name_of(visibility);
-            Refusal::new(
+            StatusBuilder::new(
                 Code::FailedPrecondition,
                 Reason::MessageNotVisible,
-                format!("message {id} is not in the view ({visibility}): choose one that is"),
+                format!("message {id} is not in the view ({visibility}): choose a visible message"),
             )
             .meta("message_id", &id)
             .meta("visibility", &visibility)
             .precondition(format!("messages/{id}"), "the message must be in the view")
         }
         E::NotSnippable { targets } => not_snippable(&targets),
-        E::RevisionNotFound { revision, current } => Refusal::new(
+        E::RevisionNotFound { revision, current } => StatusBuilder::new(
             Code::NotFound,
             Reason::RevisionNotFound,
             format!("the session has no revision {revision}: it is at revision {current}"),
         )
         .meta("revision", &revision)
         .meta("current_revision", &current),
-        E::RestoreOverBlock { tokens, block } => Refusal::new(
+        E::RestoreOverBlock { tokens, block } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::RestoreOverBlock,
             format!(
-                "the view would have {tokens} tokens and requests are blocked from {block} on: \
-                 choose a later revision, or set force"
+                "the view would have {tokens} tokens, and requests are blocked at {block}: choose a later revision, or set force"
             ),
         )
         .meta("tokens", &tokens)
         .meta("block_at_tokens", &block)
-        .precondition("view".into(), "the view must be under the block threshold"),
-        E::DisabledByPolicy { setting } => Refusal::new(
+        .precondition("view".into(), "the view must be below the block threshold"),
+        E::DisabledByPolicy { setting } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::DisabledByPolicy,
-            format!("the session's policy turns this off: see {setting}"),
+            format!("the session's policy disables this: see {setting}"),
         )
         .meta("setting", setting)
         .precondition(format!("policy/{setting}"), "the policy must allow it"),
         E::NothingToCompact { skip } => {
             let name = skip.as_str_name();
             let skip = name.strip_prefix("SKIP_REASON_").unwrap_or(name);
-            Refusal::new(
+            StatusBuilder::new(
                 Code::FailedPrecondition,
                 Reason::NothingToCompact,
-                format!("nothing in the view can shrink ({skip}): send it as it is"),
+                format!("the view cannot be reduced ({skip}): send it unchanged"),
             )
             .meta("skip_reason", skip)
-            .precondition("view".into(), "there must be something to compact")
+            .precondition("view".into(), "the view must contain something to compact")
         }
         E::NoSummary { why, detail, model } => no_summary(why, &detail, &model),
-        E::HookVetoed { hook, reason } => Refusal::new(
+        E::HookVetoed { hook, reason } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::HookVetoed,
-            format!("the hook {hook} does not want this compaction: {reason}"),
+            format!("the hook {hook} vetoed the compaction: {reason}"),
         )
         .meta("hook", hook)
         .meta("reason", &reason)
-        .precondition(format!("hooks/{hook}"), "the hook must let it go on"),
-        E::HookFailed { hook, detail } => Refusal::new(
+        .precondition(format!("hooks/{hook}"), "the hook must not veto the compaction"),
+        E::HookFailed { hook, detail } => StatusBuilder::new(
             Code::FailedPrecondition,
             Reason::HookFailed,
             format!(
-                "the hook {hook} failed and the session's policy says to stop then: mend it, or \
-                 set its on_failure to CONTINUE; it said: {detail}"
+                "the hook {hook} failed, and the session's policy stops the compaction: fix the hook, or set its on_failure to CONTINUE; the hook returned: {detail}"
             ),
         )
         .meta("hook", hook)
-        .precondition(format!("hooks/{hook}"), "the hook must answer"),
+        .precondition(format!("hooks/{hook}"), "the hook must succeed"),
         E::AmbiguousCall { field, candidates } => {
-            let what = "stands for several calls: give its call_key";
-            Refusal::new(
+            let what = "matches several calls: use call_key";
+            StatusBuilder::new(
                 Code::InvalidArgument,
                 Reason::AmbiguousToolUseId,
                 format!("{field} {what}"),
@@ -543,171 +532,163 @@ fn refusal(error: ServiceError) -> Refusal {
         E::CallMismatch {
             call_key,
             tool_use_id,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::InvalidArgument,
             Reason::CallMismatch,
-            format!("call {call_key} has another tool_use_id: leave one of the two out"),
+            format!("call {call_key} has another tool_use_id: omit one of the two"),
         )
         .field("call.tool_use_id", "is not that of the call with this call_key")
         .meta("call_key", &call_key)
         .meta("tool_use_id", &tool_use_id),
-        E::TooManyPendingResults { limit } => Refusal::new(
+        E::TooManyPendingResults { limit } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::QuotaExceeded,
             format!(
-                "{limit} stored results wait for the messages that bring them: append some first"
+                "{limit} stored results wait for their messages: append these messages first"
             ),
         )
-        .quota("call", format!("{limit} results may wait"))
+        .quota("call", format!("at most {limit} results can wait"))
         .meta("quota", &"waiting_results")
         .meta("limit", &limit),
-        E::ResultNotFound { name } => Refusal::new(
+        E::ResultNotFound { name } => StatusBuilder::new(
             Code::NotFound,
             Reason::ResultNotFound,
-            format!("there is no result of {name}: append it first"),
+            format!("call {name} has no result: append the result first"),
         )
         .meta("call_key", &name),
         E::ResultConflict {
             call,
             stored,
             given,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::AlreadyExists,
             Reason::ResultConflict,
             match call {
-                Some(call) => format!("call {call} has another result: give the new one its own call"),
-                None => "the call has another result: give the new one its own call".into(),
+                Some(call) => format!("call {call} already has another result: use a new call for the new result"),
+                None => "the call already has another result: use a new call for the new result".into(),
             },
         )
         .meta_if("call_key", call)
         .meta("stored_digest", &stored)
         .meta("given_digest", &given),
-        E::ToolNotFound { tool } => Refusal::new(
+        E::ToolNotFound { tool } => StatusBuilder::new(
             Code::NotFound,
             Reason::ToolNotFound,
-            "there is no such tool of the service, or the policy does not give it to the model: \
-             see ListTools",
+            "the service has no such tool, or the policy disables it: see ListTools",
         )
         .meta("tool_name", &tool),
         E::TooLarge {
             field,
             actual,
             limit,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::MessageTooLarge,
-            format!("{field} is too large ({actual}; the limit is {limit}): send less of it"),
+            format!("{field} is too large ({actual}; the limit is {limit}): send less content"),
         )
         .quota(&field, format!("{actual}; the limit is {limit}"))
         .meta("field", &field)
         .meta("size_bytes", &actual)
         .meta("limit_bytes", &limit),
-        E::WorkingStateTooLarge { bytes, limit } => Refusal::new(
+        E::WorkingStateTooLarge { bytes, limit } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::WorkingStateTooLarge,
             format!(
-                "the working state would have {bytes} bytes and at most {limit} are accepted: \
-                 remove entries, or raise limits.max_working_state_bytes"
+                "the working state would have {bytes} bytes, and the limit is {limit}: remove entries, or raise limits.max_working_state_bytes"
             ),
         )
         .quota("working_state", format!("{bytes} bytes; the limit is {limit}"))
         .meta("size_bytes", &bytes)
         .meta("limit_bytes", &limit),
-        E::RequestTooLarge { actual, limit } => Refusal::new(
+        E::RequestTooLarge { actual, limit } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::RequestTooLarge,
             format!(
-                "the request has {actual} bytes and at most {limit} are accepted: send it in \
-                 parts, or raise limits.max_request_bytes"
+                "the request has {actual} bytes, and the limit is {limit}: split the request, or raise limits.max_request_bytes"
             ),
         )
         .quota("request", format!("{actual} bytes; the limit is {limit}"))
         .meta("size_bytes", &actual)
         .meta("limit_bytes", &limit),
-        E::RequestTooComplex { limit } => Refusal::new(
+        E::RequestTooComplex { limit } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::RequestTooLarge,
             format!(
-                "the request has so many entries that it would take more than {limit} bytes of memory: \
-                 send it in parts, or raise limits.max_request_bytes"
+                "the request would need more than {limit} bytes of memory: split the request, or raise limits.max_request_bytes"
             ),
         )
         .quota("request", format!("the limit is {limit} bytes of memory"))
         .meta("limit_bytes", &limit),
-        E::Unauthenticated { why } => Refusal::new(
+        E::Unauthenticated { why } => StatusBuilder::new(
             Code::Unauthenticated,
             Reason::Unauthenticated,
             format!("{why}: send the metadata `authorization: Bearer <API key or JWT>`"),
         )
         .header("www-authenticate", "Bearer realm=\"palimpsest\""),
-        E::PermissionDenied { right, project } => Refusal::new(
+        E::PermissionDenied { right, project } => StatusBuilder::new(
             Code::PermissionDenied,
             Reason::PermissionDenied,
             match project {
                 Some(project) => format!(
-                    "the credential does not have the right {right} in projects/{project}: use one that has"
+                    "the credential does not have the right {right} in projects/{project}: use a credential with this right"
                 ),
                 None => format!(
-                    "the credential does not have the right {right} in every project: use one that has, \
-                     or name a project"
+                    "the credential does not have the right {right} in every project: use a credential with this right, or name a project"
                 ),
             },
         )
         .meta("permission", right.name()),
-        E::ProjectNotFound { project } => Refusal::new(
+        E::ProjectNotFound { project } => StatusBuilder::new(
             Code::NotFound,
             Reason::ProjectNotFound,
-            format!("there is no projects/{project} for this credential: use one that names it"),
+            format!("projects/{project} does not exist for this credential: use a credential for this project"),
         )
         .meta("project", &format!("projects/{project}")),
         E::QuotaExceeded(exceeded) => quota(&exceeded),
-        E::StoreFull { why, retry_after } => Refusal::new(
+        E::StoreFull { why, retry_after } => StatusBuilder::new(
             Code::Unavailable,
             Reason::StoreFull,
-            format!("the store takes no writes, though it can be read: {why}"),
+            format!("the store rejects writes and serves reads: {why}"),
         )
         .retry(retry_after),
-        E::Overloaded { retry_after } => Refusal::new(
+        E::Overloaded { retry_after } => StatusBuilder::new(
             Code::ResourceExhausted,
             Reason::Overloaded,
-            "the server has too much to do: try again after the delay of RetryInfo",
+            "the server is overloaded: retry after the delay of RetryInfo",
         )
         .retry(retry_after),
-        E::DeadlineExceeded => Refusal::new(
+        E::DeadlineExceeded => StatusBuilder::new(
             Code::DeadlineExceeded,
             Reason::DeadlineExceeded,
-            "the call did not finish before its deadline: a change that had begun may still take \
-             effect, so repeat it with the same request_id and more time",
+            "the call did not finish before its deadline: a change that has started can still take effect, so repeat the call with the same request_id and a longer deadline",
         ),
-        E::StoreUnavailable { retry_after } => Refusal::new(
+        E::StoreUnavailable { retry_after } => StatusBuilder::new(
             Code::Unavailable,
             Reason::StoreUnavailable,
-            "the store cannot read or write now: try again, with the same request_id, after the \
-             delay of RetryInfo",
+            "the store is unavailable: retry with the same request_id after the delay of RetryInfo",
         )
         .retry(retry_after),
         E::HistoryChanged {
             session,
             retry_after,
-        } => Refusal::new(
+        } => StatusBuilder::new(
             Code::Unavailable,
             Reason::StoreUnavailable,
             format!(
-                "{session} changed its history while it was read, by a failover or because it was created again: \
-                 discard what was received and read it again from its beginning"
+                "the history of {session} changed during the read, by a failover or a new creation: discard the received data and read the session again"
             ),
         )
         .retry(retry_after),
-        E::ShuttingDown { retry_after } => Refusal::new(
+        E::ShuttingDown { retry_after } => StatusBuilder::new(
             Code::Unavailable,
             Reason::NotServing,
-            "the server is going down or still starting: try again, on a new connection",
+            "the server is starting or shutting down: retry on a new connection",
         )
         .retry(retry_after),
-        E::NotImplemented { method } => Refusal::new(
+        E::NotImplemented { method } => StatusBuilder::new(
             Code::Unimplemented,
             Reason::MethodNotImplemented,
-            format!("this version of the server does not have {method}"),
+            format!("this version of the server does not implement {method}"),
         )
         .meta("method", &method),
         E::Internal { doing, source } => {
@@ -719,13 +700,13 @@ fn refusal(error: ServiceError) -> Refusal {
                 "failed to {doing}"
             );
             let hint = match trace_id {
-                Some(id) => format!("the server's log has more under trace_id {id}"),
-                None => "the server's log has more".to_owned(),
+                Some(id) => format!("see trace_id {id} in the server's log"),
+                None => "see the server's log".to_owned(),
             };
-            Refusal::new(
+            StatusBuilder::new(
                 Code::Internal,
                 Reason::Internal,
-                format!("a fault of the service: {hint}"),
+                format!("internal error: {hint}"),
             )
             .meta_if("trace_id", trace_id)
         }
@@ -744,25 +725,25 @@ fn name_of(visibility: Visibility) -> &'static str {
 }
 
 /// Builds the error of a missing summary. An unavailable model allows a retry, a rejected summary does not.
-fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> Refusal {
+fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> StatusBuilder {
     use CompactionFailureReason as Why;
     use ErrorReason as Reason;
 
     let message = format!("nothing was compacted: {detail}");
     // UNAVAILABLE makes clients retry. A rejected summary would be rejected again without a change.
     if matches!(why, Why::ModelUnavailable | Why::Expired) {
-        return Refusal::new(Code::Unavailable, Reason::ModelUnavailable, message)
+        return StatusBuilder::new(Code::Unavailable, Reason::ModelUnavailable, message)
             .meta("model", model);
     }
     let name = why.as_str_name();
     let name = name.strip_prefix("COMPACTION_FAILURE_REASON_");
-    Refusal::new(Code::FailedPrecondition, Reason::SummaryRejected, message)
+    StatusBuilder::new(Code::FailedPrecondition, Reason::SummaryRejected, message)
         .meta("failure_reason", name.unwrap_or_default())
-        .precondition("summary".into(), "the model's summary must be taken")
+        .precondition("summary".into(), "the model's summary must be accepted")
 }
 
 /// Builds the error of rejected snip targets. Code and reason are those of the first target.
-fn not_snippable(targets: &[RejectedTarget]) -> Refusal {
+fn not_snippable(targets: &[RejectedTarget]) -> StatusBuilder {
     use ErrorReason as Reason;
     // A status has a single code, so the first target determines code and message. The details list all targets.
     let first = targets.first();
@@ -772,35 +753,37 @@ fn not_snippable(targets: &[RejectedTarget]) -> Refusal {
     let snipped = Some(Visibility::Snipped);
     let (code, why) = match reason {
         Reason::TurnNotFound | Reason::MessageNotFound => {
-            (Code::NotFound, "the session never had it")
+            (Code::NotFound, "the session does not contain it")
         }
         Reason::TurnForeign => (
             Code::NotFound,
             "it belongs to the session's parent or to a subagent",
         ),
-        Reason::TurnAlreadySnipped => (Code::FailedPrecondition, "it was snipped before"),
+        Reason::TurnAlreadySnipped => (Code::FailedPrecondition, "it is already snipped"),
+        // A snipped message has a general reason, so only its visibility identifies the case.
         _ if first.and_then(|target| target.visibility) == snipped => {
-            (Code::FailedPrecondition, "it was snipped before")
+            (Code::FailedPrecondition, "it is already snipped")
         }
         Reason::Pinned => (
             Code::FailedPrecondition,
-            "it is pinned, or holds something that is: remove the pin first",
+            "it is pinned or contains pinned content: remove the pin first",
         ),
         Reason::TurnIsCurrent => (
             Code::FailedPrecondition,
             "it is the current turn: snip its messages or blocks instead",
         ),
-        _ => (Code::FailedPrecondition, "it is not in the view any more"),
+        _ => (Code::FailedPrecondition, "it is no longer in the view"),
     };
     let others = match targets.len() {
         0 | 1 => String::new(),
         more => format!(", and {} more", more - 1),
     };
-    let refusal = Refusal::new(
+    let refusal = StatusBuilder::new(
         code,
         reason,
-        format!("nothing was snipped: {name} cannot be, because {why}{others}"),
+        format!("nothing was snipped: {name} cannot be snipped, because {why}{others}"),
     );
+    // The name of a block consists of the message id, `#` and the index.
     let refusal = match name.split_once('#') {
         _ if is_turn => refusal.meta("turn_id", name),
         None => refusal.meta("message_id", name),

@@ -83,6 +83,7 @@ fn every_error() -> Vec<ServiceError> {
     use ServiceError as E;
     let [stored, given] = [b"a", b"b"].map(|text| Digest::of_bytes(text));
     let retry_after = Duration::from_millis(1_500);
+    // A new variant must be added here, because the snapshot below is built from this list.
     vec![
         E::invalid("messages[3].metadata.parent_id", "must be a UUID"),
         E::MalformedRequest,
@@ -258,7 +259,7 @@ fn every_error() -> Vec<ServiceError> {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is one table")]
-fn the_whole_table() {
+fn every_error_maps_to_its_status() {
     // One snapshot of all errors, so that a change of any text is visible in review.
     let table: Vec<_> = every_error()
         .into_iter()
@@ -271,22 +272,22 @@ fn the_whole_table() {
         InvalidArgument: the request is not a message of this method's request type: generate the client from the same .proto files as the server, whose reflection shows them
           ErrorInfo palimpsest/INVALID_FIELD
           BadRequest : is not a message of this method's request type
-        InvalidArgument: the payload in messages[0].payload was not understood: messages[3].content[0].source must be an object
+        InvalidArgument: the payload in messages[0].payload is invalid: messages[3].content[0].source must be an object
           ErrorInfo palimpsest/INVALID_PAYLOAD field=messages[0].payload
           BadRequest messages[0].payload: messages[3].content[0].source must be an object
         InvalidArgument: pattern has an unclosed group (at character 7)
           ErrorInfo palimpsest/INVALID_PATTERN char_offset=7 field=pattern
           BadRequest pattern: has an unclosed group
-        InvalidArgument: the model claude-opus may not be chosen for summaries: leave it out, or have it added to summarizer.allowed_models in the server's configuration
+        InvalidArgument: the model claude-opus is not allowed for summaries: omit it, or add it to summarizer.allowed_models in the server's configuration
           ErrorInfo palimpsest/MODEL_NOT_ALLOWED model=claude-opus
-          BadRequest overrides.model: names a model that may not be chosen
-        InvalidArgument: page_token is not from the last page of a request with the same filters: begin again without one
+          BadRequest overrides.model: names a model that is not allowed
+        InvalidArgument: page_token is not from a request with the same filters: start again without a token
           ErrorInfo palimpsest/INVALID_PAGE_TOKEN
           BadRequest page_token: is not from a request with the same filters
-        NotFound: there is no session projects/p/sessions/s: append to it, or create it, first
+        NotFound: session projects/p/sessions/s does not exist: create it, or append to it, first
           ErrorInfo palimpsest/SESSION_NOT_FOUND session=projects/p/sessions/s
           ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
-        NotFound: messages[3].metadata.parent_id: the session has no message 01890a5d-ac96-774b-bcce-b302099a8057. Append that message first, or leave parent_id out
+        NotFound: messages[3].metadata.parent_id: the session has no message 01890a5d-ac96-774b-bcce-b302099a8057. Append that message first, or omit parent_id
           ErrorInfo palimpsest/MESSAGE_NOT_FOUND field=messages[3].metadata.parent_id message_id=01890a5d-ac96-774b-bcce-b302099a8057
           ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
         NotFound: the session has no message 01890a5d-ac96-774b-bcce-b302099a8057
@@ -295,126 +296,126 @@ fn the_whole_table() {
         NotFound: message 01890a5d-ac96-774b-bcce-b302099a8057 has no block 4
           ErrorInfo palimpsest/MESSAGE_NOT_FOUND block_index=4 message_id=01890a5d-ac96-774b-bcce-b302099a8057
           ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
-        NotFound: the session has no such tool call: append the message that makes it first
+        NotFound: the session has no such tool call: append the message with the call first
           ErrorInfo palimpsest/CALL_NOT_FOUND call_key=c12
           ResourceInfo palimpsest.context.v1.ToolCall c12
-        NotFound: the session has no such tool call: append the message that makes it first
+        NotFound: the session has no such tool call: append the message with the call first
           ErrorInfo palimpsest/CALL_NOT_FOUND tool_use_id=toolu_1
           ResourceInfo palimpsest.context.v1.ToolCall toolu_1
-        InvalidArgument: call c12 has another tool_use_id: leave one of the two out
+        InvalidArgument: call c12 has another tool_use_id: omit one of the two
           ErrorInfo palimpsest/CALL_MISMATCH call_key=c12 tool_use_id=toolu_1
           BadRequest call.tool_use_id: is not that of the call with this call_key
-        NotFound: no summary is awaited for this token: its compaction was finished, has failed or expired, or was given another token; call Compact again
+        NotFound: no compaction waits for this token: it has finished, has failed, has expired, or has another token; call Compact again
           ErrorInfo palimpsest/DELEGATION_NOT_FOUND
-        NotFound: no summary is awaited for this token: its compaction was finished, has failed or expired, or was given another token; call Compact again
+        NotFound: no compaction waits for this token: it has finished, has failed, has expired, or has another token; call Compact again
           ErrorInfo palimpsest/DELEGATION_NOT_FOUND compaction_id=compaction-3
-        FailedPrecondition: another compaction of the session runs: wait for its end, which WatchSession tells
+        FailedPrecondition: another compaction of the session is running: wait for its end, which WatchSession reports
           ErrorInfo palimpsest/COMPACTION_RUNNING compaction_id=compaction-3
-          PreconditionFailure COMPACTION_RUNNING compaction: no other compaction may run
-        Aborted: the view was changed while its summary was written, so nothing was compacted: call Compact again
+          PreconditionFailure COMPACTION_RUNNING compaction: no other compaction can be running
+        Aborted: the view changed while its summary was written, and nothing was compacted: call Compact again
           ErrorInfo palimpsest/COMPACTION_RANGE_CHANGED compaction_id=compaction-3 current_revision=9
-        ResourceExhausted: the prompt was refused as too long and nothing more can leave the view by itself: snip what is largest, or use a model with a larger window; what was appended stays
+        ResourceExhausted: the provider rejected the prompt as too long, and no level can reduce the view further: snip the largest content, or use a model with a larger window; appended messages are kept
           ErrorInfo palimpsest/PROMPT_TOO_LONG
-        ResourceExhausted: 256 stored results wait for the messages that bring them: append some first
-          QuotaFailure call: 256 results may wait
+        ResourceExhausted: 256 stored results wait for their messages: append these messages first
+          QuotaFailure call: at most 256 results can wait
           ErrorInfo palimpsest/QUOTA_EXCEEDED limit=256 quota=waiting_results
-        AlreadyExists: call c12 has another result: give the new one its own call
+        AlreadyExists: call c12 already has another result: use a new call for the new result
           ErrorInfo palimpsest/RESULT_CONFLICT call_key=c12 given_digest=bb stored_digest=aa
-        AlreadyExists: session projects/p/sessions/s exists: use it, or choose another name
+        AlreadyExists: session projects/p/sessions/s already exists: use it, or choose another name
           ErrorInfo palimpsest/SESSION_EXISTS session=projects/p/sessions/s
           ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
-        FailedPrecondition: session projects/p/sessions/s is on hold and must be kept: lift the hold with UpdateSession (update_mask hold, and no hold) if it may go
+        FailedPrecondition: session projects/p/sessions/s is on hold and cannot be deleted: remove the hold with UpdateSession first (update_mask hold, without a hold)
           ErrorInfo palimpsest/SESSION_ON_HOLD session=projects/p/sessions/s
           PreconditionFailure SESSION_ON_HOLD projects/p/sessions/s: the session must not be on hold
           ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
-        Unavailable: a session projects/p/sessions/s was deleted and its files are still being removed: try again after the delay of RetryInfo, or choose another name
+        Unavailable: session projects/p/sessions/s was deleted and its files are still being removed: retry after the delay of RetryInfo, or choose another name
           RetryInfo 200ms
           ErrorInfo palimpsest/SESSION_DELETING session=projects/p/sessions/s
-        AlreadyExists: message 01890a5d-ac96-774b-bcce-b302099a8057 is there and says something else: give the new one another id
+        AlreadyExists: message 01890a5d-ac96-774b-bcce-b302099a8057 already exists with other content: use another id for the new message
           ErrorInfo palimpsest/MESSAGE_CONFLICT given_digest=836d69d0eed52279bdede1e86df8aa2b message_id=01890a5d-ac96-774b-bcce-b302099a8057 stored_digest=57feb47890e14caeeef4fed93f6b8fce
           ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
-        AlreadyExists: this request_id was used for another body: give each request its own
+        AlreadyExists: this request_id was used with another body: use a new request_id for each request
           ErrorInfo palimpsest/REQUEST_CONFLICT given_digest=836d69d0eed52279bdede1e86df8aa2b request_id=r1 stored_digest=57feb47890e14caeeef4fed93f6b8fce
-        Aborted: the session is at revision 5, not at 3: read it again, decide again, and retry
+        Aborted: the session is at revision 5, not at 3: read the session again, then retry
           ErrorInfo palimpsest/REVISION_MISMATCH current_revision=5 expected_revision=3
         Aborted: the view of this etag has changed: call PrepareContext again
           ErrorInfo palimpsest/VIEW_CHANGED current_revision=5
-        FailedPrecondition: message 01890a5d-ac96-774b-bcce-b302099a8057 is not in the view (COMPACTED): choose one that is
+        FailedPrecondition: message 01890a5d-ac96-774b-bcce-b302099a8057 is not in the view (COMPACTED): choose a visible message
           ErrorInfo palimpsest/MESSAGE_NOT_VISIBLE message_id=01890a5d-ac96-774b-bcce-b302099a8057 visibility=COMPACTED
           PreconditionFailure MESSAGE_NOT_VISIBLE messages/01890a5d-ac96-774b-bcce-b302099a8057: the message must be in the view
-        FailedPrecondition: nothing was snipped: a1b2c3 cannot be, because it is not in the view any more
+        FailedPrecondition: nothing was snipped: a1b2c3 cannot be snipped, because it is no longer in the view
           ErrorInfo palimpsest/TURN_NOT_VISIBLE turn_id=a1b2c3 visibility=REWOUND
-          PreconditionFailure TURN_NOT_VISIBLE turn_ids[0]: it is not in the view any more
-        ResourceExhausted: messages[0].content is too large (20; the limit is 10): send less of it
+          PreconditionFailure TURN_NOT_VISIBLE turn_ids[0]: it is no longer in the view
+        ResourceExhausted: messages[0].content is too large (20; the limit is 10): send less content
           QuotaFailure messages[0].content: 20; the limit is 10
           ErrorInfo palimpsest/MESSAGE_TOO_LARGE field=messages[0].content limit_bytes=10 size_bytes=20
-        ResourceExhausted: the working state would have 20 bytes and at most 10 are accepted: remove entries, or raise limits.max_working_state_bytes
+        ResourceExhausted: the working state would have 20 bytes, and the limit is 10: remove entries, or raise limits.max_working_state_bytes
           QuotaFailure working_state: 20 bytes; the limit is 10
           ErrorInfo palimpsest/WORKING_STATE_TOO_LARGE limit_bytes=10 size_bytes=20
-        ResourceExhausted: the request has 20 bytes and at most 10 are accepted: send it in parts, or raise limits.max_request_bytes
+        ResourceExhausted: the request has 20 bytes, and the limit is 10: split the request, or raise limits.max_request_bytes
           QuotaFailure request: 20 bytes; the limit is 10
           ErrorInfo palimpsest/REQUEST_TOO_LARGE limit_bytes=10 size_bytes=20
         Unavailable: nothing was compacted: the model provider cannot answer now (503); try again later
           ErrorInfo palimpsest/MODEL_UNAVAILABLE model=m
         FailedPrecondition: nothing was compacted: the model refused to summarise; compact with another model
           ErrorInfo palimpsest/SUMMARY_REJECTED failure_reason=SUMMARY_REFUSED
-          PreconditionFailure SUMMARY_REJECTED summary: the model's summary must be taken
-        FailedPrecondition: the hook PreCompact does not want this compaction: a release is going on
+          PreconditionFailure SUMMARY_REJECTED summary: the model's summary must be accepted
+        FailedPrecondition: the hook PreCompact vetoed the compaction: a release is going on
           ErrorInfo palimpsest/HOOK_VETOED hook=PreCompact reason=a release is going on
-          PreconditionFailure HOOK_VETOED hooks/PreCompact: the hook must let it go on
-        FailedPrecondition: the hook PostCompact failed and the session's policy says to stop then: mend it, or set its on_failure to CONTINUE; it said: Unavailable: connection refused
+          PreconditionFailure HOOK_VETOED hooks/PreCompact: the hook must not veto the compaction
+        FailedPrecondition: the hook PostCompact failed, and the session's policy stops the compaction: fix the hook, or set its on_failure to CONTINUE; the hook returned: Unavailable: connection refused
           ErrorInfo palimpsest/HOOK_FAILED hook=PostCompact
-          PreconditionFailure HOOK_FAILED hooks/PostCompact: the hook must answer
+          PreconditionFailure HOOK_FAILED hooks/PostCompact: the hook must succeed
         Unauthenticated: the call has no credential: send the metadata `authorization: Bearer <API key or JWT>`
           ErrorInfo palimpsest/UNAUTHENTICATED
-        PermissionDenied: the credential does not have the right compact in projects/p: use one that has
+        PermissionDenied: the credential does not have the right compact in projects/p: use a credential with this right
           ErrorInfo palimpsest/PERMISSION_DENIED permission=compact
-        PermissionDenied: the credential does not have the right admin in every project: use one that has, or name a project
+        PermissionDenied: the credential does not have the right admin in every project: use a credential with this right, or name a project
           ErrorInfo palimpsest/PERMISSION_DENIED permission=admin
-        NotFound: there is no projects/p for this credential: use one that names it
+        NotFound: projects/p does not exist for this credential: use a credential for this project
           ErrorInfo palimpsest/PROJECT_NOT_FOUND project=projects/p
-        ResourceExhausted: the server has too much to do: try again after the delay of RetryInfo
+        ResourceExhausted: the server is overloaded: retry after the delay of RetryInfo
           RetryInfo 1.5s
           ErrorInfo palimpsest/OVERLOADED
-        ResourceExhausted: projects/p may have 7 calls a second: wait for the delay of RetryInfo, or raise quotas.requests_per_second
+        ResourceExhausted: projects/p can have at most 7 calls per second: wait for the delay of RetryInfo, or raise quotas.requests_per_second
           RetryInfo 1.5s
           QuotaFailure projects/p: quotas.requests_per_second is 7
           ErrorInfo palimpsest/REQUEST_RATE_EXCEEDED limit=7 quota=quotas.requests_per_second
-        ResourceExhausted: projects/p may have 7 bytes of requests a second: wait for the delay of RetryInfo, or raise quotas.bytes_per_second
+        ResourceExhausted: projects/p can have at most 7 request bytes per second: wait for the delay of RetryInfo, or raise quotas.bytes_per_second
           RetryInfo 1.5s
           QuotaFailure projects/p: quotas.bytes_per_second is 7
           ErrorInfo palimpsest/BYTE_RATE_EXCEEDED limit=7 quota=quotas.bytes_per_second
-        ResourceExhausted: projects/p may have 7 calls at one time: wait until one has ended, or raise quotas.concurrent_requests
+        ResourceExhausted: projects/p can have at most 7 concurrent calls: wait until a call ends, or raise quotas.concurrent_requests
           RetryInfo 1.5s
           QuotaFailure projects/p: quotas.concurrent_requests is 7
           ErrorInfo palimpsest/CONCURRENCY_EXCEEDED limit=7 quota=quotas.concurrent_requests
-        ResourceExhausted: projects/p may have 7 watches at one time: end one first, or raise quotas.watches
+        ResourceExhausted: projects/p can have at most 7 concurrent watches: end a watch first, or raise quotas.watches
           RetryInfo 1.5s
           QuotaFailure projects/p: quotas.watches is 7
           ErrorInfo palimpsest/CONCURRENCY_EXCEEDED limit=7 quota=quotas.watches
-        ResourceExhausted: projects/p may have 7 sessions: delete some that are no longer needed, or raise quotas.sessions
+        ResourceExhausted: projects/p can have at most 7 sessions: delete sessions that are no longer needed, or raise quotas.sessions
           QuotaFailure projects/p: quotas.sessions is 7
           ErrorInfo palimpsest/QUOTA_EXCEEDED limit=7 quota=quotas.sessions
-        ResourceExhausted: all projects may have 7 stored bytes: delete sessions that are no longer needed, or raise quotas.server.stored_bytes
+        ResourceExhausted: all projects can have at most 7 stored bytes: delete sessions that are no longer needed, or raise quotas.server.stored_bytes
           QuotaFailure all projects: quotas.server.stored_bytes is 7
           ErrorInfo palimpsest/QUOTA_EXCEEDED limit=7 quota=quotas.server.stored_bytes
-        DeadlineExceeded: the call did not finish before its deadline: a change that had begun may still take effect, so repeat it with the same request_id and more time
+        DeadlineExceeded: the call did not finish before its deadline: a change that has started can still take effect, so repeat the call with the same request_id and a longer deadline
           ErrorInfo palimpsest/DEADLINE_EXCEEDED
-        Unavailable: the store cannot read or write now: try again, with the same request_id, after the delay of RetryInfo
+        Unavailable: the store is unavailable: retry with the same request_id after the delay of RetryInfo
           RetryInfo 1.5s
           ErrorInfo palimpsest/STORE_UNAVAILABLE
-        Unavailable: projects/p/sessions/s changed its history while it was read, by a failover or because it was created again: discard what was received and read it again from its beginning
+        Unavailable: the history of projects/p/sessions/s changed during the read, by a failover or a new creation: discard the received data and read the session again
           RetryInfo 1.5s
           ErrorInfo palimpsest/STORE_UNAVAILABLE
-        Unavailable: the store takes no writes, though it can be read: its disk is nearly full
+        Unavailable: the store rejects writes and serves reads: its disk is nearly full
           RetryInfo 1.5s
           ErrorInfo palimpsest/STORE_FULL
-        Unavailable: the server is going down or still starting: try again, on a new connection
+        Unavailable: the server is starting or shutting down: retry on a new connection
           RetryInfo 1.5s
           ErrorInfo palimpsest/NOT_SERVING
-        Unimplemented: this version of the server does not have palimpsest.context.v1.ContextService/Snip
+        Unimplemented: this version of the server does not implement palimpsest.context.v1.ContextService/Snip
           ErrorInfo palimpsest/METHOD_NOT_IMPLEMENTED method=palimpsest.context.v1.ContextService/Snip
-        Internal: a fault of the service: the server's log has more
+        Internal: internal error: see the server's log
           ErrorInfo palimpsest/INTERNAL
     "#]].assert_eq(&table.concat());
 }
@@ -431,7 +432,7 @@ fn every_status_is_small_and_has_one_error_info() {
 }
 
 #[test]
-fn long_texts_are_cut_between_characters() {
+fn long_texts_are_truncated_between_characters() {
     let status = Status::from(ServiceError::invalid("ä".repeat(5_000), "ö".repeat(5_000)));
     assert!(status.message().len() < 1_024);
     // In headers the size grows by a third, still far below the 16 KiB at which some clients hang.
@@ -439,13 +440,13 @@ fn long_texts_are_cut_between_characters() {
 }
 
 #[test]
-fn an_internal_error_keeps_its_source_to_itself() {
+fn an_internal_error_does_not_expose_its_source() {
     let status = Status::from(ServiceError::internal("do it", "SECRET"));
     assert!(!shown(&status).contains("SECRET"));
 }
 
 #[test]
-fn rejections_of_the_domain_keep_their_meaning() {
+fn rejections_map_to_their_error_reasons() {
     let conflict = Conflict::Request {
         recorded: Digest::of_bytes(b"a"),
         given: Digest::of_bytes(b"b"),
@@ -488,7 +489,7 @@ fn rejections_of_the_domain_keep_their_meaning() {
 }
 
 #[test]
-fn a_payload_error_says_where() {
+fn a_payload_error_contains_its_position() {
     let mut next = || id();
     let mut offset = |payload: &[u8]| {
         let provider = palimpsest_core::view::Provider::Anthropic;

@@ -15,9 +15,9 @@ use crate::net::ShareGroup;
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// The maximum ratio between the use of one group and the free part of a budget. A group therefore gets at most three
 /// quarters of a budget, and other groups always find a part of the rest.
-const OF_THE_FREE: usize = 3;
+const FREE_SHARE_DIVISOR: usize = 3;
 /// The number of groups at which dropped groups are removed from the map.
-const MANY_PARTIES: usize = 4_096;
+const SHARE_GROUP_SWEEP_SIZE: usize = 4_096;
 
 /// The kind of a budget. The variants are indexes into the counters of a `ShareGroup`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,24 +37,24 @@ pub(super) struct ShareGroups(Mutex<HashMap<String, Weak<ShareGroup>>>);
 impl ShareGroups {
     /// Returns the group of a tenant. Creates it if necessary.
     pub(super) fn of(&self, tenant: String) -> Arc<ShareGroup> {
-        let mut parties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(party) = parties.get(&tenant).and_then(Weak::upgrade) {
-            return party;
+        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share_group) = groups.get(&tenant).and_then(Weak::upgrade) {
+            return share_group;
         }
         // A dropped group leaves a dead `Weak` in the map. Removing them here bounds the map.
-        if parties.len() >= MANY_PARTIES {
-            parties.retain(|_, party| party.strong_count() > 0);
+        if groups.len() >= SHARE_GROUP_SWEEP_SIZE {
+            groups.retain(|_, share_group| share_group.strong_count() > 0);
         }
-        let party = Arc::default();
-        parties.insert(tenant, Arc::downgrade(&party));
-        party
+        let share_group = Arc::default();
+        groups.insert(tenant, Arc::downgrade(&share_group));
+        share_group
     }
 }
 
 /// A limit that all calls share.
 #[derive(Debug)]
 pub(super) struct SharedBudget {
-    of: BudgetKind,
+    kind: BudgetKind,
     max: usize,
     used: AtomicUsize,
 }
@@ -62,7 +62,7 @@ pub(super) struct SharedBudget {
 impl SharedBudget {
     pub(super) fn new(of: BudgetKind, max: usize) -> Arc<Self> {
         Arc::new(Self {
-            of,
+            kind: of,
             max,
             used: AtomicUsize::new(0),
         })
@@ -82,10 +82,10 @@ pub(super) struct BudgetShare {
 }
 
 impl BudgetShare {
-    pub(super) fn new(budget: &Arc<SharedBudget>, party: &Arc<ShareGroup>) -> Self {
-        party.shares[budget.of as usize].fetch_add(1, Relaxed);
+    pub(super) fn new(budget: &Arc<SharedBudget>, share_group: &Arc<ShareGroup>) -> Self {
+        share_group.shares[budget.kind as usize].fetch_add(1, Relaxed);
         Self {
-            of: Some((Arc::clone(budget), Arc::clone(party))),
+            of: Some((Arc::clone(budget), Arc::clone(share_group))),
             used: AtomicU64::new(0),
         }
     }
@@ -93,10 +93,10 @@ impl BudgetShare {
     /// Creates a share of the given size, or fails if the budget does not allow it.
     pub(super) fn take(
         budget: &Arc<SharedBudget>,
-        party: &Arc<ShareGroup>,
+        share_group: &Arc<ShareGroup>,
         size: usize,
     ) -> Result<Self, ServiceError> {
-        let share = Self::new(budget, party);
+        let share = Self::new(budget, share_group);
         share.grow(size)?;
         Ok(share)
     }
@@ -107,17 +107,18 @@ impl BudgetShare {
     }
 
     /// Fails with [`ServiceError::Overloaded`] unless `more` fits into the budget and the group's fair share.
-    pub(super) fn has_room(&self, more: usize) -> Result<(), ServiceError> {
-        let Some((budget, party)) = &self.of else {
+    pub(super) fn check_room(&self, more: usize) -> Result<(), ServiceError> {
+        let Some((budget, share_group)) = &self.of else {
             return Ok(());
         };
         let used = budget.used();
         let fits = used.saturating_add(more) <= budget.max;
         // A group with a single share may use all that is free: one large call is not a flood.
-        let is_alone = party.shares[budget.of as usize].load(Relaxed) <= 1;
-        let own = party.used[budget.of as usize].load(Relaxed);
+        let is_alone = share_group.shares[budget.kind as usize].load(Relaxed) <= 1;
+        let own = share_group.used[budget.kind as usize].load(Relaxed);
         let free = budget.max.saturating_sub(used);
-        let is_fair = is_alone || own.saturating_add(more) <= free.saturating_mul(OF_THE_FREE);
+        let is_fair =
+            is_alone || own.saturating_add(more) <= free.saturating_mul(FREE_SHARE_DIVISOR);
         if fits && is_fair {
             return Ok(());
         }
@@ -128,11 +129,11 @@ impl BudgetShare {
 
     /// Adds `more` to this share, or fails without a change.
     pub(super) fn grow(&self, more: usize) -> Result<(), ServiceError> {
-        self.has_room(more)?;
+        self.check_room(more)?;
         // The check and the additions are not one atomic step, so concurrent calls may exceed the limit slightly.
-        if let Some((budget, party)) = &self.of {
+        if let Some((budget, share_group)) = &self.of {
             budget.used.fetch_add(more, Relaxed);
-            party.used[budget.of as usize].fetch_add(more, Relaxed);
+            share_group.used[budget.kind as usize].fetch_add(more, Relaxed);
         }
         self.used.fetch_add(more as u64, Relaxed);
         Ok(())
@@ -142,10 +143,10 @@ impl BudgetShare {
 impl Drop for BudgetShare {
     fn drop(&mut self) {
         let used = usize::try_from(*self.used.get_mut()).unwrap_or(usize::MAX);
-        if let Some((budget, party)) = &self.of {
+        if let Some((budget, share_group)) = &self.of {
             budget.used.fetch_sub(used, Relaxed);
-            party.used[budget.of as usize].fetch_sub(used, Relaxed);
-            party.shares[budget.of as usize].fetch_sub(1, Relaxed);
+            share_group.used[budget.kind as usize].fetch_sub(used, Relaxed);
+            share_group.shares[budget.kind as usize].fetch_sub(1, Relaxed);
         }
     }
 }
@@ -155,13 +156,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_call_takes_is_given_back() {
+    fn a_dropped_share_is_released() {
         let budget = SharedBudget::new(BudgetKind::Requests, 100);
         let (first, second) = (Arc::default(), Arc::default());
         let one = BudgetShare::new(&budget, &first);
         one.grow(60).unwrap();
         let two = BudgetShare::new(&budget, &second);
-        assert!(two.has_room(41).is_err());
+        assert!(two.check_room(41).is_err());
         two.grow(40).unwrap();
         assert!(two.grow(1).is_err());
         assert_eq!((budget.used(), two.used()), (100, 40));
@@ -186,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn tenants_are_told_apart_and_forgotten() {
-        let parties = ShareGroups::default();
-        let one = parties.of("a".into());
-        assert!(Arc::ptr_eq(&one, &parties.of("a".into())));
-        assert!(!Arc::ptr_eq(&one, &parties.of("b".into())));
-        for n in 0..3 * MANY_PARTIES {
-            parties.of(n.to_string());
+    fn tenants_have_separate_groups_that_are_dropped() {
+        let groups = ShareGroups::default();
+        let one = groups.of("a".into());
+        assert!(Arc::ptr_eq(&one, &groups.of("a".into())));
+        assert!(!Arc::ptr_eq(&one, &groups.of("b".into())));
+        for n in 0..3 * SHARE_GROUP_SWEEP_SIZE {
+            groups.of(n.to_string());
         }
-        assert!(parties.0.lock().unwrap().len() <= MANY_PARTIES);
+        assert!(groups.0.lock().unwrap().len() <= SHARE_GROUP_SWEEP_SIZE);
     }
 }

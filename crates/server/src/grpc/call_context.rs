@@ -25,18 +25,18 @@ pub struct CallContext(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     project: OnceLock<ProjectId>,
-    pass: OnceLock<Authentication>,
+    authentication: OnceLock<Authentication>,
     /// The permit of the project's quotas.
-    held: OnceLock<Option<QuotaPermit>>,
+    quota_permit: OnceLock<Option<QuotaPermit>>,
     /// The memory for the request, released at the end of the call.
     share: BudgetShare,
     /// The memory for reply data that the handler holds, in addition to encoded frames.
     reply: BudgetShare,
     /// The admission permit, once the call was admitted.
-    place: OnceLock<WorkPermit>,
+    permit: OnceLock<WorkPermit>,
     watch: bool,
     deadline: Option<Deadline>,
-    began: AtomicBool,
+    is_started: AtomicBool,
     span: Option<CallSpan>,
 }
 
@@ -63,14 +63,14 @@ impl CallContext {
     }
 
     /// Records the session of the call on its span. Metrics have no session label, which would be unbounded.
-    pub fn about(&self, session: &SessionKey) {
+    pub fn set_session(&self, session: &SessionKey) {
         if let Some(span) = &self.0.span {
             span.about(session);
         }
     }
 
     /// Records the project of the call. Later calls have no effect.
-    pub fn enter(&self, project: ProjectId) {
+    pub fn set_project(&self, project: ProjectId) {
         let _ = self.0.project.set(project);
     }
 
@@ -80,17 +80,17 @@ impl CallContext {
     }
 
     /// Records the authenticated principal. Later calls have no effect.
-    pub fn identify(&self, pass: Authentication) {
-        let _ = self.0.pass.set(pass);
+    pub fn set_authentication(&self, authentication: Authentication) {
+        let _ = self.0.authentication.set(authentication);
     }
 
     /// Returns the authentication. `None` if authentication is off or the method needs no credential.
-    pub fn pass(&self) -> Option<&Authentication> {
-        self.0.pass.get()
+    pub fn authentication(&self) -> Option<&Authentication> {
+        self.0.authentication.get()
     }
 
     /// Returns the demand on the project's quotas.
-    pub fn need(&self) -> QuotaDemand {
+    pub fn quota_demand(&self) -> QuotaDemand {
         QuotaDemand {
             watch: self.0.watch,
             bytes: self.0.share.used(),
@@ -98,20 +98,20 @@ impl CallContext {
     }
 
     /// Holds a quota permit until the end of the call.
-    pub fn hold(&self, held: Option<QuotaPermit>) {
-        let _ = self.0.held.set(held);
+    pub fn set_quota_permit(&self, permit: Option<QuotaPermit>) {
+        let _ = self.0.quota_permit.set(permit);
     }
 
     /// Returns true if the deadline of the call has passed.
-    pub fn is_late(&self) -> bool {
+    pub fn is_past_deadline(&self) -> bool {
         self.0.is_late()
     }
 
     /// Reserves memory for reply data that the handler of the current call holds while its parts are sent one by one.
     ///
     /// The memory is released at the end of the call. Fails if slow readers use too much of the reply budget.
-    pub fn hold_reply(bytes: usize) -> Result<(), ServiceError> {
-        let hold = |ticket: &Self| ticket.0.reply.grow(bytes);
+    pub fn reserve_reply(bytes: usize) -> Result<(), ServiceError> {
+        let hold = |context: &Self| context.0.reply.grow(bytes);
         CURRENT.try_with(hold).unwrap_or(Ok(()))
     }
 
@@ -121,15 +121,15 @@ impl CallContext {
     }
 
     /// Stores the admission permit.
-    pub(super) fn set_place(&self, place: Option<WorkPermit>) {
-        if let Some(place) = place {
-            let _ = self.0.place.set(place);
+    pub(super) fn set_permit(&self, permit: Option<WorkPermit>) {
+        if let Some(permit) = permit {
+            let _ = self.0.permit.set(permit);
         }
     }
 
     /// Returns the admission permit, if the call was admitted.
-    pub(super) fn place(&self) -> Option<&WorkPermit> {
-        self.0.place.get()
+    pub(super) fn permit(&self) -> Option<&WorkPermit> {
+        self.0.permit.get()
     }
 
     /// Returns the context of the call that the current task works on.
@@ -153,20 +153,20 @@ impl Inner {
 impl Caller for Inner {
     fn begins(&self) -> bool {
         // A late call starts no change. A change in several steps that has started is finished.
-        if !self.began.load(Ordering::Relaxed) && self.is_late() {
+        if !self.is_started.load(Ordering::Relaxed) && self.is_late() {
             return false;
         }
-        self.began.store(true, Ordering::Relaxed);
+        self.is_started.store(true, Ordering::Relaxed);
         true
     }
 
     fn pause(&self) -> bool {
-        self.place.get().is_some_and(WorkPermit::pause)
+        self.permit.get().is_some_and(WorkPermit::pause)
     }
 
     fn resume(&self) {
-        if let Some(place) = self.place.get() {
-            place.resume();
+        if let Some(permit) = self.permit.get() {
+            permit.resume();
         }
     }
 }
@@ -183,13 +183,13 @@ mod tests {
     fn expired(began: bool) -> CallContext {
         CallContext(Arc::new(Inner {
             deadline: Some(Deadline::after(Duration::ZERO)),
-            began: AtomicBool::new(began),
+            is_started: AtomicBool::new(began),
             ..Inner::default()
         }))
     }
 
     #[tokio::test]
-    async fn an_expired_call_begins_no_change_and_goes_on_with_its_own() {
+    async fn an_expired_call_starts_no_change_and_finishes_its_own() {
         assert!(CurrentCall::begins(), "work without a caller");
         assert!(!expired(false).scope(async { CurrentCall::begins() }).await);
         assert!(expired(true).scope(async { CurrentCall::begins() }).await);

@@ -19,7 +19,7 @@ use crate::net::ShareGroup;
 /// The retry delay of a rejected call. Most calls finish in far less time.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 /// The retry delay during a shutdown: the expected start time of the next replica.
-const RESTART_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER_DRAIN: Duration = Duration::from_secs(1);
 
 /// The class of a call for admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,10 +69,10 @@ impl CallKind {
 
 /// The number of calls in flight per call with a permit, and its minimum. Calls beyond the permits are receiving their
 /// request or sending their response.
-const PRESENT: usize = 4;
-const MIN_PRESENT: usize = 256;
+const PRESENT_FACTOR: usize = 4;
+const MIN_BUDGET_CALLS: usize = 256;
 /// The maximum number of concurrent health checks.
-const PROBES: usize = 1_024;
+const MAX_PROBES: usize = 1_024;
 
 /// The limits on concurrent calls, and the calls in flight.
 #[derive(Debug, Clone)]
@@ -84,12 +84,12 @@ pub struct CallLimits {
     watches: Arc<Semaphore>,
     status: Arc<Semaphore>,
     /// Calls in flight, from their headers to the last byte of the response.
-    present: Arc<SharedBudget>,
-    probes: Arc<SharedBudget>,
+    calls_budget: Arc<SharedBudget>,
+    probe_budget: Arc<SharedBudget>,
     admission: Arc<AdmissionControl>,
-    requests: Arc<SharedBudget>,
-    replies: Arc<SharedBudget>,
-    parties: Arc<ShareGroups>,
+    request_budget: Arc<SharedBudget>,
+    reply_budget: Arc<SharedBudget>,
+    share_groups: Arc<ShareGroups>,
     draining: CancellationToken,
 }
 
@@ -113,7 +113,7 @@ impl CallLimits {
         draining: CancellationToken,
     ) -> Self {
         // Slow uploads and slow readers need no permit, so more calls may be in flight than may run.
-        let present = (config.max_concurrent_requests * PRESENT).max(MIN_PRESENT);
+        let present = (config.max_concurrent_requests * PRESENT_FACTOR).max(MIN_BUDGET_CALLS);
         Self {
             max_calls: config.max_concurrent_requests,
             max_watches: config.max_watches,
@@ -121,16 +121,19 @@ impl CallLimits {
             calls: Arc::new(Semaphore::new(config.max_concurrent_requests)),
             watches: Arc::new(Semaphore::new(config.max_watches)),
             status: Arc::new(Semaphore::new(config.max_health_watches)),
-            present: SharedBudget::new(BudgetKind::Calls, present),
-            probes: SharedBudget::new(BudgetKind::Calls, PROBES),
+            calls_budget: SharedBudget::new(BudgetKind::Calls, present),
+            probe_budget: SharedBudget::new(BudgetKind::Calls, MAX_PROBES),
             admission: AdmissionControl::new(
                 config.max_concurrent_requests,
                 config.max_slowdown_percent,
                 changes,
             ),
-            requests: SharedBudget::new(BudgetKind::Requests, config.max_request_bytes_in_flight),
-            replies: SharedBudget::new(BudgetKind::Replies, config.max_reply_bytes_in_flight),
-            parties: Arc::default(),
+            request_budget: SharedBudget::new(
+                BudgetKind::Requests,
+                config.max_request_bytes_in_flight,
+            ),
+            reply_budget: SharedBudget::new(BudgetKind::Replies, config.max_reply_bytes_in_flight),
+            share_groups: Arc::default(),
             draining,
         }
     }
@@ -140,13 +143,13 @@ impl CallLimits {
         let watches = self.max_watches - self.watches.available_permits();
         let status = self.max_status - self.status.available_permits();
         InFlight {
-            calls: self.present.used(),
+            calls: self.calls_budget.used(),
             watches: watches + status,
         }
     }
 
     /// Returns the configured maximum of calls with a permit.
-    pub fn most(&self) -> InFlight {
+    pub fn max_in_flight(&self) -> InFlight {
         InFlight {
             calls: self.max_calls,
             watches: self.max_watches + self.max_status,
@@ -159,76 +162,77 @@ impl CallLimits {
     }
 
     /// Returns the number of calls that load shedding rejected.
-    pub fn shed(&self) -> u64 {
-        self.admission.refused()
+    pub fn shed_count(&self) -> u64 {
+        self.admission.shed_count()
     }
 
     /// Returns the bytes of requests in memory.
     pub fn request_bytes(&self) -> usize {
-        self.requests.used()
+        self.request_budget.used()
     }
 
     /// Returns true if a call of this class is shed before it is examined. Health checks and streams are never shed.
-    pub(super) fn refuses(&self, kind: CallKind) -> bool {
-        kind.lane().is_some_and(|lane| self.admission.refuses(lane))
+    pub(super) fn should_shed(&self, kind: CallKind) -> bool {
+        kind.lane()
+            .is_some_and(|lane| self.admission.should_shed(lane))
     }
 
     /// Returns the error of a shed call.
-    pub(super) fn refusal() -> ServiceError {
+    pub(super) fn shed_error() -> ServiceError {
         AdmissionError::Saturated.into()
     }
 
     /// Returns the fair-share group of a call: its tenant if authenticated, otherwise its connection.
-    pub(super) fn party(
+    pub(super) fn share_group(
         &self,
-        pass: Option<&Authentication>,
+        authentication: Option<&Authentication>,
         connection: Option<&Arc<ShareGroup>>,
     ) -> Arc<ShareGroup> {
-        match pass {
-            Some(pass) => self.parties.of(pass.caller.tenant()),
+        match authentication {
+            Some(authentication) => self.share_groups.of(authentication.principal.tenant()),
             None => connection.map(Arc::clone).unwrap_or_default(),
         }
     }
 
     /// Counts a call as in flight. Fails if all calls together, or those of its group, are too many.
-    pub(super) fn enter(
+    pub(super) fn reserve_call(
         &self,
         kind: CallKind,
-        party: &Arc<ShareGroup>,
+        share_group: &Arc<ShareGroup>,
     ) -> Result<BudgetShare, ServiceError> {
         // Health checks are answered during a drain too, so that load balancers see the change of readiness.
         if kind != CallKind::Probe && self.draining.is_cancelled() {
             return Err(ServiceError::ShuttingDown {
-                retry_after: RESTART_AFTER,
+                retry_after: RETRY_AFTER_DRAIN,
             });
         }
         match kind {
-            CallKind::Probe => BudgetShare::take(&self.probes, party, 1),
+            CallKind::Probe => BudgetShare::take(&self.probe_budget, share_group, 1),
             // A status stream takes its permit at the beginning, in `admit`.
             CallKind::Status => Ok(BudgetShare::default()),
             CallKind::Watch | CallKind::Read | CallKind::Call => {
-                BudgetShare::take(&self.present, party, 1)
+                BudgetShare::take(&self.calls_budget, share_group, 1)
             }
         }
     }
 
     /// Returns an empty share of the request memory for a call of the group.
-    pub(super) fn request_share(&self, party: &Arc<ShareGroup>) -> BudgetShare {
-        BudgetShare::new(&self.requests, party)
+    pub(super) fn request_share(&self, share_group: &Arc<ShareGroup>) -> BudgetShare {
+        BudgetShare::new(&self.request_budget, share_group)
     }
 
     /// Returns the budget of reply memory.
     pub(super) fn replies(&self) -> &Arc<SharedBudget> {
-        &self.replies
+        &self.reply_budget
     }
 
     /// Returns the bytes of replies in memory that callers have not received yet.
     pub fn reply_bytes(&self) -> usize {
-        self.replies.used()
+        self.reply_budget.used()
     }
 
     /// Returns the admission permit of a call, or `None` for a class without a lane.
-    pub(super) async fn work(
+    pub(super) async fn acquire_worker_slot(
         &self,
         kind: CallKind,
         method: &str,
@@ -237,8 +241,8 @@ impl CallLimits {
         let Some(lane) = kind.lane() else {
             return Ok(None);
         };
-        let patience = deadline.remaining();
-        Ok(Some(self.admission.enter(lane, method, patience).await?))
+        let max_wait = deadline.remaining();
+        Ok(Some(self.admission.acquire(lane, method, max_wait).await?))
     }
 
     pub(super) fn draining(&self) -> &CancellationToken {
@@ -267,7 +271,7 @@ impl From<AdmissionError> for ServiceError {
             AdmissionError::Saturated => Self::Overloaded {
                 retry_after: RETRY_AFTER,
             },
-            AdmissionError::TooLate => Self::DeadlineExceeded,
+            AdmissionError::DeadlineTooShort => Self::DeadlineExceeded,
         }
     }
 }
@@ -277,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_given_back_and_none_is_given_when_draining() {
+    fn permits_are_released_and_none_is_granted_while_draining() {
         let config = GrpcConfig {
             max_concurrent_requests: 1,
             max_watches: 0,
@@ -289,7 +293,9 @@ mod tests {
         let refused = |kind| admission.admit(kind).unwrap_err();
 
         let first = admission.admit(CallKind::Call).unwrap();
-        let present = admission.enter(CallKind::Call, &Arc::default()).unwrap();
+        let present = admission
+            .reserve_call(CallKind::Call, &Arc::default())
+            .unwrap();
         assert_eq!(admission.in_flight().calls, 1);
         drop(present);
         assert!(matches!(
@@ -306,13 +312,19 @@ mod tests {
         drop((first, status));
         assert!(admission.admit(CallKind::Call).is_ok());
 
-        let under_way = admission.enter(CallKind::Call, &Arc::default()).unwrap();
+        let under_way = admission
+            .reserve_call(CallKind::Call, &Arc::default())
+            .unwrap();
         draining.cancel();
         for kind in [CallKind::Call, CallKind::Watch, CallKind::Status] {
-            let late = admission.enter(kind, &Arc::default()).unwrap_err();
+            let late = admission.reserve_call(kind, &Arc::default()).unwrap_err();
             assert!(matches!(late, ServiceError::ShuttingDown { .. }));
         }
-        assert!(admission.enter(CallKind::Probe, &Arc::default()).is_ok());
+        assert!(
+            admission
+                .reserve_call(CallKind::Probe, &Arc::default())
+                .is_ok()
+        );
         assert!(
             admission.admit(CallKind::Call).is_ok(),
             "its body came later"

@@ -26,16 +26,16 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::response_body::ResponseBody;
-use crate::net::{Connection, Watched};
+use crate::net::{Connection, MonitoredConnection};
 
 /// The maximum time for the HTTP/2 handshake.
-const FIRST_WORD: Duration = Duration::from_secs(10);
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The grace period of a connection that is closed because it never made an accepted call.
-const LAST_WORD: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The flow-control window for requests, per connection and per call, in bytes.
-const WINDOW: u32 = 1 << 20;
+const FLOW_WINDOW_BYTES: u32 = 1 << 20;
 /// The maximum size of one write of a reply, in bytes. The capacity of the peer is checked between writes.
-const CHUNK: usize = 64 * 1024;
+const SEND_CHUNK_BYTES: usize = 64 * 1024;
 /// The maximum size of request headers, in bytes.
 const MAX_HEADERS: u32 = 32 * 1024;
 /// The minimum rate at which a caller must read a reply, in bytes per second.
@@ -43,7 +43,7 @@ const MIN_RATE: u64 = 64 * 1024;
 
 /// The time limits of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct ConnectionTimeouts {
     max_streams: u32,
     age: Duration,
     grace: Duration,
@@ -54,7 +54,7 @@ pub(super) struct Times {
     stall: Duration,
 }
 
-impl Times {
+impl ConnectionTimeouts {
     pub(super) fn of(config: &GrpcConfig) -> Self {
         let millis = Duration::from_millis;
         Self {
@@ -76,9 +76,9 @@ impl Times {
 
 /// Serves a connection until it closes or reaches a time limit.
 pub(super) async fn serve<T, S>(
-    io: Watched<T>,
+    io: MonitoredConnection<T>,
     service: S,
-    times: Times,
+    times: ConnectionTimeouts,
     stop: CancellationToken,
 ) -> io::Result<()>
 where
@@ -87,28 +87,28 @@ where
     S: Clone + Send + 'static,
     S::Future: Send,
 {
-    let connection = Arc::clone(io.place().connection());
-    let heard = io.heard();
+    let connection = Arc::clone(io.slot().connection());
+    let heard = io.last_activity();
     let mut builder = Builder::new();
     builder
         .max_concurrent_streams(times.max_streams)
-        .initial_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
+        .initial_window_size(FLOW_WINDOW_BYTES)
+        .initial_connection_window_size(FLOW_WINDOW_BYTES)
         .max_header_list_size(MAX_HEADERS)
-        .max_send_buffer_size(2 * CHUNK);
-    let shaken = timeout(FIRST_WORD, builder.handshake(io)).await;
+        .max_send_buffer_size(2 * SEND_CHUNK_BYTES);
+    let shaken = timeout(PREFACE_TIMEOUT, builder.handshake(io)).await;
     let mut h2 = shaken?.map_err(io::Error::other)?;
-    let mut pinger = Pinger::new(h2.ping_pong(), times);
+    let mut pinger = Keepalive::new(h2.ping_pong(), times);
     let began = Instant::now();
     let mut closing: Option<Instant> = None;
     // Each turn computes the next time limit. Closing has two steps: a GOAWAY lets calls in flight finish, and a second
     // limit ends the connection for peers that ignore the GOAWAY.
     loop {
         let now = Instant::now();
-        let idle = connection.unproved_for(now);
+        let idle = connection.unused_for(now);
         if closing.is_none() && idle.is_some_and(|idle| idle >= times.first_call) {
             h2.graceful_shutdown();
-            closing = Some(now + LAST_WORD);
+            closing = Some(now + CLOSE_TIMEOUT);
         }
         if closing.is_none() && now >= began + times.age {
             h2.graceful_shutdown();
@@ -136,7 +136,7 @@ where
                 Some(accepted) => {
                     let (request, respond) = accepted.map_err(io::Error::other)?;
                     let of = (Arc::clone(&connection), times.stall);
-                    tokio::spawn(answer(service.clone(), request, respond, of));
+                    tokio::spawn(handle_call(service.clone(), request, respond, of));
                 }
             },
             () = asked_to_close => {
@@ -153,19 +153,19 @@ where
 }
 
 /// Sends HTTP/2 pings to a silent peer, to detect dead connections.
-struct Pinger {
+struct Keepalive {
     ping: Option<PingPong>,
-    times: Times,
+    times: ConnectionTimeouts,
     /// The time of the unanswered ping.
-    asked: Option<Instant>,
+    last_ping: Option<Instant>,
 }
 
-impl Pinger {
-    fn new(ping: Option<PingPong>, times: Times) -> Self {
+impl Keepalive {
+    fn new(ping: Option<PingPong>, times: ConnectionTimeouts) -> Self {
         Self {
             ping,
             times,
-            asked: None,
+            last_ping: None,
         }
     }
 
@@ -174,7 +174,7 @@ impl Pinger {
         let Some(ping) = &mut self.ping else {
             return std::future::pending().await;
         };
-        let Some(asked) = self.asked else {
+        let Some(asked) = self.last_ping else {
             // Any input proves that the peer is alive, so a ping is due only after a silence.
             let due = heard() + self.times.keepalive;
             sleep_until(due).await;
@@ -183,13 +183,13 @@ impl Pinger {
                 if ping.send_ping(Ping::opaque()).is_err() {
                     return false;
                 }
-                self.asked = Some(Instant::now());
+                self.last_ping = Some(Instant::now());
             }
             return true;
         };
         tokio::select! {
             answered = poll_fn(|cx| ping.poll_pong(cx)) => {
-                self.asked = None;
+                self.last_ping = None;
                 answered.is_ok()
             }
             () = sleep_until(asked + self.times.keepalive_timeout) => false,
@@ -198,7 +198,7 @@ impl Pinger {
 }
 
 /// Answers one call.
-async fn answer<S>(
+async fn handle_call<S>(
     mut service: S,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -262,10 +262,10 @@ async fn send(mut body: ResponseBody, stream: &mut SendStream<Bytes>, stall: Dur
                 return;
             }
         };
-        match push(data, stream, stall).await {
-            Pushed::Taken => {}
-            Pushed::Gone => return,
-            Pushed::Stalled => {
+        match send_chunk(data, stream, stall).await {
+            SendOutcome::Taken => {}
+            SendOutcome::Gone => return,
+            SendOutcome::Stalled => {
                 let trailers = body.stalled();
                 drop(body);
                 if let Some(trailers) = trailers {
@@ -277,7 +277,7 @@ async fn send(mut body: ResponseBody, stream: &mut SendStream<Bytes>, stall: Dur
     }
 }
 
-enum Pushed {
+enum SendOutcome {
     Taken,
     /// The caller is gone.
     Gone,
@@ -286,33 +286,37 @@ enum Pushed {
 }
 
 /// Sends the bytes of a reply, never more than the caller's window allows.
-async fn push(mut data: Bytes, stream: &mut SendStream<Bytes>, stall: Duration) -> Pushed {
+async fn send_chunk(
+    mut data: Bytes,
+    stream: &mut SendStream<Bytes>,
+    stall: Duration,
+) -> SendOutcome {
     let mut until = None;
     while !data.is_empty() {
-        stream.reserve_capacity(data.len().min(CHUNK));
+        stream.reserve_capacity(data.len().min(SEND_CHUNK_BYTES));
         let mut capacity = stream.capacity();
         // The deadline starts at the first missing capacity and covers the rest of the frame. A caller that reads a few
         // bytes from time to time cannot extend it.
         if capacity == 0 {
-            let begins = || Instant::now() + stall + slowest(data.len());
+            let begins = || Instant::now() + stall + max_send_time(data.len());
             let until = *until.get_or_insert_with(begins);
             let more = poll_fn(|cx| stream.poll_capacity(cx));
             capacity = match tokio::time::timeout_at(until, more).await {
-                Err(_elapsed) => return Pushed::Stalled,
+                Err(_elapsed) => return SendOutcome::Stalled,
                 Ok(Some(Ok(capacity))) => capacity,
-                Ok(_) => return Pushed::Gone,
+                Ok(_) => return SendOutcome::Gone,
             };
         }
         let chunk = data.split_to(capacity.min(data.len()));
         if stream.send_data(chunk, false).is_err() {
-            return Pushed::Gone;
+            return SendOutcome::Gone;
         }
     }
-    Pushed::Taken
+    SendOutcome::Taken
 }
 
 /// Returns the time for sending `bytes` at the minimum rate.
-fn slowest(bytes: usize) -> Duration {
+fn max_send_time(bytes: usize) -> Duration {
     Duration::from_secs(bytes as u64 / MIN_RATE)
 }
 

@@ -8,7 +8,7 @@ use http::HeaderMap;
 const HEADER: &str = "grpc-timeout";
 
 /// Returns the timeout of the caller: at most eight digits and a unit. A malformed header is ignored.
-pub(super) fn asked_for(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn requested_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let legal = (1..=8).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
@@ -29,11 +29,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read_or_ignored() {
+    fn valid_timeouts_are_parsed_and_others_ignored() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(HEADER, text.parse().unwrap());
-            asked_for(&headers)
+            requested_timeout(&headers)
         };
         assert_eq!(read("99999999H"), Some(Duration::from_hours(99_999_999)));
         assert_eq!(read("2M"), Some(Duration::from_mins(2)));
@@ -42,6 +42,6 @@ mod tests {
         for bad in ["", "S", "5", "+5S", "5s", "123456789S"] {
             assert_eq!(read(bad), None, "{bad}");
         }
-        assert_eq!(asked_for(&HeaderMap::new()), None);
+        assert_eq!(requested_timeout(&HeaderMap::new()), None);
     }
 }

@@ -24,17 +24,17 @@ use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use super::authn::Authn;
-use super::bare;
 use super::budget::BudgetShare;
 use super::call_context::CallContext;
 use super::call_limits::{CallKind, CallLimits};
-use super::deadline::asked_for;
+use super::deadline::requested_timeout;
+use super::limited_body::LimitedBody;
+use super::load_shed::ShedResponse;
 use super::receive::{BodyLimits, receive};
-use super::response_body::{CallRecord, Live, ReplyBudget, ResponseBody, StreamEnd, code_of};
-use super::shape::{RequestShape, RequestShapes, RequestTooComplex};
-use super::shed::Shed;
-use super::size::Limited;
+use super::request_size::{RequestShape, RequestShapes, RequestTooComplex};
+use super::response_body::{CallRecord, LiveBody, ReplyBudget, ResponseBody, StreamEnd, code_of};
 use super::span::CallSpan;
+use super::status_details;
 use crate::access::ResourceScope;
 use crate::errors::ServiceError;
 use crate::metrics::{Metrics, RpcMethod};
@@ -43,11 +43,11 @@ use crate::telemetry::CallTrace;
 
 /// The number of bytes read from a request that its caller may not make in any project. They contain the project for
 /// the error.
-const ENOUGH: usize = 64 * 1024;
+const NAME_PREFIX_BYTES: usize = 64 * 1024;
 /// The maximum duration of a health check.
-const PROBE: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The memory limit of a decoded request: this multiple of the maximum request size, and at least [`MIN_DECODED`].
-const DECODED: usize = 2;
+const MAX_DECODED_FACTOR: usize = 2;
 const MIN_DECODED: usize = 8 << 20;
 
 /// The fair-share group of a call.
@@ -70,7 +70,7 @@ struct EdgeState {
     quotas: Option<Arc<QuotaTracker>>,
     shapes: RequestShapes,
     metrics: Metrics,
-    shed: Shed,
+    shed: ShedResponse,
 }
 
 impl Edge {
@@ -93,7 +93,7 @@ impl Edge {
             quotas,
             shapes: RequestShapes::new(),
             metrics,
-            shed: Shed::new(),
+            shed: ShedResponse::new(),
         }))
     }
 }
@@ -133,7 +133,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path();
         // Shed before the request is examined: under overload a rejection must cost next to nothing.
-        if self.shared.admission.refuses(CallKind::of(path)) {
+        if self.shared.admission.should_shed(CallKind::of(path)) {
             let refusal = self.shared.shed.answer(path, &self.shared.metrics);
             return Box::pin(std::future::ready(Ok(refusal)));
         }
@@ -161,14 +161,14 @@ impl EdgeState {
             let refused = trace.within(|| Status::from(error)).into_http();
             (refused, None)
         });
-        record.note(response.headers());
+        record.record_outcome(response.headers());
         // Endless streams have no deadline. The drain or the end of the credential ends them.
         let end = matches!(kind, CallKind::Watch | CallKind::Status).then(|| {
             let draining = self.admission.draining();
-            let lapsed = self.authn.clone().lapsed(record.ticket.clone());
+            let lapsed = self.authn.clone().expired(record.context.clone());
             StreamEnd::new(draining.clone().cancelled_owned(), lapsed)
         });
-        response.map(|body| ResponseBody::Live(Live::new(first, body, record, end)))
+        response.map(|body| ResponseBody::Live(LiveBody::new(first, body, record, end)))
     }
 
     /// Returns the response of the handler with its first frame, within the deadline and even if the handler panics.
@@ -186,49 +186,57 @@ impl EdgeState {
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send,
         S::Future: Send,
     {
-        let timeout = self.grpc.timeout(asked_for(request.headers()));
+        let timeout = self.grpc.timeout(requested_timeout(request.headers()));
         let timeout = if kind == CallKind::Probe {
-            timeout.min(PROBE)
+            timeout.min(PROBE_TIMEOUT)
         } else {
             timeout
         };
         let deadline = Deadline::after(timeout);
-        let pass = self.authn.identify(&mut request)?;
+        let authentication = self.authn.authenticate(&mut request)?;
         let connection = request.extensions_mut().remove::<Arc<Connection>>();
-        let of = connection.as_deref().map(Connection::party);
-        let party = self.admission.party(pass.as_ref(), of);
-        // A call that needs no credential does not prove the connection, unless authentication is off.
+        let of = connection.as_deref().map(Connection::share_group);
+        let share_group = self.admission.share_group(authentication.as_ref(), of);
+        // A call that needs no credential does not mark the connection as used, unless authentication is off.
         let is_open =
-            !self.authn.is_closed() && !matches!(kind, CallKind::Probe | CallKind::Status);
-        if (pass.is_some() || is_open)
+            !self.authn.is_required() && !matches!(kind, CallKind::Probe | CallKind::Status);
+        if (authentication.is_some() || is_open)
             && let Some(connection) = &connection
         {
-            connection.prove();
+            connection.mark_used();
         }
         drop(connection);
         // Counted from here on, so that slow uploads are limited before any of their bytes is stored.
-        record.present = self.admission.enter(kind, &party)?;
+        record.call_share = self.admission.reserve_call(kind, &share_group)?;
         let is_watch = kind == CallKind::Watch;
-        let share = self.admission.request_share(&party);
-        let shares = (share, BudgetShare::new(self.admission.replies(), &party));
-        record.ticket = CallContext::new(record.span.clone(), shares, is_watch, deadline);
-        if let Some(pass) = pass {
-            record.ticket.identify(pass);
+        let share = self.admission.request_share(&share_group);
+        let shares = (
+            share,
+            BudgetShare::new(self.admission.replies(), &share_group),
+        );
+        record.context = CallContext::new(record.span.clone(), shares, is_watch, deadline);
+        if let Some(authentication) = authentication {
+            record.context.set_authentication(authentication);
         }
-        record.replies = ReplyBudget::new(self.admission.replies(), &party);
+        record.replies = ReplyBudget::new(self.admission.replies(), &share_group);
         let mut request = self
-            .received(request, kind, (deadline, &party), record)
+            .receive_request(request, kind, (deadline, &share_group), record)
             .await?;
         record.permit = self.admission.admit(kind)?;
         // A watch is limited by its own permit, so its share of the calls in flight is released.
         if is_watch {
-            record.present = BudgetShare::default();
+            record.call_share = BudgetShare::default();
         }
-        let place = self.admission.work(kind, &record.method, deadline).await?;
-        record.ticket.set_place(place);
+        let permit = self
+            .admission
+            .acquire_worker_slot(kind, &record.method, deadline)
+            .await?;
+        record.context.set_permit(permit);
         request.extensions_mut().insert(deadline);
-        request.extensions_mut().insert(record.ticket.clone());
-        let begun = self.handled(inner, request, (kind, deadline), record).await;
+        request.extensions_mut().insert(record.context.clone());
+        let begun = self
+            .call_handler(inner, request, (kind, deadline), record)
+            .await;
         // The reply is complete or streaming from here on, and its memory is limited by the reply budget.
         if !matches!(kind, CallKind::Watch | CallKind::Status) {
             record.permit = None;
@@ -237,11 +245,11 @@ impl EdgeState {
     }
 
     /// Receives the complete request and authorizes it.
-    async fn received(
+    async fn receive_request(
         &self,
         request: Request<Body>,
         kind: CallKind,
-        (deadline, party): (Deadline, &ShareGroupSource),
+        (deadline, share_group): (Deadline, &ShareGroupSource),
         record: &CallRecord,
     ) -> Result<Request<Body>, ServiceError> {
         let (limit, seen) = (self.max_request_bytes, &record.request_bytes);
@@ -253,59 +261,61 @@ impl EdgeState {
             } else {
                 stall
             };
-            let share = self.admission.request_share(party);
+            let share = self.admission.request_share(share_group);
             let seen = Arc::clone(seen);
-            return Ok(request.map(|body| Body::new(Limited::new(body, limit, share, stall, seen))));
+            return Ok(
+                request.map(|body| Body::new(LimitedBody::new(body, limit, share, stall, seen)))
+            );
         };
-        let may = self.authn.may_be_right(&record.ticket);
+        let may = self.authn.may_have_right(&record.context);
         let latest = Instant::now() + Duration::from_millis(self.grpc.body_timeout_ms);
         let rules = BodyLimits {
             limit,
             stall,
-            until: deadline.instant().min(latest),
-            enough: (!may).then_some(ENOUGH),
+            deadline: deadline.instant().min(latest),
+            stop_after: (!may).then_some(NAME_PREFIX_BYTES),
         };
         let (head, body) = request.into_parts();
-        let received = receive(body, rules, record.ticket.share(), seen).await?;
+        let received = receive(body, rules, record.context.share(), seen).await?;
         if let Some(message) = received.message() {
-            self.check(shape, message, &record.ticket)?;
+            self.check_request(shape, message, &record.context)?;
         }
         Ok(Request::from_parts(head, received.into_body()))
     }
 
     /// Authorizes a received request, takes its quota and estimates its decoded size, in this order.
-    fn check(
+    fn check_request(
         &self,
         shape: &RequestShape,
         message: &[u8],
-        ticket: &CallContext,
+        context: &CallContext,
     ) -> Result<(), ServiceError> {
-        let place = ResourceScope::of(shape.name(message));
+        let scope = ResourceScope::of(shape.resource_name(message));
         // Authorization comes first: a rejected call must not use the quota of the project.
-        self.authn.authorize(ticket, place.as_ref())?;
-        if let Some(place) = place {
+        self.authn.authorize(context, scope.as_ref())?;
+        if let Some(scope) = scope {
             // The body used up the deadline, so nobody waits for the response.
-            if ticket.is_late() {
+            if context.is_past_deadline() {
                 return Err(ServiceError::DeadlineExceeded);
             }
-            let project = place.into_project();
+            let project = scope.into_project();
             if let Some(quotas) = &self.quotas {
-                let held = quotas.enter(&project, ticket.need());
-                ticket.hold(held.map_err(ServiceError::QuotaExceeded)?);
+                let permit = quotas.enter(&project, context.quota_demand());
+                context.set_quota_permit(permit.map_err(ServiceError::QuotaExceeded)?);
             }
-            ticket.enter(project);
+            context.set_project(project);
         }
         let limit = self
             .max_request_bytes
-            .saturating_mul(DECODED)
+            .saturating_mul(MAX_DECODED_FACTOR)
             .max(MIN_DECODED);
-        let decoded = self.shapes.decoded(shape, message, limit);
+        let decoded = self.shapes.decoded_size(shape, message, limit);
         let decoded =
             decoded.map_err(|RequestTooComplex| ServiceError::RequestTooComplex { limit })?;
-        ticket.share().grow(decoded.saturating_sub(message.len()))
+        context.share().grow(decoded.saturating_sub(message.len()))
     }
 
-    async fn handled<S>(
+    async fn call_handler<S>(
         &self,
         mut inner: S,
         request: Request<Body>,
@@ -317,14 +327,14 @@ impl EdgeState {
         S::Future: Send,
     {
         let is_endless = matches!(kind, CallKind::Watch | CallKind::Status);
-        let ticket = record.ticket.clone();
-        let handled = ticket.scope(async move {
+        let context = record.context.clone();
+        let handled = context.scope(async move {
             let response = inner.call(request).await?;
             // The size of a reply is known, and counted, after its encoding. An endless stream has no first frame yet.
             Ok::<_, Infallible>(if is_endless {
                 (response, None)
             } else {
-                begin(response).await
+                first_frame(response).await
             })
         });
         // A panic is caught here, so that the caller gets an INTERNAL status and not a reset stream.
@@ -332,18 +342,21 @@ impl EdgeState {
         let answered = tokio::time::timeout_at(deadline.instant(), handled.catch_unwind()).await;
         // The permit ends here, not at the last byte: the caller determines the speed of sending. Only
         // successful calls adjust the limit.
-        if let Some(place) = record.ticket.place() {
+        if let Some(permit) = record.context.permit() {
             if let Ok(Ok(Ok((response, _)))) = &answered
                 && code_of(response.headers()).is_none_or(|code| code == Code::Ok)
             {
-                place.succeeded();
+                permit.succeeded();
             }
-            place.finish();
+            permit.finish();
         }
         match answered {
             Ok(Ok(Ok((response, first)))) => {
                 let first = first.map(|frame| record.replies.count(frame)).transpose()?;
-                Ok((bare::explained(response, &record.method), first))
+                Ok((
+                    status_details::with_details(response, &record.method),
+                    first,
+                ))
             }
             Ok(Ok(Err(impossible))) => match impossible {},
             Ok(Err(_panic)) => Err(ServiceError::Internal {
@@ -362,8 +375,9 @@ impl EdgeState {
         CallRecord {
             method: path,
             known: method,
+            // The duration of a stream depends on its caller and is not measured.
             is_timed: matches!(kind, CallKind::Read | CallKind::Call),
-            ticket: CallContext::default(),
+            context: CallContext::default(),
             span,
             trace: trace.id,
             clock: Arc::clone(&self.clock),
@@ -374,7 +388,7 @@ impl EdgeState {
             request_bytes: Arc::default(),
             response_bytes: 0,
             permit: None,
-            present: BudgetShare::default(),
+            call_share: BudgetShare::default(),
             replies: ReplyBudget::default(),
         }
     }
@@ -384,7 +398,7 @@ impl EdgeState {
 type StartedResponse = (Response<Body>, Option<Frame<Bytes>>);
 
 /// Reads the first frame of a response.
-async fn begin(response: Response<Body>) -> StartedResponse {
+async fn first_frame(response: Response<Body>) -> StartedResponse {
     let (head, mut body) = response.into_parts();
     if body.is_end_stream() {
         return (Response::from_parts(head, body), None);

@@ -8,7 +8,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-use super::{CONTEXT_SERVICE, SESSION_SERVICE};
+use super::{ADMIN_SERVICE, CONTEXT_SERVICE, SESSION_SERVICE};
 
 /// The health service name of readiness. The empty name and the service names report the same status.
 pub const READINESS: &str = "palimpsest.readiness";
@@ -71,7 +71,13 @@ impl Health {
     }
 
     async fn report(&self, status: ServingStatus) {
-        for name in ["", READINESS, CONTEXT_SERVICE, SESSION_SERVICE] {
+        for name in [
+            "",
+            READINESS,
+            CONTEXT_SERVICE,
+            SESSION_SERVICE,
+            ADMIN_SERVICE,
+        ] {
             self.reporter.set_service_status(name, status).await;
         }
     }

@@ -3,9 +3,9 @@
 //! `edge` contains the steps of a call in their order, and the other modules implement the steps. Handlers are passed
 //! in through [`Services`].
 
+mod accept;
 mod admission;
 mod authn;
-mod bare;
 mod budget;
 mod call_context;
 mod call_limits;
@@ -13,14 +13,14 @@ mod connection;
 mod deadline;
 mod edge;
 mod health;
-mod incoming;
+mod limited_body;
+mod load_shed;
 mod mutations;
 mod receive;
+mod request_size;
 mod response_body;
-mod shape;
-mod shed;
-mod size;
 mod span;
+mod status_details;
 mod tls;
 
 use palimpsest_core::limits::Limits;
@@ -37,7 +37,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 use tower::Layer as _;
 
-use self::connection::Times;
+use self::connection::ConnectionTimeouts;
 use crate::net::{Acceptor, Connections};
 
 pub use authn::Authn;
@@ -68,7 +68,7 @@ impl<C: ContextService, S: SessionService, A: AdminService> Services<C, S, A> {
     /// Compression is off. Within a cluster it costs more than it saves, and a compressed request would exceed its
     /// announced size.
     pub fn into_routes(self, limits: &Limits) -> Routes {
-        // One byte above the limit of `size`, which rejects too large calls earlier and with error details.
+        // One byte above the limit of `limited_body`, which rejects too large calls earlier and with error details.
         let max_request = limits.max_request_bytes.saturating_add(1);
         let max_reply = limits.max_request_bytes.max(MAX_REPLY_BYTES);
         Routes::new(
@@ -129,5 +129,5 @@ pub(crate) async fn serve(
     let max_handshakes = tls.as_ref().map(ServerTls::max_handshakes);
     let door = Acceptor::new(listener, connections, max_handshakes);
     let service = edge.layer(routes.prepare());
-    incoming::serve(door, tls, service, Times::of(config), stop).await;
+    accept::serve(door, tls, service, ConnectionTimeouts::of(config), stop).await;
 }

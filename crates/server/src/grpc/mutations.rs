@@ -29,7 +29,7 @@ impl Mutations {
         let change = change.in_current_span();
         // A change that outlives its caller keeps the call's permits and memory shares.
         let change = match CallContext::current() {
-            Some(ticket) => ticket.scope(change).left_future(),
+            Some(context) => context.scope(change).left_future(),
             None => change.right_future(),
         };
         // Task-local values do not cross a spawn, so they are set again in the new task.
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_change_outlives_its_caller_and_is_waited_for() {
+    async fn a_change_outlives_its_caller_and_delays_shutdown() {
         let mutations = Mutations::default();
         let done = Arc::new(AtomicBool::new(false));
         let change = {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_in_a_change_reaches_its_caller() {
+    async fn a_panic_in_a_change_is_propagated_to_its_caller() {
         let mutations = Mutations::default();
         let change = mutations.uncancelled(async { panic!("on purpose") });
         let caught: Result<(), _> = panic::AssertUnwindSafe(change).catch_unwind().await;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 
 use super::budget::BudgetShare;
-use super::size::PREFIX_BYTES;
+use super::limited_body::PREFIX_BYTES;
 use crate::errors::ServiceError;
 
 /// The limits of a request body.
@@ -21,9 +21,9 @@ pub(super) struct BodyLimits {
     /// The maximum time without new data.
     pub(super) stall: Duration,
     /// The deadline of the complete body.
-    pub(super) until: Instant,
+    pub(super) deadline: Instant,
     /// The number of bytes after which reading stops. Used for calls that are rejected anyway.
-    pub(super) enough: Option<usize>,
+    pub(super) stop_after: Option<usize>,
 }
 
 /// The body of a call with a single request: the gRPC prefix and the message.
@@ -54,7 +54,7 @@ pub(super) async fn receive(
     // The size is announced in the prefix. A too large request is rejected there, before the rest arrives.
     loop {
         // The stall limit restarts with each frame. The absolute deadline stops uploads that send single bytes.
-        let until = rules.until.min(Instant::now() + rules.stall);
+        let until = rules.deadline.min(Instant::now() + rules.stall);
         let frame = timeout_at(until, body.frame()).await;
         let Some(frame) = frame.map_err(|_| ServiceError::DeadlineExceeded)? else {
             break;
@@ -77,13 +77,13 @@ pub(super) async fn receive(
                 return Err(ServiceError::RequestTooLarge { actual, limit });
             }
             // Checked for the announced size, so that an upload that cannot fit is rejected before it is sent.
-            share.has_room(actual.saturating_sub(bytes.len()))?;
+            share.check_room(actual.saturating_sub(bytes.len()))?;
             announced = Some(actual);
         }
         if announced.is_some_and(|announced| bytes.len() > announced + PREFIX_BYTES) {
             return Err(ServiceError::MalformedRequest);
         }
-        if rules.enough.is_some_and(|enough| bytes.len() >= enough) {
+        if rules.stop_after.is_some_and(|enough| bytes.len() >= enough) {
             break;
         }
     }
@@ -125,8 +125,8 @@ mod tests {
         let rules = |stall: u64| BodyLimits {
             limit: 1_000,
             stall: Duration::from_secs(stall),
-            until: Instant::now() + Duration::from_mins(1),
-            enough: None,
+            deadline: Instant::now() + Duration::from_mins(1),
+            stop_after: None,
         };
         let drip = |every: u64| {
             let every = Duration::from_secs(every);

@@ -23,12 +23,12 @@ use super::call_context::CallContext;
 use super::call_limits::Permit;
 use super::span::CallSpan;
 use crate::errors::ServiceError;
-use crate::metrics::{CallEnded, Metrics, RpcMethod};
+use crate::metrics::{CallReport, Metrics, RpcMethod};
 use crate::net::ShareGroup;
 use crate::telemetry::TraceId;
 
 /// The number of consecutive ready frames of an endless stream before its end condition is checked.
-const MAX_IN_A_ROW: u32 = 16;
+const MAX_CONSECUTIVE_FRAMES: u32 = 16;
 
 /// The retry delay of a caller that did not read its response.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -53,21 +53,21 @@ pub(super) struct CallRecord {
     pub(super) response_bytes: u64,
     pub(super) permit: Permit,
     /// The share of the calls in flight, held until the last byte is sent.
-    pub(super) present: BudgetShare,
+    pub(super) call_share: BudgetShare,
     pub(super) replies: ReplyBudget,
-    pub(super) ticket: CallContext,
+    pub(super) context: CallContext,
 }
 
 /// The assumed overhead of a frame of a reply that waits for its caller, in bytes.
-const PART_BYTES: usize = 8 * 1024;
+const FRAME_OVERHEAD_BYTES: usize = 8 * 1024;
 
 /// The budget of reply memory. A call uses a share of it until its bytes are sent.
 #[derive(Debug, Default)]
 pub(super) struct ReplyBudget(Option<(Arc<SharedBudget>, Arc<ShareGroup>)>);
 
 impl ReplyBudget {
-    pub(super) fn new(budget: &Arc<SharedBudget>, party: &Arc<ShareGroup>) -> Self {
-        Self(Some((Arc::clone(budget), Arc::clone(party))))
+    pub(super) fn new(budget: &Arc<SharedBudget>, share_group: &Arc<ShareGroup>) -> Self {
+        Self(Some((Arc::clone(budget), Arc::clone(share_group))))
     }
 
     /// Counts a frame until its last byte is sent or dropped, wherever it is buffered. Fails if the budget is
@@ -77,10 +77,10 @@ impl ReplyBudget {
             Ok(data) => data,
             Err(other) => return Ok(other),
         };
-        let Some((budget, party)) = &self.0 else {
+        let Some((budget, share_group)) = &self.0 else {
             return Ok(Frame::data(data));
         };
-        let share = BudgetShare::take(budget, party, data.len() + PART_BYTES)?;
+        let share = BudgetShare::take(budget, share_group, data.len() + FRAME_OVERHEAD_BYTES)?;
         let counted = CountedBytes {
             data,
             _share: share,
@@ -117,7 +117,7 @@ impl Drop for CallRecord {
             duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
             "call"
         );
-        self.metrics.call_ended(CallEnded {
+        self.metrics.call_ended(CallReport {
             method: self.known,
             code,
             reason: self.reason.take(),
@@ -130,7 +130,7 @@ impl Drop for CallRecord {
 
 impl CallRecord {
     /// Records the status in headers or trailers.
-    pub(super) fn note(&mut self, headers: &HeaderMap) {
+    pub(super) fn record_outcome(&mut self, headers: &HeaderMap) {
         // A normal response has its status in the trailers, so the headers may contain none.
         let Some(code) = code_of(headers) else {
             return;
@@ -154,11 +154,11 @@ pub enum ResponseBody {
     /// A shed call without a body. The status is in the headers.
     Rejected,
     /// A response of a handler.
-    Live(Live),
+    Live(LiveBody),
 }
 
 /// The body of a handler's response.
-pub struct Live {
+pub struct LiveBody {
     /// The first frame, if already read.
     first: Option<Frame<Bytes>>,
     inner: Body,
@@ -166,7 +166,7 @@ pub struct Live {
     /// The end condition of an endless stream.
     end: Option<StreamEnd>,
     /// The number of consecutive ready frames.
-    in_a_row: u32,
+    consecutive_frames: u32,
     ended: bool,
 }
 
@@ -189,7 +189,7 @@ impl StreamEnd {
     }
 }
 
-impl Live {
+impl LiveBody {
     pub(super) fn new(
         first: Option<Frame<Bytes>>,
         inner: Body,
@@ -201,13 +201,13 @@ impl Live {
             inner,
             record,
             end,
-            in_a_row: 0,
+            consecutive_frames: 0,
             ended: false,
         }
     }
 
     /// Ends the stream with an error.
-    fn cut(&mut self, error: ServiceError) -> Frame<Bytes> {
+    fn end_with_error(&mut self, error: ServiceError) -> Frame<Bytes> {
         self.inner = Body::empty();
         self.first = None;
         self.end = None;
@@ -217,9 +217,9 @@ impl Live {
         // The body and the first frame are dropped above, which releases their memory while the trailers are sent.
         let mut trailers = HeaderMap::new();
         if let Err(status) = status.add_header(&mut trailers) {
-            tracing::error!(code = ?status.code(), "a status does not fit into headers");
+            tracing::error!(code = ?status.code(), "a status does not fit into the headers");
         }
-        self.record.note(&trailers);
+        self.record.record_outcome(&trailers);
         Frame::trailers(trailers)
     }
 
@@ -236,7 +236,7 @@ impl Live {
         let polled = polled.map(|polled| match polled {
             Poll::Ready(Some(Ok(frame))) => match self.record.replies.count(frame) {
                 Ok(frame) => Poll::Ready(Some(Ok(frame))),
-                Err(error) => Poll::Ready(Some(Ok(self.cut(error)))),
+                Err(error) => Poll::Ready(Some(Ok(self.end_with_error(error)))),
             },
             polled => polled,
         });
@@ -246,36 +246,36 @@ impl Live {
                 source: None,
             };
             let trace = self.record.trace;
-            Poll::Ready(Some(Ok(trace.within(|| self.cut(error)))))
+            Poll::Ready(Some(Ok(trace.within(|| self.end_with_error(error)))))
         })
     }
 }
 
-impl Live {
+impl LiveBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if self.ended {
             return Poll::Ready(None);
         }
         let polled = self.poll_inner(cx);
-        self.in_a_row = if polled.is_ready() {
-            self.in_a_row + 1
+        self.consecutive_frames = if polled.is_ready() {
+            self.consecutive_frames + 1
         } else {
             0
         };
         // Pending frames are sent before the end, unless the stream is never idle.
-        if polled.is_pending() || self.in_a_row > MAX_IN_A_ROW {
+        if polled.is_pending() || self.consecutive_frames > MAX_CONSECUTIVE_FRAMES {
             let end = self.end.as_mut().map(|end| end.0.poll_unpin(cx));
             if let Some(Poll::Ready(error)) = end {
-                let frame = self.cut(error);
+                let frame = self.end_with_error(error);
                 return Poll::Ready(Some(Ok(frame)));
             }
-            self.in_a_row = 0;
+            self.consecutive_frames = 0;
         }
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             if let Some(data) = frame.data_ref() {
                 self.record.response_bytes += data.len() as u64;
             } else if let Some(trailers) = frame.trailers_ref() {
-                self.record.note(trailers);
+                self.record.record_outcome(trailers);
             }
         }
         polled
@@ -291,7 +291,7 @@ impl ResponseBody {
         let error = ServiceError::Overloaded {
             retry_after: RETRY_AFTER,
         };
-        live.cut(error).into_trailers().ok()
+        live.end_with_error(error).into_trailers().ok()
     }
 }
 

@@ -65,6 +65,7 @@ impl CallSpan {
 
     /// Records the outcome. Only faults of the service set the error status, as the conventions require for servers.
     pub(super) fn end(&self, code: Code, reason: Option<&str>) {
+        // Attributes of a span that is not exported would only cost time.
         if !self.is_exported {
             return;
         }

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_do_not_go_together_are_refused() {
+    fn a_certificate_with_another_key_is_rejected() {
         let make = || generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let (CertifiedKey { cert, signing_key }, other) = (make(), make());
         let pem = |text: String| text.into_bytes();

@@ -15,9 +15,9 @@ use tonic::transport::{Channel, ClientTlsConfig};
 use tonic::{Code, Request, Status};
 
 /// The connection timeout.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval of keepalive pings while a call is in flight.
-const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// The maximum size of a response, far above the limits of the contract, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum size of a stored error text, in bytes.
@@ -79,9 +79,9 @@ impl HookEndpoint {
         let endpoint = Channel::from_shared(self.url.clone())
             .map_err(|error| format!("the endpoint's address cannot be used: {error}"))?;
         let mut endpoint = endpoint
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEPALIVE);
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL);
         let agent = concat!("palimpsest/", env!("CARGO_PKG_VERSION"));
         endpoint = endpoint.user_agent(agent).map_err(wrong)?;
         // The URL scheme decides about TLS, and the authorities of the system are trusted.
@@ -132,11 +132,11 @@ pub fn failed(status: &Status) -> String {
         Some(source) if status.code() == Code::Unavailable => error_chain(source),
         _ => status.message().to_owned(),
     };
-    cut(&format!("{:?}: {text}", status.code()))
+    truncate(&format!("{:?}: {text}", status.code()))
 }
 
 /// Shortens a text from a hook to the maximum size.
-pub fn cut(text: &str) -> String {
+pub fn truncate(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_DETAIL_BYTES);
     text[..end].to_owned()
 }

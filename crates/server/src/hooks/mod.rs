@@ -9,7 +9,7 @@ use palimpsest_core::policy::{HookPolicy, Overlay};
 use palimpsest_settings::HooksConfig;
 use serde_json::Value;
 
-pub use self::endpoint::{HookEndpoint, cut, failed};
+pub use self::endpoint::{HookEndpoint, failed, truncate};
 
 /// The configured hook services.
 #[derive(Debug, Default)]

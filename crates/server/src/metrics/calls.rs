@@ -10,7 +10,7 @@ use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use prost_reflect::DescriptorPool;
 use tonic::Code;
 
-use super::make::{counter, histogram};
+use super::instruments::{counter, histogram};
 use super::names;
 
 /// A method of the contract. Unknown methods share the name `other`, so that callers cannot create label values.
@@ -62,7 +62,7 @@ impl RpcMethod {
 
 /// The outcome of a call.
 #[derive(Debug)]
-pub(crate) struct CallEnded<'a> {
+pub(crate) struct CallReport<'a> {
     /// The called method.
     pub(crate) method: &'a RpcMethod,
     /// The status code.
@@ -95,7 +95,7 @@ impl CallMetrics {
         }
     }
 
-    pub(super) fn ended(&self, call: CallEnded<'_>) {
+    pub(super) fn ended(&self, call: CallReport<'_>) {
         let text = |text: &Arc<str>| StringValue::from(Arc::clone(text));
         let method = KeyValue::new("method", text(&call.method.name));
         // Only the duration has the label `code`: each label multiplies the number of series.
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_methods_of_the_contract_have_a_name_of_their_own() {
+    fn unknown_methods_share_one_label() {
         let path = "palimpsest.context.v1.ContextService/PrepareContext";
         let method = RpcMethod::of(path);
         assert_eq!(

@@ -5,16 +5,16 @@
 //! SDK, names, units, labels and buckets are the same on both sides by construction.
 //!
 //! The rest of the server calls functions by meaning and does not depend on the SDK. Values that other components count
-//! are read at collection time (`watched`). Each metric is defined in the table of `names`.
+//! are read at collection time (`observers`). Each metric is defined in the table of `names`.
 
 mod calls;
-mod happened;
-mod make;
+mod events;
+mod instruments;
 pub mod names;
-mod others;
+mod observers;
+mod outbound;
 mod process;
 mod sampler;
-mod watched;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use prometheus::{Registry, TextEncoder};
 use tokio::runtime::RuntimeMetrics;
 
 use self::calls::CallMetrics;
-pub(crate) use self::calls::{CallEnded, RpcMethod, code_name};
-use self::happened::EventMetrics;
-use self::make::histogram;
-use self::others::Others;
+pub(crate) use self::calls::{CallReport, RpcMethod, code_name};
+use self::events::EventMetrics;
+use self::instruments::histogram;
+use self::outbound::OutboundMetrics;
 pub(crate) use self::sampler::Sampler;
 use palimpsest_engine::tally::{self, EventTally};
 
@@ -46,8 +46,8 @@ struct Inner {
     provider: SdkMeterProvider,
     meter: Meter,
     calls: CallMetrics,
-    happened: EventMetrics,
-    others: Others,
+    events: EventMetrics,
+    outbound: OutboundMetrics,
     store: StoreTimes,
 }
 
@@ -90,11 +90,11 @@ impl Metrics {
         }
         let provider = provider.build();
         let meter = provider.meter("palimpsest");
-        process::watch_process(&meter);
+        process::observe_process(&meter);
         Self(Arc::new(Inner {
             calls: CallMetrics::new(&meter),
-            happened: EventMetrics::new(&meter),
-            others: Others::new(&meter),
+            events: EventMetrics::new(&meter),
+            outbound: OutboundMetrics::new(&meter),
             store: StoreTimes {
                 group_size: histogram(&meter, &names::STORE_GROUP_SIZE),
                 sync: histogram(&meter, &names::STORE_SYNC),
@@ -126,35 +126,35 @@ impl Metrics {
     }
 
     /// Registers the metrics of the tokio runtime.
-    pub(crate) fn watch_runtime(&self, runtime: RuntimeMetrics) {
-        process::watch_runtime(&self.0.meter, runtime);
+    pub(crate) fn observe_runtime(&self, runtime: RuntimeMetrics) {
+        process::observe_runtime(&self.0.meter, runtime);
     }
 
     /// Records a call whose last byte was sent or whose caller disconnected.
-    pub(crate) fn call_ended(&self, call: CallEnded<'_>) {
+    pub(crate) fn call_ended(&self, call: CallReport<'_>) {
         self.0.calls.ended(call);
     }
 
     /// Records a request to a model, including its retries.
-    pub(crate) fn asked_model(
+    pub(crate) fn model_request(
         &self,
         endpoint: &'static str,
         purpose: &'static str,
         outcome: (&'static str, Option<Usage>),
         took: Duration,
     ) {
-        self.0.others.model(endpoint, purpose, outcome, took);
+        self.0.outbound.model(endpoint, purpose, outcome, took);
     }
 
     /// Records a call of a hook.
-    pub(crate) fn called_hook(&self, hook: &'static str, outcome: &'static str, took: Duration) {
-        self.0.others.hook(hook, outcome, took);
+    pub(crate) fn hook_call(&self, hook: &'static str, outcome: &'static str, took: Duration) {
+        self.0.outbound.hook(hook, outcome, took);
     }
 }
 
 impl tally::Observer for Metrics {
     fn committed(&self, tally: &EventTally) {
-        self.0.happened.count(tally);
+        self.0.events.count(tally);
     }
 }
 
@@ -164,7 +164,10 @@ impl Observer for Metrics {
     }
 
     fn synced(&self, changes: usize, time: Duration) {
-        self.0.store.group_size.record(make::size(changes), &[]);
+        self.0
+            .store
+            .group_size
+            .record(instruments::size(changes), &[]);
         self.0.store.sync.record(time.as_secs_f64(), &[]);
     }
 }

@@ -8,45 +8,45 @@ use std::fs;
 use opentelemetry::metrics::Meter;
 use tokio::runtime::RuntimeMetrics;
 
-use super::make::{Observation, number, size, watch, watch_one};
+use super::instruments::{Observation, number, observable_gauge, observable_value, size};
 use super::names;
 
 /// The clock ticks per second in `/proc`. Linux always reports 100 to programs, independent of the kernel's own rate.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Registers the metrics of the process.
-pub(super) fn watch_process(meter: &Meter) {
+pub(super) fn observe_process(meter: &Meter) {
     let page = number(rustix::param::page_size() as u64);
-    watch(meter, &names::PROCESS_CPU, || some(cpu_seconds()));
-    watch(meter, &names::PROCESS_MEMORY, move || {
-        some(resident_pages().map(|pages| pages * page))
+    observable_gauge(meter, &names::PROCESS_CPU, || known_value(cpu_seconds()));
+    observable_gauge(meter, &names::PROCESS_MEMORY, move || {
+        known_value(resident_pages().map(|pages| pages * page))
     });
-    watch(meter, &names::PROCESS_FDS, || some(open_files()));
-    watch(meter, &names::PROCESS_MAX_FDS, || some(max_files()));
+    observable_gauge(meter, &names::PROCESS_FDS, || known_value(open_files()));
+    observable_gauge(meter, &names::PROCESS_MAX_FDS, || known_value(max_files()));
     // The start time is constant, so it is read once.
     let started = started();
-    watch(meter, &names::PROCESS_START, move || some(started));
+    observable_gauge(meter, &names::PROCESS_START, move || known_value(started));
 }
 
 /// Registers the metrics of the runtime that runs the calls.
-pub(super) fn watch_runtime(meter: &Meter, runtime: RuntimeMetrics) {
+pub(super) fn observe_runtime(meter: &Meter, runtime: RuntimeMetrics) {
     let workers = runtime.num_workers();
-    watch_one(meter, &names::RUNTIME_WORKERS, move || size(workers));
+    observable_value(meter, &names::RUNTIME_WORKERS, move || size(workers));
     let of = runtime.clone();
-    watch_one(meter, &names::RUNTIME_TASKS, move || {
+    observable_value(meter, &names::RUNTIME_TASKS, move || {
         size(of.num_alive_tasks())
     });
     let of = runtime.clone();
-    watch_one(meter, &names::RUNTIME_QUEUE, move || {
+    observable_value(meter, &names::RUNTIME_QUEUE, move || {
         size(of.global_queue_depth())
     });
-    watch_one(meter, &names::RUNTIME_BUSY, move || {
+    observable_value(meter, &names::RUNTIME_BUSY, move || {
         let busy = |worker| runtime.worker_total_busy_duration(worker).as_secs_f64();
         (0..workers).map(busy).sum()
     });
 }
 
-fn some(value: Option<f64>) -> Vec<Observation> {
+fn known_value(value: Option<f64>) -> Vec<Observation> {
     value.map(|value| (value, Vec::new())).into_iter().collect()
 }
 

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Metrics;
 
 /// The sampling interval. Disks fill over minutes, and scrapes are not more frequent.
-const EVERY: Duration = Duration::from_secs(10);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// The marker for a value without a sample.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -77,14 +77,14 @@ impl Sampler {
         (data_dir, log_dir): (PathBuf, PathBuf),
     ) -> Self {
         let samples = Arc::new(Samples::default());
-        metrics.watch_samples(&samples);
+        metrics.observe_samples(&samples);
         let stop = CancellationToken::new();
         let end = stop.clone();
         let task = tokio::spawn(async move {
             let looking = async {
                 loop {
-                    look(&samples, &log, &*clock, (&data_dir, &log_dir)).await;
-                    sleep(EVERY).await;
+                    sample(&samples, &log, &*clock, (&data_dir, &log_dir)).await;
+                    sleep(SAMPLE_INTERVAL).await;
                 }
             };
             end.run_until_cancelled(looking).await;
@@ -96,12 +96,12 @@ impl Sampler {
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         if self.task.await.is_err() {
-            tracing::error!("the look at the store's size had panicked");
+            tracing::error!("the measurement of the store's size panicked");
         }
     }
 }
 
-async fn look(
+async fn sample(
     samples: &Arc<Samples>,
     log: &Arc<dyn SessionLog>,
     clock: &dyn Clock,

@@ -35,12 +35,12 @@ fn document() -> String {
 }
 
 #[test]
-fn the_document_is_the_table() {
+fn the_documented_metrics_equal_the_table() {
     expect_file!["../../../../docs/metrics.md"].assert_eq(&document());
 }
 
 #[test]
-fn names_and_labels_are_as_prometheus_wants_them() {
+fn names_and_labels_follow_the_rules_of_prometheus() {
     let mut names = BTreeSet::new();
     for metric in ALL {
         let name = metric.prometheus_name();
@@ -62,12 +62,12 @@ fn names_and_labels_are_as_prometheus_wants_them() {
 }
 
 #[test]
-fn what_is_told_has_the_name_that_is_documented() {
+fn exported_metrics_have_their_documented_names() {
     let metrics = Metrics::default();
     metrics.waited(Duration::from_millis(1));
     metrics.synced(3, Duration::from_millis(2));
-    metrics.called_hook("pre_compact", "failed", Duration::from_secs(1));
-    metrics.asked_model("main", "memory", ("timeout", None), Duration::from_secs(1));
+    metrics.hook_call("pre_compact", "failed", Duration::from_secs(1));
+    metrics.model_request("main", "memory", ("timeout", None), Duration::from_secs(1));
     let text = metrics.exposition();
     let documented: BTreeSet<String> = ALL.iter().map(names::Metric::prometheus_name).collect();
     let told = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));

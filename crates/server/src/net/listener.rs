@@ -9,8 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-use super::open::CLOSING;
-use super::{ConnectionSlot, Connections, Watched};
+use super::connections::MAX_CLOSING;
+use super::{ConnectionSlot, Connections, MonitoredConnection};
 
 /// The pause after a failed accept, for example without free file handles. An immediate retry would keep a core busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ pub(crate) struct Acceptor {
 #[derive(Debug)]
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
-    pub(crate) place: ConnectionSlot,
+    pub(crate) slot: ConnectionSlot,
     pub(crate) handle: OwnedSemaphorePermit,
 }
 
@@ -45,7 +45,7 @@ impl Acceptor {
     ) -> Self {
         Self {
             listener,
-            handles: Arc::new(Semaphore::new(connections.max() + CLOSING)),
+            handles: Arc::new(Semaphore::new(connections.max() + MAX_CLOSING)),
             connections,
             max_handshakes,
         }
@@ -59,15 +59,15 @@ impl Acceptor {
             let handle = Arc::clone(&self.handles).acquire_owned().await;
             let handle = handle.expect("it is never closed");
             let stream = accept(&self.listener).await;
-            if let Some(place) = self.connections.enter(self.max_handshakes) {
+            if let Some(slot) = self.connections.enter(self.max_handshakes) {
                 return AcceptedConnection {
                     stream,
-                    place,
+                    slot,
                     handle,
                 };
             }
             let max = self.connections.max();
-            tracing::warn!(max, "all connections are in use: a new one was refused");
+            tracing::warn!(max, "rejected a connection: all connections are in use");
         }
     }
 }
@@ -91,7 +91,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
         );
         // These errors concern one connection. Other errors persist, so the loop pauses before it retries.
         if !of_one_connection {
-            tracing::warn!(%error, "no connection can be accepted: trying again");
+            tracing::warn!(%error, "failed to accept a connection; retrying");
             sleep(ACCEPT_PAUSE).await;
         }
     }
@@ -108,7 +108,7 @@ impl AdminListener {
 }
 
 impl axum::serve::Listener for AdminListener {
-    type Io = Watched<TcpStream>;
+    type Io = MonitoredConnection<TcpStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, SocketAddr) {
@@ -117,10 +117,10 @@ impl axum::serve::Listener for AdminListener {
         let from = from.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
         let AcceptedConnection {
             stream,
-            place,
+            slot,
             handle,
         } = accepted;
-        let io = Watched::new(stream, ADMIN_IDLE, place, handle).with_idle(ADMIN_IDLE);
+        let io = MonitoredConnection::new(stream, ADMIN_IDLE, slot, handle).with_idle(ADMIN_IDLE);
         (io, from)
     }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn accepted_connections_do_not_delay_and_end_when_they_are_silent() {
+    async fn accepted_connections_disable_nagle_and_time_out_when_silent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let door = Acceptor::new(listener, Connections::new(1), None);
@@ -145,27 +145,27 @@ mod tests {
         assert!(accepted.stream.nodelay().unwrap());
         let AcceptedConnection {
             stream,
-            place,
+            slot,
             handle,
         } = accepted;
         let short = Duration::from_millis(10);
-        let mut io = Watched::new(stream, short, place, handle).with_idle(short);
+        let mut io = MonitoredConnection::new(stream, short, slot, handle).with_idle(short);
         let error = io.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]
-    async fn a_new_connection_takes_the_place_of_a_silent_one() {
+    async fn a_new_connection_evicts_a_silent_one() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let door = Acceptor::new(listener, Connections::new(1), None);
         let mut silent = TcpStream::connect(address).await.unwrap();
         let AcceptedConnection {
             stream,
-            place,
+            slot,
             handle,
         } = door.accept().await;
-        let mut first = Watched::new(stream, Duration::MAX, place, handle);
+        let mut first = MonitoredConnection::new(stream, Duration::MAX, slot, handle);
         let _other = TcpStream::connect(address).await.unwrap();
         let _second = door.accept().await;
         assert_eq!(

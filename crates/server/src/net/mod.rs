@@ -1,14 +1,14 @@
 //! Connections of the server's ports. The file handles of the process are divided among them. Under pressure idle
 //! connections are closed, and inactive peers cannot keep a connection forever.
 
-mod handles;
+mod connections;
+mod file_limits;
 mod listener;
-mod open;
-mod party;
-mod watched;
+mod monitored;
+mod share_group;
 
-pub use handles::{ConnectionLimits, raise_limit};
+pub(crate) use connections::{Connection, ConnectionSlot, Connections};
+pub use file_limits::{ConnectionLimits, raise_limit};
 pub(crate) use listener::{Acceptor, AdminListener};
-pub(crate) use open::{Connection, ConnectionSlot, Connections};
-pub(crate) use party::ShareGroup;
-pub(crate) use watched::Watched;
+pub(crate) use monitored::MonitoredConnection;
+pub(crate) use share_group::ShareGroup;

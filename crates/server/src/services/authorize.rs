@@ -16,7 +16,9 @@ impl Service {
         if !self.auth_required {
             return Ok(());
         }
-        let pass = ticket.and_then(CallContext::pass).ok_or_else(unknown)?;
+        let pass = ticket
+            .and_then(CallContext::authentication)
+            .ok_or_else(unknown)?;
         pass.right.ok_or_else(unknown)?;
         access::authorize(pass, place)
     }
@@ -29,10 +31,12 @@ impl Service {
         if !self.auth_required {
             return Ok(());
         }
-        let pass = ticket.and_then(CallContext::pass).ok_or_else(unknown)?;
+        let pass = ticket
+            .and_then(CallContext::authentication)
+            .ok_or_else(unknown)?;
         let right = pass.right.ok_or_else(unknown)?;
-        let grant = &pass.caller.grant;
-        if grant.projects.are_all() && grant.rights.contains(&right) {
+        let grant = &pass.principal.grant;
+        if grant.projects.is_all() && grant.rights.contains(&right) {
             return Ok(());
         }
         Err(ServiceError::PermissionDenied {
@@ -51,9 +55,11 @@ impl Service {
         if !self.auth_required {
             return Ok(());
         }
-        let pass = ticket.and_then(CallContext::pass).ok_or_else(unknown)?;
+        let pass = ticket
+            .and_then(CallContext::authentication)
+            .ok_or_else(unknown)?;
         let place = ResourceScope::Session(session.clone());
-        access::allowed(pass, right, &place)
+        access::check_right(pass, right, &place)
     }
 }
 

@@ -24,7 +24,7 @@ use super::failure::SOON;
 use super::{Service, reply};
 use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
-use crate::upkeep::names::{self, ReferencedFiles};
+use crate::maintenance::referenced_files::{self, ReferencedFiles};
 
 /// Bytes of a log that one read requests: 1 MiB.
 const READ_BYTES: usize = 1 << 20;
@@ -81,6 +81,7 @@ async fn list(
     };
     let most = u32::try_from(MAX_LIST).unwrap_or(u32::MAX);
     let size = convert::page_size(request.page_size, most, MAX_LIST)?;
+    // The digest binds a page token to the list that issued it.
     let digest = Digest::of_bytes(request.parent.as_bytes());
     let after = match convert::page_token(&request.page_token, digest)? {
         Some(PageCursor::Named(_, name)) => {
@@ -100,6 +101,16 @@ async fn list(
         }
         _ => String::new(),
     };
+    // The marker of the results has it. Later pages need not read it again.
+    let restored_from = match after {
+        Some(_) => None,
+        None => service
+            .blobs
+            .restored_from()
+            .await
+            .map_err(unreadable_marker)?,
+    };
+    let restored_from = restored_from.map(|id| id.to_string()).unwrap_or_default();
     let stored = |(key, head): (SessionKey, SessionHead)| StoredSession {
         session: key.to_string(),
         incarnation: head.incarnation,
@@ -109,6 +120,8 @@ async fn list(
     Ok(ListStoredSessionsResponse {
         sessions: rows.into_iter().map(stored).collect(),
         next_page_token,
+        store_id: log.store_id().await?.to_string(),
+        restored_from,
     })
 }
 
@@ -201,7 +214,7 @@ async fn read(
 /// Returns the digests of a session's files as recorded in the log. A log whose events cannot be decoded is still
 /// backed up, and its files are copied without a check.
 async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles, SessionsError> {
-    match names::of(&service.sessions, key).await {
+    match referenced_files::read_referenced_files(&service.sessions, key).await {
         Err(error @ SessionsError::Unreadable { .. }) => {
             tracing::warn!(session = %key, error = %error_chain(&error), "failed to read the events of a session that is backed up; its files are copied unchecked");
             Ok(ReferencedFiles::new())
@@ -287,6 +300,11 @@ async fn read_file(
         }
     };
     Ok(Box::pin(stream))
+}
+
+fn unreadable_marker(error: BlobError) -> ServiceError {
+    tracing::warn!(error = %error_chain(&error), "failed to read the marker of the stored results");
+    ServiceError::StoreUnavailable { retry_after: SOON }
 }
 
 fn blobs(error: BlobError) -> Status {

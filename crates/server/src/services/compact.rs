@@ -199,6 +199,7 @@ async fn autocompact(
     request: CompactRequest,
     by_hand: bool,
 ) -> Result<CompactResponse, ServiceError> {
+    // An invalid target is rejected before anything is committed.
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
@@ -326,6 +327,7 @@ impl Autocompact<'_> {
             reports.append(&mut told.level_reports);
             let succeeded = matches!(ended, CompactionOutcome::Event(event, _)
                 if matches!(**event, Event::Compacted(_)));
+            // The reply describes the last part that took effect. A part that failed appears in the reports only.
             if succeeded {
                 response = told;
             }

@@ -76,7 +76,7 @@ impl Service {
         self.authorize(ticket, place.as_ref())?;
         // The handler reports an invalid name with its field. An invalid name reaches no resource.
         if let (Some(ticket), Some(ResourceScope::Session(session))) = (ticket, &place) {
-            ticket.about(session);
+            ticket.set_session(session);
         }
         if let Some(place) = place {
             self.admit(ticket, place.into_project())?;
@@ -94,7 +94,7 @@ impl Service {
         // The transport has already counted the call if it could read the name there.
         if let Some(ticket) = ticket.filter(|ticket| ticket.project() != Some(&project)) {
             self.within_quotas(ticket, &project)?;
-            ticket.enter(project);
+            ticket.set_project(project);
         }
         Ok(())
     }

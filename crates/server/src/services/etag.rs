@@ -66,6 +66,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<ViewName> {
             model: std::str::from_utf8(model).ok()?.into(),
             thinking: thinking == 1,
         }),
+        // The bit 2 marks an etag whose target is not stored.
         2 | 3 => None,
         _ => return None,
     };

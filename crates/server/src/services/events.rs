@@ -49,6 +49,7 @@ pub(super) async fn list(
     let from = convert::page_token(&request.page_token, digest)?;
     let from = place(service, &key, from.as_ref()).await?;
     let kinds = convert::event_kinds(&request.kinds)?;
+    // The position identifies the history from which the whole page must come.
     let look = |_: &Session, position| position;
     let position = service.sessions.read_positioned(&key, look).await?;
     let head = position.revision;
@@ -309,10 +310,13 @@ pub(super) async fn watch(
                     break;
                 };
                 for (revision, events) in events {
-                    for event in events {
+                    let count = events.len();
+                    for (nth, event) in events.into_iter().enumerate() {
+                        // A revision counts as read with its last event, so that a client that resumes misses none.
+                        let open = u64::from(nth + 1 < count);
                         yield WatchSessionResponse {
                             event: Some(event),
-                            revision: revision.get(),
+                            revision: revision.get() - open,
                             caught_up: false,
                         };
                     }

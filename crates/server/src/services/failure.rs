@@ -44,6 +44,7 @@ impl From<SessionsError> for ServiceError {
 impl From<StoreError> for ServiceError {
     fn from(error: StoreError) -> Self {
         match error {
+            // The store does not know which revision the caller expected.
             StoreError::Conflict { current } => Self::RevisionMismatch {
                 expected: Revision::ZERO,
                 current,

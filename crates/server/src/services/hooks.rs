@@ -21,8 +21,8 @@ use tonic::{Code, Request, Response, Status};
 use tracing::{Instrument as _, field};
 
 use super::Service;
-use crate::hooks::{HookEndpoint, cut, failed};
-use crate::telemetry::{TraceId, outgoing};
+use crate::hooks::{HookEndpoint, failed, truncate};
+use crate::telemetry::{TraceId, injected_headers};
 
 /// A request of the hook service.
 #[async_trait]
@@ -96,6 +96,7 @@ pub(super) async fn ask<Q: HookRequest, T>(
     read: impl FnOnce(Q::Answer) -> Result<HookDecision<T>, String> + Send,
 ) -> Option<(HookCall, Option<T>)> {
     let rule = rule(policy, Q::HOOK);
+    // A disabled hook is not called, even if its endpoint is unknown.
     let endpoint = service.hooks.of(policy).filter(|_| rule.enabled)?;
     let began = service.sessions.clock().now();
     let name = name(Q::HOOK);
@@ -134,12 +135,12 @@ pub(super) async fn ask<Q: HookRequest, T>(
     };
     service
         .metrics
-        .called_hook(name, outcome, Duration::from_millis(took_ms));
+        .hook_call(name, outcome, Duration::from_millis(took_ms));
     let call = HookCall {
         hook: Q::HOOK,
         result,
         // The detail comes from the hook and becomes part of an event, so it is shortened.
-        detail: cut(&detail).into(),
+        detail: truncate(&detail).into(),
         took_ms,
         messages: Vec::new(),
     };
@@ -188,7 +189,7 @@ fn time_for(service: &Service, rule: &HookRule, expires: Timestamp) -> Duration 
 /// Returns the trace context for the hook. If no exporter produces one, it consists of the current trace id and a
 /// new span id.
 fn trace(service: &Service) -> HeaderMap {
-    let mut headers = outgoing();
+    let mut headers = injected_headers();
     if headers.is_empty()
         && let Some(trace) = TraceId::current()
     {

@@ -62,6 +62,7 @@ pub(super) async fn list(
         DEFAULT_PAGE,
         service.limits().max_page_size,
     )?;
+    // The digest binds a page token to the request that issued it.
     let digest = convert::body_digest(&request);
     let after = match convert::page_token(&request.page_token, digest)? {
         Some(PageCursor::Named(rank, name)) => Some(SortPosition { rank, name }),

@@ -39,6 +39,7 @@ pub(super) async fn list(
     };
     let (mut bytes, mut next) = (0, None);
     'walk: while !walk.is_done() {
+        // One message more than the page shows whether another page follows.
         let originals = walk.chunk(service, size + 1).await?;
         let show = |session: &Session| show(session, &originals, content);
         let messages = service.sessions.read(&key, show).await?;

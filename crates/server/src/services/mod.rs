@@ -192,6 +192,7 @@ impl Service {
     fn redacts(&self, session: &Session) -> bool {
         let required = || {
             let project = &session.key().project;
+            // A session cannot switch off the redaction that the server requires.
             self.sessions.policies().of(project).summary.redact_secrets
         };
         session.policy().summary.redact_secrets || required()

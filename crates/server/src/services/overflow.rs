@@ -1,10 +1,9 @@
 //! Handling of a prompt that the provider rejected as too long. The tokens freed by the levels count against the
 //! gap. If they are not sufficient, the oldest rounds leave the view without a summary.
 
-use palimpsest_core::command::{Command, StartCompaction, SummarySource};
+use palimpsest_core::command::{Command, StartCompaction, SummarySource, is_truncation_due};
 use palimpsest_core::event::{Event, RecordedEvent, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::policy::BudgetState;
 use palimpsest_core::session::Session;
 use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 
@@ -49,6 +48,7 @@ pub(super) async fn drop_oldest(
         let drop = SummarySource::DropOldest { tokens, made };
         let start = StartCompaction::new(Trigger::PromptTooLong, drop);
         let outcome = transaction.run(Command::StartCompaction(start))?;
+        // The last event of the transaction is the finished compaction.
         Ok(match (outcome, transaction.events().last()) {
             (CommandOutcome::Done(Some(revision)), Some(RecordedEvent { event, .. })) => {
                 DropOutcome::By(revision, Box::new(event.clone()))
@@ -67,26 +67,19 @@ pub(super) async fn drop_oldest(
     }
 }
 
-/// Returns true if the policy permits removal without a summary and the view is critical.
-pub(super) fn is_to_be_truncated(session: &Session) -> bool {
-    let policy = &session.policy().autocompact;
-    let is_on = policy.enabled && policy.truncate_when_critical;
-    is_on && session.budget_state() >= BudgetState::Critical
-}
-
 /// Removes the oldest rounds of a critical view until it is below the warning threshold. Small steps would
 /// invalidate the provider's prompt cache on every call.
 pub(super) async fn truncate(
     service: &Service,
     key: &SessionKey,
 ) -> Result<Option<(Revision, Event)>, ServiceError> {
-    if !service.sessions.read(key, is_to_be_truncated).await? {
+    if !service.sessions.read(key, is_truncation_due).await? {
         return Ok(None);
     }
     let made = compaction_messages(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         // Another call may have freed tokens meanwhile.
-        let session = transaction.session().filter(|one| is_to_be_truncated(one));
+        let session = transaction.session().filter(|one| is_truncation_due(one));
         let Some(session) = session else {
             return Ok(None);
         };

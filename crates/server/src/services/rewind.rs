@@ -35,6 +35,7 @@ pub(super) async fn rewind(
             ));
         }
     };
+    // An invalid target is rejected before anything is committed.
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);

@@ -121,6 +121,7 @@ pub(super) async fn search_from(
             }
         }
     }
+    // Distinguishes the short page of an interrupted search from the end of the transcript.
     response.ended_early = next.is_some() && response.hits.len() < size;
     let token = |next| {
         let cursor = PageCursor::Within(walk.position(), walk.resume_at(next));

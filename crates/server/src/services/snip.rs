@@ -21,6 +21,7 @@ pub(super) async fn snip(
     request: SnipRequest,
 ) -> Result<SnipResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
+    // An invalid target is rejected before anything is committed.
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
@@ -203,6 +204,7 @@ async fn foreign(
     relatives.extend(service.sessions.read(key, parent).await?);
     for relative in relatives {
         for target in &mut targets {
+            // A relative that cannot be read counts as one without the turn.
             let has = |session: &Session| session.turns().find(&target.name).is_some();
             if target.reason == ErrorReason::TurnNotFound
                 && service.sessions.read(&relative, has).await.unwrap_or(false)

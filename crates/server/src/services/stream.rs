@@ -92,6 +92,7 @@ fn render(
     target: &Target,
     next: usize,
 ) -> Result<(StreamContextResponse, usize), ServiceError> {
+    // After a view-changing event, further chunks would mix two arrays.
     if !named.etag.is_current(session.sealed(), target) {
         return Err(ServiceError::ViewChanged {
             current: session.revision(),
@@ -107,6 +108,7 @@ fn render(
         // The JSON size also limits chunks of typed messages, which have no cheaper measure.
         let one = messages_json(target, std::slice::from_ref(message));
         let size: usize = one.iter().map(bytes::Bytes::len).sum();
+        // A chunk contains at least one message, whatever its size.
         if count > 0 && total + size > CHUNK_BYTES {
             break;
         }

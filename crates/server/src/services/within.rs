@@ -15,12 +15,12 @@ impl Service {
         project: &ProjectId,
     ) -> Result<(), ServiceError> {
         // The deadline passed while the body was received, so the caller does not wait any more.
-        if ticket.is_late() {
+        if ticket.is_past_deadline() {
             return Err(ServiceError::DeadlineExceeded);
         }
         if let Some(quotas) = &self.quotas {
-            let held = quotas.enter(project, ticket.need());
-            ticket.hold(held.map_err(ServiceError::QuotaExceeded)?);
+            let held = quotas.enter(project, ticket.quota_demand());
+            ticket.set_quota_permit(held.map_err(ServiceError::QuotaExceeded)?);
         }
         Ok(())
     }

@@ -111,7 +111,7 @@ mod tests {
     use crate::telemetry::tests::Memory;
 
     #[test]
-    fn fields_are_told_whenever_they_came() {
+    fn fields_recorded_at_any_time_are_logged() {
         let written = Memory::default();
         let writer = written.clone();
         let lines = super::super::lines(palimpsest_settings::LogFormat::Json, false, move || {

@@ -4,12 +4,12 @@
 //! All exported spans have the target `SPANS`, so no span of a library is exported by accident, above all none of the
 //! exporter's own transport. Without a collector this target has no subscriber, and a span costs one comparison.
 
-pub(crate) mod exported;
+pub(crate) mod export_stats;
 mod fields;
 mod ids;
 mod otlp;
 mod rate_limit;
-mod sampled;
+mod sampling;
 mod tls;
 mod trace;
 
@@ -28,12 +28,12 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
-pub(crate) use self::exported::ExportStats;
+pub(crate) use self::export_stats::ExportStats;
 use self::otlp::Otlp;
 use self::rate_limit::{LogRateLimit, RateLimitedLayer};
-use self::sampled::Sampled;
-pub(crate) use self::sampled::not_sampled;
-pub(crate) use self::trace::{CallTrace, TraceId, outgoing};
+use self::sampling::Sampled;
+pub(crate) use self::sampling::not_sampled;
+pub(crate) use self::trace::{CallTrace, TraceId, injected_headers};
 use palimpsest_settings::{Config, LogFormat};
 
 use crate::metrics::Metrics;
@@ -92,10 +92,10 @@ pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     let is_terminal = io::stderr().is_terminal();
     let filter = EnvFilter::try_new(directives(config.log.level.as_str()))?;
     // The limiter lives as long as the process, because its report thread never ends.
-    let flood: &'static LogRateLimit = Box::leak(Box::default());
+    let limit: &'static LogRateLimit = Box::leak(Box::default());
     let lines = lines(config.log.format, is_terminal, io::stderr);
-    let lines = RateLimitedLayer::new(lines, flood).with_filter(filter);
-    rate_limit::report(flood);
+    let lines = RateLimitedLayer::new(lines, limit).with_filter(filter);
+    rate_limit::report(limit);
     let endpoint = config.otlp.endpoint.as_ref();
     let otlp = endpoint
         .map(|url| Otlp::start(&config.otlp, url.as_str()))
@@ -105,7 +105,7 @@ pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     let resource = resource.unwrap_or_else(|| Resource::builder_empty().build());
     let metrics = Metrics::new(resource, reader);
     let spans = otlp.as_ref().map(|otlp| {
-        metrics.watch_exports(&otlp.exported);
+        metrics.observe_exports(&otlp.exported);
         tracing_opentelemetry::layer()
             .with_tracer(otlp.tracer())
             // Source locations and threads are of no use in traces, and each attribute has a cost.
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_debug_leaves_the_transport_out() {
+    fn the_level_debug_excludes_the_transport() {
         assert!(directives("debug").starts_with("info,palimpsest=debug,"));
         for other in ["info", "warn", "debug,h2=trace", "palimpsest_server=debug"] {
             assert_eq!(directives(other), format!("{other},palimpsest::span=info"));

@@ -26,7 +26,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 
 use super::TelemetryError;
-use super::exported::{CountingProcessor, ExportStats, QUEUE_SPANS, TrackedExporter};
+use super::export_stats::{CountingProcessor, ExportStats, QUEUE_SPANS, TrackedExporter};
 use super::ids::Ids;
 use super::tls::OtlpTls;
 
@@ -157,6 +157,7 @@ fn exporters(
                 )
             };
             let headers: HashMap<String, String> = headers.iter().map(text).collect();
+            // A trailing slash would give an empty segment in the paths below.
             let endpoint = endpoint.trim_end_matches('/');
             let client = tls.client(timeout)?;
             let spans = SpanExporter::builder()
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_or_refused() {
+    fn headers_are_parsed_or_rejected() {
         let both = parse_headers("Authorization=Bearer a=b,\n x-team = one\n").unwrap();
         assert_eq!(both["authorization"], "Bearer a=b");
         assert_eq!(both["x-team"], "one");

@@ -13,9 +13,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// The maximum number of lines of one call site per `TIME`.
-const LINES: u32 = 20;
-const TIME: Duration = Duration::from_secs(10);
+/// The maximum number of lines of one call site per `INTERVAL`.
+const MAX_LINES: u32 = 20;
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Limits warnings and errors per call site.
 #[derive(Debug, Default)]
@@ -32,14 +32,14 @@ struct CallsiteState {
 
 /// The number of suppressed lines of one call site.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct LeftOut {
+pub(super) struct DroppedLines {
     pub(super) file: &'static str,
     pub(super) line: u32,
     pub(super) count: u64,
 }
 
 impl LogRateLimit {
-    fn takes(&self, meta: &'static Metadata<'static>, now: Instant) -> bool {
+    fn admit(&self, meta: &'static Metadata<'static>, now: Instant) -> bool {
         // Greater levels are more verbose. Only warnings and errors are limited.
         if *meta.level() > Level::WARN {
             return true;
@@ -52,12 +52,12 @@ impl LogRateLimit {
             left_out: 0,
             of: meta,
         });
-        if now.saturating_duration_since(place.since) >= TIME {
+        if now.saturating_duration_since(place.since) >= INTERVAL {
             place.since = now;
             place.lines = 0;
         }
         place.lines = place.lines.saturating_add(1);
-        if place.lines > LINES {
+        if place.lines > MAX_LINES {
             place.left_out += 1;
             return false;
         }
@@ -65,11 +65,11 @@ impl LogRateLimit {
     }
 
     /// Returns and resets the numbers of suppressed lines.
-    pub(super) fn left_out(&self) -> Vec<LeftOut> {
+    pub(super) fn take_dropped(&self) -> Vec<DroppedLines> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = places.values_mut().filter(|place| place.left_out > 0);
         counted
-            .map(|place| LeftOut {
+            .map(|place| DroppedLines {
                 file: place.of.file().unwrap_or_default(),
                 line: place.of.line().unwrap_or_default(),
                 count: std::mem::take(&mut place.left_out),
@@ -84,15 +84,15 @@ impl LogRateLimit {
 /// per call site.
 pub(super) struct RateLimitedLayer<S> {
     inner: Box<dyn Layer<S> + Send + Sync>,
-    flood: &'static LogRateLimit,
+    limit: &'static LogRateLimit,
 }
 
 impl<S> RateLimitedLayer<S> {
     pub(super) fn new(
         inner: Box<dyn Layer<S> + Send + Sync>,
-        flood: &'static LogRateLimit,
+        limit: &'static LogRateLimit,
     ) -> Self {
-        Self { inner, flood }
+        Self { inner, limit }
     }
 }
 
@@ -111,7 +111,7 @@ impl<S: Subscriber> Layer<S> for RateLimitedLayer<S> {
 
     #[expect(clippy::disallowed_methods, reason = "bounds the log, decides nothing")]
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        if self.flood.takes(event.metadata(), Instant::now()) {
+        if self.limit.admit(event.metadata(), Instant::now()) {
             self.inner.on_event(event, context);
         }
     }
@@ -130,21 +130,16 @@ impl<S: Subscriber> Layer<S> for RateLimitedLayer<S> {
 }
 
 /// Starts a thread that reports suppressed lines for the lifetime of the process.
-pub(super) fn report(flood: &'static LogRateLimit) {
+pub(super) fn report(limit: &'static LogRateLimit) {
     let reports = move || loop {
-        std::thread::sleep(TIME);
-        for LeftOut { file, line, count } in flood.left_out() {
-            tracing::info!(
-                file,
-                line,
-                count,
-                "warnings like earlier ones were left out"
-            );
+        std::thread::sleep(INTERVAL);
+        for DroppedLines { file, line, count } in limit.take_dropped() {
+            tracing::info!(file, line, count, "suppressed repeated warnings");
         }
     };
     let thread = std::thread::Builder::new().name("log-flood".into());
     if let Err(error) = thread.spawn(reports) {
-        tracing::debug!(%error, "nobody reports which warnings are left out");
+        tracing::debug!(%error, "failed to start the thread that reports suppressed warnings");
     }
 }
 
@@ -169,9 +164,9 @@ mod tests {
 
     #[test]
     fn a_flood_of_warnings_is_a_few_lines_and_a_number() {
-        let flood: &'static LogRateLimit = Box::leak(Box::default());
+        let limit: &'static LogRateLimit = Box::leak(Box::default());
         let count = Count::default();
-        let bounded = RateLimitedLayer::new(count.clone().boxed(), flood);
+        let bounded = RateLimitedLayer::new(count.clone().boxed(), limit);
         let subscriber = Registry::default().with(bounded);
         tracing::subscriber::with_default(subscriber, || {
             for _ in 0..1_000 {
@@ -180,10 +175,10 @@ mod tests {
             }
             tracing::warn!("another place");
         });
-        assert_eq!(count.0.load(Ordering::Relaxed), LINES + 1_000 + 1);
-        let left_out = flood.left_out();
+        assert_eq!(count.0.load(Ordering::Relaxed), MAX_LINES + 1_000 + 1);
+        let left_out = limit.take_dropped();
         assert_eq!(left_out.len(), 1, "{left_out:?}");
-        assert_eq!(left_out[0].count, u64::from(1_000 - LINES));
-        assert_eq!(flood.left_out(), []);
+        assert_eq!(left_out[0].count, u64::from(1_000 - MAX_LINES));
+        assert_eq!(limit.take_dropped(), []);
     }
 }

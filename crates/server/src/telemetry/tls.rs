@@ -13,7 +13,7 @@ pub(super) struct OtlpTls {
     /// The authority that replaces those of the system, as PEM.
     authority: Option<Vec<u8>>,
     /// The client certificate and its key, as PEM.
-    shown: Option<(Vec<u8>, Vec<u8>)>,
+    client_identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl OtlpTls {
@@ -26,7 +26,7 @@ impl OtlpTls {
         let key = file(&config.client_key_file, "otlp.client_key_file")?;
         Ok(Self {
             authority: file(&config.ca_file, "otlp.ca_file")?,
-            shown: cert.zip(key),
+            client_identity: cert.zip(key),
         })
     }
 
@@ -36,7 +36,7 @@ impl OtlpTls {
             Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
             None => ClientTlsConfig::new().with_native_roots(),
         };
-        match &self.shown {
+        match &self.client_identity {
             Some((cert, key)) => tls.identity(Identity::from_pem(cert, key)),
             None => tls,
         }
@@ -55,7 +55,7 @@ impl OtlpTls {
             let authorities = reqwest::Certificate::from_pem_bundle(pem);
             client = client.tls_certs_only(authorities.map_err(wrong("otlp.ca_file"))?);
         }
-        if let Some((cert, key)) = &self.shown {
+        if let Some((cert, key)) = &self.client_identity {
             // reqwest expects certificate and key in one PEM text.
             let both = [cert.as_slice(), b"\n", key].concat();
             let shown = reqwest::Identity::from_pem(&both);

@@ -45,25 +45,25 @@ impl CallTrace {
 }
 
 fn extract(headers: &HeaderMap) -> Option<Context> {
-    let context =
-        TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
+    let context = TraceContextPropagator::new()
+        .extract_with_context(&Context::new(), &HeaderExtractor(headers));
     let is_valid = context.span().span_context().is_valid();
     is_valid.then_some(context)
 }
 
 /// Returns the headers that continue the current trace in an outgoing request. Empty if the span has no trace context.
-pub(crate) fn outgoing() -> HeaderMap {
+pub(crate) fn injected_headers() -> HeaderMap {
     let context = Span::current().context();
     let mut headers = HeaderMap::new();
     if context.span().span_context().is_valid() {
-        TraceContextPropagator::new().inject_context(&context, &mut Into(&mut headers));
+        TraceContextPropagator::new().inject_context(&context, &mut HeaderInjector(&mut headers));
     }
     headers
 }
 
-struct Headers<'a>(&'a HeaderMap);
+struct HeaderExtractor<'a>(&'a HeaderMap);
 
-impl Extractor for Headers<'_> {
+impl Extractor for HeaderExtractor<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.to_str().ok()
     }
@@ -73,9 +73,9 @@ impl Extractor for Headers<'_> {
     }
 }
 
-struct Into<'a>(&'a mut HeaderMap);
+struct HeaderInjector<'a>(&'a mut HeaderMap);
 
-impl Injector for Into<'_> {
+impl Injector for HeaderInjector<'_> {
     fn set(&mut self, key: &str, value: String) {
         // An empty `tracestate` is omitted.
         if value.is_empty() {
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sampler_takes_its_share_of_new_traces() {
+    fn a_sampler_exports_its_share_of_new_traces() {
         use std::sync::Arc;
 
         use opentelemetry::trace::SpanKind;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_context_is_read_or_ignored() {
+    fn valid_trace_context_is_parsed_and_other_ignored() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let good = format!("00-{trace}-00f067aa0ba902b7-01");
         let parse = |text: &str| {

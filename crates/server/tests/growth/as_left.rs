@@ -40,7 +40,7 @@ fn append(number: u128) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pass_of_the_worker_asks_twice() {
+async fn a_pass_of_the_worker_compares_the_session_twice() {
     let log = Arc::new(Log::default().shared());
     let clock = clock();
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();
@@ -84,7 +84,7 @@ async fn a_pass_of_the_worker_asks_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
+async fn each_writing_step_sees_events_of_other_processes() {
     let log = Arc::new(Log::default().shared());
     let clock = clock();
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();

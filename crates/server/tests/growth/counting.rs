@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_store::{
-    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, Lease, Position, RowPage,
+    Batch, DueChange, DueQuery, DueSession, Frame, IntentPage, Lease, Position, RowPage,
     SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
 };
 
@@ -92,7 +92,7 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
-    ) -> Result<Vec<FileIntent>, StoreError> {
+    ) -> Result<IntentPage, StoreError> {
         self.log.intents(after, limit).await
     }
 

@@ -98,7 +98,7 @@ async fn watched_sessions_leave_memory_and_their_watchers_hear_of_changes() {
 }
 
 #[tokio::test]
-async fn a_write_that_a_quota_refuses_leaves_the_session_in_memory() {
+async fn a_write_rejected_by_a_quota_keeps_the_session_in_memory() {
     let log = filled().await;
     let sessions = within(
         &log,

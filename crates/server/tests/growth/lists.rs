@@ -59,7 +59,7 @@ async fn all(handlers: &SessionHandlers, list: &ListEventsRequest) -> Vec<Sessio
 }
 
 #[tokio::test]
-async fn the_latest_events_of_a_kind_are_found_by_pages_not_one_at_a_time() {
+async fn the_latest_events_of_a_kind_are_read_in_pages() {
     for is_shared in [false, true] {
         let mut calls = Vec::new();
         for events in EVENTS {
@@ -90,7 +90,7 @@ async fn the_latest_events_of_a_kind_are_found_by_pages_not_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn the_latest_first_are_the_same_events_the_other_way_round() {
+async fn descending_order_returns_the_same_events_reversed() {
     let log = Arc::new(Log::default());
     let context = handlers(&log);
     grown(&context, 150).await;
@@ -194,7 +194,7 @@ async fn lists_make_one_step_at_a_time_however_many_there_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_nobody_waits_for_any_more_reads_nothing() {
+async fn a_cancelled_list_reads_nothing() {
     let log = Arc::new(Log::default());
     rows(&log, 100, |_| about()).await;
     let sessions = sessions_of(&handlers(&log));
@@ -205,7 +205,7 @@ async fn a_list_that_nobody_waits_for_any_more_reads_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_cannot_be_read_hides_no_other_and_is_reported() {
+async fn an_unreadable_row_is_reported_and_hides_no_other() {
     const ROWS: usize = 1_100;
     let log = Arc::new(Log::default());
     let row = |number: usize| match number {

@@ -74,7 +74,7 @@ async fn turn(sessions: &Sessions, key: &SessionKey, n: u128) {
 /// Includes snapshots. Each snapshot is taken when the log has grown by the size of the previous one, so snapshots
 /// cost no more than they save.
 #[tokio::test(flavor = "multi_thread")]
-async fn p23_bytes_written_are_proportional_to_what_is_new() {
+async fn p23_bytes_written_are_proportional_to_new_content() {
     let dir = tempfile::tempdir().unwrap();
     let log = Arc::new(SledLog::open(&SledOptions::new(dir.path())).unwrap());
     let sessions = sessions(&log);

@@ -66,7 +66,7 @@ fn since(log: &Log, before: Reads) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeat_after_a_restart_reads_what_a_load_reads() {
+async fn a_repeat_after_a_restart_reads_as_much_as_a_load() {
     let log = Arc::new(Log::default());
     let before = handlers(&log);
     let mut etag = bytes::Bytes::new();

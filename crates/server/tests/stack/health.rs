@@ -114,7 +114,7 @@ macro_rules! listed {
 }
 
 #[tokio::test]
-async fn reflection_lists_what_is_served_in_both_versions() {
+async fn both_reflection_versions_list_the_served_services() {
     let stack = Stack::start().await;
     let expected = [
         "grpc.health.v1.Health",

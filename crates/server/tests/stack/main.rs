@@ -131,7 +131,7 @@ fn check(status: &Status, code: Code, reason: &str) {
 }
 
 #[tokio::test]
-async fn a_panic_is_internal_for_that_call_alone() {
+async fn a_panic_fails_only_its_call() {
     let stack = Stack::start().await;
     let mut client = stack.context().await;
     let slow = append_aside(&client, "slow");
@@ -145,7 +145,7 @@ async fn a_panic_is_internal_for_that_call_alone() {
 }
 
 #[tokio::test]
-async fn a_panic_of_a_stream_ends_that_stream() {
+async fn a_panic_of_a_stream_ends_only_that_stream() {
     let stack = Stack::start().await;
     let mut client = stack.context().await;
     let reply = client.stream_context(v1::StreamContextRequest::default());
@@ -157,7 +157,7 @@ async fn a_panic_of_a_stream_ends_that_stream() {
 }
 
 #[tokio::test]
-async fn an_internal_error_names_the_callers_trace_and_nothing_else() {
+async fn an_internal_error_contains_the_trace_id_only() {
     let stack = Stack::start().await;
     let mut client = stack.context().await;
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -175,7 +175,7 @@ async fn an_internal_error_names_the_callers_trace_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn overload_is_refused_at_once_and_says_when_to_come_back() {
+async fn overload_is_rejected_immediately_with_a_retry_delay() {
     let stack = Stack::with(|config| config.grpc.max_concurrent_requests = 1).await;
     let mut client = stack.context().await;
     let slow = append_aside(&client, "slow");
@@ -197,7 +197,7 @@ async fn overload_is_refused_at_once_and_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn watches_have_a_limit_of_their_own() {
+async fn watches_have_a_separate_limit() {
     let stack = Stack::with(|config| config.grpc.max_watches = 1).await;
     let mut sessions = stack.sessions().await;
     let watch = v1::WatchSessionRequest::default();
@@ -209,7 +209,7 @@ async fn watches_have_a_limit_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_call_without_a_deadline_gets_one() {
+async fn a_call_without_a_deadline_gets_the_default() {
     let stack = Stack::with(|config| config.grpc.request_timeout_ms = 30).await;
     let status = append(&mut stack.context().await, "slow")
         .await
@@ -218,7 +218,7 @@ async fn a_call_without_a_deadline_gets_one() {
 }
 
 #[tokio::test]
-async fn a_long_deadline_is_cut_to_the_maximum() {
+async fn a_long_deadline_is_reduced_to_the_maximum() {
     let stack = Stack::with(|config| config.grpc.max_request_timeout_ms = 30).await;
     let mut request = Request::new(v1::AppendMessagesRequest {
         session: "slow".into(),
@@ -231,7 +231,7 @@ async fn a_long_deadline_is_cut_to_the_maximum() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_large_is_refused_in_our_words() {
+async fn a_too_large_request_is_rejected_with_error_details() {
     let stack = Stack::with(|config| config.limits.max_request_bytes = 1_024).await;
     let mut client = stack.context().await;
     append(&mut client, &"x".repeat(1_000)).await.unwrap();
@@ -260,7 +260,7 @@ async fn send_nonsense(stack: &Stack, path: &'static str) -> Status {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_message_is_the_callers_mistake() {
+async fn a_malformed_body_is_an_invalid_argument() {
     let stack = Stack::start().await;
     let path = "/palimpsest.context.v1.ContextService/AppendMessages";
     let status = send_nonsense(&stack, path).await;
@@ -268,7 +268,7 @@ async fn a_body_that_is_no_message_is_the_callers_mistake() {
 }
 
 #[tokio::test]
-async fn a_method_that_does_not_exist_is_named() {
+async fn an_unknown_method_is_named_in_the_error() {
     let stack = Stack::start().await;
     for path in [
         "/palimpsest.context.v1.ContextService/Nope",
@@ -282,7 +282,7 @@ async fn a_method_that_does_not_exist_is_named() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named_with_its_setting() {
+async fn a_port_in_use_is_reported_with_its_setting() {
     let stack = Stack::start().await;
     let mut config = loopback();
     config.admin.listen = stack.admin;

@@ -13,7 +13,7 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::{Stack, append, append_aside, check};
 
 #[tokio::test]
-async fn a_call_in_flight_finishes_and_a_new_one_is_refused() {
+async fn shutdown_finishes_calls_in_flight_and_rejects_new_ones() {
     let stack = Stack::start().await;
     let mut client = stack.context().await;
     let slow = append_aside(&client, "slow");
@@ -35,7 +35,7 @@ async fn a_call_in_flight_finishes_and_a_new_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_change_whose_caller_is_gone_is_waited_for() {
+async fn shutdown_waits_for_a_change_without_a_caller() {
     let stack = Stack::start().await;
     let client = stack.context().await;
     let change = append_aside(&client, "change");
@@ -52,7 +52,7 @@ async fn a_change_whose_caller_is_gone_is_waited_for() {
 }
 
 #[tokio::test]
-async fn watches_do_not_hold_it_up() {
+async fn watches_do_not_delay_shutdown() {
     let stack = Stack::start().await;
     let mut sessions = stack.sessions().await;
     let watch = sessions.watch_session(v1::WatchSessionRequest::default());
@@ -80,7 +80,7 @@ async fn watches_do_not_hold_it_up() {
 }
 
 #[tokio::test]
-async fn the_drain_has_an_end() {
+async fn the_drain_ends_at_its_deadline() {
     let stack = Stack::with(|config| config.shutdown.drain_ms = 30).await;
     let client = stack.context().await;
     let _slow = append_aside(&client, "slow");

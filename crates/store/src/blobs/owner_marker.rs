@@ -29,6 +29,8 @@ pub struct Owner {
     pub adopts: bool,
     /// A log that hands its files over to this one. Default: none.
     pub takes_over_from: Option<StoreId>,
+    /// The log whose backup this one was restored from. The marker keeps it. Default: none.
+    pub restored_from: Option<StoreId>,
 }
 
 impl Owner {
@@ -41,6 +43,7 @@ impl Owner {
             store,
             adopts: !is_empty,
             takes_over_from: None,
+            restored_from: None,
         })
     }
 }
@@ -60,6 +63,7 @@ impl Blobs {
             store: StoreId::from_bytes([0; 16]),
             adopts: true,
             takes_over_from: None,
+            restored_from: None,
         };
         let blobs = Self {
             store,
@@ -94,7 +98,7 @@ impl Blobs {
             };
             // A migration moves a log to another store, which adopts the files of the former one.
             if owner.takes_over_from == Some(found) {
-                self.overwrite(PATH, content(owner.store)).await?;
+                self.overwrite(PATH, content(owner)).await?;
                 return Ok(());
             }
             if found != owner.store {
@@ -110,6 +114,16 @@ impl Blobs {
 
     /// Returns the log that owns the files, or `None` without a marker.
     pub async fn marked(&self) -> Result<Option<StoreId>, BlobError> {
+        self.marked_in("store").await
+    }
+
+    /// Returns the log whose backup the owner was restored from, or `None` if there is none.
+    pub async fn restored_from(&self) -> Result<Option<StoreId>, BlobError> {
+        self.marked_in("restored_from").await
+    }
+
+    /// Returns the id in a field of the marker. Only the field `store` is required.
+    async fn marked_in(&self, field: &str) -> Result<Option<StoreId>, BlobError> {
         let bytes = match self.get(PATH).await {
             Ok(bytes) => bytes,
             Err(BlobError::NotFound(_)) => return Ok(None),
@@ -120,8 +134,11 @@ impl Blobs {
             reason: reason.into(),
         };
         let read: Value = serde_json::from_slice(&bytes).map_err(|_| marker("it is not JSON"))?;
-        let id = read.get("store").and_then(Value::as_str);
-        let id = id.ok_or_else(|| marker("it names no store"))?;
+        let id = match read.get(field).and_then(Value::as_str) {
+            Some(id) => id,
+            None if field == "store" => return Err(marker("it names no store")),
+            None => return Ok(None),
+        };
         let id = id.parse();
         id.map(Some).map_err(|_| marker("its store is no store id"))
     }
@@ -135,7 +152,7 @@ impl Blobs {
         let path = self.path(PATH)?;
         let put = self
             .store
-            .put_opts(&path, content(owner.store).into(), PutMode::Create.into())
+            .put_opts(&path, content(owner).into(), PutMode::Create.into())
             .await;
         match put {
             Ok(_) | Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
@@ -143,7 +160,7 @@ impl Blobs {
             }
             // Without conditional writes, the content that is read back decides.
             Err(error) if knows_no_conditions(&error) => {
-                self.overwrite(PATH, content(owner.store)).await?;
+                self.overwrite(PATH, content(owner)).await?;
             }
             Err(error) => return Err(lost(error, PATH)),
         }
@@ -152,7 +169,10 @@ impl Blobs {
     }
 }
 
-fn content(store: StoreId) -> Bytes {
-    let text = json!({"store": store.to_string()}).to_string();
-    Bytes::from(text + "\n")
+fn content(owner: &Owner) -> Bytes {
+    let mut marker = json!({"store": owner.store.to_string()});
+    if let Some(from) = owner.restored_from {
+        marker["restored_from"] = from.to_string().into();
+    }
+    Bytes::from(marker.to_string() + "\n")
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use palimpsest_core::ids::SessionKey;
 
 use super::error::BlobError;
+use crate::MAX_FILE_BYTES;
 
 /// Returns the folder of a session. The trailing slash ensures that the path is not a prefix of another
 /// session's path.
@@ -22,16 +23,16 @@ pub(super) fn tool_results(session: &SessionKey) -> String {
     format!("{}tool-results/", session_dir(session))
 }
 
-/// Rejects a file name with characters that are illegal in session names. The legal ones are safe in
-/// paths and URLs.
-pub(super) fn check_name(call: &str) -> Result<(), BlobError> {
+/// Rejects a file name that is longer than the log allows, or with characters that are illegal in session names. The
+/// legal ones are safe in paths and URLs.
+pub(super) fn check_name(file: &str) -> Result<(), BlobError> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     // A leading dot would allow `.` and `..`, and hidden files.
-    let begins = call.bytes().next().is_some_and(|b| b != b'.');
-    if begins && call.len() <= 128 && call.bytes().all(legal) {
+    let begins = file.bytes().next().is_some_and(|b| b != b'.');
+    if begins && file.len() <= MAX_FILE_BYTES && file.bytes().all(legal) {
         return Ok(());
     }
-    Err(BlobError::Name(call.to_owned()))
+    Err(BlobError::Name(file.to_owned()))
 }
 
 /// Encodes bytes as lower-case hex.
@@ -42,4 +43,26 @@ pub fn hex(digest: &[u8]) -> String {
         let _ = write!(out, "{byte:02x}");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_that_the_log_accepts_is_a_path() {
+        assert!(check_name(&"f".repeat(MAX_FILE_BYTES)).is_ok());
+        for bad in [
+            &"f".repeat(MAX_FILE_BYTES + 1),
+            "",
+            ".",
+            "..",
+            ".f",
+            "a/b",
+            "a b",
+            "\u{e4}",
+        ] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+    }
 }

@@ -63,12 +63,7 @@ impl Blobs {
         if self.folders.is_some() {
             return Ok(());
         }
-        let name: String = process
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-            .collect();
-        // Project names cannot begin with an underscore.
-        let path = self.path(&format!("_check/{name}"))?;
+        let path = self.path(&probe_path(process)?)?;
         let checked = async {
             self.store
                 .put(&path, Bytes::from_static(b"-").into())
@@ -215,5 +210,35 @@ impl Blobs {
     pub(super) fn path(&self, path: &str) -> Result<Path, BlobError> {
         let full = format!("{}/{path}", self.root);
         Path::parse(full.trim_matches('/')).map_err(|_| BlobError::Name(path.to_owned()))
+    }
+}
+
+/// Returns the path of a new probe object. It contains the name of the process, so that an operator can attribute an
+/// object that remains after a crash.
+fn probe_path(process: &str) -> Result<String, BlobError> {
+    let name: String = process
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    // Servers may have one name. Without the number, one server could delete the object between the write and the read
+    // of another.
+    let number = getrandom::u64().map_err(|error| object_store::Error::Generic {
+        store: "random numbers",
+        source: error.into(),
+    });
+    let number = number.map_err(BlobError::Store)?;
+    // Project names cannot begin with an underscore.
+    Ok(format!("_check/{name}-{number:016x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_with_one_name_probe_different_objects() {
+        let [one, other] = [(); 2].map(|()| probe_path("host:7447").unwrap());
+        assert!(one.starts_with("_check/host-7447-"), "{one}");
+        assert_ne!(one, other);
     }
 }

@@ -3,48 +3,50 @@
 use std::sync::Arc;
 
 use palimpsest_core::event::{AppendedMessage, ResultSize};
+use palimpsest_core::message::Message;
 use palimpsest_core::tokens::Size;
 
 use super::error::DecodeError;
-use super::{message, v1, view};
+use super::message::{read_visibility, write_visibility};
+use super::stored_as::{StoredAs, cell};
+use super::v1;
 
-pub(super) fn write_message(appended: &AppendedMessage) -> v1::Appended {
-    let (standing, of) = message::write_visibility(appended.standing);
-    v1::Appended {
-        message: Some(message::write(&appended.message)),
-        standing: standing.into(),
-        standing_of: of,
-        tokens: appended.size.tokens,
-        result_tokens: appended.size.result_tokens,
-        result_block: appended.results.iter().map(|r| r.block.into()).collect(),
-        result_chars: appended.results.iter().map(|r| r.chars).collect(),
-        result_size: appended.results.iter().map(|r| r.tokens).collect(),
+/// An appended message, with the sizes of its results as columns.
+impl StoredAs<v1::Appended> for AppendedMessage {
+    fn to_proto(&self) -> v1::Appended {
+        let (standing, of) = write_visibility(self.standing);
+        v1::Appended {
+            message: Some(self.message.to_proto()),
+            standing,
+            standing_of: of,
+            tokens: self.size.tokens,
+            result_tokens: self.size.result_tokens,
+            result_block: self.results.iter().map(|r| r.block.into()).collect(),
+            result_chars: self.results.iter().map(|r| r.chars).collect(),
+            result_size: self.results.iter().map(|r| r.tokens).collect(),
+        }
     }
-}
 
-pub(super) fn read_message(appended: v1::Appended) -> Result<AppendedMessage, DecodeError> {
-    let standing = message::read_visibility(appended.standing(), appended.standing_of)?;
-    let size = Size {
-        tokens: appended.tokens,
-        result_tokens: appended.result_tokens,
-    };
-    let result = |(index, block): (usize, &u32)| {
-        let cut = DecodeError::Damaged("the sizes of results are cut");
-        Ok(ResultSize {
-            block: view::block(*block)?,
-            chars: *appended.result_chars.get(index).ok_or(cut.clone())?,
-            tokens: *appended.result_size.get(index).ok_or(cut)?,
+    fn from_proto(stored: v1::Appended) -> Result<Self, DecodeError> {
+        let message = stored
+            .message
+            .ok_or(DecodeError::Damaged("an append without a message"))?;
+        let result = |row| {
+            Ok(ResultSize {
+                block: cell(&stored.result_block, row)?,
+                chars: cell(&stored.result_chars, row)?,
+                tokens: cell(&stored.result_size, row)?,
+            })
+        };
+        let results = (0..stored.result_block.len()).map(result);
+        Ok(Self {
+            message: Arc::new(Message::from_proto(message)?),
+            standing: read_visibility(stored.standing, StoredAs::from_proto(stored.standing_of)?)?,
+            size: Size {
+                tokens: stored.tokens,
+                result_tokens: stored.result_tokens,
+            },
+            results: results.collect::<Result<_, DecodeError>>()?,
         })
-    };
-    let results = appended.result_block.iter().enumerate().map(result);
-    let results = results.collect::<Result<_, DecodeError>>()?;
-    let stored = appended
-        .message
-        .ok_or(DecodeError::Damaged("an append without a message"))?;
-    Ok(AppendedMessage {
-        message: Arc::new(message::read(stored)?),
-        standing,
-        size,
-        results,
-    })
+    }
 }

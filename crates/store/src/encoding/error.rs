@@ -29,9 +29,3 @@ pub(super) fn sixteens(bytes: &[u8]) -> Result<Vec<[u8; 16]>, DecodeError> {
         Err(DecodeError::Damaged("a list of ids is cut"))
     }
 }
-
-pub(super) fn sixteen(bytes: &[u8]) -> Result<[u8; 16], DecodeError> {
-    bytes
-        .try_into()
-        .map_err(|_| DecodeError::Damaged("an id is cut"))
-}

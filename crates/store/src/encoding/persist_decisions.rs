@@ -1,99 +1,65 @@
 //! Encoding of decisions about tool results that were requested before the result arrived.
 
 use palimpsest_core::event::{PersistDecided, PersistDecisionsConsumed};
-use palimpsest_core::ids::{CallKey, PersistDecisionKey};
-use palimpsest_core::levels::results::{UnboundResult, Verdict};
-use palimpsest_core::message::Digest;
+use palimpsest_core::ids::CallKey;
+use palimpsest_core::levels::results::{StoredResult, UnboundResult, Verdict};
 use palimpsest_core::session::PersistDecision;
 
-use super::error::{DecodeError, sixteen};
-use super::levels::{read_stored, write_stored};
-use super::stamp::{read_stamp, write_stamp};
+use super::error::DecodeError;
+use super::stored_as::StoredAs;
 use super::v1;
 
-const CUT: DecodeError = DecodeError::Damaged("an offer is cut");
+/// A stored result without a call. The stored form requires a call key. Zero stands for none, and the decoder ignores
+/// it.
+impl StoredAs<v1::StoredResult> for UnboundResult {
+    fn to_proto(&self) -> v1::StoredResult {
+        self.clone().of(CallKey::new(0), false).to_proto()
+    }
 
-pub(super) fn write(offer: &PersistDecision) -> v1::Offer {
-    // The stored form requires a call key. Zero stands for none, and the decoder ignores it.
-    let kept = |kept: &UnboundResult| write_stored(&kept.clone().of(CallKey::new(0), false));
-    v1::Offer {
-        key: offer.key.get(),
-        tool_use_id: offer.tool_use_id.to_string(),
-        tool: offer.tool.to_string(),
-        call: offer.call.map(CallKey::get),
-        content: bytes::Bytes::copy_from_slice(offer.content.as_bytes()),
-        verdict: write_verdict(offer.verdict).into(),
-        kept: offer.kept.as_ref().map(kept),
+    fn from_proto(stored: v1::StoredResult) -> Result<Self, DecodeError> {
+        StoredResult::from_proto(stored).map(|stored| Self::from(&stored))
     }
 }
 
-pub(super) fn read(stored: v1::Offer) -> Result<PersistDecision, DecodeError> {
-    let verdict = read_verdict(stored.verdict())?;
-    let kept = stored.kept.map(read_stored).transpose()?;
-    Ok(PersistDecision {
-        key: PersistDecisionKey::new(stored.key),
-        tool_use_id: stored.tool_use_id.into(),
-        tool: stored.tool.into(),
-        call: stored.call.map(CallKey::new),
-        content: Digest::from_bytes(sixteen(&stored.content)?),
-        verdict,
-        kept: kept.as_ref().map(UnboundResult::from),
-    })
+stored_struct! {
+    PersistDecision = Offer { key, tool_use_id, tool, call, content, verdict, kept }
+    or "a persist decision without its result"
 }
 
-pub(super) fn write_decided(event: &PersistDecided) -> v1::ResultOffered {
-    v1::ResultOffered {
-        offer: Some(write(&event.offer)),
-        forgotten: event.forgotten.map(PersistDecisionKey::get),
-        request: event.request.as_ref().map(write_stamp),
+stored_struct! {
+    PersistDecided = ResultOffered { offer, forgotten, request }
+}
+
+stored_struct! {
+    PersistDecisionsConsumed = OffersSettled { offers }
+}
+
+/// A verdict. Replacements and store failures are never stored, so they have no number.
+impl StoredAs<i32> for Verdict {
+    fn to_proto(&self) -> i32 {
+        let stored = match self {
+            Self::Persist => v1::Verdict::Persist,
+            Self::UnderLimit => v1::Verdict::UnderLimit,
+            Self::Never => v1::Verdict::Never,
+            Self::Empty => v1::Verdict::Empty,
+            Self::Image => v1::Verdict::Picture,
+            Self::Disabled => v1::Verdict::Disabled,
+            Self::Replacement | Self::StoreFailed => v1::Verdict::Unspecified,
+        };
+        stored.into()
     }
-}
 
-pub(super) fn read_decided(stored: v1::ResultOffered) -> Result<PersistDecided, DecodeError> {
-    Ok(PersistDecided {
-        offer: read(stored.offer.ok_or(CUT)?)?,
-        forgotten: stored.forgotten.map(PersistDecisionKey::new),
-        request: read_stamp(stored.request)?,
-    })
-}
-
-pub(super) fn write_settled(event: &PersistDecisionsConsumed) -> v1::OffersSettled {
-    v1::OffersSettled {
-        offers: event.offers.iter().map(|offer| offer.get()).collect(),
+    fn from_proto(stored: i32) -> Result<Self, DecodeError> {
+        Ok(match v1::Verdict::try_from(stored).unwrap_or_default() {
+            v1::Verdict::Persist => Self::Persist,
+            v1::Verdict::UnderLimit => Self::UnderLimit,
+            v1::Verdict::Never => Self::Never,
+            v1::Verdict::Empty => Self::Empty,
+            v1::Verdict::Picture => Self::Image,
+            v1::Verdict::Disabled => Self::Disabled,
+            v1::Verdict::Unspecified => {
+                return Err(DecodeError::Damaged("a persist decision without a verdict"));
+            }
+        })
     }
-}
-
-pub(super) fn read_settled(stored: v1::OffersSettled) -> PersistDecisionsConsumed {
-    PersistDecisionsConsumed {
-        offers: stored
-            .offers
-            .into_iter()
-            .map(PersistDecisionKey::new)
-            .collect(),
-    }
-}
-
-/// Encodes a verdict. Replacements and store failures are never stored, so they have no encoding.
-fn write_verdict(verdict: Verdict) -> v1::Verdict {
-    match verdict {
-        Verdict::Persist => v1::Verdict::Persist,
-        Verdict::UnderLimit => v1::Verdict::UnderLimit,
-        Verdict::Never => v1::Verdict::Never,
-        Verdict::Empty => v1::Verdict::Empty,
-        Verdict::Image => v1::Verdict::Picture,
-        Verdict::Disabled => v1::Verdict::Disabled,
-        Verdict::Replacement | Verdict::StoreFailed => v1::Verdict::Unspecified,
-    }
-}
-
-fn read_verdict(stored: v1::Verdict) -> Result<Verdict, DecodeError> {
-    Ok(match stored {
-        v1::Verdict::Persist => Verdict::Persist,
-        v1::Verdict::UnderLimit => Verdict::UnderLimit,
-        v1::Verdict::Never => Verdict::Never,
-        v1::Verdict::Empty => Verdict::Empty,
-        v1::Verdict::Picture => Verdict::Image,
-        v1::Verdict::Disabled => Verdict::Disabled,
-        v1::Verdict::Unspecified => return Err(CUT),
-    })
 }

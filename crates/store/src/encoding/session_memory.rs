@@ -7,44 +7,38 @@ use palimpsest_core::session::{Author, MemoryFailure, MemoryVersion, SessionMemo
 use palimpsest_core::memory::SectionKind;
 
 use super::error::{DecodeError, sixteens};
+use super::stored_as::StoredAs;
 use super::v1;
 
-const fn write_author(author: Author) -> v1::Author {
-    match author {
-        Author::Template => v1::Author::Template,
-        Author::Model => v1::Author::Model,
-        Author::Extractive => v1::Author::Extractive,
-        Author::Person => v1::Author::Person,
+stored_enum! {
+    Author = Author { Template, Model, Extractive, Person }
+    or "a text without an author"
+}
+
+stored_struct! { MemoryUpdateStarted = MemoryStarted { number } }
+
+stored_struct! { MemoryFiled = MemoryFiled { number } }
+
+stored_struct! {
+    MemoryUpdateFailed = MemoryFailed { detail, attempts, of_file }
+    renamed { next = next_ms }
+}
+
+impl StoredAs<v1::MemoryUpdated> for MemoryUpdated {
+    fn to_proto(&self) -> v1::MemoryUpdated {
+        write_updated(self)
+    }
+
+    fn from_proto(stored: v1::MemoryUpdated) -> Result<Self, DecodeError> {
+        read_updated(stored)
     }
 }
 
-const fn read_author(stored: v1::Author) -> Result<Author, DecodeError> {
-    Ok(match stored {
-        v1::Author::Template => Author::Template,
-        v1::Author::Model => Author::Model,
-        v1::Author::Extractive => Author::Extractive,
-        v1::Author::Person => Author::Person,
-        v1::Author::Unspecified => return Err(DecodeError::Damaged("a text by nobody")),
-    })
-}
-
-pub(super) fn write_started(event: MemoryUpdateStarted) -> v1::MemoryStarted {
-    v1::MemoryStarted {
-        number: event.number,
-    }
-}
-
-pub(super) fn read_started(stored: v1::MemoryStarted) -> MemoryUpdateStarted {
-    MemoryUpdateStarted {
-        number: stored.number,
-    }
-}
-
-pub(super) fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
+fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
     v1::MemoryUpdated {
         number: event.number,
         text: event.text.to_string(),
-        author: write_author(event.author).into(),
+        author: event.author.to_proto(),
         source: event.source.get(),
         covers: event.covers.map(Ordinal::get),
         took_ms: event.took_ms,
@@ -54,10 +48,10 @@ pub(super) fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
     }
 }
 
-pub(super) fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, DecodeError> {
+fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, DecodeError> {
     Ok(MemoryUpdated {
         number: stored.number,
-        author: read_author(stored.author())?,
+        author: Author::from_proto(stored.author)?,
         text: stored.text.into(),
         source: Revision::new(stored.source),
         covers: stored.covers.map(Ordinal::new),
@@ -83,36 +77,6 @@ fn read_section(stored: u32) -> Result<SectionKind, DecodeError> {
     section.ok_or(DecodeError::Damaged("a section that there is not"))
 }
 
-pub(super) fn write_filed(event: MemoryFiled) -> v1::MemoryFiled {
-    v1::MemoryFiled {
-        number: event.number,
-    }
-}
-
-pub(super) fn read_filed(stored: v1::MemoryFiled) -> MemoryFiled {
-    MemoryFiled {
-        number: stored.number,
-    }
-}
-
-pub(super) fn write_failed(event: &MemoryUpdateFailed) -> v1::MemoryFailed {
-    v1::MemoryFailed {
-        detail: event.detail.to_string(),
-        attempts: event.attempts,
-        next_ms: event.next.as_millis(),
-        of_file: event.of_file,
-    }
-}
-
-pub(super) fn read_failed(stored: v1::MemoryFailed) -> MemoryUpdateFailed {
-    MemoryUpdateFailed {
-        of_file: stored.of_file,
-        detail: stored.detail.into(),
-        attempts: stored.attempts,
-        next: Timestamp::from_millis(stored.next_ms),
-    }
-}
-
 fn write_failure(failure: &MemoryFailure, of_file: bool) -> v1::MemoryFailed {
     v1::MemoryFailed {
         detail: failure.detail.to_string(),
@@ -123,12 +87,11 @@ fn write_failure(failure: &MemoryFailure, of_file: bool) -> v1::MemoryFailed {
 }
 
 fn read_failure(stored: v1::MemoryFailed, at_ms: i64) -> MemoryFailure {
-    let event = read_failed(stored);
     MemoryFailure {
         at: Timestamp::from_millis(at_ms),
-        detail: event.detail,
-        attempts: event.attempts,
-        next: event.next,
+        detail: stored.detail.into(),
+        attempts: stored.attempts,
+        next: Timestamp::from_millis(stored.next_ms),
     }
 }
 
@@ -139,7 +102,7 @@ pub(super) fn write(notes: &SessionMemory) -> v1::Notes {
         version: version.map(|version| v1::MemoryUpdated {
             number: version.number,
             text: version.text.to_string(),
-            author: write_author(version.author).into(),
+            author: version.author.to_proto(),
             source: version.source.get(),
             covers: version.covers.map(Ordinal::get),
             took_ms: version.took_ms,

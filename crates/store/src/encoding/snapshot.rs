@@ -1,25 +1,27 @@
 //! Encoding of snapshots and list rows.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use palimpsest_core::ids::{Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use palimpsest_core::event::RequestMethod;
+use palimpsest_core::ids::{MessageId, Ordinal, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::TokenEstimator;
 use palimpsest_core::session::{
-    About, AnsweredRequest, Call, PositionedResult, RequestMethod, RequestStamp, Snapshot,
-    SnapshotEntry, SnipGrowth, WaitsFor,
+    About, AnsweredRequest, Call, PositionedResult, RequestStamp, Snapshot, SnapshotEntry,
+    SnipGrowth, WaitsFor,
 };
 use palimpsest_core::tokens::Size;
 use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
-use super::error::{DecodeError, sixteen, sixteens};
-use super::stamp::{read_stamp, write_stamp};
-use super::{
-    compaction, event, levels, message, persist_decisions, prompt_cache, session_memory, spans,
-    state, v1, view, working,
-};
+use super::error::{DecodeError, sixteens};
+use super::message::{read_visibility, write_visibility};
+use super::prompt_cache::{read_changes, write_changes};
+use super::session_memory;
+use super::state::{read_call_state, write_call_state};
+use super::stored_as::{StoredAs, cell};
+use super::v1;
+use super::view::write_pieces;
 
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
 
@@ -27,102 +29,83 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
     // The lists are stored as columns, one repeated field per attribute, which is smaller and compresses
     // better.
     let mut stored = v1::Snapshot {
-        revision: snapshot.revision.get(),
+        revision: snapshot.revision.to_proto(),
         rules: snapshot.rules,
-        policy: Some(event::write_policy(&snapshot.policy)),
-        about: Some(write_about(&snapshot.about)),
+        policy: snapshot.policy.to_proto(),
+        about: snapshot.about.to_proto(),
         entries: Some(write_entries(snapshot)),
         calls: Some(write_calls(&snapshot.calls)),
-        pending: snapshot.pending.iter().map(state::write_pending).collect(),
+        pending: snapshot.pending.to_proto(),
         sealed: Some(write_sealed(&snapshot.sealed)),
-        ledger: Some(state::write_ledger(&snapshot.ledger)),
+        ledger: snapshot.ledger.to_proto(),
         requests: snapshot.requests.iter().map(write_request).collect(),
-        served: Some(view::write_served(&snapshot.last_served)),
-        last_reemitted: snapshot.last_reemitted.map(Ordinal::get),
+        served: snapshot.last_served.to_proto(),
+        last_reemitted: snapshot.last_reemitted.to_proto(),
         stored: snapshot
             .stored
             .iter()
-            .map(|placed| levels::write_stored(&placed.stored))
+            .map(|placed| placed.stored.to_proto())
             .collect(),
         stored_message: places(snapshot).map(|(message, _)| message).collect(),
         stored_block: places(snapshot).map(|(_, block)| block).collect(),
-        offers: snapshot
-            .persist_decisions
-            .iter()
-            .map(persist_decisions::write)
-            .collect(),
+        offers: snapshot.persist_decisions.to_proto(),
         next_offer: snapshot.next_persist_decision,
-        cache_edits: snapshot.cache_edits.iter().map(levels::write_pin).collect(),
-        last_response_ms: snapshot.last_response.map(Timestamp::as_millis),
+        cache_edits: snapshot.cache_edits.to_proto(),
+        last_response_ms: snapshot.last_response.to_proto(),
         messages_since_snip: snapshot.since_snip.messages,
         tokens_since_snip: snapshot.since_snip.tokens,
-        spans: Some(spans::write_spans(&snapshot.spans)),
+        spans: snapshot.spans.to_proto(),
         notes: Some(session_memory::write(&snapshot.memory)),
-        compactions: Some(compaction::write(&snapshot.compactions)),
-        prompt_cache: Some(prompt_cache::write(&snapshot.prompt_cache)),
-        working: working::write(&snapshot.working),
+        compactions: snapshot.compactions.to_proto(),
+        prompt_cache: Some(snapshot.prompt_cache.to_proto()),
+        working: snapshot.working.to_proto(),
         ..v1::Snapshot::default()
     };
-    prompt_cache::write_changes(&snapshot.view_changes, &mut stored);
+    write_changes(&snapshot.view_changes, &mut stored);
     stored
 }
 
 pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, DecodeError> {
-    let view_changes = prompt_cache::read_changes(&stored)?;
+    let view_changes = read_changes(&stored)?;
     let entries = stored.entries.unwrap_or_default();
+    let prompt_cache: Option<_> = StoredAs::from_proto(stored.prompt_cache)?;
     Ok(Snapshot {
         key,
         view_changes,
-        prompt_cache: prompt_cache::read(stored.prompt_cache)?,
-        working: working::read(stored.working)?,
-        revision: Revision::new(stored.revision),
-        rules: stored.rules,
-        policy: Arc::new(event::read_policy(stored.policy)?),
-        about: read_about(stored.about.unwrap_or_default())?,
         // Absent messages and lists decode to their defaults, because older releases did not write all of
         // them.
+        prompt_cache: prompt_cache.unwrap_or_default(),
+        working: StoredAs::from_proto(stored.working)?,
+        revision: StoredAs::from_proto(stored.revision)?,
+        rules: stored.rules,
+        policy: StoredAs::from_proto(stored.policy)?,
+        about: StoredAs::from_proto(stored.about)?,
         entries: read_entries(&entries)?,
         pictures: read_pictures(&entries)?,
-        turns: entries
-            .turns
-            .iter()
-            .map(|turn| Ordinal::new(*turn))
-            .collect(),
+        turns: StoredAs::from_proto(entries.turns)?,
         calls: read_calls(&stored.calls.unwrap_or_default())?,
-        pending: stored
-            .pending
-            .iter()
-            .map(state::read_pending)
-            .collect::<Result<_, _>>()?,
+        pending: StoredAs::from_proto(stored.pending)?,
         sealed: read_sealed(stored.sealed.unwrap_or_default())?,
-        ledger: state::read_ledger(stored.ledger.unwrap_or_default()),
+        ledger: StoredAs::from_proto(stored.ledger)?,
         requests: stored
             .requests
             .into_iter()
             .map(read_request)
             .collect::<Result<_, _>>()?,
-        last_served: view::read_served(stored.served)?,
-        last_reemitted: stored.last_reemitted.map(Ordinal::new),
+        last_served: StoredAs::from_proto(stored.served)?,
+        last_reemitted: StoredAs::from_proto(stored.last_reemitted)?,
         stored: read_placed(stored.stored, &stored.stored_message, &stored.stored_block)?,
-        persist_decisions: stored
-            .offers
-            .into_iter()
-            .map(persist_decisions::read)
-            .collect::<Result<_, _>>()?,
+        persist_decisions: StoredAs::from_proto(stored.offers)?,
         next_persist_decision: stored.next_offer,
-        cache_edits: stored
-            .cache_edits
-            .into_iter()
-            .map(levels::read_pin)
-            .collect::<Result<_, _>>()?,
-        last_response: stored.last_response_ms.map(Timestamp::from_millis),
+        cache_edits: StoredAs::from_proto(stored.cache_edits)?,
+        last_response: StoredAs::from_proto(stored.last_response_ms)?,
         since_snip: SnipGrowth {
             messages: stored.messages_since_snip,
             tokens: stored.tokens_since_snip,
         },
-        spans: spans::read_spans(stored.spans)?,
+        spans: StoredAs::from_proto(stored.spans)?,
         memory: session_memory::read(stored.notes)?,
-        compactions: compaction::read(stored.compactions)?,
+        compactions: StoredAs::from_proto(stored.compactions)?,
     })
 }
 
@@ -142,69 +125,30 @@ fn read_placed(
     let has_places = !messages.is_empty();
     let placed = |(index, stored)| {
         let place = if has_places {
-            let message = Ordinal::new(*messages.get(index).ok_or(CUT)?);
-            Some((message, view::block(*blocks.get(index).ok_or(CUT)?)?))
+            Some((cell(messages, index)?, cell(blocks, index)?))
         } else {
             None
         };
         Ok(PositionedResult {
             place,
-            stored: levels::read_stored(stored)?,
+            stored: StoredAs::from_proto(stored)?,
         })
     };
     stored.into_iter().enumerate().map(placed).collect()
 }
 
-pub(super) fn write_about(about: &About) -> v1::About {
-    v1::About {
-        title: about.title.to_string(),
-        first_prompt: about.first_prompt.to_string(),
-        parent: event::write_parent(about.parent.as_ref()),
-        attributes: message::write_attributes(&about.attributes),
-        created_ms: about.created.as_millis(),
-        modified_ms: about.modified.as_millis(),
-        project_path: about.project_path.to_string(),
-        branch: about.branch.to_string(),
-        hold: about.hold.to_string(),
-        user_messages: about.user_messages,
-        assistant_messages: about.assistant_messages,
-        reported_tokens: about.reported_tokens,
-        epoch: about.epoch.get(),
-        last_model: about.last_model.to_string(),
-        waits_for: match about.waits_for {
-            WaitsFor::Anything => v1::WaitsFor::Unspecified,
-            WaitsFor::User => v1::WaitsFor::User,
-            WaitsFor::Tools => v1::WaitsFor::Tools,
-            WaitsFor::Model => v1::WaitsFor::Model,
-        }
-        .into(),
-    }
+// An unspecified party means that no message was appended yet.
+stored_enum! {
+    WaitsFor = WaitsFor { Anything = Unspecified, User, Tools, Model }
 }
 
-pub(super) fn read_about(stored: v1::About) -> Result<About, DecodeError> {
-    let waits_for = match stored.waits_for() {
-        v1::WaitsFor::Unspecified => WaitsFor::Anything,
-        v1::WaitsFor::User => WaitsFor::User,
-        v1::WaitsFor::Tools => WaitsFor::Tools,
-        v1::WaitsFor::Model => WaitsFor::Model,
-    };
-    Ok(About {
-        waits_for,
-        epoch: Epoch::new(stored.epoch),
-        last_model: stored.last_model.into(),
-        title: stored.title.into(),
-        first_prompt: stored.first_prompt.into(),
-        parent: event::read_parent(&stored.parent)?,
-        attributes: message::read_attributes(stored.attributes),
-        created: Timestamp::from_millis(stored.created_ms),
-        modified: Timestamp::from_millis(stored.modified_ms),
-        project_path: stored.project_path.into(),
-        branch: stored.branch.into(),
-        hold: stored.hold.into(),
-        user_messages: stored.user_messages,
-        assistant_messages: stored.assistant_messages,
-        reported_tokens: stored.reported_tokens,
-    })
+stored_struct! {
+    About = About {
+        title, first_prompt, parent, attributes, project_path, branch, hold, user_messages,
+        assistant_messages, reported_tokens, epoch, last_model, waits_for,
+    }
+    renamed { created = created_ms, modified = modified_ms }
+    or default
 }
 
 fn write_entries(snapshot: &Snapshot) -> v1::Entries {
@@ -217,19 +161,19 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
     for (ordinal, entry) in (0_u32..).zip(&snapshot.entries) {
         ids.extend_from_slice(entry.id.get().as_bytes());
         digests.extend_from_slice(entry.digest.as_bytes());
-        let (standing, of) = message::write_visibility(entry.standing);
+        let (standing, of) = write_visibility(entry.standing);
         stored.revision.push(entry.revision.get());
-        stored.role.push(message::write_role(entry.role).into());
-        stored.standing.push(standing.into());
+        stored.role.push(entry.role.to_proto());
+        stored.standing.push(standing);
         stored.standing_of.push(of);
-        stored.kind.push(message::write_kind(entry.kind).into());
+        stored.kind.push(entry.kind.to_proto());
         stored.tokens.push(entry.size.tokens);
         stored.result_tokens.push(entry.size.result_tokens);
         // The estimator rarely changes within a session, so only the changes are stored.
         if entry.counted_by != counted_by {
             counted_by = entry.counted_by;
             stored.counted_from.push(ordinal);
-            stored.counted_by.push(write_estimator(counted_by).into());
+            stored.counted_by.push(counted_by.to_proto());
         }
         if let Some(emission) = entry.emission {
             stored.emission_of.push(ordinal);
@@ -248,16 +192,14 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
 }
 
 fn read_pictures(stored: &v1::Entries) -> Result<Vec<(Ordinal, u16, u16)>, DecodeError> {
-    let at = |(index, message): (usize, &u32)| {
-        let block = *stored.pictures_block.get(index).ok_or(CUT)?;
-        let count = *stored.pictures.get(index).ok_or(CUT)?;
+    let picture = |row| {
         Ok((
-            Ordinal::new(*message),
-            view::block(block)?,
-            view::block(count)?,
+            cell(&stored.pictures_of, row)?,
+            cell(&stored.pictures_block, row)?,
+            cell(&stored.pictures, row)?,
         ))
     };
-    stored.pictures_of.iter().enumerate().map(at).collect()
+    (0..stored.pictures_of.len()).map(picture).collect()
 }
 
 fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError> {
@@ -269,62 +211,44 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
         .map(|ordinal| *ordinal as usize)
         .zip(sixteens(&stored.emissions)?)
         .collect();
-    let counted_by = |index: usize| {
+    let counted_by = |row: usize| {
         let begun = stored
             .counted_from
-            .partition_point(|from| *from as usize <= index);
-        let Some(last) = begun.checked_sub(1) else {
-            return Ok(TokenEstimator::Bytes);
-        };
-        let by = *stored.counted_by.get(last).ok_or(CUT)?;
-        Ok(read_estimator(
-            v1::Estimator::try_from(by).map_err(|_| CUT)?,
-        ))
+            .partition_point(|from| *from as usize <= row);
+        match begun.checked_sub(1) {
+            None => Ok(TokenEstimator::Bytes),
+            Some(last) => cell(&stored.counted_by, last),
+        }
     };
-    let at = |index: usize| {
-        let role = v1::Role::try_from(*stored.role.get(index).ok_or(CUT)?).map_err(|_| CUT)?;
-        let standing =
-            v1::Standing::try_from(*stored.standing.get(index).ok_or(CUT)?).map_err(|_| CUT)?;
-        let of = *stored.standing_of.get(index).ok_or(CUT)?;
-        let kind = v1::Kind::try_from(*stored.kind.get(index).ok_or(CUT)?).map_err(|_| CUT)?;
+    let entry = |row: usize| {
+        let of = cell(&stored.standing_of, row)?;
         Ok(SnapshotEntry {
-            id: MessageId::new(Uuid::from_bytes(ids[index])),
-            revision: Revision::new(*stored.revision.get(index).ok_or(CUT)?),
-            digest: Digest::from_bytes(*digests.get(index).ok_or(CUT)?),
-            role: message::read_role(role)?,
-            kind: message::read_kind(kind),
-            standing: message::read_visibility(standing, of)?,
+            id: MessageId::new(Uuid::from_bytes(ids[row])),
+            revision: cell(&stored.revision, row)?,
+            digest: Digest::from_bytes(*digests.get(row).ok_or(CUT)?),
+            role: cell(&stored.role, row)?,
+            kind: cell(&stored.kind, row)?,
+            standing: read_visibility(cell(&stored.standing, row)?, of)?,
             size: Size {
-                tokens: *stored.tokens.get(index).ok_or(CUT)?,
-                result_tokens: *stored.result_tokens.get(index).ok_or(CUT)?,
+                tokens: cell(&stored.tokens, row)?,
+                result_tokens: cell(&stored.result_tokens, row)?,
             },
-            counted_by: counted_by(index)?,
-            emission: emissions.get(&index).copied().map(Digest::from_bytes),
+            counted_by: counted_by(row)?,
+            emission: emissions.get(&row).copied().map(Digest::from_bytes),
         })
     };
-    (0..ids.len()).map(at).collect()
+    (0..ids.len()).map(entry).collect()
 }
 
-fn write_estimator(estimator: TokenEstimator) -> v1::Estimator {
-    match estimator {
-        TokenEstimator::Bytes => v1::Estimator::Bytes,
-        TokenEstimator::O200k => v1::Estimator::O200k,
-        TokenEstimator::Cl100k => v1::Estimator::Cl100k,
-    }
-}
-
-fn read_estimator(stored: v1::Estimator) -> TokenEstimator {
-    match stored {
-        v1::Estimator::Unspecified | v1::Estimator::Bytes => TokenEstimator::Bytes,
-        v1::Estimator::O200k => TokenEstimator::O200k,
-        v1::Estimator::Cl100k => TokenEstimator::Cl100k,
-    }
+stored_enum! {
+    TokenEstimator = Estimator { Bytes, O200k, Cl100k }
+    or Bytes
 }
 
 fn write_calls(calls: &[Call]) -> v1::Calls {
     let mut stored = v1::Calls::default();
     for call in calls {
-        let (state, ..) = state::write_call_state(call.state);
+        let (state, ..) = write_call_state(call.state);
         // Zero means no result: a result answers an earlier message, so it cannot be in the first one.
         let (message, block) = call
             .original
@@ -334,7 +258,7 @@ fn write_calls(calls: &[Call]) -> v1::Calls {
         stored.id.push(call.id.to_string());
         stored.name.push(call.name.to_string());
         stored.mapped.push(call.mapped);
-        stored.state.push(state.into());
+        stored.state.push(state);
         stored.result_message.push(message);
         stored.result_block.push(block);
         stored.result_chars.push(call.result_chars);
@@ -344,74 +268,46 @@ fn write_calls(calls: &[Call]) -> v1::Calls {
 }
 
 fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
-    let read = |(index, id): (usize, &String)| {
-        let state = state::read_call_state(
-            *stored.state.get(index).ok_or(CUT)?,
-            *stored.result_message.get(index).ok_or(CUT)?,
-            *stored.result_block.get(index).ok_or(CUT)?,
-        )?;
+    let call = |row| {
+        let message: Ordinal = cell(&stored.result_message, row)?;
+        let block = cell(&stored.result_block, row)?;
         Ok(Call {
-            message: Ordinal::new(*stored.message.get(index).ok_or(CUT)?),
-            block: view::block(*stored.block.get(index).ok_or(CUT)?)?,
-            id: id.as_str().into(),
-            name: stored.name.get(index).ok_or(CUT)?.as_str().into(),
-            mapped: *stored.mapped.get(index).ok_or(CUT)?,
-            state,
-            original: state::read_original(
-                *stored.result_message.get(index).ok_or(CUT)?,
-                *stored.result_block.get(index).ok_or(CUT)?,
-            )?,
-            result_chars: *stored.result_chars.get(index).ok_or(CUT)?,
-            result_tokens: *stored.result_tokens.get(index).ok_or(CUT)?,
+            message: cell(&stored.message, row)?,
+            block: cell(&stored.block, row)?,
+            id: cell(&stored.id, row)?,
+            name: cell(&stored.name, row)?,
+            mapped: cell(&stored.mapped, row)?,
+            state: read_call_state(cell(&stored.state, row)?, message, block)?,
+            original: (message.get() > 0).then_some((message, block)),
+            result_chars: cell(&stored.result_chars, row)?,
+            result_tokens: cell(&stored.result_tokens, row)?,
         })
     };
-    stored.id.iter().enumerate().map(read).collect()
+    (0..stored.id.len()).map(call).collect()
 }
+
+stored_struct! { Seal = Seal { epoch, pieces, intact, digest } }
 
 fn write_sealed(sealed: &Sealed) -> v1::Sealed {
     v1::Sealed {
-        pieces: Some(view::write_pieces(sealed.pieces())),
-        digest: digest(sealed.digest()),
-        epoch: sealed.epoch().get(),
+        pieces: Some(write_pieces(sealed.pieces())),
+        digest: sealed.digest().to_proto(),
+        epoch: sealed.epoch().to_proto(),
         pictures: u32::try_from(sealed.pictures()).unwrap_or(u32::MAX),
         newest_from: u32::try_from(sealed.newest_from()).unwrap_or(u32::MAX),
-        seals: sealed
-            .seals()
-            .map(|seal| v1::Seal {
-                epoch: seal.epoch.get(),
-                pieces: seal.pieces,
-                intact: seal.intact,
-                digest: digest(seal.digest),
-            })
-            .collect(),
+        seals: sealed.seals().map(StoredAs::to_proto).collect(),
     }
 }
 
 fn read_sealed(stored: v1::Sealed) -> Result<Sealed, DecodeError> {
-    let seal = |seal: &v1::Seal| {
-        Ok(Seal {
-            epoch: Epoch::new(seal.epoch),
-            pieces: seal.pieces,
-            intact: seal.intact,
-            digest: Digest::from_bytes(sixteen(&seal.digest)?),
-        })
-    };
     Ok(Sealed::restore(
-        view::read_pieces(stored.pieces)?,
-        Digest::from_bytes(sixteen(&stored.digest)?),
-        Epoch::new(stored.epoch),
-        stored
-            .seals
-            .iter()
-            .map(seal)
-            .collect::<Result<_, DecodeError>>()?,
+        StoredAs::from_proto(stored.pieces)?,
+        StoredAs::from_proto(stored.digest)?,
+        StoredAs::from_proto(stored.epoch)?,
+        StoredAs::from_proto(stored.seals)?,
         stored.pictures as usize,
         stored.newest_from as usize,
     ))
-}
-
-fn digest(digest: Digest) -> bytes::Bytes {
-    bytes::Bytes::copy_from_slice(digest.as_bytes())
 }
 
 fn write_request(
@@ -423,20 +319,20 @@ fn write_request(
         digest: answered.digest,
     };
     v1::Answered {
-        request: Some(write_stamp(&stamp)),
-        revision: answered.revision.get(),
-        at_ms: answered.at.as_millis(),
+        request: Some(stamp.to_proto()),
+        revision: answered.revision.to_proto(),
+        at_ms: answered.at.to_proto(),
     }
 }
 
 fn read_request(
     stored: v1::Answered,
 ) -> Result<(RequestMethod, Box<str>, AnsweredRequest), DecodeError> {
-    let stamp = read_stamp(stored.request)?.ok_or(CUT)?;
+    let stamp = RequestStamp::from_proto(stored.request.ok_or(CUT)?)?;
     let answered = AnsweredRequest {
         digest: stamp.digest,
-        revision: Revision::new(stored.revision),
-        at: Timestamp::from_millis(stored.at_ms),
+        revision: StoredAs::from_proto(stored.revision)?,
+        at: StoredAs::from_proto(stored.at_ms)?,
     };
     Ok((stamp.method, stamp.id, answered))
 }

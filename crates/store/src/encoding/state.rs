@@ -1,16 +1,20 @@
 //! Encoding of session state that both events and snapshots contain.
 
-use palimpsest_core::ids::{CallKey, Epoch, Ordinal};
+use palimpsest_core::ids::{CallKey, Ordinal};
+use palimpsest_core::message::Usage;
 use palimpsest_core::session::{CallState, Pairing, PendingMessage};
-use palimpsest_core::tokens::{Anchor, Basis, Calibration, Size, TokenBreakdown, TokenLedger};
+use palimpsest_core::tokens::{
+    Anchor, Calibration, EstimateBasis, Size, TokenBreakdown, TokenLedger,
+};
 
 use super::error::DecodeError;
-use super::{message, v1, view};
+use super::stored_as::{StoredAs, cell};
+use super::v1;
 
 const CUT: DecodeError = DecodeError::Damaged("a list is cut");
 
-pub(super) fn write_call_state(state: CallState) -> (v1::CallState, u32, u32) {
-    match state {
+pub(super) fn write_call_state(state: CallState) -> (i32, u32, u32) {
+    let (state, message, block) = match state {
         CallState::Open => (v1::CallState::Open, 0, 0),
         CallState::Answered { message, block } => {
             (v1::CallState::Answered, message.get(), block.into())
@@ -18,15 +22,15 @@ pub(super) fn write_call_state(state: CallState) -> (v1::CallState, u32, u32) {
         CallState::Interrupted => (v1::CallState::Interrupted, 0, 0),
         CallState::Late { message, block } => (v1::CallState::Late, message.get(), block.into()),
         CallState::Gone => (v1::CallState::Gone, 0, 0),
-    }
+    };
+    (state.into(), message, block)
 }
 
 pub(super) fn read_call_state(
     state: i32,
-    message: u32,
-    block: u32,
+    message: Ordinal,
+    block: u16,
 ) -> Result<CallState, DecodeError> {
-    let (message, block) = (Ordinal::new(message), view::block(block)?);
     Ok(match v1::CallState::try_from(state).map_err(|_| CUT)? {
         v1::CallState::Open => CallState::Open,
         v1::CallState::Answered => CallState::Answered { message, block },
@@ -37,128 +41,123 @@ pub(super) fn read_call_state(
     })
 }
 
-pub(super) fn read_original(
-    message: u32,
-    block: u32,
-) -> Result<Option<(Ordinal, u16)>, DecodeError> {
-    let place = (Ordinal::new(message), view::block(block)?);
-    Ok((message > 0).then_some(place))
-}
-
-pub(super) fn write_sizes(sizes: &[(Ordinal, Size)]) -> v1::Sizes {
-    let mut stored = v1::Sizes::default();
-    for (message, size) in sizes {
-        stored.message.push(message.get());
-        stored.tokens.push(size.tokens);
-        stored.result_tokens.push(size.result_tokens);
+/// Sizes of messages, as columns.
+impl StoredAs<Option<v1::Sizes>> for Vec<(Ordinal, Size)> {
+    fn to_proto(&self) -> Option<v1::Sizes> {
+        let mut stored = v1::Sizes::default();
+        for (message, size) in self {
+            stored.message.push(message.get());
+            stored.tokens.push(size.tokens);
+            stored.result_tokens.push(size.result_tokens);
+        }
+        Some(stored)
     }
-    stored
+
+    fn from_proto(stored: Option<v1::Sizes>) -> Result<Self, DecodeError> {
+        let stored = stored.unwrap_or_default();
+        let rows = 0..stored.message.len();
+        rows.map(|row| {
+            let size = Size {
+                tokens: cell(&stored.tokens, row)?,
+                result_tokens: cell(&stored.result_tokens, row)?,
+            };
+            Ok((cell(&stored.message, row)?, size))
+        })
+        .collect()
+    }
 }
 
-pub(super) fn read_sizes(stored: Option<v1::Sizes>) -> Result<Vec<(Ordinal, Size)>, DecodeError> {
-    let stored = stored.unwrap_or_default();
-    let at = |(index, message): (usize, &u32)| {
-        let size = Size {
-            tokens: *stored.tokens.get(index).ok_or(CUT)?,
-            result_tokens: *stored.result_tokens.get(index).ok_or(CUT)?,
+/// A pending message, with its blocks as columns.
+impl StoredAs<v1::Pending> for PendingMessage {
+    fn to_proto(&self) -> v1::Pending {
+        let mut stored = v1::Pending {
+            message: self.message.get(),
+            ..v1::Pending::default()
         };
-        Ok((Ordinal::new(*message), size))
-    };
-    stored.message.iter().enumerate().map(at).collect()
-}
+        for (block, pairing) in &self.blocks {
+            let (pairing, call) = match pairing {
+                None => (v1::Pairing::Unspecified, 0),
+                Some(Pairing::Answer(call)) => (v1::Pairing::Answer, call.get()),
+                Some(Pairing::Duplicate(call)) => (v1::Pairing::Duplicate, call.get()),
+                Some(Pairing::Late(call)) => (v1::Pairing::Late, call.get()),
+                Some(Pairing::Orphan) => (v1::Pairing::Orphan, 0),
+            };
+            stored.block.push((*block).into());
+            stored.pairing.push(pairing.into());
+            stored.call.push(call);
+        }
+        stored
+    }
 
-pub(super) fn write_pending(pending: &PendingMessage) -> v1::Pending {
-    let mut stored = v1::Pending {
-        message: pending.message.get(),
-        ..v1::Pending::default()
-    };
-    for (block, pairing) in &pending.blocks {
-        let (pairing, call) = match pairing {
-            None => (v1::Pairing::Unspecified, 0),
-            Some(Pairing::Answer(call)) => (v1::Pairing::Answer, call.get()),
-            Some(Pairing::Duplicate(call)) => (v1::Pairing::Duplicate, call.get()),
-            Some(Pairing::Late(call)) => (v1::Pairing::Late, call.get()),
-            Some(Pairing::Orphan) => (v1::Pairing::Orphan, 0),
+    fn from_proto(stored: v1::Pending) -> Result<Self, DecodeError> {
+        let block = |row| {
+            let pairing: i32 = cell(&stored.pairing, row)?;
+            let call: CallKey = cell(&stored.call, row)?;
+            let pairing = match v1::Pairing::try_from(pairing).map_err(|_| CUT)? {
+                v1::Pairing::Unspecified => None,
+                v1::Pairing::Answer => Some(Pairing::Answer(call)),
+                v1::Pairing::Duplicate => Some(Pairing::Duplicate(call)),
+                v1::Pairing::Late => Some(Pairing::Late(call)),
+                v1::Pairing::Orphan => Some(Pairing::Orphan),
+            };
+            Ok((cell(&stored.block, row)?, pairing))
         };
-        stored.block.push((*block).into());
-        stored.pairing.push(pairing.into());
-        stored.call.push(call);
-    }
-    stored
-}
-
-pub(super) fn read_pending(stored: &v1::Pending) -> Result<PendingMessage, DecodeError> {
-    let at = |(index, block): (usize, &u32)| {
-        let pairing = *stored.pairing.get(index).ok_or(CUT)?;
-        let call = CallKey::new(*stored.call.get(index).ok_or(CUT)?);
-        let pairing = match v1::Pairing::try_from(pairing).map_err(|_| CUT)? {
-            v1::Pairing::Unspecified => None,
-            v1::Pairing::Answer => Some(Pairing::Answer(call)),
-            v1::Pairing::Duplicate => Some(Pairing::Duplicate(call)),
-            v1::Pairing::Late => Some(Pairing::Late(call)),
-            v1::Pairing::Orphan => Some(Pairing::Orphan),
-        };
-        Ok((view::block(*block)?, pairing))
-    };
-    Ok(PendingMessage {
-        message: Ordinal::new(stored.message),
-        blocks: stored
-            .block
-            .iter()
-            .enumerate()
-            .map(at)
-            .collect::<Result<_, DecodeError>>()?,
-    })
-}
-
-pub(super) fn write_ledger(ledger: &TokenLedger) -> v1::Ledger {
-    v1::Ledger {
-        anchor: ledger.anchor.as_ref().map(|anchor| v1::Anchor {
-            usage: Some(message::write_usage(&anchor.usage)),
-            provider_message_id: anchor.provider_message_id.as_deref().map(str::to_owned),
-            message: anchor.message.get(),
-            epoch: anchor.epoch.get(),
-        }),
-        tail: ledger.tail,
-        all: Some(v1::Breakdown {
-            system: ledger.all.system,
-            messages: ledger.all.messages,
-            results: ledger.all.results,
-            memory: ledger.all.memory,
-            attachments: ledger.all.attachments,
-        }),
-        calibration_milli: ledger.calibration.milli(),
-        removed: ledger.removed,
-        prefix: ledger.basis.map(|basis| basis.prefix),
-        scale_milli: ledger
-            .basis
-            .and_then(|basis| basis.scale)
-            .map(Calibration::milli),
+        let blocks = (0..stored.block.len()).map(block);
+        Ok(Self {
+            blocks: blocks.collect::<Result<_, DecodeError>>()?,
+            message: Ordinal::new(stored.message),
+        })
     }
 }
 
-pub(super) fn read_ledger(stored: v1::Ledger) -> TokenLedger {
-    let all = stored.all.unwrap_or_default();
-    TokenLedger {
-        anchor: stored.anchor.map(|anchor| Anchor {
-            usage: message::read_usage(&anchor.usage.unwrap_or_default()),
-            provider_message_id: anchor.provider_message_id.map(String::into_boxed_str),
-            message: Ordinal::new(anchor.message),
-            epoch: Epoch::new(anchor.epoch),
-        }),
-        tail: stored.tail,
-        removed: stored.removed,
-        all: TokenBreakdown {
-            system: all.system,
-            messages: all.messages,
-            results: all.results,
-            memory: all.memory,
-            attachments: all.attachments,
-        },
-        calibration: Calibration::from_milli(stored.calibration_milli),
-        basis: stored.prefix.map(|prefix| Basis {
-            prefix,
-            scale: stored.scale_milli.map(Calibration::from_milli),
-        }),
+stored_struct! {
+    Usage = Usage { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens }
+    or default
+}
+
+stored_struct! {
+    Anchor = Anchor { usage, provider_message_id, message, epoch }
+}
+
+stored_struct! {
+    TokenBreakdown = Breakdown { system, messages, results, memory, attachments }
+    or default
+}
+
+impl StoredAs<u32> for Calibration {
+    fn to_proto(&self) -> u32 {
+        self.milli()
+    }
+
+    fn from_proto(stored: u32) -> Result<Self, DecodeError> {
+        Ok(Self::from_milli(stored))
     }
 }
+
+impl StoredAs<v1::Ledger> for TokenLedger {
+    fn to_proto(&self) -> v1::Ledger {
+        v1::Ledger {
+            anchor: self.anchor.to_proto(),
+            tail: self.tail,
+            all: self.all.to_proto(),
+            calibration_milli: self.calibration.to_proto(),
+            removed: self.removed,
+            prefix: self.basis.map(|basis| basis.prefix),
+            scale_milli: self.basis.and_then(|basis| basis.scale).to_proto(),
+        }
+    }
+
+    fn from_proto(stored: v1::Ledger) -> Result<Self, DecodeError> {
+        let scale = StoredAs::from_proto(stored.scale_milli)?;
+        Ok(Self {
+            anchor: StoredAs::from_proto(stored.anchor)?,
+            tail: stored.tail,
+            removed: stored.removed,
+            all: StoredAs::from_proto(stored.all)?,
+            calibration: StoredAs::from_proto(stored.calibration_milli)?,
+            basis: stored.prefix.map(|prefix| EstimateBasis { prefix, scale }),
+        })
+    }
+}
+
+nested! { TokenLedger = Ledger or default }

@@ -1,6 +1,6 @@
 //! Encoding of the pieces of views.
 
-use palimpsest_core::ids::{CallKey, Ordinal, SpanKey, TurnNumber};
+use palimpsest_core::ids::{CallKey, SpanKey, TurnNumber};
 use palimpsest_core::message::MediaProblem;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::LastServed;
@@ -9,8 +9,15 @@ use palimpsest_core::view::{
 };
 
 use super::error::DecodeError;
+use super::stored_as::{StoredAs, cell};
 use super::v1;
 
+stored_enum! {
+    MediaProblem = MediaProblem { TooManyBytes, TooManyPixels, BadType, TooMany }
+    or "a marker without a reason"
+}
+
+/// Encodes pieces as columns.
 pub(super) fn write_pieces(pieces: &[Piece]) -> v1::Pieces {
     let mut stored = v1::Pieces::default();
     for piece in pieces {
@@ -23,27 +30,32 @@ pub(super) fn write_pieces(pieces: &[Piece]) -> v1::Pieces {
     stored
 }
 
-pub(super) fn read_pieces(stored: Option<v1::Pieces>) -> Result<Vec<Piece>, DecodeError> {
+fn read_pieces(stored: Option<v1::Pieces>) -> Result<Vec<Piece>, DecodeError> {
     let stored = stored.unwrap_or_default();
     let len = stored.message.len();
     if stored.block.len() != len || stored.form.len() != len || stored.arg.len() != len {
         return Err(DecodeError::Damaged("a list of pieces is cut"));
     }
-    (0..len)
-        .map(|at| {
-            let form = v1::Form::try_from(stored.form[at])
-                .map_err(|_| DecodeError::Damaged("a piece of an unknown form"))?;
-            Ok(Piece {
-                message: Ordinal::new(stored.message[at]),
-                block: block(stored.block[at])?,
-                form: read_form(form, stored.arg[at])?,
-            })
+    let piece = |row: usize| {
+        let form = v1::Form::try_from(stored.form[row])
+            .map_err(|_| DecodeError::Damaged("a piece of an unknown form"))?;
+        Ok(Piece {
+            message: cell(&stored.message, row)?,
+            block: cell(&stored.block, row)?,
+            form: read_form(form, stored.arg[row])?,
         })
-        .collect()
+    };
+    (0..len).map(piece).collect()
 }
 
-pub(super) fn block(number: u32) -> Result<u16, DecodeError> {
-    u16::try_from(number).map_err(|_| DecodeError::Damaged("a block's number is too large"))
+impl StoredAs<Option<v1::Pieces>> for Vec<Piece> {
+    fn to_proto(&self) -> Option<v1::Pieces> {
+        Some(write_pieces(self))
+    }
+
+    fn from_proto(stored: Option<v1::Pieces>) -> Result<Self, DecodeError> {
+        read_pieces(stored)
+    }
 }
 
 fn write_form(form: PieceForm) -> (v1::Form, u32) {
@@ -57,13 +69,7 @@ fn write_form(form: PieceForm) -> (v1::Form, u32) {
         PieceForm::Text(TextReason::Orphan) => (Stored::TextOrphan, 0),
         PieceForm::Text(TextReason::Late(call)) => (Stored::TextLate, call.get()),
         PieceForm::Marker(MarkerReason::Media(problem)) => {
-            let problem = match problem {
-                MediaProblem::TooManyBytes => v1::MediaProblem::TooManyBytes,
-                MediaProblem::TooManyPixels => v1::MediaProblem::TooManyPixels,
-                MediaProblem::BadType => v1::MediaProblem::BadType,
-                MediaProblem::TooMany => v1::MediaProblem::TooMany,
-            };
-            (Stored::MarkerMedia, i32::from(problem).unsigned_abs())
+            (Stored::MarkerMedia, problem.to_proto().unsigned_abs())
         }
         PieceForm::Dropped(DropReason::Blank) => (Stored::DroppedBlank, 0),
         PieceForm::Dropped(DropReason::DuplicateResult(call)) => {
@@ -141,97 +147,64 @@ fn read_form(form: v1::Form, arg: u32) -> Result<PieceForm, DecodeError> {
 }
 
 fn media_problem(arg: u32) -> Result<MediaProblem, DecodeError> {
-    let stored = i32::try_from(arg)
-        .ok()
-        .and_then(|arg| v1::MediaProblem::try_from(arg).ok());
-    Ok(match stored {
-        Some(v1::MediaProblem::TooManyBytes) => MediaProblem::TooManyBytes,
-        Some(v1::MediaProblem::TooManyPixels) => MediaProblem::TooManyPixels,
-        Some(v1::MediaProblem::BadType) => MediaProblem::BadType,
-        Some(v1::MediaProblem::TooMany) => MediaProblem::TooMany,
-        Some(v1::MediaProblem::Unspecified) | None => {
-            return Err(DecodeError::Damaged("a marker without a reason"));
-        }
-    })
+    // A number above the range of the enum counts as unspecified.
+    MediaProblem::from_proto(i32::try_from(arg).unwrap_or_default())
 }
 
-pub(super) fn write_change(change: &LayoutChange) -> v1::LayoutChange {
-    let mut stored = v1::LayoutChange {
-        kept_tokens: change.kept_tokens,
-        ..v1::LayoutChange::default()
-    };
-    let mut pieces = Vec::new();
-    for splice in &change.splices {
-        stored.at.push(splice.at);
-        stored.remove.push(splice.remove);
+/// A layout change, with its splices as columns and the inserted pieces of all splices in one list.
+impl StoredAs<v1::LayoutChange> for LayoutChange {
+    fn to_proto(&self) -> v1::LayoutChange {
+        let mut stored = v1::LayoutChange {
+            kept_tokens: self.kept_tokens,
+            ..v1::LayoutChange::default()
+        };
+        let mut pieces = Vec::new();
+        for splice in &self.splices {
+            stored.at.push(splice.at);
+            stored.remove.push(splice.remove);
+            stored
+                .insert
+                .push(u32::try_from(splice.insert.len()).unwrap_or(u32::MAX));
+            pieces.extend_from_slice(&splice.insert);
+        }
+        stored.pieces = pieces.to_proto();
         stored
-            .insert
-            .push(u32::try_from(splice.insert.len()).unwrap_or(u32::MAX));
-        pieces.extend_from_slice(&splice.insert);
     }
-    stored.pieces = Some(write_pieces(&pieces));
-    stored
-}
 
-pub(super) fn read_change(stored: Option<v1::LayoutChange>) -> Result<LayoutChange, DecodeError> {
-    let stored = stored.ok_or(DecodeError::Damaged("a change of the view without one"))?;
-    let cut = DecodeError::Damaged("a change of the view is cut");
-    let mut pieces = read_pieces(stored.pieces)?.into_iter();
-    let mut splices = Vec::with_capacity(stored.at.len());
-    for (index, at) in stored.at.iter().enumerate() {
-        let remove = *stored.remove.get(index).ok_or(cut.clone())?;
-        let insert = *stored.insert.get(index).ok_or(cut.clone())? as usize;
-        if insert > pieces.len() {
-            return Err(cut);
-        }
-        splices.push(Splice {
-            at: *at,
-            remove,
-            insert: pieces.by_ref().take(insert).collect(),
-        });
-    }
-    Ok(LayoutChange {
-        splices,
-        kept_tokens: stored.kept_tokens,
-    })
-}
-
-pub(super) fn write_served(served: &LastServed) -> v1::Served {
-    v1::Served {
-        provider: match served.target.provider {
-            Provider::Anthropic => v1::Provider::Anthropic,
-            Provider::OpenAi => v1::Provider::Openai,
-            Provider::Bedrock => v1::Provider::Bedrock,
-        }
-        .into(),
-        model: served.target.model.to_string(),
-        thinking: served.target.thinking,
-        window_tokens: served.window.window_tokens,
-        max_output_tokens: served.window.max_output_tokens,
-        input_limit_tokens: served.window.input_limit_tokens,
-        overhead_tokens: served.overhead_tokens,
+    fn from_proto(stored: v1::LayoutChange) -> Result<Self, DecodeError> {
+        let mut pieces = read_pieces(stored.pieces)?.into_iter();
+        let splice = |row| {
+            let insert: u32 = cell(&stored.insert, row)?;
+            let insert = insert as usize;
+            if insert > pieces.len() {
+                return Err(DecodeError::Damaged("a change of the view is cut"));
+            }
+            Ok(Splice {
+                at: cell(&stored.at, row)?,
+                remove: cell(&stored.remove, row)?,
+                insert: pieces.by_ref().take(insert).collect(),
+            })
+        };
+        let splices = (0..stored.at.len()).map(splice);
+        Ok(Self {
+            splices: splices.collect::<Result<_, DecodeError>>()?,
+            kept_tokens: stored.kept_tokens,
+        })
     }
 }
 
-pub(super) fn read_served(stored: Option<v1::Served>) -> Result<LastServed, DecodeError> {
-    let stored = stored.ok_or(DecodeError::Damaged("a serving without a target"))?;
-    let provider = match stored.provider() {
-        v1::Provider::Anthropic => Provider::Anthropic,
-        v1::Provider::Openai => Provider::OpenAi,
-        v1::Provider::Bedrock => Provider::Bedrock,
-        v1::Provider::Unspecified => return Err(DecodeError::Damaged("an unknown provider")),
-    };
-    Ok(LastServed {
-        target: Target {
-            provider,
-            model: stored.model.into(),
-            thinking: stored.thinking,
-        },
-        window: WindowHint {
-            window_tokens: stored.window_tokens,
-            max_output_tokens: stored.max_output_tokens,
-            input_limit_tokens: stored.input_limit_tokens,
-        },
-        overhead_tokens: stored.overhead_tokens,
-    })
+nested! { LayoutChange = LayoutChange or "an event without its layout change" }
+
+stored_enum! {
+    Provider = Provider { Anthropic, OpenAi = Openai, Bedrock }
+    or "an unknown provider"
+}
+
+stored_struct! {
+    LastServed = Served { overhead_tokens }
+    inlined {
+        target: Target { provider, model, thinking },
+        window: WindowHint { window_tokens, max_output_tokens, input_limit_tokens },
+    }
+    or "a serving without a target"
 }

@@ -1,12 +1,14 @@
 //! The identity of the store, and the intents of files. Each call is one idempotent statement.
 
 use palimpsest_core::ids::{SessionKey, Timestamp};
+use tokio_postgres::Row;
 
 use super::pool::Pool;
 use super::read::{get, limited};
 use super::retry::{RetryBudget, retry};
 use super::{error, names};
-use crate::{FileIntent, StoreError, StoreId};
+use crate::log::IntentCollector;
+use crate::{FileIntent, IntentPage, StoreError, StoreId};
 
 /// Returns the identity of the store, which was created with the tables.
 pub(super) async fn store_id(pool: &Pool, budget: RetryBudget) -> Result<StoreId, StoreError> {
@@ -90,23 +92,37 @@ pub(super) async fn intents(
     budget: RetryBudget,
     after: Option<(&SessionKey, &str)>,
     limit: usize,
-) -> Result<Vec<FileIntent>, StoreError> {
-    let (key, file) = after.map_or((String::new(), ""), |(key, file)| (names::key(key), file));
+) -> Result<IntentPage, StoreError> {
+    let mut after = after.map_or((String::new(), String::new()), |(key, file)| {
+        (names::key(key), file.to_owned())
+    });
     let limit = limited(limit);
-    let rows = retry!(budget, _, {
-        let client = pool.client().await?;
-        let statement = &pool.statements().intents;
-        client.query(statement, &[&key, &file, &limit]).await
-    })?;
-    let intent = |row| {
-        Ok(FileIntent {
-            key: names::parse(get(row, "key")?)?,
-            file: get::<String>(row, "file")?.into(),
-            at: Timestamp::from_millis(get(row, "at")?),
-            is_doomed: get(row, "is_doomed")?,
-        })
-    };
-    rows.iter().map(intent).collect()
+    let mut found = IntentCollector::default();
+    // A page without a readable row has no end that a caller could name, so the next rows are read here.
+    while found.len() == 0 {
+        let rows = retry!(budget, _, {
+            let client = pool.client().await?;
+            let statement = &pool.statements().intents;
+            client.query(statement, &[&after.0, &after.1, &limit]).await
+        })?;
+        let Some(last) = rows.last() else {
+            break;
+        };
+        after = (get(last, "key")?, get(last, "file")?);
+        for row in &rows {
+            found.push(intent_of(row).ok());
+        }
+    }
+    Ok(found.page())
+}
+
+fn intent_of(row: &Row) -> Result<FileIntent, StoreError> {
+    Ok(FileIntent {
+        key: names::parse(get(row, "key")?)?,
+        file: get::<String>(row, "file")?.into(),
+        at: Timestamp::from_millis(get(row, "at")?),
+        is_doomed: get(row, "is_doomed")?,
+    })
 }
 
 /// Implements [`crate::SessionLog::doom_intent`].

@@ -40,12 +40,12 @@ use self::retry::RetryBudget;
 use self::usage::UsageCache;
 use crate::head_record::{check_batch, check_files, check_lease, check_snapshot};
 use crate::{
-    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, Lease, Position, RowPage,
+    Batch, DueChange, DueQuery, DueSession, Frame, IntentPage, Lease, Position, RowPage,
     SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
 };
 
 pub use self::connect::{Secret, is_address};
-pub use self::options::{PoolStatus, PostgresOptions};
+pub use self::options::{LeaseClock, PoolStatus, PostgresOptions};
 pub use self::schema::{SchemaState, apply, print, state};
 pub use self::statements::append_statement;
 
@@ -152,7 +152,7 @@ impl SessionLog for PostgresLog {
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
-    ) -> Result<Vec<FileIntent>, StoreError> {
+    ) -> Result<IntentPage, StoreError> {
         let (pool, budget) = self.call()?;
         intents::intents(pool, budget, after, limit).await
     }

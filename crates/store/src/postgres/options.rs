@@ -38,6 +38,8 @@ pub struct PostgresOptions {
     pub notify: bool,
     /// The name of this process among those that share the store. Default: `process` and the process id.
     pub name: String,
+    /// The clock of leases and due times. Default: the clock of the database.
+    pub clock: LeaseClock,
     /// True if missing or older tables are created or migrated on open. Default: true.
     pub auto_migrate: bool,
 }
@@ -60,9 +62,19 @@ impl PostgresOptions {
             usage_patience: Duration::from_millis(250),
             notify: true,
             name: format!("process {}", std::process::id()),
+            clock: LeaseClock::Database,
             auto_migrate: true,
         }
     }
+}
+
+/// The clock that decides which leases are valid and which sessions are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseClock {
+    /// The clock of the database, so that processes with wrong clocks take no leases from others.
+    Database,
+    /// The time that each call passes. For tests with simulated time.
+    Caller,
 }
 
 /// Omits all secrets.

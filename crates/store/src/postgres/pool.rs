@@ -11,6 +11,7 @@ use deadpool::managed::{
     self, Metrics, Object, PoolError, RecycleError, RecycleResult, TimeoutType, Timeouts,
 };
 use deadpool_postgres::ClientWrapper;
+use palimpsest_core::ids::Timestamp;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
@@ -19,9 +20,9 @@ use tokio_postgres::{Row, SimpleQueryMessage, Statement};
 use super::connect::{Connector, PgConnection};
 use super::durability::Durability;
 use super::error::{PgError, error_chain};
-use super::options::{PoolStatus, PostgresOptions};
+use super::options::{LeaseClock, PoolStatus, PostgresOptions};
 use super::statements::Statements;
-use crate::StoreError;
+use crate::{LONGEST_LEASE_MS, StoreError};
 
 /// The additional time that the client waits for a statement after the server's own timeout.
 const GRACE: Duration = Duration::from_secs(5);
@@ -33,6 +34,7 @@ pub(super) struct Pool {
     durability: Arc<Durability>,
     schema: String,
     statement: Duration,
+    clock: LeaseClock,
     wait: Duration,
     most: usize,
 }
@@ -138,9 +140,20 @@ impl Pool {
             durability,
             schema,
             statement: options.statement,
+            clock: options.clock,
             wait: options.wait,
             most: options.connections,
         })
+    }
+
+    /// Returns the time that statements about leases and due times use, in milliseconds. `None` is the clock of the
+    /// database.
+    pub(super) fn simulated(&self, now: Timestamp) -> Option<i64> {
+        match self.clock {
+            LeaseClock::Database => None,
+            // The margin keeps sums with this time in range.
+            LeaseClock::Caller => Some(now.as_millis().min(i64::MAX - LONGEST_LEASE_MS)),
+        }
     }
 
     pub(super) fn statements(&self) -> &Statements {

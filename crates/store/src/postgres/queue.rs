@@ -11,12 +11,7 @@ use super::names;
 use super::pool::Pool;
 use super::read::{get, limited, unsigned};
 use super::retry::{RetryBudget, retry};
-use crate::{DueChange, DueQuery, DueSession, LONGEST_WAIT_MS, Lease, MAX_LIST, StoreError};
-
-/// Returns the latest valid due time, in milliseconds. A wrong clock set any later one.
-fn latest(now: i64) -> i64 {
-    now.saturating_add(LONGEST_WAIT_MS)
-}
+use crate::{DueChange, DueQuery, DueSession, Lease, MAX_LIST, StoreError};
 
 fn due_of(row: &Row) -> Result<DueSession, StoreError> {
     Ok(DueSession {
@@ -34,16 +29,13 @@ pub(super) async fn due(
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<DueSession>, StoreError> {
-    let (now, limit) = (now.as_millis(), limited(limit));
-    let (others_before, latest) = (worker.others_before.as_millis(), latest(now));
+    let (now, limit) = (pool.simulated(now), limited(limit));
+    let others_before = worker.others_before.as_millis();
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().due;
         client
-            .query(
-                statement,
-                &[&now, &limit, &worker.owner, &others_before, &latest],
-            )
+            .query(statement, &[&now, &limit, &worker.owner, &others_before])
             .await
     })?;
     // Skip unreadable rows. Lists and `verify-store` report them.
@@ -72,16 +64,16 @@ pub(super) async fn due_for(
         first.truncate(limit);
         return Ok(first);
     }
-    let (now, limit) = (now.as_millis(), limited(limit));
+    let (now, limit) = (pool.simulated(now), limited(limit));
     let each = i64::try_from(worker.each).unwrap_or(i64::MAX);
-    let (others_before, latest) = (worker.others_before.as_millis(), latest(now));
+    let others_before = worker.others_before.as_millis();
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().due_of_each;
         client
             .query(
                 statement,
-                &[&now, &limit, &worker.owner, &others_before, &latest, &each],
+                &[&now, &limit, &worker.owner, &others_before, &each],
             )
             .await
     })?;
@@ -98,13 +90,12 @@ pub(super) async fn claim(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
-    let (length, now) = (lease.length_ms(now), now.as_millis());
-    let latest = latest(now);
+    let (length, now) = (lease.length_ms(now), pool.simulated(now));
     let claimed = retry!(budget, _, {
         let client = pool.writer().await?;
         let statement = &pool.statements().claim;
         client
-            .execute(statement, &[&now, &stored, &lease.owner, &length, &latest])
+            .execute(statement, &[&now, &stored, &lease.owner, &length])
             .await
     })?;
     Ok(claimed == 1)
@@ -118,7 +109,7 @@ pub(super) async fn claim_duty(
     lease: &Lease,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let (length, now) = (lease.length_ms(now), now.as_millis());
+    let (length, now) = (lease.length_ms(now), pool.simulated(now));
     let claimed = retry!(budget, _, {
         let client = pool.writer().await?;
         let statement = &pool.statements().claim_duty;

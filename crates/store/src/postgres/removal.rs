@@ -113,7 +113,7 @@ pub(super) async fn claim(
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
     let number = error::number(incarnation)?;
-    let (length, now) = (lease.length_ms(now), now.as_millis());
+    let (length, now) = (lease.length_ms(now), pool.simulated(now));
     let claimed = retry!(budget, _, {
         let client = pool.writer().await?;
         let statement = &pool.statements().claim_removal;

@@ -1,7 +1,7 @@
 //! All SQL statements, with a placeholder for the schema. Except for lists, each addresses one session
 //! by its key.
 
-use crate::LONGEST_LEASE_MS;
+use crate::{LONGEST_LEASE_MS, LONGEST_WAIT_MS};
 
 /// The columns of a head. `read::head_of` decodes them.
 const HEAD: &str = "key, incarnation, revision, token, summary, snapshot_at, snapshot_bytes, log_bytes, \
@@ -30,9 +30,13 @@ const DURABLE: &str = "(SELECT set_config(
 const UNSAFE_SETTINGS: &str = "SELECT string_agg(name, ' and ' ORDER BY name) FROM pg_settings
              WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'";
 
-/// The database clock, in milliseconds. Leases use the earlier of this clock and the caller's, so a
-/// process whose clock is ahead takes no leases from others.
-const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+/// The time of a statement about leases and due times, in milliseconds. $1 is null, so it is the database clock: a
+/// process with a wrong clock, ahead or behind, takes no leases from others. Tests with simulated time pass $1.
+const NOW: &str = "coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)";
+
+/// As [`NOW`], for lists. The time does not change during a statement, so the list can use an index.
+const LIST_TIME: &str =
+    "coalesce($1::bigint, (extract(epoch FROM statement_timestamp()) * 1000)::bigint)";
 
 /// True if no valid lease exists: there is none, it expired, or it exceeds the maximum length because
 /// of a wrong clock.
@@ -89,6 +93,7 @@ macro_rules! statements {
             /// Creates the statements for a schema. The name must be quoted.
             pub(super) fn new(schema: &str) -> Self {
                 let longest_lease = LONGEST_LEASE_MS.to_string();
+                let longest_wait = LONGEST_WAIT_MS.to_string();
                 // The order matters: fragments may contain other placeholders, which are replaced later.
                 let of = |text: &str| {
                     text.replace("{add_session}", ADD_SESSION)
@@ -103,7 +108,9 @@ macro_rules! statements {
                         .replace("{unsafe_settings}", UNSAFE_SETTINGS)
                         .replace("{free}", FREE)
                         .replace("{longest_lease}", &longest_lease)
-                        .replace("{at}", &format!("least($1::bigint, {CLOCK})"))
+                        .replace("{longest_wait}", &longest_wait)
+                        .replace("{list_time}", LIST_TIME)
+                        .replace("{at}", NOW)
                 };
                 Self {
                     $($name: of($text),)*
@@ -216,7 +223,7 @@ statements! {
     tombstones: "SELECT {tombstone} FROM {schema}.sessions
          WHERE key > $1 AND deleted_at IS NOT NULL
          ORDER BY key LIMIT $2";
-    // $1 now, $2 key, $3 incarnation, $4 owner, $5 lease length.
+    // $1 simulated time, $2 key, $3 incarnation, $4 owner, $5 lease length.
     claim_removal: "UPDATE {schema}.sessions SET lease_owner = $4, lease_until = {at} + $5
          WHERE key = $2 AND incarnation = $3 AND deleted_at IS NOT NULL
              AND (lease_owner = $4 OR {free}) AND {durable}";
@@ -247,30 +254,32 @@ statements! {
     doom_intent: "UPDATE {schema}.intents SET is_doomed = true
          WHERE key = $1 AND file = $2 AND (is_doomed OR at < $3) AND {durable}";
     end_intent: "DELETE FROM {schema}.intents WHERE key = $1 AND file = $2 AND {durable}";
-    // $1 now, $2 limit, $3 worker, $4 time before which sessions of other workers are included, $5 latest
-    // valid due time. The second part finds sessions with a later time, which a wrong clock set. Any
-    // worker may take them, because the previous one may be gone.
+    // $1 simulated time, $2 limit, $3 worker, $4 time before which sessions of other workers are included. The second
+    // part finds sessions with a time that a wrong clock set. Any worker may take them, because the previous one may
+    // be gone.
     due: "SELECT key, due, revision FROM (
              (SELECT key, due, revision, {ready} AS ready FROM {schema}.sessions
-                 WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= $1 AND {free} AND {its}
+                 WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= {list_time} AND {free} AND {its}
                  ORDER BY {ready}, key LIMIT $2)
              UNION ALL
              (SELECT key, due, revision, {ready} AS ready FROM {schema}.sessions
-                 WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} > $5
-                     AND (due <= $1 OR due > $5) AND {free}
+                 WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} > {list_time} + {longest_wait}
+                     AND (due <= {list_time} OR due > {list_time} + {longest_wait}) AND {free}
                  ORDER BY {ready}, key LIMIT $2)) AS waiting
          ORDER BY ready, key LIMIT $2";
-    // As `due`. $6 limit per project.
+    // As `due`. $5 limit per project.
     due_of_each: "SELECT key, due, revision FROM (
              SELECT key, due, revision, {ready} AS ready,
                  row_number() OVER (
                      PARTITION BY split_part(key, '!', 1) ORDER BY {ready}, key) AS number
              FROM {schema}.sessions
              WHERE due IS NOT NULL AND deleted_at IS NULL AND {free}
-                 AND ({ready} <= $1 AND {its} OR {ready} > $5 AND (due <= $1 OR due > $5))) AS waiting
-         WHERE number <= $6
+                 AND ({ready} <= {list_time} AND {its}
+                     OR {ready} > {list_time} + {longest_wait}
+                         AND (due <= {list_time} OR due > {list_time} + {longest_wait}))) AS waiting
+         WHERE number <= $5
          ORDER BY ready, key LIMIT $2";
-    // $1 now, $2 key, $3 owner, $4 lease length, $5 latest valid due time.
+    // $1 simulated time, $2 key, $3 owner, $4 lease length.
     claim: "UPDATE {schema}.sessions SET
              lease_owner = $3,
              lease_until = {at} + $4,
@@ -279,7 +288,7 @@ statements! {
                  ELSE due_changes END
          WHERE key = $2 AND deleted_at IS NULL
              AND (lease_owner = $3 AND lease_until > {at}
-                 OR {free} AND (due <= $1 OR due > $5))
+                 OR {free} AND (due <= {at} OR due > {at} + {longest_wait}))
              AND {durable}";
     // $1 key, $2 owner, $3 true if the due time changes, $4 due time. The owner remains in the row, so
     // that `due` can prefer it.
@@ -289,7 +298,7 @@ statements! {
                  WHEN $3 AND lease_due_changes = due_changes AND deleted_at IS NULL THEN $4
                  ELSE due END
          WHERE key = $1 AND lease_owner = $2 AND lease_until IS NOT NULL AND {durable}";
-    // $1 now, $2 leader task, $3 owner, $4 lease length.
+    // $1 simulated time, $2 leader task, $3 owner, $4 lease length.
     claim_duty: "INSERT INTO {schema}.duties AS has (name, owner, until)
          SELECT $2, $3, {at} + $4 WHERE {durable}
          ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until

@@ -425,9 +425,11 @@ impl Committer {
         let (wrote, discarded) = (group.wrote, std::mem::take(&mut group.garbage));
         // A group of rejections alone has written nothing and needs no sync.
         if wrote {
-            self.sync(&db, commits)?;
-            // Garbage may be removed only now: before the sync, a crash would still show the old heads.
+            let synced = self.sync(&db, commits);
+            // Before the sync, a crash would still show the old heads. So garbage is not collected while a group waits
+            // for its sync. It is queued nevertheless, because the retried sync does not see this group any more.
             self.garbage.extend(discarded);
+            synced?;
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ use self::shared::Shared;
 use crate::head_record::{check_batch, check_files, check_lease, check_snapshot};
 use crate::leader_tasks::LeaderTasks;
 use crate::{
-    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, Lease, Position, RowPage,
+    Batch, DueChange, DueQuery, DueSession, Frame, IntentPage, Lease, Position, RowPage,
     SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
 };
 
@@ -237,7 +237,7 @@ impl SessionLog for SledLog {
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
-    ) -> Result<Vec<FileIntent>, StoreError> {
+    ) -> Result<IntentPage, StoreError> {
         let after = after.map(|(key, file)| (key.clone(), Box::from(file)));
         self.blocking(move |shared| read::intents(shared, after.as_ref(), limit))
             .await

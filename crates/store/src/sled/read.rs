@@ -11,9 +11,10 @@ use super::keys::{self, OBJECT_HEADER, ObjectHeader};
 use super::shared::Shared;
 use super::space::was_no_room;
 use crate::head_record::HeadRecord;
+use crate::log::IntentCollector;
 use crate::{
-    DueSession, FileIntent, Frame, MAX_FRAME_BYTES, MAX_LIST, Position, RowPage, SessionHead,
-    StoreError, StoredSnapshot, Tombstone,
+    DueSession, FileIntent, Frame, IntentPage, MAX_FRAME_BYTES, MAX_LIST, Position, RowPage,
+    SessionHead, StoreError, StoredSnapshot, Tombstone,
 };
 
 fn failed(error: &::sled::Error) -> StoreError {
@@ -329,21 +330,20 @@ pub(super) fn intents(
     shared: &Shared,
     after: Option<&(SessionKey, Box<str>)>,
     limit: usize,
-) -> Result<Vec<FileIntent>, StoreError> {
+) -> Result<IntentPage, StoreError> {
     let begin = match after {
         Some((key, file)) => Bound::Excluded(keys::intent(key, file)),
         None => Bound::Included(keys::INTENT_PREFIX.to_vec()),
     };
-    let mut found = Vec::new();
+    let mut found = IntentCollector::default();
     for pair in shared.db()?.range((begin, Bound::Unbounded)) {
         let (key, value) = pair.map_err(|e| failed(&e))?;
         if found.len() >= limit.min(MAX_LIST) || !key.starts_with(keys::INTENT_PREFIX) {
             break;
         }
-        let intent = keys::decode_intent(&key, &value);
-        found.push(intent.ok_or_else(|| StoreError::Read("an intent cannot be read".into()))?);
+        found.push(keys::decode_intent(&key, &value));
     }
-    Ok(found)
+    Ok(found.page())
 }
 
 /// Implements [`crate::SessionLog::tombstone`]. A head that is still visible means that the deletion is

@@ -105,7 +105,18 @@ fn spare_bytes(dir: &Path) -> u64 {
 /// Checks the space for opening a store. If it is missing, a part of the spare file is released. A
 /// process that was killed on a full disk can therefore restart, even several times.
 pub(super) fn room_to_open(dir: &Path) -> Result<(), &'static str> {
-    while let Err(why) = room(dir, TO_OPEN) {
+    release_spare_until(dir, || room(dir, TO_OPEN))
+}
+
+fn release_spare_until(
+    dir: &Path,
+    room: impl Fn() -> Result<(), &'static str>,
+) -> Result<(), &'static str> {
+    while let Err(why) = room() {
+        // A smaller file gives neither more files nor a writable disk.
+        if why != NO_ROOM {
+            return Err(why);
+        }
         // Release one part at a time, because the next opening may need one too.
         let less = spare_bytes(dir).checked_sub(TO_OPEN).ok_or(why)?;
         let file = std::fs::OpenOptions::new().write(true).open(spare(dir));
@@ -193,5 +204,23 @@ mod tests {
         assert!(!full.full);
         assert_eq!(space.check(usize::MAX / 4), Err(NO_ROOM));
         assert!(!space.full, "there is room for a smaller one");
+    }
+
+    #[test]
+    fn the_spare_file_is_released_for_space_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(spare(dir.path())).unwrap();
+        file.set_len(SPARE).unwrap();
+        for why in [NO_FILES, READ_ONLY] {
+            assert_eq!(release_spare_until(dir.path(), || Err(why)), Err(why));
+            assert_eq!(spare_bytes(dir.path()), SPARE, "{why}");
+        }
+        // Space appears after a part was released.
+        let room = || match spare_bytes(dir.path()) {
+            SPARE => Err(NO_ROOM),
+            _ => Ok(()),
+        };
+        assert_eq!(release_spare_until(dir.path(), room), Ok(()));
+        assert_eq!(spare_bytes(dir.path()), SPARE - TO_OPEN);
     }
 }

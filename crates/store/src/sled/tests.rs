@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
@@ -186,7 +187,7 @@ async fn a_deletion_is_finished_after_a_crash() {
         {
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(
         log.shared.db().unwrap().len() < 10,
@@ -241,6 +242,37 @@ async fn a_sync_that_is_short_of_file_handles_is_tried_again() {
     assert_eq!(revision("a").await, Some(1), "its outcome was unknown");
     assert_eq!(revision("b").await, None, "it was never begun");
     assert_eq!(revision("c").await, Some(1));
+    log.close().await.unwrap();
+}
+
+/// The sync of a deletion is cut short. The deleted data is removed after the sync was repeated.
+#[cfg(unix)]
+#[tokio::test]
+async fn garbage_of_a_repeated_sync_is_collected() {
+    let root = tempfile::tempdir().unwrap();
+    {
+        let log = SledLog::open(&options(&root)).unwrap();
+        log.append_to(&key("a"), batch(0, b"frame")).await.unwrap();
+        log.close().await.unwrap();
+    }
+    let (shared, counts, mut files) = shared(&options(&root));
+    let counts = (counts, StoreId::from_bytes([0; 16]));
+    files.be_short(1);
+    let log = SledLog::start(shared, counts, files, options(&root)).unwrap();
+    let db = log.shared.db().unwrap();
+    let at = log.head(&key("a")).await.unwrap().unwrap().position();
+    let deleted = log.delete(&key("a"), at, Timestamp::from_millis(7)).await;
+    assert!(matches!(deleted, Err(StoreError::Short(_))), "{deleted:?}");
+    assert!(!garbage::journal(&db).unwrap().is_empty());
+    let collected = async {
+        // Each canary is a group, and the first one repeats the sync. Garbage is collected between groups.
+        while !garbage::journal(&db).unwrap().is_empty() {
+            log.check().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(2), collected)
+        .await
+        .unwrap();
     log.close().await.unwrap();
 }
 
@@ -310,13 +342,26 @@ async fn what_cannot_be_read_of_one_session_hides_nothing_of_the_others() {
             let at = Timestamp::from_millis(7);
             assert!(log.delete_of(&key(name), at).await.unwrap());
         }
+        for file in ["f", "g", "h", "i"] {
+            let at = Timestamp::from_millis(8);
+            let files = vec![file.into()];
+            log.intend(&key("b"), files, at).await.unwrap();
+        }
         log.close().await.unwrap();
     }
     {
         let (shared, ..) = shared(&options);
         let db = shared.db().unwrap();
         let nameless = [&keys::head(&key("a"))[..], b"\xff"].concat();
-        let broken = [keys::head(&key("a")), keys::tombstone(&key("c")), nameless];
+        let intent = |file| keys::intent(&key("b"), file);
+        let broken = [
+            keys::head(&key("a")),
+            keys::tombstone(&key("c")),
+            nameless,
+            intent("f"),
+            intent("g"),
+            intent("i"),
+        ];
         for stored in broken {
             db.insert(stored, b"broken").unwrap();
         }
@@ -340,4 +385,11 @@ async fn what_cannot_be_read_of_one_session_hides_nothing_of_the_others() {
     let tombstones = log.tombstones(None, 9).await.unwrap();
     let tombstones: Vec<_> = tombstones.into_iter().map(|it| it.key).collect();
     assert_eq!(tombstones, [key("d")]);
+    for limit in [1, 9] {
+        let page = log.intents(None, limit).await.unwrap();
+        assert_eq!(page.intents.len(), 1);
+        assert_eq!((&*page.intents[0].file, page.unreadable), ("h", 2));
+        let rest = log.intents(Some((&key("b"), "h")), limit).await.unwrap();
+        assert_eq!((rest.intents.len(), rest.unreadable), (0, 1));
+    }
 }

@@ -180,7 +180,7 @@ fn other_clouds() {
 }
 
 #[test]
-fn on_ones_own_machine() {
+fn local_servers() {
     check(
         "the request exceeds the available context size. try increasing the context size or enable context shift",
         None,
@@ -215,7 +215,7 @@ fn on_ones_own_machine() {
 }
 
 #[test]
-fn more_than_a_minute_allows_never_passes() {
+fn a_request_above_the_minute_limit_is_too_long() {
     let groq = "Request too large for model `llama-3.3-70b-versatile` in organization `o` service tier `on_demand` on tokens per minute (TPM): Limit 6000, Requested 7201, please reduce your message size and try again.";
     assert_eq!(
         prompt_too_long(Some(413), groq),
@@ -227,13 +227,13 @@ fn more_than_a_minute_allows_never_passes() {
 }
 
 #[test]
-fn a_body_over_the_gateways_limit() {
+fn a_body_above_the_limit_of_a_gateway() {
     let found = prompt_too_long(Some(413), "<html>413 Request Entity Too Large</html>");
     assert_eq!(found, Some(PromptTooLong::default()));
 }
 
 #[test]
-fn what_only_reads_alike() {
+fn similar_wordings_are_not_matched() {
     not(
         Some(429),
         "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000.",

@@ -36,9 +36,9 @@ pub(super) enum Check {
 
 /// The number of bytes that are inspected to classify a value. The whole value is removed, whatever
 /// its length.
-const LOOKED_AT: usize = 512;
+const MAX_INSPECTED_BYTES: usize = 512;
 /// The minimum length of a secret in bytes.
-const SHORTEST: usize = 8;
+const MIN_SECRET_BYTES: usize = 8;
 
 impl Pattern {
     /// Returns true if a match is only a secret after a certain command. Another pattern may then
@@ -61,27 +61,30 @@ impl Pattern {
             Check::Cookies => {
                 // Classification inspects a bounded prefix, which keeps the scan linear. The
                 // removal covers the whole value.
-                let looked_at = &text[start..text.floor_char_boundary(start + 4 * LOOKED_AT)];
-                let line = upto_any(looked_at, &['\n', '\r', '"', '\'', '\\']);
+                let looked_at =
+                    &text[start..text.floor_char_boundary(start + 4 * MAX_INSPECTED_BYTES)];
+                let line = prefix_until_any(looked_at, &['\n', '\r', '"', '\'', '\\']);
                 let is_one = |cookie: &str| {
                     let value = cookie.split_once('=').map_or("", |(_, value)| value).trim();
-                    value.len() >= SHORTEST && is_value(value)
+                    value.len() >= MIN_SECRET_BYTES && is_value(value)
                 };
                 let fine = line.split(';').any(is_one);
-                fine.then(|| start + upto_any(&text[start..], &['\n', '\r', '"', '\'', '\\']).len())
+                fine.then(|| {
+                    start + prefix_until_any(&text[start..], &['\n', '\r', '"', '\'', '\\']).len()
+                })
             }
             Check::Value => is_value(value).then_some(end),
             Check::Starts(ends) => {
-                let looked_at = upto(
-                    &text[start..text.floor_char_boundary(start + LOOKED_AT)],
+                let looked_at = prefix_until(
+                    &text[start..text.floor_char_boundary(start + MAX_INSPECTED_BYTES)],
                     ends,
                 );
                 let before = &text[..start];
-                let fine = looked_at.len() >= SHORTEST
+                let fine = looked_at.len() >= MIN_SECRET_BYTES
                     && is_value(looked_at)
                     && !is_cursor(before)
                     && !is_in_arn(before);
-                fine.then(|| start + upto(&text[start..], ends).len())
+                fine.then(|| start + prefix_until(&text[start..], ends).len())
             }
         }
     }
@@ -95,7 +98,8 @@ fn is_spelled_out(value: &str) -> bool {
 /// Returns true if one of the commands precedes the value on the same line.
 fn has_command(before: &str, commands: &[&str]) -> bool {
     // The search is bounded, because it runs for every candidate.
-    let near = &before[before.ceil_char_boundary(before.len().saturating_sub(LOOKED_AT))..];
+    let near =
+        &before[before.ceil_char_boundary(before.len().saturating_sub(MAX_INSPECTED_BYTES))..];
     // In JSON a line break is an escape sequence, and a backslash continues a line. Only real line
     // breaks end the search.
     let line = near.rsplit('\n').next().unwrap_or_default();
@@ -103,11 +107,11 @@ fn has_command(before: &str, commands: &[&str]) -> bool {
         .any(|word| commands.contains(&word))
 }
 
-fn upto_any<'a>(text: &'a str, ends: &[char]) -> &'a str {
+fn prefix_until_any<'a>(text: &'a str, ends: &[char]) -> &'a str {
     text.find(ends).map_or(text, |at| &text[..at])
 }
 
-fn upto<'a>(text: &'a str, ends: &str) -> &'a str {
+fn prefix_until<'a>(text: &'a str, ends: &str) -> &'a str {
     let end = |c: char| c.is_whitespace() || ends.contains(c);
     text.find(end).map_or(text, |at| &text[..at])
 }

@@ -25,7 +25,10 @@ const PUTTY_MAC: &str = "Private-MAC:";
 /// Returns the ranges of all private keys, in order and without overlaps.
 pub(super) fn spans(text: &str) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
-    let (mut keys, mut putties) = (Places::of(text, WORDS), Places::of(text, PUTTY_LINES));
+    let (mut keys, mut putties) = (
+        Occurrences::of(text, WORDS),
+        Occurrences::of(text, PUTTY_LINES),
+    );
     let mut from = 0;
     loop {
         let (at, is_putty) = match (keys.next_from(from), putties.next_from(from)) {
@@ -46,13 +49,13 @@ pub(super) fn spans(text: &str) -> Vec<Range<usize>> {
 
 /// An iterator over the positions of a word. Each part of the text is searched only once, which
 /// keeps the total time linear.
-struct Places<'t> {
+struct Occurrences<'t> {
     text: &'t str,
     words: &'static str,
     next: Option<usize>,
 }
 
-impl<'t> Places<'t> {
+impl<'t> Occurrences<'t> {
     fn of(text: &'t str, words: &'static str) -> Self {
         let next = text.find(words);
         Self { text, words, next }
@@ -69,14 +72,14 @@ impl<'t> Places<'t> {
 }
 
 /// A first or last line of a block: words between dashes.
-struct Marker {
+struct PemBoundary {
     range: Range<usize>,
     begins: bool,
 }
 
 /// Returns the marker around the words at `at`: `-----BEGIN RSA PRIVATE KEY-----`, `---- END SSH2
 /// ENCRYPTED PRIVATE KEY ----` or `-----BEGIN PGP PRIVATE KEY BLOCK-----`.
-fn marker(text: &str, at: usize, least: usize) -> Option<Marker> {
+fn pem_boundary(text: &str, at: usize, least: usize) -> Option<PemBoundary> {
     let bytes = text.as_bytes();
     let before = &bytes[at.saturating_sub(MARKER).max(least)..at];
     let word = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b' ';
@@ -105,14 +108,14 @@ fn marker(text: &str, at: usize, least: usize) -> Option<Marker> {
     } else {
         end = text.len();
     }
-    Some(Marker {
+    Some(PemBoundary {
         range: at - words - dashes..end,
         begins,
     })
 }
 
 fn block(text: &str, at: usize, least: usize) -> Option<Range<usize>> {
-    let marker = marker(text, at, least)?;
+    let marker = pem_boundary(text, at, least)?;
     if !marker.begins {
         // The beginning of the key was cut off. The base64 lines before the end marker belong to the
         // key.
@@ -123,7 +126,7 @@ fn block(text: &str, at: usize, least: usize) -> Option<Range<usize>> {
     let near = &text[begin..text.floor_char_boundary(begin + WHOLE)];
     let mut from = 0;
     while let Some(found) = near[from..].find(WORDS) {
-        let end = self::marker(text, begin + from + found, begin);
+        let end = pem_boundary(text, begin + from + found, begin);
         match end {
             Some(end) if end.begins => break,
             Some(end) => return Some(marker.range.start..end.range.end),
@@ -189,7 +192,7 @@ const fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-fn run(text: &str) -> usize {
+fn base64_run(text: &str) -> usize {
     text.bytes().take_while(|byte| is_base64(*byte)).count()
 }
 
@@ -199,7 +202,7 @@ fn material_after(text: &str, from: usize) -> usize {
     loop {
         at += separator(&text[at..]);
         let rest = &text[at..];
-        let len = run(rest);
+        let len = base64_run(rest);
         let header = header(rest);
         if header > 0 {
             at += header;
@@ -307,7 +310,7 @@ fn putty(text: &str, at: usize) -> Option<Range<usize>> {
     if rest[gap..].starts_with(PUTTY_MAC) {
         end += gap + PUTTY_MAC.len() + 1;
         end = text.ceil_char_boundary(end.min(text.len()));
-        end += run(&text[end..]);
+        end += base64_run(&text[end..]);
     }
     (end > begin).then_some(at..end)
 }

@@ -81,7 +81,7 @@ fn keys_of_vendors() {
 }
 
 #[test]
-fn what_a_name_gives_away() {
+fn values_of_secret_names_are_redacted() {
     gone("DB_PASSWORD=«hunter2-hunter2»", "secret");
     gone("password: «Tr0ub4dor&3x»\n", "secret");
     gone("\"api_key\": \"«0123456789abcdef»\"", "secret");
@@ -115,7 +115,7 @@ fn what_a_name_gives_away() {
 }
 
 #[test]
-fn private_keys_whole_or_cut_off() {
+fn complete_and_truncated_private_keys_are_redacted() {
     let line = fake("MIIE", 60);
     let body = format!("{line}\n{line}\nAbc=");
     gone(
@@ -150,7 +150,7 @@ fn private_keys_whole_or_cut_off() {
 }
 
 #[test]
-fn what_is_no_secret_stays() {
+fn other_text_is_unchanged() {
     stays("commit 8871ff0c1d2e3f405162738495a6b7c8d9e0f102 by someone");
     stays("sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08");
     stays("id 550e8400-e29b-41d4-a716-446655440000, key 018f0c2e-7c4b-7d3e-9a51-0242ac120002");
@@ -171,14 +171,14 @@ fn what_is_no_secret_stays() {
 }
 
 #[test]
-fn a_real_one_within_what_only_looks_like_one() {
+fn a_secret_inside_a_false_match_is_redacted() {
     let key = fake("ghp_", 36);
     gone(&format!("password: \"see «{key}» there\""), "github token");
     gone(&format!("token=${{X}}«{key}»"), "github token");
 }
 
 #[test]
-fn several_at_once() {
+fn several_secrets_are_redacted() {
     let text = format!(
         "{} {} {}",
         fake("ghp_", 36),
@@ -194,7 +194,7 @@ fn several_at_once() {
 }
 
 #[test]
-fn any_input_takes_linear_time() {
+fn redaction_takes_linear_time() {
     let attacks = [
         "-----BEGIN PRIVATE KEY-----\n",
         "-----BEGIN PRIVATE KEY-----",
@@ -265,7 +265,7 @@ fn fragment() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn twice_is_once(fragments in prop::collection::vec(fragment(), 0..12)) {
+    fn redaction_is_idempotent(fragments in prop::collection::vec(fragment(), 0..12)) {
         let text = fragments.concat();
         let once = redact(&text);
         let twice = redact(&once.text);
@@ -274,14 +274,14 @@ proptest! {
     }
 
     #[test]
-    fn a_key_between_words_always_goes(before in "[a-z ,.]{0,40}", after in "[a-z ,.]{0,40}") {
+    fn a_key_between_words_is_always_redacted(before in "[a-z ,.]{0,40}", after in "[a-z ,.]{0,40}") {
         let key = fake("ghp_", 36);
         let text = format!("{before} {key} {after}");
         prop_assert!(!redact(&text).text.contains(&key));
     }
 
     #[test]
-    fn hashes_ids_and_base64_stay(
+    fn hashes_ids_and_base64_are_unchanged(
         hash in "[0-9a-f]{7,64}",
         id in "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
         base64 in "[A-Za-z0-9+/]{100,400}={0,2}",

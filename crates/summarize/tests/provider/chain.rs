@@ -4,29 +4,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_fake_provider::FakeProvider;
-use palimpsest_summarize::{Chain, CircuitBreakerSettings, Error, Link, Stop, Summarizer};
+use palimpsest_summarize::{
+    CircuitBreakerSettings, Error, FallbackChain, ModelLink, StopReason, Summarizer,
+};
 use tokio::time::Instant;
 
 use crate::{anthropic, openai, small, statuses};
 
-fn link(name: &str, summarizer: impl Summarizer + 'static) -> Link {
-    Link {
+fn link(name: &str, summarizer: impl Summarizer + 'static) -> ModelLink {
+    ModelLink {
         name: name.to_owned(),
         summarizer: Arc::new(summarizer),
         breaker: CircuitBreakerSettings::default(),
     }
 }
 
-fn two(provider: &FakeProvider, first: &str, second: &str) -> Chain {
+fn two(provider: &FakeProvider, first: &str, second: &str) -> FallbackChain {
     let links = vec![
         link("first", anthropic(provider, first)),
         link("second", openai(provider, second)),
     ];
-    Chain::new(links, 4)
+    FallbackChain::new(links, 4)
 }
 
 #[tokio::test]
-async fn the_fallback_answers_for_whatever_is_wrong_with_the_first() {
+async fn the_fallback_answers_after_any_failure_of_the_first() {
     let provider = FakeProvider::start().await.unwrap();
     for wrong in [
         "c+status=529",
@@ -45,7 +47,7 @@ async fn the_fallback_answers_for_whatever_is_wrong_with_the_first() {
 }
 
 #[tokio::test]
-async fn a_good_answer_ends_it_and_so_does_a_prompt_that_is_too_long() {
+async fn a_good_answer_or_a_too_long_prompt_ends_the_chain() {
     let provider = FakeProvider::start().await.unwrap();
     let reply = two(&provider, "claude-fake", "gpt-fake")
         .summarize(&small())
@@ -56,7 +58,7 @@ async fn a_good_answer_ends_it_and_so_does_a_prompt_that_is_too_long() {
         .summarize(&small())
         .await
         .unwrap();
-    assert_eq!(cut.stop, Stop::CutAtCap);
+    assert_eq!(cut.stop, StopReason::MaxTokens);
     let long = two(&provider, "claude+ptl=anthropic", "gpt-fake")
         .summarize(&small())
         .await;
@@ -65,7 +67,7 @@ async fn a_good_answer_ends_it_and_so_does_a_prompt_that_is_too_long() {
 }
 
 #[tokio::test]
-async fn a_requests_model_is_the_first_links_only() {
+async fn the_model_of_a_request_applies_to_the_first_link_only() {
     let provider = FakeProvider::start().await.unwrap();
     let mut asked = small();
     asked.model = Some("claude+status=401".to_owned());
@@ -77,7 +79,7 @@ async fn a_requests_model_is_the_first_links_only() {
 }
 
 #[tokio::test]
-async fn when_all_fail_the_caller_is_told() {
+async fn the_error_is_returned_when_all_links_fail() {
     let provider = FakeProvider::start().await.unwrap();
     let error = two(&provider, "c+status=500", "g+status=401")
         .summarize(&small())
@@ -85,15 +87,18 @@ async fn when_all_fail_the_caller_is_told() {
         .unwrap_err();
     assert_eq!(error.name(), "auth");
     // A refusal with text is more useful to the caller than a later error.
-    let chain = Chain::new(
+    let chain = FallbackChain::new(
         vec![
             link("a", openai(&provider, "g+refuse")),
             link("b", openai(&provider, "g+status=401")),
         ],
         1,
     );
-    assert_eq!(chain.summarize(&small()).await.unwrap().stop, Stop::Refused);
-    let nobody = Chain::new(Vec::new(), 1)
+    assert_eq!(
+        chain.summarize(&small()).await.unwrap().stop,
+        StopReason::Refusal
+    );
+    let nobody = FallbackChain::new(Vec::new(), 1)
         .summarize(&small())
         .await
         .unwrap_err();
@@ -104,7 +109,7 @@ async fn when_all_fail_the_caller_is_told() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_keeps_failing_is_left_alone_for_a_while() {
+async fn a_failing_endpoint_is_skipped_while_its_breaker_is_open() {
     let provider = FakeProvider::start().await.unwrap();
     let chain = two(&provider, "c+status=529", "gpt-fake");
     for _ in 0..5 {
@@ -122,9 +127,9 @@ async fn an_endpoint_that_keeps_failing_is_left_alone_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_caller_in_a_hurry_does_not_open_the_breaker() {
+async fn a_short_deadline_does_not_open_the_breaker() {
     let provider = FakeProvider::start().await.unwrap();
-    let chain = Chain::new(vec![link("slow", anthropic(&provider, "c+delay=300"))], 4);
+    let chain = FallbackChain::new(vec![link("slow", anthropic(&provider, "c+delay=300"))], 4);
     for _ in 0..4 {
         let mut asked = small();
         asked.deadline = Instant::now() + Duration::from_millis(30);
@@ -134,9 +139,9 @@ async fn a_caller_in_a_hurry_does_not_open_the_breaker() {
 }
 
 #[tokio::test]
-async fn so_many_at_a_time() {
+async fn concurrent_requests_are_limited() {
     let provider = FakeProvider::start().await.unwrap();
-    let chain = Arc::new(Chain::new(
+    let chain = Arc::new(FallbackChain::new(
         vec![link("slow", anthropic(&provider, "c+delay=200"))],
         2,
     ));
@@ -157,7 +162,7 @@ async fn so_many_at_a_time() {
     );
 
     // A call that waits for a slot waits until its deadline.
-    let busy = Arc::new(Chain::new(
+    let busy = Arc::new(FallbackChain::new(
         vec![link("slow", anthropic(&provider, "c+delay=2000"))],
         1,
     ));

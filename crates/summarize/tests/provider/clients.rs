@@ -2,14 +2,15 @@
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider};
 use palimpsest_summarize::{
-    Anthropic, Auth, ChatMessage, Error, OpenAi, OutputCap, SecretSource, Stop, Summarizer,
+    Anthropic, Auth, ChatMessage, Error, OpenAi, OutputLimitField, SecretSource, StopReason,
+    Summarizer,
 };
 use serde_json::json;
 
 use crate::{anthropic, bodies, endpoint, openai, request, small, statuses};
 
 #[tokio::test]
-async fn anthropic_gets_a_valid_request_with_one_marker_before_the_instruction() {
+async fn anthropic_requests_have_one_breakpoint_before_the_instruction() {
     let provider = FakeProvider::start().await.unwrap();
     let reply = anthropic(&provider, "claude-fake")
         .summarize(&small())
@@ -17,7 +18,7 @@ async fn anthropic_gets_a_valid_request_with_one_marker_before_the_instruction()
         .unwrap();
     assert_eq!(
         (reply.stop, reply.model.as_str()),
-        (Stop::Complete, "claude-fake")
+        (StopReason::EndTurn, "claude-fake")
     );
     assert!(
         reply.text.contains("## Primary Request\n- fix the parser"),
@@ -44,7 +45,7 @@ async fn anthropic_gets_a_valid_request_with_one_marker_before_the_instruction()
 }
 
 #[tokio::test]
-async fn openai_gets_strings_and_the_system_first() {
+async fn openai_requests_have_strings_and_the_system_message_first() {
     let provider = FakeProvider::start().await.unwrap();
     let turns = vec![
         ChatMessage::user("a"),
@@ -56,7 +57,7 @@ async fn openai_gets_strings_and_the_system_first() {
         .summarize(&request(turns))
         .await
         .unwrap();
-    assert_eq!(reply.stop, Stop::Complete);
+    assert_eq!(reply.stop, StopReason::EndTurn);
     assert_eq!(
         bodies(&provider)[0]["messages"],
         json!([
@@ -69,7 +70,7 @@ async fn openai_gets_strings_and_the_system_first() {
 }
 
 #[tokio::test]
-async fn whatever_the_turns_are_the_provider_takes_them() {
+async fn the_provider_accepts_any_sequence_of_turns() {
     let provider = FakeProvider::start().await.unwrap();
     let all = [
         vec![],
@@ -98,7 +99,7 @@ async fn whatever_the_turns_are_the_provider_takes_them() {
 }
 
 #[tokio::test]
-async fn a_second_summary_of_the_same_conversation_comes_from_the_cache() {
+async fn a_second_summary_of_a_conversation_is_read_from_the_cache() {
     let provider = FakeProvider::start().await.unwrap();
     let client = anthropic(&provider, "claude-fake");
     let mut asked = request(vec![
@@ -125,11 +126,11 @@ async fn a_second_summary_of_the_same_conversation_comes_from_the_cache() {
 }
 
 #[tokio::test]
-async fn how_an_answer_ended() {
+async fn stop_reasons_are_parsed() {
     let provider = FakeProvider::start().await.unwrap();
-    let cases: [(&str, Result<Stop, Error>); 3] = [
-        ("+cut", Ok(Stop::CutAtCap)),
-        ("+cannot", Ok(Stop::Complete)),
+    let cases: [(&str, Result<StopReason, Error>); 3] = [
+        ("+cut", Ok(StopReason::MaxTokens)),
+        ("+cannot", Ok(StopReason::EndTurn)),
         ("+empty", Err(Error::Empty)),
     ];
     for (directive, expected) in cases {
@@ -155,18 +156,18 @@ async fn how_an_answer_ended() {
         .summarize(&small())
         .await
         .unwrap();
-    assert_eq!(refused.stop, Stop::Refused);
+    assert_eq!(refused.stop, StopReason::Refusal);
     let mut asked = small();
     asked.max_output_tokens = 4;
     let cut = anthropic(&provider, "claude-fake")
         .summarize(&asked)
         .await
         .unwrap();
-    assert_eq!((cut.stop, cut.text.len()), (Stop::CutAtCap, 16));
+    assert_eq!((cut.stop, cut.text.len()), (StopReason::MaxTokens, 16));
 }
 
 #[tokio::test]
-async fn the_other_name_of_the_output_limit_is_learned_once() {
+async fn the_other_output_limit_field_is_learned_once() {
     let provider = FakeProvider::start().await.unwrap();
     let client = openai(&provider, "o3-fake");
     client.summarize(&small()).await.unwrap();
@@ -176,7 +177,7 @@ async fn the_other_name_of_the_output_limit_is_learned_once() {
 
     // An explicit setting is never overridden.
     let url = format!("{}/v1", provider.url());
-    let fixed = OpenAi::new(endpoint(&url, "o3-fake"), OutputCap::MaxTokens).unwrap();
+    let fixed = OpenAi::new(endpoint(&url, "o3-fake"), OutputLimitField::MaxTokens).unwrap();
     assert_eq!(
         fixed.summarize(&small()).await.unwrap_err().name(),
         "bad_request"
@@ -184,7 +185,7 @@ async fn the_other_name_of_the_output_limit_is_learned_once() {
 }
 
 #[tokio::test]
-async fn a_requests_model_goes_before_the_endpoints() {
+async fn the_model_of_a_request_overrides_that_of_the_endpoint() {
     let provider = FakeProvider::start().await.unwrap();
     let mut asked = small();
     asked.model = Some("claude-other".to_owned());
@@ -196,7 +197,7 @@ async fn a_requests_model_goes_before_the_endpoints() {
 }
 
 #[tokio::test]
-async fn keys_go_where_the_provider_looks_for_them() {
+async fn keys_are_sent_in_the_header_of_the_provider() {
     let provider = FakeProvider::start().await.unwrap();
     let with = |auth: Auth| {
         let mut endpoint = endpoint(&provider.url(), "claude-fake");
@@ -213,7 +214,7 @@ async fn keys_go_where_the_provider_looks_for_them() {
     azure.base_url = format!("{}/v1?api-version=1", provider.url())
         .parse()
         .unwrap();
-    OpenAi::new(azure, OutputCap::Either)
+    OpenAi::new(azure, OutputLimitField::Either)
         .unwrap()
         .summarize(&small())
         .await
@@ -245,7 +246,7 @@ async fn keys_go_where_the_provider_looks_for_them() {
 }
 
 #[tokio::test]
-async fn a_marker_can_be_left_out() {
+async fn the_breakpoint_can_be_omitted() {
     let provider = FakeProvider::start().await.unwrap();
     let client = anthropic(&provider, "claude-fake").without_cache_marker();
     client.summarize(&small()).await.unwrap();
@@ -253,7 +254,7 @@ async fn a_marker_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_conversation_is_in_what_is_printed() {
+async fn debug_output_contains_no_conversation() {
     let provider = FakeProvider::start().await.unwrap();
     provider.script(
         "claude-fake",

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::{anthropic, endpoint, openai, small, statuses};
 
 #[tokio::test]
-async fn passing_failures_pass() {
+async fn transient_failures_are_retried() {
     let provider = FakeProvider::start().await.unwrap();
     for model in [
         "c+status=529+times=2",
@@ -38,7 +38,7 @@ async fn passing_failures_pass() {
 }
 
 #[tokio::test]
-async fn attempts_end() {
+async fn attempts_are_bounded() {
     let provider = FakeProvider::start().await.unwrap();
     let error = anthropic(&provider, "c+status=529")
         .summarize(&small())
@@ -54,7 +54,7 @@ async fn attempts_end() {
 }
 
 #[tokio::test]
-async fn what_does_not_pass_is_asked_once() {
+async fn permanent_failures_are_not_retried() {
     let provider = FakeProvider::start().await.unwrap();
     for (model, name) in [
         ("no-such-model", "bad_request"),
@@ -71,7 +71,7 @@ async fn what_does_not_pass_is_asked_once() {
 }
 
 #[tokio::test]
-async fn the_providers_wait_is_kept() {
+async fn the_retry_delay_of_the_provider_is_respected() {
     let provider = FakeProvider::start().await.unwrap();
     let start = Instant::now();
     let client = anthropic(&provider, "c+status=429+retry-after-ms=300+times=1");
@@ -93,7 +93,7 @@ async fn the_providers_wait_is_kept() {
 }
 
 #[tokio::test]
-async fn nothing_goes_past_the_deadline() {
+async fn no_request_exceeds_the_deadline() {
     let provider = FakeProvider::start().await.unwrap();
     // A wait that would end after the deadline is not started.
     let start = Instant::now();
@@ -120,7 +120,7 @@ async fn nothing_goes_past_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_call_has_a_limit_of_its_own() {
+async fn a_single_call_times_out() {
     let provider = FakeProvider::start().await.unwrap();
     let mut endpoint = endpoint(&provider.url(), "c+delay=30000");
     endpoint.http.call_timeout = Duration::from_millis(100);
@@ -138,7 +138,7 @@ async fn a_call_has_a_limit_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_reply_has_a_largest_size() {
+async fn a_reply_above_the_maximum_size_is_rejected() {
     let provider = FakeProvider::start().await.unwrap();
     let long = "word ".repeat(700);
     provider.script("c", [Behaviour::Say(long.clone()), Behaviour::Say(long)]);
@@ -157,7 +157,7 @@ async fn a_reply_has_a_largest_size() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn an_unreachable_endpoint_is_unavailable() {
     let gone = FakeProvider::start().await.unwrap();
     let url = gone.url();
     drop(gone);
@@ -173,7 +173,7 @@ async fn nobody_there() {
 }
 
 #[tokio::test]
-async fn a_page_instead_of_the_api() {
+async fn a_web_page_is_not_a_reply() {
     let provider = FakeProvider::start().await.unwrap();
     let error = anthropic(&provider, "c+ptl=proxy")
         .summarize(&small())
@@ -190,7 +190,7 @@ async fn a_page_instead_of_the_api() {
 }
 
 #[tokio::test]
-async fn a_key_does_not_go_where_a_redirect_points() {
+async fn a_redirect_does_not_receive_the_key() {
     let provider = FakeProvider::start().await.unwrap();
     let error = anthropic(&provider, "c+redirect")
         .summarize(&small())

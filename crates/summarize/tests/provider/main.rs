@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use palimpsest_fake_provider::FakeProvider;
 use palimpsest_summarize::{
-    Anthropic, Auth, ChatMessage, Jitter, ModelEndpoint, OpenAi, OutputCap, Purpose, Request,
-    Round, SecretSource,
+    Anthropic, Auth, ChatMessage, Jitter, ModelEndpoint, OpenAi, OutputLimitField, Purpose, Round,
+    SecretSource, SummaryRequest,
 };
 use serde_json::Value;
 use tokio::time::Instant;
@@ -34,11 +34,11 @@ fn anthropic(provider: &FakeProvider, model: &str) -> Anthropic {
 
 fn openai(provider: &FakeProvider, model: &str) -> OpenAi {
     let url = format!("{}/v1", provider.url());
-    OpenAi::new(endpoint(&url, model), OutputCap::Either).unwrap()
+    OpenAi::new(endpoint(&url, model), OutputLimitField::Either).unwrap()
 }
 
-fn request(turns: Vec<ChatMessage>) -> Request {
-    Request {
+fn request(turns: Vec<ChatMessage>) -> SummaryRequest {
+    SummaryRequest {
         purpose: Purpose::Compaction,
         model: None,
         system: "You summarise conversations.".to_owned(),
@@ -49,7 +49,7 @@ fn request(turns: Vec<ChatMessage>) -> Request {
     }
 }
 
-fn small() -> Request {
+fn small() -> SummaryRequest {
     request(vec![
         ChatMessage::user("fix the parser"),
         ChatMessage::assistant("done, see parse.rs"),

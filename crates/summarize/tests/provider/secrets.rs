@@ -27,7 +27,7 @@ fn seeded() -> String {
 }
 
 #[tokio::test]
-async fn no_request_and_no_reply_has_them() {
+async fn requests_and_replies_contain_no_secrets() {
     let provider = FakeProvider::start().await.unwrap();
     provider.script(
         "leaks",
@@ -104,7 +104,7 @@ async fn no_request_and_no_reply_has_them() {
 }
 
 #[tokio::test]
-async fn without_it_they_do() {
+async fn without_redaction_they_contain_secrets() {
     let provider = FakeProvider::start().await.unwrap();
     anthropic(&provider, "claude-fake")
         .summarize(&request(vec![ChatMessage::user(seeded())]))

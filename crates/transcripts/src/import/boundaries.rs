@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 /// The fields of a line that concern the view.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OfView {
+pub(super) struct ViewLine {
     #[serde(default)]
     subtype: String,
     #[serde(default)]
@@ -19,12 +19,12 @@ pub(super) struct OfView {
     removed: Vec<String>,
     /// Older versions store the boundary in the field `message`.
     #[serde(default)]
-    message: Option<Inner>,
+    message: Option<WrappedMetadata>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Inner {
+struct WrappedMetadata {
     #[serde(default)]
     r#type: String,
     #[serde(default)]
@@ -46,12 +46,12 @@ struct CompactMetadata {
     #[serde(default, alias = "preCompactTokenCount")]
     pre_tokens: Option<u32>,
     #[serde(default)]
-    preserved_segment: Option<Segment>,
+    preserved_segment: Option<PreservedSegment>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct Segment {
+struct PreservedSegment {
     #[serde(default)]
     head_uuid: Option<String>,
     #[serde(default)]
@@ -76,7 +76,7 @@ pub(super) struct CompactBoundary {
     pub(super) summary: Option<MessageId>,
 }
 
-impl OfView {
+impl ViewLine {
     /// Parses a line. Returns `None` if the line does not concern the view.
     pub(super) fn read(text: &str) -> Option<Self> {
         let says = ["compact", "removedUuids"];
@@ -129,12 +129,12 @@ impl OfView {
 }
 
 /// The type of lines that record collapsed spans.
-pub(super) const FOLDED: &str = "marble-origami-commit";
+pub(super) const COLLAPSED_SPAN_PREFIX: &str = "marble-origami-commit";
 
 /// A span of messages that a summary replaced.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Folded {
+pub(super) struct CollapsedSpan {
     #[serde(default)]
     summary_uuid: Option<String>,
     summary_content: String,
@@ -142,7 +142,7 @@ pub(super) struct Folded {
     last_archived_uuid: String,
 }
 
-impl Folded {
+impl CollapsedSpan {
     pub(super) fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }

@@ -16,13 +16,13 @@ use palimpsest_core::view::Provider;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::boundaries::{CompactBoundary, FOLDED, Folded, OfView};
+use super::boundaries::{COLLAPSED_SPAN_PREFIX, CollapsedSpan, CompactBoundary, ViewLine};
 use super::imported::{
     ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession, lines,
 };
 
 /// The beginnings of text that a program wrote in a user message.
-const MACHINE_WORDS: [&str; 9] = [
+const MACHINE_TAGS: [&str; 9] = [
     "[Request interrupted by user",
     "<command-name>",
     "<command-message>",
@@ -109,14 +109,14 @@ struct SessionBuilder<'a> {
     /// The latest user input by parent.
     inputs: HashMap<MessageId, MessageId>,
     /// A compaction boundary whose summary has not been read yet.
-    mark: Option<CompactBoundary>,
+    compaction: Option<CompactBoundary>,
 }
 
 impl<'a> ClaudeCodeReader<'a> {
     fn defect(&mut self, line: usize, what: impl Into<String>) {
         self.imported.defects.push(ImportDefect {
             line,
-            what: what.into(),
+            problem: what.into(),
         });
     }
 
@@ -164,9 +164,9 @@ impl<'a> ClaudeCodeReader<'a> {
     /// Processes a line that records a change of the model's view. Returns false for any other line.
     fn changes_view(&mut self, number: usize, line: &TranscriptLine<'a>, text: &str) -> bool {
         let chain = self.sessions.entry(line.agent()).or_default();
-        if line.r#type == FOLDED {
-            let folded = Folded::read(text);
-            let step = folded.and_then(|folded| chain.folded(number, line, &folded));
+        if line.r#type == COLLAPSED_SPAN_PREFIX {
+            let folded = CollapsedSpan::read(text);
+            let step = folded.and_then(|folded| chain.push_collapsed(number, line, &folded));
             if step.is_none() {
                 self.defect(number, "folds messages that are not there");
                 return true;
@@ -178,7 +178,7 @@ impl<'a> ClaudeCodeReader<'a> {
         if line.r#type != "system" && !line.is_meta {
             return false;
         }
-        let Some(of_view) = OfView::read(text) else {
+        let Some(of_view) = ViewLine::read(text) else {
             return false;
         };
         let removed = of_view.removed();
@@ -195,7 +195,7 @@ impl<'a> ClaudeCodeReader<'a> {
         }
         let mark = of_view.mark(number);
         if mark.is_some() {
-            chain.mark = mark;
+            chain.compaction = mark;
             return true;
         }
         line.message.is_none() && !of_view.removed().is_empty()
@@ -215,21 +215,21 @@ impl<'a> ClaudeCodeReader<'a> {
             parent,
             at: line.timestamp.as_deref().and_then(timestamp),
             machine_generated: line.is_meta
-                || is_user && (line.is_compact_summary || words.by_machine),
+                || is_user && (line.is_compact_summary || words.is_machine_generated),
             transcript_only: false,
             attributes: attributes(line),
-            whole: None,
+            decoded: None,
         };
-        let is_input = is_user && !message.machine_generated && !words.results_alone;
+        let is_input = is_user && !message.machine_generated && !words.has_only_results;
         let chain = self.sessions.entry(agent.clone()).or_default();
         chain.session.suffix = agent;
         chain.session.subagent = line.is_sidechain;
-        let mark = chain.mark.take();
+        let mark = chain.compaction.take();
         // A boundary applies only to the line that follows it. Any other line means that the summary
         // is missing.
         if let Some(mark) = mark {
-            if is_user && !is_input && !words.results_alone && line.is_summary_of(&mark) {
-                chain.compacted(message, &mark);
+            if is_user && !is_input && !words.has_only_results && line.is_summary_of(&mark) {
+                chain.push_compaction(message, &mark);
                 return;
             }
             self.defect(mark.line, "marks a compaction without a summary");
@@ -282,7 +282,7 @@ impl TranscriptLine<'_> {
 impl<'a> SessionBuilder<'a> {
     /// Records a compaction. The summary replaces all earlier messages except those that the
     /// boundary keeps.
-    fn compacted(&mut self, mut summary: ImportedMessage<'a>, mark: &CompactBoundary) {
+    fn push_compaction(&mut self, mut summary: ImportedMessage<'a>, mark: &CompactBoundary) {
         let place = |id: MessageId| self.order.iter().position(|known| *known == id);
         let segment = mark
             .segment
@@ -309,11 +309,11 @@ impl<'a> SessionBuilder<'a> {
     }
 
     /// Records the summary of a span. Returns `None` if the span is unknown.
-    fn folded(
+    fn push_collapsed(
         &mut self,
         number: usize,
         line: &TranscriptLine<'_>,
-        folded: &Folded,
+        folded: &CollapsedSpan,
     ) -> Option<ImportStep<'a>> {
         let (first, last) = folded.span()?;
         if !(self.seen.contains(&first) && self.seen.contains(&last)) {
@@ -329,7 +329,7 @@ impl<'a> SessionBuilder<'a> {
             machine_generated: true,
             transcript_only: false,
             attributes: attributes(line),
-            whole: None,
+            decoded: None,
         };
         Some(ImportStep::Compacted(ImportedCompaction {
             summary,
@@ -395,8 +395,8 @@ impl<'a> SessionBuilder<'a> {
 
 /// The properties of a message's content that the importer uses.
 struct ContentTraits {
-    results_alone: bool,
-    by_machine: bool,
+    has_only_results: bool,
+    is_machine_generated: bool,
 }
 
 impl ContentTraits {
@@ -406,29 +406,32 @@ impl ContentTraits {
             .and_then(|message| message.content);
         let Some(content) = content else {
             return Self {
-                results_alone: false,
-                by_machine: false,
+                has_only_results: false,
+                is_machine_generated: false,
             };
         };
         if let Ok(text) = serde_json::from_str::<String>(content.get()) {
             return Self {
-                results_alone: false,
-                by_machine: is_by_machine(&text),
+                has_only_results: false,
+                is_machine_generated: is_by_machine(&text),
             };
         }
         let blocks: Vec<ContentBlock> = serde_json::from_str(content.get()).unwrap_or_default();
         let texts: Vec<&str> = blocks.iter().filter_map(|b| b.text.as_deref()).collect();
         let only_texts = texts.len() == blocks.len();
         Self {
-            results_alone: !blocks.is_empty() && blocks.iter().all(|b| b.r#type == "tool_result"),
-            by_machine: !texts.is_empty() && only_texts && texts.iter().all(|t| is_by_machine(t)),
+            has_only_results: !blocks.is_empty()
+                && blocks.iter().all(|b| b.r#type == "tool_result"),
+            is_machine_generated: !texts.is_empty()
+                && only_texts
+                && texts.iter().all(|t| is_by_machine(t)),
         }
     }
 }
 
 fn is_by_machine(text: &str) -> bool {
     let text = text.trim_start();
-    MACHINE_WORDS.iter().any(|words| text.starts_with(words))
+    MACHINE_TAGS.iter().any(|words| text.starts_with(words))
 }
 
 fn attributes(line: &TranscriptLine<'_>) -> Attributes {

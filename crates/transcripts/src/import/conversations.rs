@@ -28,7 +28,7 @@ pub(super) fn read(provider: Provider, bytes: &[u8]) -> Imported<'_> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         imported.defects.push(ImportDefect {
             line: 1,
-            what: "is not UTF-8".into(),
+            problem: "is not UTF-8".into(),
         });
         return imported;
     };
@@ -49,7 +49,7 @@ pub(super) fn read(provider: Provider, bytes: &[u8]) -> Imported<'_> {
             }
             None => imported.defects.push(ImportDefect {
                 line: number,
-                what: "holds no array of messages".into(),
+                problem: "holds no array of messages".into(),
             }),
         }
     }
@@ -90,7 +90,7 @@ fn session(
             machine_generated: false,
             transcript_only: false,
             attributes: Vec::new(),
-            whole: None,
+            decoded: None,
         })
     });
     ImportedSession {

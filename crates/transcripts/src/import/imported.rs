@@ -45,7 +45,7 @@ pub struct Imported<'a> {
     /// The number of lines without a message, by type.
     pub skipped: Vec<(String, usize)>,
     /// True if any defect means that the whole file must be rejected.
-    pub is_whole_or_nothing: bool,
+    pub is_atomic: bool,
     /// The reason why the file does not have the expected format. The text completes a sentence that
     /// begins with the file. If set, `sessions` is empty.
     pub unrecognised: Option<String>,
@@ -129,14 +129,14 @@ pub struct ImportedMessage<'a> {
     /// Further fields that the program recorded.
     pub attributes: Attributes,
     /// The decoded message, if its format contains all fields.
-    pub whole: Option<Box<Message>>,
+    pub decoded: Option<Box<Message>>,
 }
 
 impl ImportedMessage<'_> {
     /// Decodes the message. `id` is used if the message has no id. Returns an error unless the
     /// payload is exactly one message.
     pub fn decode(&self, id: MessageId) -> Result<Message, CodecError> {
-        if let Some(whole) = &self.whole {
+        if let Some(whole) = &self.decoded {
             return Ok(Message::clone(whole));
         }
         let mut id = self.id.or(Some(id));
@@ -168,12 +168,12 @@ pub struct ImportDefect {
     /// The line, counted from 1.
     pub line: usize,
     /// The description of the defect. It never contains text of the file.
-    pub what: String,
+    pub problem: String,
 }
 
 impl fmt::Display for ImportDefect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
+        write!(f, "line {}: {}", self.line, self.problem)
     }
 }
 

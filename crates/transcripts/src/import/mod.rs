@@ -8,22 +8,22 @@
 mod boundaries;
 mod claude_code;
 mod conversations;
+mod detect;
 mod imported;
 pub mod palimpsest;
-mod recognise;
 
 use palimpsest_core::view::Provider;
 
+pub use self::detect::detect_binary;
 pub use self::imported::{
     ImportDefect, ImportFormat, ImportStep, Imported, ImportedCompaction, ImportedMessage,
     ImportedSession,
 };
-pub use self::recognise::binary;
 
 /// Reads a file of the given format.
 pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
     // Binary files are detected first, because each of their lines would yield a defect.
-    if let Some(what) = binary(bytes) {
+    if let Some(what) = detect_binary(bytes) {
         return Imported {
             unrecognised: Some(what),
             ..Imported::default()
@@ -35,7 +35,7 @@ pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
         ImportFormat::Anthropic => conversations::read(Provider::Anthropic, bytes),
         ImportFormat::Palimpsest => palimpsest::read(bytes),
     };
-    imported.unrecognised = recognise::problem(format, bytes, &imported);
+    imported.unrecognised = detect::format_mismatch(format, bytes, &imported);
     if imported.unrecognised.is_some() {
         imported.sessions.clear();
     }

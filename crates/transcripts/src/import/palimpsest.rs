@@ -78,7 +78,7 @@ struct ExportLine<'a> {
     _ordinal: u64,
     #[serde(rename = "revision")]
     _revision: u64,
-    visibility: Visibility,
+    visibility: ExportVisibility,
     #[serde(default)]
     parent_id: Option<String>,
     #[serde(default)]
@@ -106,7 +106,7 @@ struct ExportLine<'a> {
 
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum Visibility {
+enum ExportVisibility {
     Visible,
     Compacted,
     Collapsed,
@@ -154,10 +154,10 @@ struct Tokens {
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
     let mut imported = Imported {
-        is_whole_or_nothing: true,
+        is_atomic: true,
         ..Imported::default()
     };
-    match checked(bytes).and_then(ExportReader::read) {
+    match verify_export(bytes).and_then(ExportReader::read) {
         Ok(reader) => {
             imported.sessions.push(reader.session);
             imported.skipped = reader.skipped.into_iter().collect();
@@ -169,13 +169,16 @@ pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
 
 fn defect(line: usize, what: impl Into<String>) -> ImportDefect {
     let what = what.into();
-    ImportDefect { line, what }
+    ImportDefect {
+        line,
+        problem: what,
+    }
 }
 
 type NumberedLines<'a> = Vec<(usize, &'a [u8])>;
 
 /// The parts of a file with a valid digest.
-struct Checked<'a> {
+struct VerifiedExport<'a> {
     head: ExportHeader,
     messages: NumberedLines<'a>,
     /// The number of stored results whose messages never arrived.
@@ -183,7 +186,7 @@ struct Checked<'a> {
 }
 
 /// Validates header, trailer and digest. Returns the header and the message lines.
-fn checked(bytes: &[u8]) -> Result<Checked<'_>, ImportDefect> {
+fn verify_export(bytes: &[u8]) -> Result<VerifiedExport<'_>, ImportDefect> {
     let mut all: NumberedLines<'_> = lines(bytes).collect();
     let foreign = "is no beginning of a file that `palimpsest export` wrote";
     let Some((number, first)) = all.first().copied() else {
@@ -222,7 +225,7 @@ fn checked(bytes: &[u8]) -> Result<Checked<'_>, ImportDefect> {
     }
     all.remove(0);
     all.truncate(end.messages);
-    Ok(Checked {
+    Ok(VerifiedExport {
         head,
         messages: all,
         pending_results: end.pending_results,
@@ -244,8 +247,8 @@ struct ExportReader<'a> {
 }
 
 impl<'a> ExportReader<'a> {
-    fn read(checked: Checked<'a>) -> Result<Self, ImportDefect> {
-        let Checked {
+    fn read(checked: VerifiedExport<'a>) -> Result<Self, ImportDefect> {
+        let VerifiedExport {
             head,
             messages,
             pending_results,
@@ -290,8 +293,8 @@ impl<'a> ExportReader<'a> {
             return Err("repeats the id of an earlier line".to_owned());
         }
         if matches!(kind, KindName::Boundary | KindName::Synthetic)
-            || line.visibility == Visibility::Withdrawn
-            || (kind == KindName::Summary && line.visibility == Visibility::Rewound)
+            || line.visibility == ExportVisibility::Withdrawn
+            || (kind == KindName::Summary && line.visibility == ExportVisibility::Rewound)
         {
             // The service writes its own messages of this kind, so an imported copy would be a
             // duplicate.
@@ -301,16 +304,16 @@ impl<'a> ExportReader<'a> {
         }
         let lost = line.unreadable_results.len();
         self.skip("stored result that was lost before the export", lost);
-        let abandoned = line.visibility == Visibility::Rewound;
+        let abandoned = line.visibility == ExportVisibility::Rewound;
         if !abandoned {
             self.leave_branch();
             self.last = Some(id);
         }
         self.is_abandoned |= abandoned;
         match line.visibility {
-            Visibility::Snipped => self.snipped.push(id),
+            ExportVisibility::Snipped => self.snipped.push(id),
             // The messages of a collapsed span stay in the view until they are collapsed again.
-            Visibility::Visible | Visibility::Collapsed => self.shown.push(id),
+            ExportVisibility::Visible | ExportVisibility::Collapsed => self.shown.push(id),
             _ => {}
         }
         let imported = self.imported(number, &line, message);
@@ -348,7 +351,7 @@ impl<'a> ExportReader<'a> {
             machine_generated: message.machine_generated,
             transcript_only: message.transcript_only,
             attributes: message.attributes.clone(),
-            whole: Some(Box::new(message)),
+            decoded: Some(Box::new(message)),
         }
     }
 

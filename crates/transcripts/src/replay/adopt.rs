@@ -37,7 +37,7 @@ impl Driver {
             mark: MessageId::new(Uuid::from_u128(u128::MAX - self.log.len() as u128)),
         };
         self.run(Command::StartCompaction(StartCompaction::new(
-            compacted.asked,
+            compacted.manual,
             SummarySource::External(Box::new(summary)),
         )));
         // A compaction without any effect would lose the summary, so the summary is appended as a

@@ -28,9 +28,9 @@ pub(super) struct ViewCheck {
     /// The violations that a provider would report. Empty for a view that is not sendable.
     pub(super) violations: Vec<Violation>,
     /// True if the view continues the previous one, or if a view-changing event lies between them.
-    pub(super) continues: bool,
+    pub(super) extends_previous: bool,
     /// True if the caller's array equals the complete view.
-    pub(super) whole: bool,
+    pub(super) matches_full: bool,
     pub(super) repairs: Vec<RepairKind>,
     pub(super) bytes: usize,
 }
@@ -38,7 +38,7 @@ pub(super) struct ViewCheck {
 /// The state of the simulated caller: its array and its latest etag.
 pub(super) struct SimulatedCaller {
     target: Target,
-    book: Book,
+    blocks: BlockRegistry,
     /// The messages of the array, by id.
     array: Vec<usize>,
     etag: Option<Etag>,
@@ -50,7 +50,7 @@ impl SimulatedCaller {
     pub(super) fn new(target: Target, counter: Counter) -> Self {
         Self {
             target,
-            book: Book::new(counter),
+            blocks: BlockRegistry::new(counter),
             array: Vec::new(),
             etag: None,
             flat: Vec::new(),
@@ -72,7 +72,7 @@ impl SimulatedCaller {
         let mut tokens = 0;
         let mut role = None;
         for block in part {
-            let block = &self.book.blocks[*block as usize];
+            let block = &self.blocks.blocks[*block as usize];
             if role != Some(block.role) {
                 role = Some(block.role);
                 tokens += MESSAGE_TOKENS;
@@ -83,21 +83,21 @@ impl SimulatedCaller {
     }
 
     /// Applies the delta of a session's view to the array, and checks the complete view.
-    pub(super) fn look(&mut self, session: &Session) -> ViewCheck {
+    pub(super) fn check_view(&mut self, session: &Session) -> ViewCheck {
         let held = "a session that was never unloaded holds its messages";
         let delta = session.view(&self.target, self.etag).expect(held);
         let full = session.view(&self.target, None).expect(held);
         self.array.truncate(delta.keep as usize);
-        let new = self.book.messages(self.target.provider, &delta.messages);
+        let new = self.blocks.messages(self.target.provider, &delta.messages);
         self.array.extend(new);
-        let whole = self.book.messages(self.target.provider, &full.messages);
-        let flat = self.book.flat(self.target.provider, &full);
+        let whole = self.blocks.messages(self.target.provider, &full.messages);
+        let flat = self.blocks.flat(self.target.provider, &full);
         let epoch = session.sealed().epoch().get();
         let mut look = ViewCheck {
             sendable: full.unsendable.is_none(),
             violations: Vec::new(),
-            continues: epoch != self.epoch || flat.starts_with(&self.flat),
-            whole: self.array == whole,
+            extends_previous: epoch != self.epoch || flat.starts_with(&self.flat),
+            matches_full: self.array == whole,
             repairs: delta.repairs.iter().map(|repair| repair.kind).collect(),
             bytes: self.parsed().map(ParsedMessage::bytes).sum(),
         };
@@ -110,12 +110,12 @@ impl SimulatedCaller {
     }
 
     fn parsed(&self) -> impl Iterator<Item = &ParsedMessage> {
-        self.array.iter().map(|at| &self.book.parsed[*at])
+        self.array.iter().map(|at| &self.blocks.parsed[*at])
     }
 }
 
 /// A registry of all blocks and messages that were ever shown, without duplicates.
-struct Book {
+struct BlockRegistry {
     counter: Counter,
     blocks: Vec<KnownBlock>,
     /// The blocks by memory address of their content. `block_of` maps them by their bytes.
@@ -133,7 +133,7 @@ struct KnownBlock {
     tokens: u32,
 }
 
-impl Book {
+impl BlockRegistry {
     fn new(counter: Counter) -> Self {
         Self {
             counter,
@@ -152,7 +152,7 @@ impl Book {
     }
 
     fn message(&mut self, provider: Provider, message: &WireMessage<'_>) -> usize {
-        let place = place(|hasher| {
+        let place = hash_of(|hasher| {
             (message.role as u8).hash(hasher);
             message.extra.map(std::ptr::from_ref).hash(hasher);
             for block in &message.blocks {
@@ -188,7 +188,7 @@ impl Book {
 
     fn block(&mut self, provider: Provider, role: WireRole, block: &WireBlock<'_>) -> BlockId {
         let role = role as u8;
-        let place = place(|hasher| {
+        let place = hash_of(|hasher| {
             role.hash(hasher);
             hash_block(block, hasher);
         });
@@ -213,7 +213,7 @@ impl Book {
     }
 }
 
-fn place(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
+fn hash_of(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
     let mut hasher = DefaultHasher::new();
     write(&mut hasher);
     hasher.finish()

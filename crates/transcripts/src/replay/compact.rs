@@ -15,19 +15,19 @@ use palimpsest_core::session::{Author, Strategy};
 use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::view::{Piece, PieceForm, WireBlock, wire};
 use palimpsest_facts::memory::update;
-use palimpsest_facts::{Facts, user_words};
+use palimpsest_facts::{Facts, user_text};
 use uuid::Uuid;
 
-use super::compaction::Compaction;
+use super::compaction::ReplayCompaction;
 use super::driver::Driver;
-use super::survival::survived;
+use super::survival::survival;
 
 /// The wait of a worker after a failed attempt, in milliseconds.
 const RETRY_MS: u64 = 30_000;
 
 impl Driver {
     /// Updates session memory if an update is due.
-    pub(super) fn keep_memory(&mut self) {
+    pub(super) fn update_memory(&mut self) {
         if memory_due(&self.session, self.now).is_none_or(|due| due > self.now) {
             return;
         }
@@ -80,18 +80,18 @@ impl Driver {
         if !policy.enabled || self.session.tokens().tokens < self.session.thresholds().compact {
             return false;
         }
-        let before = self.tally.compactions.len();
+        let before = self.counters.compactions.len();
         if memory_first {
-            let made = self.made();
+            let made = self.compaction_messages();
             self.run(Command::StartCompaction(StartCompaction::new(
                 Trigger::Auto,
                 SummarySource::SessionMemory(made),
             )));
         }
-        if self.tally.compactions.len() == before {
+        if self.counters.compactions.len() == before {
             self.compact_from_structure();
         }
-        self.tally.compactions.len() > before
+        self.counters.compactions.len() > before
     }
 
     fn compact_from_structure(&mut self) {
@@ -109,7 +109,7 @@ impl Driver {
         let holds = |at: &&Ordinal| transcript.get(**at).is_some_and(|it| it.standing.holds());
         let said: Vec<String> = starts
             .filter(holds)
-            .filter_map(|at| user_words(&self.log.get(at.index())?.1))
+            .filter_map(|at| user_text(&self.log.get(at.index())?.1))
             .collect();
         let summary = summary_of(&self.session, &leaving, &said, None).render();
         // A compaction that was started must end, so an empty summary is recorded as a failure.
@@ -123,7 +123,7 @@ impl Driver {
             )));
             return;
         }
-        let made = self.made();
+        let made = self.compaction_messages();
         let summary = WrittenSummary {
             text: summary.into(),
             strategy: Strategy::Extractive,
@@ -136,7 +136,7 @@ impl Driver {
     }
 
     /// Creates the messages of a compaction with ids that no recorded message has.
-    fn made(&self) -> CompactionMessages {
+    fn compaction_messages(&self) -> CompactionMessages {
         let number = self.log.len() as u128;
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
         CompactionMessages {
@@ -151,7 +151,7 @@ impl Driver {
     }
 
     /// Records a compaction after its event was applied.
-    pub(super) fn compacted(&mut self, event: &CompactionFinished) {
+    pub(super) fn record_compaction(&mut self, event: &CompactionFinished) {
         let added: Vec<&Message> = event
             .messages
             .iter()
@@ -160,16 +160,16 @@ impl Driver {
             .collect();
         let left = event.leaving.iter();
         let left = left.filter_map(|at| Some(&*self.log.get(at.index())?.1));
-        let compaction = Compaction {
+        let compaction = ReplayCompaction {
             line: self.line,
             strategy: event.strategy,
             before_tokens: event.before_tokens,
             after_tokens: event.after_tokens,
             summary: added.first().map_or("", |summary| text_of(summary)).into(),
-            survived: survived(left, &added),
+            survival: survival(left, &added),
             keeps_latest: self.shows_latest(),
         };
-        self.tally.compactions.push(compaction);
+        self.counters.compactions.push(compaction);
     }
 
     /// Returns true if the view contains the latest user input verbatim.

@@ -6,7 +6,7 @@ use super::survival::Survival;
 
 /// A compaction of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compaction {
+pub struct ReplayCompaction {
     /// The line of the latest message.
     pub line: usize,
     /// The method by which the summary was written.
@@ -18,17 +18,17 @@ pub struct Compaction {
     /// The summary including its frame.
     pub summary: Box<str>,
     /// The facts of the replaced messages that the new messages preserve.
-    pub survived: Survival,
+    pub survival: Survival,
     /// True if the view contains the latest user input verbatim.
     pub keeps_latest: bool,
 }
 
-impl Compaction {
+impl ReplayCompaction {
     /// The names of the methods by which a replay writes summaries.
     pub const MEANS: [&str; 2] = ["with session memory", "from structure"];
 
     /// Returns the name of the method by which the summary was written.
-    pub const fn means(&self) -> &'static str {
+    pub const fn strategy_name(&self) -> &'static str {
         match self.strategy {
             Strategy::SessionMemory => Self::MEANS[0],
             _ => Self::MEANS[1],

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decision, DecisionContext,
-    Rejection, RestoreContext, Rewind, ServeView, StageSpans, create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decided, Decision,
+    DecisionContext, Rejection, RestoreContext, Rewind, ServeView, StageSpans, create, decide,
 };
 use palimpsest_core::event::{ClearMode, Event, RecordedEvent};
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
@@ -18,16 +18,16 @@ use palimpsest_core::tokens::Calibration;
 use palimpsest_core::view::{Provider, Target};
 
 use super::caller::{SimulatedCaller, ViewCheck};
-use super::compaction::Compaction;
+use super::compaction::ReplayCompaction;
+use super::options::{PrepareFrequency, ReplayOptions, no_levels};
 use super::recorded_session::{RecordedSession, RecordedStep};
-use super::setup::{PrepareFrequency, Setup, no_levels};
 use crate::import::ImportDefect;
 
 /// A session in progress and the simulated caller that follows it.
 pub(super) struct Driver {
     pub(super) session: Session,
     pub(super) caller: SimulatedCaller,
-    pub(super) tally: ReplayCounters,
+    pub(super) counters: ReplayCounters,
     /// The clock of the transcript.
     pub(super) now: Timestamp,
     /// The line of the latest message.
@@ -52,7 +52,7 @@ pub(super) struct Driver {
 pub(super) struct ReplayCounters {
     pub(super) messages: usize,
     pub(super) reemissions: usize,
-    pub(super) known: usize,
+    pub(super) duplicates: usize,
     /// The number of view-changing events by trigger.
     pub(super) changes: BTreeMap<&'static str, usize>,
     /// The number of results that level 1 stored.
@@ -60,18 +60,18 @@ pub(super) struct ReplayCounters {
     /// The number of results that level 3 cleared.
     pub(super) cleared: usize,
     /// The number of messages that level 4 collapsed.
-    pub(super) folded: usize,
+    pub(super) collapsed: usize,
     pub(super) defects: Vec<ImportDefect>,
-    pub(super) compactions: Vec<Compaction>,
+    pub(super) compactions: Vec<ReplayCompaction>,
 }
 
 /// Replays a recorded session. Calls `prepared` for every view.
-pub(super) fn drive(
+pub(super) fn replay(
     tape: &RecordedSession,
-    setup: Setup,
+    setup: ReplayOptions,
     mut prepared: impl FnMut(&Driver, ViewCheck),
 ) -> Driver {
-    let pace = setup.pace;
+    let pace = setup.frequency;
     let mut driver = Driver::new(tape, setup);
     let mut prepare = |driver: &mut Driver| {
         let look = driver.prepare();
@@ -111,10 +111,10 @@ pub(super) fn drive(
 /// the whole session and for all policies. The session's own factor changes with each response,
 /// which would change the size of everything sent before.
 pub(super) fn calibration(tape: &RecordedSession) -> Calibration {
-    let setup = Setup {
+    let setup = ReplayOptions {
         provider: Provider::default(),
         policy: Arc::new(no_levels()),
-        pace: PrepareFrequency::PerResponse,
+        frequency: PrepareFrequency::PerResponse,
         levels: false,
         calibration: Calibration::default(),
     };
@@ -141,7 +141,7 @@ pub(super) fn calibration(tape: &RecordedSession) -> Calibration {
 }
 
 impl Driver {
-    fn new(tape: &RecordedSession, setup: Setup) -> Self {
+    fn new(tape: &RecordedSession, setup: ReplayOptions) -> Self {
         let limits = Limits::default();
         // The session names are arbitrary: a replay stores nothing.
         let name =
@@ -173,7 +173,7 @@ impl Driver {
         Self {
             session: Session::create(name("projects/replay/sessions/replay"), at, &created),
             caller: SimulatedCaller::new(target, counter),
-            tally: ReplayCounters {
+            counters: ReplayCounters {
                 defects: tape.defects.clone(),
                 ..ReplayCounters::default()
             },
@@ -208,16 +208,19 @@ impl Driver {
         let from = self.session.transcript().next();
         if self.diverged && self.prefix.is_none() {
             let (ledger, tokens) = (self.session.ledger(), self.session.tokens().tokens);
-            self.prefix = ledger.rebased(tokens, 0).basis.map(|basis| basis.prefix);
+            self.prefix = ledger
+                .reset_for_view(tokens, 0)
+                .basis
+                .map(|basis| basis.prefix);
         }
-        let message = self.with_known_parent(self.counted(message));
+        let message = self.with_known_parent(self.with_usage(message));
         self.run(Command::Append(Append {
             messages: vec![message],
             ..Append::default()
         }));
         if self.levels {
             self.run(Command::PersistAppendedResults { from });
-            self.keep_memory();
+            self.update_memory();
         }
     }
 
@@ -236,7 +239,7 @@ impl Driver {
 
     /// Returns the message with the usage that a provider would report for the current view. The
     /// recorded usage applies to a different view as soon as a level has changed this one.
-    fn counted(&self, message: &Arc<Message>) -> Arc<Message> {
+    fn with_usage(&self, message: &Arc<Message>) -> Arc<Message> {
         let Some(usage) = message.usage.filter(|_| self.diverged) else {
             return Arc::clone(message);
         };
@@ -253,7 +256,7 @@ impl Driver {
     fn rewind(&mut self, to: Option<MessageId>) {
         // A rewind to a collapsed message requires that its span is restored first.
         if let Some(shown) = to.and_then(|to| self.session.shown_until(to)) {
-            let past = self.past(shown);
+            let past = self.session_at(shown);
             self.run(Command::Restore(RestoreContext {
                 past: Box::new(past),
                 later: self
@@ -273,7 +276,7 @@ impl Driver {
     }
 
     /// Returns the session at an earlier revision.
-    fn past(&self, at: Revision) -> Session {
+    fn session_at(&self, at: Revision) -> Session {
         let events = usize::try_from(at.get()).unwrap_or(usize::MAX);
         let log = self.events.iter().take(events).cloned();
         let mut past = Session::replay(self.session.key().clone(), log)
@@ -290,7 +293,7 @@ impl Driver {
                 self.serve();
             }
         }
-        self.caller.look(&self.session)
+        self.caller.check_view(&self.session)
     }
 
     pub(super) fn serve(&mut self) {
@@ -339,18 +342,21 @@ impl Driver {
             decided = decide(&self.session, command, context);
         }
         let events = match decided {
-            Ok(Decision::Events(events)) => events,
-            Ok(Decision::Answered(_) | Decision::Skipped(_)) => Vec::new(),
+            Ok(Decided::Now(decision)) => {
+                check_files(&decision);
+                decision.events
+            }
+            Ok(Decided::Answered(_) | Decided::Skipped(_)) => Vec::new(),
             Err(rejection) => {
-                self.tally.defects.push(ImportDefect {
+                self.counters.defects.push(ImportDefect {
                     line: self.line,
-                    what: rejection.to_string(),
+                    problem: rejection.to_string(),
                 });
                 Vec::new()
             }
         };
         for event in events {
-            self.tally.count(&event);
+            self.counters.count(&event);
             let recorded = RecordedEvent {
                 at: self.now,
                 event,
@@ -361,9 +367,10 @@ impl Driver {
             let new = recorded.event.messages().iter();
             let new = new.map(|appended| (self.line, Arc::clone(&appended.message)));
             self.log.extend(new);
-            self.diverged |= recorded.event.changes_view() && trigger(&recorded.event) != REWOUND;
+            self.diverged |=
+                recorded.event.changes_view() && trigger(&recorded.event) != REWIND_REQUEST;
             if let Event::Compacted(event) = &recorded.event {
-                self.compacted(event);
+                self.record_compaction(event);
             }
             self.events.push(recorded);
         }
@@ -375,6 +382,17 @@ impl Driver {
     }
 }
 
+/// Checks that a decision stores exactly the files that its events name. A replay makes no persist decisions, so every
+/// file is new.
+fn check_files(decision: &Decision) {
+    let stored = decision.files().map(|file| &*file.file);
+    let named = decision.events.iter().flat_map(Event::files);
+    assert!(
+        stored.eq(named.map(|(file, _)| file)),
+        "files to store and named files differ"
+    );
+}
+
 impl ReplayCounters {
     fn count(&mut self, event: &Event) {
         if event.changes_view() {
@@ -383,7 +401,7 @@ impl ReplayCounters {
         match event {
             Event::MessagesAppended(event) => {
                 self.messages += event.messages.len();
-                self.known += event.known.len();
+                self.duplicates += event.known.len();
                 let standings = event.messages.iter().map(|appended| appended.standing);
                 self.reemissions += standings
                     .filter(|standing| matches!(standing, Visibility::Reemission(_)))
@@ -391,19 +409,19 @@ impl ReplayCounters {
             }
             Event::ResultsPersisted(event) => self.stored += event.results.len(),
             Event::ResultsCleared(event) => self.cleared += event.calls.len(),
-            Event::SpansCollapsed(event) => self.folded += event.messages.len(),
+            Event::SpansCollapsed(event) => self.collapsed += event.messages.len(),
             _ => {}
         }
     }
 }
 
 /// The trigger name of a rewind, the only view change that originates in the transcript itself.
-pub(super) const REWOUND: &str = "rewound by the user";
+pub(super) const REWIND_REQUEST: &str = "rewound by the user";
 
 /// Returns the name of the trigger of a view-changing event.
 fn trigger(event: &Event) -> &'static str {
     match event {
-        Event::SessionRewound(_) => REWOUND,
+        Event::SessionRewound(_) => REWIND_REQUEST,
         Event::ContentSnipped(_) => "snipped",
         Event::ResultsCleared(event) => match event.mode {
             ClearMode::Time => "results cleared by time",

@@ -12,9 +12,9 @@ use palimpsest_core::view::Provider;
 use proptest::prelude::*;
 
 use super::caller::BlockId;
-use super::driver::{Driver, drive};
+use super::driver::{Driver, replay};
+use super::options::ReplayOptions;
 use super::prefix_cache::{MIN_CACHEABLE_TOKENS, PrefixCache, TIME_TO_LIVE_MS};
-use super::setup::Setup;
 use super::tests::{Op, Writer, op, policies};
 use super::{PrepareFrequency, RecordedSession};
 
@@ -42,10 +42,10 @@ fn compare(tape: &RecordedSession, provider: Provider, mut policy: Policy) -> Ag
     } else {
         ERROR_TOKENS
     };
-    let setup = Setup {
+    let setup = ReplayOptions {
         provider,
         policy: Arc::new(policy),
-        pace: PrepareFrequency::PerResponse,
+        frequency: PrepareFrequency::PerResponse,
         levels: true,
         calibration: Calibration::default(),
     };
@@ -53,7 +53,7 @@ fn compare(tape: &RecordedSession, provider: Provider, mut policy: Policy) -> Ag
     let mut sent: Vec<BlockId> = Vec::new();
     let mut sent_at = None;
     let mut agreement = Agreement::default();
-    drive(tape, setup, |driver: &Driver, look| {
+    replay(tape, setup, |driver: &Driver, look| {
         if !look.sendable {
             return;
         }
@@ -118,7 +118,7 @@ fn sent_again(view: &[BlockId], sent: &[BlockId]) -> Vec<BlockId> {
 
 proptest! {
     #[test]
-    fn the_ledger_agrees_with_the_bytes(
+    fn the_ledger_matches_the_bytes(
         ops in prop::collection::vec(op(), 0..60), which in 0_usize..6, openai in any::<bool>()
     ) {
         let provider = if openai { Provider::OpenAi } else { Provider::Anthropic };
@@ -128,7 +128,7 @@ proptest! {
 
 /// An hour of work in which results are cleared because of the size of the view.
 #[test]
-fn a_long_session_loses_and_saves_what_the_bytes_say() {
+fn the_ledger_of_a_long_session_matches_the_bytes() {
     let turn = [
         Op::Say,
         Op::Run {
@@ -149,7 +149,7 @@ fn a_long_session_loses_and_saves_what_the_bytes_say() {
 }
 
 #[test]
-fn a_summary_that_is_made_again_counts_as_another() {
+fn a_repeated_summary_is_counted_as_new() {
     let run = |chars| Op::Run {
         chars,
         fails: false,
@@ -166,4 +166,37 @@ fn a_summary_that_is_made_again_counts_as_another() {
     let tight = policies().swap_remove(4);
     let agreement = compare(&Writer::write(&ops), Provider::Anthropic, tight);
     assert_eq!(agreement.made_again, 1, "{agreement:?}");
+}
+
+/// A rewind removes a placeholder, and the next one has another text at the same message.
+#[test]
+fn the_text_of_a_new_placeholder_was_not_sent_before() {
+    let run = |chars| Op::Run {
+        chars,
+        fails: false,
+    };
+    let fail = |chars| Op::Run { chars, fails: true };
+    let mut ops = vec![Op::Say, fail(0), Op::Say, Op::Say, run(506), fail(2_139)];
+    ops.extend([run(2_116), run(2_160), run(0), Op::Answer, run(0), run(0)]);
+    ops.extend([fail(1_800), run(2_136), run(0), run(0), run(0), fail(1_824)]);
+    ops.extend([
+        run(2_136),
+        fail(336),
+        run(0),
+        run(1_632),
+        run(2_112),
+        run(2_136),
+    ]);
+    ops.extend([
+        fail(2_136),
+        run(3_696),
+        run(0),
+        run(2_208),
+        run(2_160),
+        run(0),
+    ]);
+    ops.extend([run(2_424), fail(0), run(0), fail(0), Op::Say, Op::Say]);
+    ops.extend([Op::Rewind { back: 1 }, Op::Say, run(816)]);
+    let folding = policies().swap_remove(5);
+    compare(&Writer::write(&ops), Provider::Anthropic, folding);
 }

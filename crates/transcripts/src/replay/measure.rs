@@ -7,13 +7,13 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::validate::Violation;
 use palimpsest_core::view::Provider;
 
-use super::compaction::Compaction;
-use super::driver::{Driver, REWOUND, calibration, drive};
-use super::kinds::ProbeKind;
-use super::prefix_cache::{PrefixCache, Split};
+use super::compaction::ReplayCompaction;
+use super::driver::{Driver, REWIND_REQUEST, calibration, replay};
+use super::options::{PrepareFrequency, ReplayOptions};
+use super::prefix_cache::{PrefixCache, TokenSplit};
+use super::probe_kind::ProbeKind;
 use super::probes::{LostProbe, ProbeCounts, Probes};
 use super::recorded_session::RecordedSession;
-use super::setup::{PrepareFrequency, Setup};
 use super::survival::Survival;
 use crate::import::ImportDefect;
 
@@ -33,7 +33,7 @@ pub struct ReplayMetrics {
     /// The number of results that level 3 cleared.
     pub cleared: usize,
     /// The number of messages that level 4 collapsed.
-    pub folded: usize,
+    pub collapsed: usize,
     /// Sendable views that are invalid: the line, and the violation that a provider would report.
     pub invalid: Vec<(usize, Violation)>,
     /// Lines after which the view did not continue the previous one without a view-changing event.
@@ -41,12 +41,12 @@ pub struct ReplayMetrics {
     /// Lines after which a caller's array differed from the complete view.
     pub delta_breaks: Vec<usize>,
     /// The tokens of all sent views.
-    pub split: Split,
+    pub split: TokenSplit,
     /// The size of the largest sent view, in tokens.
     pub largest_view: u64,
     /// The size of each sent view in order, in tokens. Only for a single session.
-    pub curve: Vec<u64>,
-    /// The indexes in `curve` of the first views after compactions.
+    pub view_tokens: Vec<u64>,
+    /// The indexes in `view_tokens` of the first views after compactions.
     pub compacted_at: Vec<usize>,
     /// The outcome of the probes, by kind.
     pub probes: BTreeMap<ProbeKind, ProbeCounts>,
@@ -55,33 +55,33 @@ pub struct ReplayMetrics {
     /// Messages that could not be decoded or were rejected.
     pub defects: Vec<ImportDefect>,
     /// The compactions in order.
-    pub compactions: Vec<Compaction>,
+    pub compactions: Vec<ReplayCompaction>,
 }
 
 impl ReplayMetrics {
     /// Returns true if all guarantees held.
-    pub fn holds(&self) -> bool {
-        self.broken() == 0
+    pub fn is_ok(&self) -> bool {
+        self.violation_count() == 0
     }
 
     /// Returns the number of violated guarantees.
-    pub fn broken(&self) -> usize {
+    pub fn violation_count(&self) -> usize {
         let views = self.invalid.len() + self.prefix_breaks.len() + self.delta_breaks.len();
-        views + self.lost.len() + self.forgotten().count()
+        views + self.lost.len() + self.lost_requests().count()
     }
 
     /// Returns the compactions after which the view no longer contained the latest user input
     /// verbatim.
-    pub fn forgotten(&self) -> impl Iterator<Item = &Compaction> {
+    pub fn lost_requests(&self) -> impl Iterator<Item = &ReplayCompaction> {
         let all = self.compactions.iter();
         all.filter(|compaction| !compaction.keeps_latest)
     }
 
     /// Returns the facts that survived all compactions, by kind.
-    pub fn survived(&self) -> Survival {
+    pub fn survival(&self) -> Survival {
         let mut all = Survival::default();
         for compaction in &self.compactions {
-            all.add(&compaction.survived);
+            all.add(&compaction.survival);
         }
         all
     }
@@ -91,12 +91,12 @@ impl ReplayMetrics {
         let by_levels = self
             .changes
             .iter()
-            .filter(|(trigger, _)| **trigger != REWOUND);
+            .filter(|(trigger, _)| **trigger != REWIND_REQUEST);
         by_levels.map(|(_, count)| count).sum()
     }
 
     /// Returns the outcome of all probes.
-    pub fn retained(&self) -> ProbeCounts {
+    pub fn probe_totals(&self) -> ProbeCounts {
         let mut all = ProbeCounts::default();
         for of_kind in self.probes.values() {
             all.add(*of_kind);
@@ -111,7 +111,7 @@ impl ReplayMetrics {
         self.sendable += other.sendable;
         self.stored += other.stored;
         self.cleared += other.cleared;
-        self.folded += other.folded;
+        self.collapsed += other.collapsed;
         for (trigger, count) in &other.changes {
             *self.changes.entry(trigger).or_default() += count;
         }
@@ -132,10 +132,10 @@ impl ReplayMetrics {
 /// Replays one session for one provider under a policy and measures the results.
 pub fn measure(tape: &RecordedSession, provider: Provider, policy: &Arc<Policy>) -> ReplayMetrics {
     let calibration = calibration(tape);
-    let setup = Setup {
+    let setup = ReplayOptions {
         provider,
         policy: Arc::clone(policy),
-        pace: PrepareFrequency::PerResponse,
+        frequency: PrepareFrequency::PerResponse,
         levels: true,
         calibration,
     };
@@ -143,33 +143,33 @@ pub fn measure(tape: &RecordedSession, provider: Provider, policy: &Arc<Policy>)
     let mut cache = PrefixCache::default();
     let mut probes = Probes::default();
     let mut compactions = 0;
-    let driver = drive(tape, setup, |driver: &Driver, look| {
+    let driver = replay(tape, setup, |driver: &Driver, look| {
         let line = driver.line;
         measured.prepares += 1;
-        if !look.whole {
+        if !look.matches_full {
             measured.delta_breaks.push(line);
         }
-        if !look.continues {
+        if !look.extends_previous {
             measured.prefix_breaks.push(line);
         }
         let found = look.violations.into_iter();
         measured.invalid.extend(found.map(|found| (line, found)));
         // The probes follow every prepared view, because a view-changing event moves their
         // locations.
-        probes.follow(driver);
+        probes.update_locations(driver);
         if look.sendable {
             measured.send(driver, &mut cache, &mut compactions);
-            probes.sent(driver);
+            probes.view_sent(driver);
         }
     });
     (measured.probes, measured.lost) = probes.finish(&driver);
-    let tally = driver.tally;
+    let tally = driver.counters;
     ReplayMetrics {
         sessions: 1,
         changes: tally.changes,
         stored: tally.stored,
         cleared: tally.cleared,
-        folded: tally.folded,
+        collapsed: tally.collapsed,
         defects: tally.defects,
         compactions: tally.compactions,
         ..measured
@@ -182,12 +182,12 @@ impl ReplayMetrics {
         let tokens = |part: &[_]| driver.caller.tokens(part, calibration);
         let split = cache.send(driver.caller.flat(), driver.now, tokens);
         self.sendable += 1;
-        if driver.tally.compactions.len() > *compactions {
-            *compactions = driver.tally.compactions.len();
-            self.compacted_at.push(self.curve.len());
+        if driver.counters.compactions.len() > *compactions {
+            *compactions = driver.counters.compactions.len();
+            self.compacted_at.push(self.view_tokens.len());
         }
         self.split.add(split);
         self.largest_view = self.largest_view.max(split.total());
-        self.curve.push(split.total());
+        self.view_tokens.push(split.total());
     }
 }

@@ -10,27 +10,27 @@ mod caller;
 mod compact;
 mod compaction;
 mod driver;
-mod facts;
-mod kinds;
 #[cfg(test)]
 mod ledger_tests;
 mod measure;
+mod needles;
+mod options;
 mod prefix_cache;
+mod probe_kind;
 mod probes;
+mod reachability;
 mod recorded_session;
-mod recover;
-mod setup;
 mod survival;
 #[cfg(test)]
 mod tests;
 mod verify;
 
-pub use compaction::Compaction;
-pub use kinds::ProbeKind;
+pub use compaction::ReplayCompaction;
 pub use measure::{ReplayMetrics, measure};
-pub use prefix_cache::Split;
+pub use options::{PrepareFrequency, no_levels};
+pub use prefix_cache::TokenSplit;
+pub use probe_kind::ProbeKind;
 pub use probes::{LostProbe, ProbeCounts};
 pub use recorded_session::RecordedSession;
-pub use setup::{PrepareFrequency, no_levels};
 pub use survival::{FactRetention, Survival};
 pub use verify::{VerifyReport, name, verify};

@@ -13,7 +13,7 @@ pub(super) const MIN_CACHEABLE_TOKENS: u64 = 1_024;
 
 /// The tokens of requests by cache usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Split {
+pub struct TokenSplit {
     /// Tokens read from the prompt cache.
     pub cache_read: u64,
     /// Tokens written to the prompt cache.
@@ -22,7 +22,7 @@ pub struct Split {
     pub uncached: u64,
 }
 
-impl Split {
+impl TokenSplit {
     /// Returns the sum.
     pub const fn total(&self) -> u64 {
         self.cache_read + self.cache_write + self.uncached
@@ -52,8 +52,8 @@ impl Split {
 /// The cache of one conversation. It contains the view that was sent last.
 #[derive(Debug, Default)]
 pub(super) struct PrefixCache {
-    held: Vec<BlockId>,
-    used: Timestamp,
+    blocks: Vec<BlockId>,
+    last_used: Timestamp,
 }
 
 impl PrefixCache {
@@ -63,25 +63,25 @@ impl PrefixCache {
         view: &[BlockId],
         now: Timestamp,
         tokens: impl Fn(&[BlockId]) -> u64,
-    ) -> Split {
+    ) -> TokenSplit {
         let all = tokens(view);
-        if now.millis_since(self.used) >= TIME_TO_LIVE_MS {
-            self.held.clear();
+        if now.millis_since(self.last_used) >= TIME_TO_LIVE_MS {
+            self.blocks.clear();
         }
-        self.used = now;
+        self.last_used = now;
         let same = |(a, b): &(&BlockId, &BlockId)| a == b;
-        let shared = view.iter().zip(&self.held).take_while(same).count();
-        self.held.clear();
+        let shared = view.iter().zip(&self.blocks).take_while(same).count();
+        self.blocks.clear();
         if all < MIN_CACHEABLE_TOKENS {
-            return Split {
+            return TokenSplit {
                 uncached: all,
-                ..Split::default()
+                ..TokenSplit::default()
             };
         }
-        self.held.extend_from_slice(view);
+        self.blocks.extend_from_slice(view);
         let read = tokens(&view[..shared]);
         let cache_read = if read < MIN_CACHEABLE_TOKENS { 0 } else { read };
-        Split {
+        TokenSplit {
             cache_read,
             cache_write: all - cache_read,
             uncached: 0,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_read_and_what_follows_is_written() {
+    fn the_prefix_is_read_and_the_rest_is_written() {
         let mut cache = PrefixCache::default();
         assert_eq!(send(&mut cache, &[1], 0), (0, 0, 1_000));
         assert_eq!(send(&mut cache, &[1, 2], 1), (0, 2_000, 0));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn costs_follow_the_prices() {
-        let split = Split {
+        let split = TokenSplit {
             cache_read: 10_000,
             cache_write: 1_000,
             uncached: 10,
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_token_is_in_one_part(
+        fn every_token_is_counted_once(
             views in prop::collection::vec((prop::collection::vec(0_u32..4, 0..12), 0_i64..9), 0..20)
         ) {
             let mut cache = PrefixCache::default();

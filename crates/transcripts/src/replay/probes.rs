@@ -12,9 +12,9 @@ use palimpsest_core::session::{Session, Visibility};
 use palimpsest_core::view::{DropReason, Piece, PieceForm};
 
 use super::driver::Driver;
-use super::facts::{Needle, facts};
-use super::kinds::ProbeKind;
-use super::recover::{FactLocation, Reach, SimulatedModel};
+use super::needles::{Needle, facts};
+use super::probe_kind::ProbeKind;
+use super::reachability::{FactLocation, Reachability, SimulatedModel};
 
 /// The outcome of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,8 +55,8 @@ pub(super) struct Probes {
     all: Vec<Probe>,
     by_text: HashMap<(ProbeKind, Box<str>), usize>,
     /// The number of messages that were processed.
-    taken: usize,
-    forms: Forms,
+    recorded_through: usize,
+    forms: FormIndex,
     /// The probes that were lost in the last view that was sent.
     lost: BTreeMap<usize, LostProbe>,
 }
@@ -65,14 +65,14 @@ pub(super) struct Probes {
 struct Probe {
     kind: ProbeKind,
     needle: Needle,
-    homes: Vec<(Ordinal, u16)>,
+    locations: Vec<(Ordinal, u16)>,
     /// The access of the model. `None` while no view contains the fact.
-    reach: Option<Reach>,
+    reachability: Option<Reachability>,
 }
 
 /// The forms of blocks in the view, for the pieces processed so far.
 #[derive(Default)]
-struct Forms {
+struct FormIndex {
     of: HashMap<(Ordinal, u16), PieceForm>,
     pieces: usize,
     epoch: Epoch,
@@ -80,21 +80,21 @@ struct Forms {
 
 impl Probes {
     /// Processes new messages, and checks all probes whose location may have changed.
-    pub(super) fn follow(&mut self, driver: &Driver) {
-        for (at, (_, message)) in driver.log.iter().enumerate().skip(self.taken) {
+    pub(super) fn update_locations(&mut self, driver: &Driver) {
+        for (at, (_, message)) in driver.log.iter().enumerate().skip(self.recorded_through) {
             let ordinal = Ordinal::new(palimpsest_core::view::count(at));
             let entry = driver.session.transcript().get(ordinal);
             if entry.is_some_and(|entry| entry.standing == Visibility::Visible) {
-                self.take(ordinal, message);
+                self.record(ordinal, message);
             }
         }
-        self.taken = driver.log.len();
-        let moved = self.forms.follow(&driver.session);
-        self.look(driver, moved);
+        self.recorded_through = driver.log.len();
+        let moved = self.forms.find_locations(&driver.session);
+        self.check(driver, moved);
     }
 
     /// Records that the view was sent. A fact that is lost in a sent view is lost to the model.
-    pub(super) fn sent(&mut self, driver: &Driver) {
+    pub(super) fn view_sent(&mut self, driver: &Driver) {
         self.lost = self.lost(driver);
     }
 
@@ -103,23 +103,23 @@ impl Probes {
         mut self,
         driver: &Driver,
     ) -> (BTreeMap<ProbeKind, ProbeCounts>, Vec<LostProbe>) {
-        self.look(driver, true);
+        self.check(driver, true);
         let mut retained: BTreeMap<ProbeKind, ProbeCounts> = BTreeMap::new();
         let mut lost = self.lost(driver);
         lost.append(&mut self.lost);
         for (at, probe) in self.all.iter().enumerate() {
             let of_kind = retained.entry(probe.kind).or_default();
-            match probe.reach {
+            match probe.reachability {
                 _ if lost.contains_key(&at) => of_kind.lost += 1,
-                Some(Reach::Visible) => of_kind.visible += 1,
-                Some(Reach::Recoverable) => of_kind.recoverable += 1,
-                Some(Reach::Lost) | None => {}
+                Some(Reachability::Visible) => of_kind.visible += 1,
+                Some(Reachability::Recoverable) => of_kind.recoverable += 1,
+                Some(Reachability::Lost) | None => {}
             }
         }
         (retained, lost.into_values().collect())
     }
 
-    fn take(&mut self, message: Ordinal, content: &Message) {
+    fn record(&mut self, message: Ordinal, content: &Message) {
         for (block, kind, needle) in facts(content) {
             let next = self.all.len();
             let text = (kind, needle.text.clone());
@@ -128,41 +128,46 @@ impl Probes {
                 self.all.push(Probe {
                     kind,
                     needle,
-                    homes: Vec::new(),
-                    reach: None,
+                    locations: Vec::new(),
+                    reachability: None,
                 });
             }
-            self.all[at].homes.push((message, block));
-            self.all[at].reach = None;
+            self.all[at].locations.push((message, block));
+            self.all[at].reachability = None;
         }
     }
 
     /// Checks the probes. Between view-changing events, known results remain valid, so only new
     /// probes are checked.
-    fn look(&mut self, driver: &Driver, all: bool) {
+    fn check(&mut self, driver: &Driver, all: bool) {
         let reader = SimulatedModel::new(driver);
         for probe in &mut self.all {
-            if all || probe.reach.is_none() {
-                probe.reach = probe.look(&reader, driver, &self.forms);
+            if all || probe.reachability.is_none() {
+                probe.reachability = probe.reachability(&reader, driver, &self.forms);
             }
         }
     }
 
     fn lost(&self, driver: &Driver) -> BTreeMap<usize, LostProbe> {
-        let is_lost = |(_, probe): &(usize, &Probe)| probe.reach == Some(Reach::Lost);
+        let is_lost = |(_, probe): &(usize, &Probe)| probe.reachability == Some(Reachability::Lost);
         let lost = self.all.iter().enumerate().filter(is_lost);
-        lost.filter_map(|(at, probe)| Some((at, probe.as_lost(driver, &self.forms)?)))
+        lost.filter_map(|(at, probe)| Some((at, probe.to_lost_probe(driver, &self.forms)?)))
             .collect()
     }
 }
 
 impl Probe {
-    fn look(&self, reader: &SimulatedModel<'_>, driver: &Driver, forms: &Forms) -> Option<Reach> {
+    fn reachability(
+        &self,
+        reader: &SimulatedModel<'_>,
+        driver: &Driver,
+        forms: &FormIndex,
+    ) -> Option<Reachability> {
         let homes: Vec<_> = self
-            .homes
+            .locations
             .iter()
             .rev()
-            .filter_map(|home| forms.home(*home, &driver.session))
+            .filter_map(|home| forms.location(*home, &driver.session))
             .collect();
         if homes.is_empty() {
             return None;
@@ -170,17 +175,17 @@ impl Probe {
         let is_shown = |home: &FactLocation| reader.shows(home, &self.needle);
         Some(
             if homes.iter().any(is_shown) || reader.shows_anywhere(&self.needle) {
-                Reach::Visible
+                Reachability::Visible
             } else if homes.iter().any(|home| reader.leads_to(home, &self.needle)) {
-                Reach::Recoverable
+                Reachability::Recoverable
             } else {
-                Reach::Lost
+                Reachability::Lost
             },
         )
     }
 
-    fn as_lost(&self, driver: &Driver, forms: &Forms) -> Option<LostProbe> {
-        let (message, block) = *self.homes.last()?;
+    fn to_lost_probe(&self, driver: &Driver, forms: &FormIndex) -> Option<LostProbe> {
+        let (message, block) = *self.locations.last()?;
         Some(LostProbe {
             line: driver.line_of(message),
             kind: self.kind,
@@ -190,9 +195,9 @@ impl Probe {
     }
 }
 
-impl Forms {
+impl FormIndex {
     /// Processes new pieces. Returns true if the forms of earlier pieces may have changed.
-    fn follow(&mut self, session: &Session) -> bool {
+    fn find_locations(&mut self, session: &Session) -> bool {
         let sealed = session.sealed();
         let moved = sealed.epoch() != self.epoch;
         if moved {
@@ -211,7 +216,11 @@ impl Forms {
 
     /// Returns the location of a block. Returns `None` for a block that was never in a view or that
     /// was rewound.
-    fn home(&self, (message, block): (Ordinal, u16), session: &Session) -> Option<FactLocation> {
+    fn location(
+        &self,
+        (message, block): (Ordinal, u16),
+        session: &Session,
+    ) -> Option<FactLocation> {
         let entry = session.transcript().get(message)?;
         match (entry.standing, self.of.get(&(message, block))) {
             (Visibility::Rewound, _) | (Visibility::Visible, None) => None,

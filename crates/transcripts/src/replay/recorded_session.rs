@@ -43,7 +43,7 @@ pub(super) struct RecordedCompaction {
     pub(super) first: Option<MessageId>,
     pub(super) last: Option<MessageId>,
     pub(super) kept: Vec<MessageId>,
-    pub(super) asked: Trigger,
+    pub(super) manual: Trigger,
     pub(super) before_tokens: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ impl RecordedSession {
                 },
                 Err(error) => tape.defects.push(ImportDefect {
                     line,
-                    what: error.to_string(),
+                    problem: error.to_string(),
                 }),
             }
         }
@@ -99,7 +99,7 @@ impl RecordedSession {
             first: compaction.first,
             last: compaction.last,
             kept: compaction.kept.clone(),
-            asked,
+            manual: asked,
             before_tokens: compaction.before_tokens.map(Into::into),
         });
         self.steps.push(RecordedStep::Compacted(compacted));

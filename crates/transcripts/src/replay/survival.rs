@@ -10,28 +10,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest_core::message::{Block, Message};
-use palimpsest_facts::{command_kind, told_command, told_root};
+use palimpsest_facts::{command_family, display_command, told_root};
 
-use super::facts::facts;
-use super::kinds::ProbeKind;
+use super::needles::facts;
+use super::probe_kind::ProbeKind;
 
 /// The number of facts and of those that were preserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FactRetention {
     /// The number of preserved facts.
-    pub told: usize,
+    pub kept: usize,
     /// The number of facts that were preserved verbatim.
-    pub exact: usize,
+    pub kept_verbatim: usize,
     /// The number of all facts.
-    pub all: usize,
+    pub total: usize,
 }
 
 impl FactRetention {
     /// Adds other counts.
     pub fn add(&mut self, other: Self) {
-        self.told += other.told;
-        self.exact += other.exact;
-        self.all += other.all;
+        self.kept += other.kept;
+        self.kept_verbatim += other.kept_verbatim;
+        self.total += other.total;
     }
 }
 
@@ -49,7 +49,7 @@ impl Survival {
 
     /// Returns the sum over paths, commands and user sentences. Errors are excluded, because most
     /// are fixed later. They are reported separately.
-    pub fn together(&self) -> FactRetention {
+    pub fn combined(&self) -> FactRetention {
         let mut sum = FactRetention::default();
         for (kind, share) in &self.0 {
             if *kind != ProbeKind::Error {
@@ -61,7 +61,7 @@ impl Survival {
 }
 
 /// Compares the facts of the replaced messages with the text of the messages that replaced them.
-pub(super) fn survived<'m>(
+pub(super) fn survival<'m>(
     left: impl IntoIterator<Item = &'m Message>,
     added: &[&Message],
 ) -> Survival {
@@ -80,10 +80,10 @@ pub(super) fn survived<'m>(
         for (_, kind, needle) in facts(message) {
             if seen.insert((kind, needle.text.clone())) {
                 let share = survival.0.entry(kind).or_default();
-                share.all += 1;
-                let exact = told.tells(kind, &needle.text);
-                share.exact += usize::from(exact);
-                share.told += usize::from(exact || told.folds(kind, &needle.text));
+                share.total += 1;
+                let exact = told.mentions(kind, &needle.text);
+                share.kept_verbatim += usize::from(exact);
+                share.kept += usize::from(exact || told.mentions_family(kind, &needle.text));
             }
         }
     }
@@ -101,28 +101,28 @@ struct FlattenedText {
 impl FlattenedText {
     fn new(text: &str) -> Self {
         Self {
-            line: flat(text),
+            line: flatten(text),
             root: told_root(text),
             families: text
                 .split('`')
                 .skip(1)
                 .step_by(2)
-                .map(command_kind)
+                .map(command_family)
                 .collect(),
         }
     }
 
-    fn tells(&self, kind: ProbeKind, fact: &str) -> bool {
+    fn mentions(&self, kind: ProbeKind, fact: &str) -> bool {
         match kind {
             ProbeKind::Path => self.names(fact),
-            ProbeKind::Command => self.line.contains(&flat(&told_command(fact))),
-            ProbeKind::Error | ProbeKind::Sentence => self.line.contains(&flat(fact)),
+            ProbeKind::Command => self.line.contains(&flatten(&display_command(fact))),
+            ProbeKind::Error | ProbeKind::Sentence => self.line.contains(&flatten(fact)),
         }
     }
 
     /// Returns true if the text contains a command of the same kind.
-    fn folds(&self, kind: ProbeKind, fact: &str) -> bool {
-        kind == ProbeKind::Command && self.families.contains(&command_kind(fact))
+    fn mentions_family(&self, kind: ProbeKind, fact: &str) -> bool {
+        kind == ProbeKind::Command && self.families.contains(&command_family(fact))
     }
 
     /// Returns true if the text names a path. The part below the root must be enclosed by characters
@@ -144,7 +144,7 @@ impl FlattenedText {
 }
 
 /// Joins a text into one line and replaces quotes and backticks as notes do.
-fn flat(text: &str) -> String {
+fn flatten(text: &str) -> String {
     let words: Vec<&str> = text
         .split_whitespace()
         .filter(|word| *word != ">")

@@ -14,10 +14,10 @@ use palimpsest_core::session::Strategy as Means;
 use palimpsest_core::view::{Provider, flatten};
 use proptest::prelude::*;
 
-use super::driver::{Driver, drive};
-use super::kinds::ProbeKind;
+use super::driver::{Driver, replay};
+use super::options::ReplayOptions;
+use super::probe_kind::ProbeKind;
 use super::recorded_session::{RecordedSession, RecordedStep};
-use super::setup::Setup;
 use super::{PrepareFrequency, ProbeCounts, ReplayMetrics, measure, no_levels};
 
 /// One step of a synthetic session.
@@ -177,42 +177,42 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #[test]
-    fn every_policy_keeps_every_promise(
+    fn every_policy_keeps_all_invariants(
         ops in prop::collection::vec(op(), 0..40), which in 0_usize..8, openai in any::<bool>()
     ) {
         let provider = if openai { Provider::OpenAi } else { Provider::Anthropic };
         let policy = Arc::new(policies().swap_remove(which));
         let measured = measure(&Writer::write(&ops), provider, &policy);
-        prop_assert!(measured.holds(), "{measured:#?}");
+        prop_assert!(measured.is_ok(), "{measured:#?}");
         prop_assert_eq!(&measured.defects, &vec![]);
-        prop_assert_eq!(measured.split.total(), measured.curve.iter().sum::<u64>());
-        prop_assert_eq!(measured.curve.len(), measured.sendable);
-        prop_assert_eq!(measured.largest_view, measured.curve.iter().copied().max().unwrap_or(0));
+        prop_assert_eq!(measured.split.total(), measured.view_tokens.iter().sum::<u64>());
+        prop_assert_eq!(measured.view_tokens.len(), measured.sendable);
+        prop_assert_eq!(measured.largest_view, measured.view_tokens.iter().copied().max().unwrap_or(0));
     }
 
     #[test]
-    fn without_levels_only_the_user_changes_a_view(ops in prop::collection::vec(op(), 0..60)) {
+    fn without_levels_only_rewinds_change_the_view(ops in prop::collection::vec(op(), 0..60)) {
         let measured = measured(&ops, no_levels());
         prop_assert_eq!(measured.level_changes(), 0);
         prop_assert_eq!((measured.stored, measured.cleared), (0, 0));
-        prop_assert_eq!(measured.retained().recoverable, 0);
+        prop_assert_eq!(measured.probe_totals().recoverable, 0);
     }
 
     /// A block that the caller recognizes by its address has the same encoding.
     #[test]
-    fn equal_numbers_are_equal_bytes(
+    fn equal_sizes_mean_equal_bytes(
         ops in prop::collection::vec(op(), 0..40), which in 0_usize..8, openai in any::<bool>()
     ) {
-        let setup = Setup {
+        let setup = ReplayOptions {
             provider: if openai { Provider::OpenAi } else { Provider::Anthropic },
             policy: Arc::new(policies().swap_remove(which)),
-            pace: PrepareFrequency::PerLine,
+            frequency: PrepareFrequency::PerLine,
             levels: true,
             calibration: palimpsest_core::tokens::Calibration::default(),
         };
         let mut bytes_of = HashMap::new();
         let mut number_of = HashMap::new();
-        drive(&Writer::write(&ops), setup, |driver: &Driver, look| {
+        replay(&Writer::write(&ops), setup, |driver: &Driver, look| {
             let target = driver.caller.target();
             let view = driver.session.view(target, None).unwrap();
             let flat = [flatten(target, &view.system), flatten(target, &view.messages)].concat();
@@ -232,7 +232,7 @@ proptest! {
 }
 
 #[test]
-fn a_full_view_is_compacted_and_tells_what_left() {
+fn a_full_view_is_compacted_and_reports_lost_facts() {
     let mut ops = Vec::new();
     for _ in 0..6 {
         ops.push(Op::Say);
@@ -254,11 +254,11 @@ fn a_full_view_is_compacted_and_tells_what_left() {
         assert!(all.iter().any(|it| it.strategy == strategy), "{all:#?}");
         assert!(all.iter().all(|it| it.after_tokens < it.before_tokens));
         assert_eq!(measured.compacted_at.len(), all.len());
-        assert!(measured.holds(), "{measured:#?}");
-        let told = measured.survived().together();
-        assert!(told.all > 0 && told.told * 2 >= told.all, "{told:?}");
+        assert!(measured.is_ok(), "{measured:#?}");
+        let told = measured.survival().combined();
+        assert!(told.total > 0 && told.kept * 2 >= told.total, "{told:?}");
         // All facts are recoverable through the tools that the summary names.
-        let retained = measured.retained();
+        let retained = measured.probe_totals();
         assert!(retained.recoverable > 0 && retained.lost == 0);
     }
 }
@@ -286,12 +286,12 @@ fn a_compaction_behind_a_rewind_keeps_the_latest_request() {
         run(3816, false),
     ];
     let measured = measured(&ops, compacting());
-    assert!(measured.holds(), "{measured:#?}");
+    assert!(measured.is_ok(), "{measured:#?}");
 }
 
 /// A rewind that also removes the messages that a summary covers.
 #[test]
-fn what_was_summarised_is_taken_back_with_its_summary() {
+fn a_rewind_before_a_summary_removes_the_summary() {
     let run = |chars, fails| Op::Run { chars, fails };
     let ops = [
         run(5_003, true),
@@ -304,11 +304,11 @@ fn what_was_summarised_is_taken_back_with_its_summary() {
     ];
     let measured = measured(&ops, compacting());
     assert_eq!(measured.compactions.len(), 1);
-    assert!(measured.holds(), "{measured:#?}");
+    assert!(measured.is_ok(), "{measured:#?}");
 }
 
 #[test]
-fn without_a_way_back_what_a_summary_leaves_out_is_lost() {
+fn without_read_tools_facts_outside_the_summary_are_lost() {
     let mut ops = vec![Op::Say];
     ops.extend(vec![
         Op::Run {
@@ -319,12 +319,12 @@ fn without_a_way_back_what_a_summary_leaves_out_is_lost() {
     ]);
     ops.extend([Op::Say, Op::Answer]);
     let found = measured(&ops, compacting());
-    assert!(found.retained().recoverable > 0 && found.lost.is_empty());
+    assert!(found.probe_totals().recoverable > 0 && found.lost.is_empty());
     let mut policy = compacting();
     policy.model_tools.enabled_tools.clear();
     let lost = measured(&ops, policy);
     assert!(!lost.lost.is_empty());
-    assert_eq!(lost.lost.len(), lost.retained().lost);
+    assert_eq!(lost.lost.len(), lost.probe_totals().lost);
 }
 
 /// Returns a failure, further results that make it old, and a long pause.
@@ -364,14 +364,14 @@ fn a_cleared_failure_is_found_through_its_call() {
 }
 
 #[test]
-fn without_the_tool_that_reads_results_it_is_lost() {
+fn without_the_read_tool_a_stored_result_is_lost() {
     let mut policy = Policy::default();
     policy.model_tools.enabled_tools.clear();
     check_errors(&old_failure(100), policy, 0, 0, 1);
 }
 
 #[test]
-fn a_stored_failure_is_found_in_its_file() {
+fn a_stored_failure_is_found_through_its_reference() {
     let mut policy = Policy::default();
     policy.tool_results.max_result_chars = 1_000;
     // The preview contains the first line of the error.
@@ -386,16 +386,16 @@ fn a_stored_failure_is_found_in_its_file() {
 }
 
 #[test]
-fn what_a_user_takes_back_is_no_probe() {
+fn rewound_messages_are_not_probed() {
     let ops = [Op::Say, Op::Answer, Op::Say, Op::Rewind { back: 1 }];
     let measured = measured(&ops, Policy::default());
-    assert_eq!(measured.retained().visible, 1);
+    assert_eq!(measured.probe_totals().visible, 1);
     assert_eq!(measured.level_changes(), 0);
     assert_eq!(measured.changes.len(), 1);
 }
 
 #[test]
-fn a_pause_costs_the_cache_and_a_change_what_follows_it() {
+fn a_pause_expires_the_cache_and_a_change_invalidates_the_rest() {
     let quick = [
         Op::Say,
         Op::Run {

@@ -9,9 +9,9 @@ use palimpsest_core::tokens::Calibration;
 use palimpsest_core::validate::Violation;
 use palimpsest_core::view::{Provider, RepairKind};
 
-use super::driver::{Driver, drive};
+use super::driver::{Driver, replay};
+use super::options::{PrepareFrequency, ReplayOptions};
 use super::recorded_session::RecordedSession;
-use super::setup::{PrepareFrequency, Setup};
 use crate::import::ImportDefect;
 
 /// The results of verifying a transcript.
@@ -22,7 +22,7 @@ pub struct VerifyReport {
     /// The number of appended messages that repeat an earlier one.
     pub reemissions: usize,
     /// The number of messages that were stored already under the same id.
-    pub known: usize,
+    pub duplicates: usize,
     /// The number of prepared views.
     pub prepares: usize,
     /// The number of sendable views.
@@ -45,29 +45,29 @@ pub struct VerifyReport {
 
 impl VerifyReport {
     /// Returns true if all guarantees held.
-    pub fn holds(&self) -> bool {
+    pub fn is_ok(&self) -> bool {
         self.invalid.is_empty() && self.prefix_breaks.is_empty() && self.delta_breaks.is_empty()
     }
 }
 
 /// Replays one session for one provider and verifies all views.
 pub fn verify(tape: &RecordedSession, provider: Provider, pace: PrepareFrequency) -> VerifyReport {
-    let setup = Setup {
+    let setup = ReplayOptions {
         provider,
         policy: Arc::new(Policy::default()),
-        pace,
+        frequency: pace,
         levels: false,
         calibration: Calibration::default(),
     };
     let mut report = VerifyReport::default();
-    let driver = drive(tape, setup, |driver: &Driver, look| {
+    let driver = replay(tape, setup, |driver: &Driver, look| {
         let line = driver.line;
         report.prepares += 1;
         report.sendable += usize::from(look.sendable);
-        if !look.whole {
+        if !look.matches_full {
             report.delta_breaks.push(line);
         }
-        if !look.continues {
+        if !look.extends_previous {
             report.prefix_breaks.push(line);
         }
         // The line of a violation leads to the message after which it occurred.
@@ -78,11 +78,11 @@ pub fn verify(tape: &RecordedSession, provider: Provider, pace: PrepareFrequency
         }
         report.largest_view_bytes = report.largest_view_bytes.max(look.bytes);
     });
-    let tally = driver.tally;
+    let tally = driver.counters;
     VerifyReport {
         messages: tally.messages,
         reemissions: tally.reemissions,
-        known: tally.known,
+        duplicates: tally.duplicates,
         view_changes: tally.changes.values().sum(),
         defects: tally.defects,
         ..report

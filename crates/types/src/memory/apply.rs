@@ -21,18 +21,20 @@ pub struct Applied {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// The reply is empty.
-    #[error("the model's reply is empty; ask again, or keep the memory without a model")]
+    #[error("the model's reply is empty; retry, or update session memory without a model")]
     Empty,
     /// The model refused to write.
-    #[error("the model refused to write; ask another model, or keep the memory without one")]
+    #[error(
+        "the model refused to write; use another model, or update session memory without a model"
+    )]
     Refusal,
     /// The reply contains no heading of the document.
     #[error(
-        "the reply holds no section of the memory; ask again, or keep the memory without a model"
+        "the reply contains no section of session memory; retry, or update session memory without a model"
     )]
     NoSection,
     /// The reply was cut at the output token limit before the first section was complete.
-    #[error("the reply was cut before one section was whole; raise the output cap")]
+    #[error("the reply was truncated before the first section ended; raise the output limit")]
     Truncated,
 }
 
@@ -82,7 +84,7 @@ pub fn apply_sections(
     let (mut refused, mut taken) = (false, false);
     // One refused section does not discard the others. Only a reply of refusals alone is rejected.
     for (kind, body) in sections {
-        if body.lines().all(placeholder::is_placeholder) && memory.says_something(kind) {
+        if body.lines().all(placeholder::is_placeholder) && memory.has_content(kind) {
             continue;
         }
         if is_refusal(&body) {

@@ -47,9 +47,9 @@ impl Memory {
     }
 
     /// Renders the sections that have content, without the guidance for writers.
-    pub fn told(&self) -> String {
+    pub fn without_guidance(&self) -> String {
         let kinds = SectionKind::ALL.into_iter();
-        let kinds = kinds.filter(|kind| self.says_something(*kind));
+        let kinds = kinds.filter(|kind| self.has_content(*kind));
         let parts = kinds.map(|kind| format!("# {}\n\n{}\n", kind.title(), self.body(kind)));
         parts.collect::<Vec<_>>().join("\n")
     }
@@ -69,24 +69,24 @@ impl Memory {
     pub fn is_template(&self) -> bool {
         SectionKind::ALL
             .into_iter()
-            .all(|kind| !self.says_something(kind))
+            .all(|kind| !self.has_content(kind))
     }
 
     /// Returns true if the document can replace a conversation: the task or the current state has
     /// content. Placeholders do not count as content.
     pub fn is_ready(&self) -> bool {
-        self.says_something(SectionKind::Task) || self.says_something(SectionKind::State)
+        self.has_content(SectionKind::Task) || self.has_content(SectionKind::State)
     }
 
     /// Returns true if a section contains more than placeholders.
-    pub fn says_something(&self, kind: SectionKind) -> bool {
+    pub fn has_content(&self, kind: SectionKind) -> bool {
         self.body(kind)
             .lines()
             .any(|line| !placeholder::is_placeholder(line))
     }
 
     /// Returns true if lines were cut from a section to keep it within its limit.
-    pub fn was_cut(&self, kind: SectionKind) -> bool {
+    pub fn is_truncated(&self, kind: SectionKind) -> bool {
         self.body(kind).lines().any(is_cut_note)
     }
 

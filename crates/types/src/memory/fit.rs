@@ -8,7 +8,7 @@ use crate::tokens::estimate_text;
 
 /// The lines that were dropped from a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
+pub struct SectionCut {
     /// The section.
     pub section: SectionKind,
     /// The number of dropped lines that had content.
@@ -21,7 +21,7 @@ pub struct Fitted {
     /// The document.
     pub memory: Memory,
     /// The dropped lines by section.
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<SectionCut>,
 }
 
 const NOTE_BEGIN: &str = "_(";
@@ -41,17 +41,17 @@ fn cut_before(line: &str) -> Option<usize> {
 }
 
 pub(super) fn fit(memory: &Memory, max_section_tokens: u32, max_tokens: u32) -> Fitted {
-    let mut fitted = capped(memory, max_section_tokens);
+    let mut fitted = with_section_cap(memory, max_section_tokens);
     if fitted.memory.tokens() > max_tokens {
         // The longest sections shrink first: a binary search finds the largest common cap with which
         // all sections fit.
         let sections = fitted.memory.clone();
         let (mut fits, mut fails) = (0, max_section_tokens);
         // If not even one token per section fits, the result is the empty document.
-        fitted = capped(&sections, 0);
+        fitted = with_section_cap(&sections, 0);
         while fails - fits > 1 {
             let cap = fits + (fails - fits) / 2;
-            let tried = capped(&sections, cap);
+            let tried = with_section_cap(&sections, cap);
             if tried.memory.tokens() <= max_tokens {
                 (fits, fitted) = (cap, tried);
             } else {
@@ -63,20 +63,20 @@ pub(super) fn fit(memory: &Memory, max_section_tokens: u32, max_tokens: u32) -> 
     fitted
 }
 
-fn cuts(before: &Memory, after: &Memory) -> Vec<Cut> {
+fn cuts(before: &Memory, after: &Memory) -> Vec<SectionCut> {
     let count = |memory: &Memory, kind| {
         let lines = memory.body(kind).lines();
-        lines.filter(|line| says(line)).count()
+        lines.filter(|line| is_content_line(line)).count()
     };
     let changed = changed_sections(before, after).into_iter();
-    let cut = changed.map(|section| Cut {
+    let cut = changed.map(|section| SectionCut {
         section,
         lines: count(before, section).saturating_sub(count(after, section)),
     });
     cut.collect()
 }
 
-fn capped(memory: &Memory, cap: u32) -> Fitted {
+fn with_section_cap(memory: &Memory, cap: u32) -> Fitted {
     let mut fitted = memory.clone();
     for kind in SectionKind::ALL {
         if memory.section_tokens(kind) > cap {
@@ -90,7 +90,7 @@ fn capped(memory: &Memory, cap: u32) -> Fitted {
 }
 
 /// Returns true if the loss of a line is counted: the line is not blank and not a note.
-fn says(line: &str) -> bool {
+fn is_content_line(line: &str) -> bool {
     !line.trim().is_empty() && !is_cut_note(line)
 }
 
@@ -99,22 +99,22 @@ fn cut(body: &str, kind: SectionKind, cap: u32) -> String {
     // Counts of earlier notes are added to the new note, so repeated cuts report the total.
     let before: usize = body.lines().filter_map(cut_before).sum();
     let lines: Vec<&str> = body.lines().filter(|line| !is_cut_note(line)).collect();
-    let with = |kept: usize| parse::body(&kept_lines(&lines, kept, kind.keep(), before), kind);
+    let with = |kept: usize| parse::body(&kept_lines(&lines, kept, kind.retention(), before), kind);
     let fits = |text: &str| text.is_empty() || estimate_text(text) <= cap;
     let kept = largest(lines.len(), |kept| fits(&with(kept)));
     if let Some(kept) = kept.filter(|kept| *kept > 0) {
         return with(kept);
     }
     // No complete line fits, so the most important line is shortened.
-    let says_something = |line: &&&str| says(line);
-    let line = match kind.keep() {
-        LineRetention::Tail => lines.iter().rfind(says_something),
-        LineRetention::Head | LineRetention::Ends => lines.iter().find(says_something),
+    let has_content = |line: &&&str| is_content_line(line);
+    let line = match kind.retention() {
+        LineRetention::Tail => lines.iter().rfind(has_content),
+        LineRetention::Head | LineRetention::Ends => lines.iter().find(has_content),
     };
     let line = line.copied().unwrap_or_default();
     let others = lines
         .iter()
-        .filter(|line| says(line))
+        .filter(|line| is_content_line(line))
         .count()
         .saturating_sub(1)
         + before;
@@ -141,7 +141,7 @@ fn kept_lines(lines: &[&str], kept: usize, keep: LineRetention, before: usize) -
     };
     let (first, rest) = lines.split_at(head);
     let (gone, last) = rest.split_at(rest.len() - (kept - head));
-    let gone = gone.iter().filter(|line| says(line)).count() + before;
+    let gone = gone.iter().filter(|line| is_content_line(line)).count() + before;
     let note = (gone > 0).then(|| note(gone));
     let all = first
         .iter()

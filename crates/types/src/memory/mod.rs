@@ -17,7 +17,7 @@ mod text;
 pub use apply::{Applied, ApplyError, apply_sections};
 pub use document::{Memory, changed_sections};
 pub use fit::is_cut_note;
-pub use fit::{Cut, Fitted};
+pub use fit::{Fitted, SectionCut};
 pub(crate) use section::Fence;
 pub use section::SectionKind;
 pub use section::heading;

@@ -53,7 +53,7 @@ mod tests {
     use super::is_placeholder;
 
     #[test]
-    fn gaps_are_told_from_notes() {
+    fn placeholders_are_recognized() {
         for line in [
             "",
             "- TBD",

@@ -110,7 +110,7 @@ impl SectionKind {
         kinds.find(|kind| folded(kind.title()).eq(folded(title)))
     }
 
-    pub(super) const fn keep(self) -> LineRetention {
+    pub(super) const fn retention(self) -> LineRetention {
         match self {
             // The first lines describe the current state. Other notes follow them.
             Self::Title | Self::State => LineRetention::Head,
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_title_is_known_however_it_is_written() {
+    fn titles_are_matched_in_any_spelling() {
         for title in [
             "Errors & Corrections",
             "errors and corrections",
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_are_told_from_other_lines() {
+    fn headings_are_recognized() {
         assert_eq!(heading("# Worklog"), Some("Worklog"));
         assert_eq!(heading("  ### Worklog ##"), Some("Worklog"));
         for line in [

@@ -53,7 +53,7 @@ fn placeholders_are_never_ready() {
 }
 
 #[test]
-fn what_a_person_wrote_is_kept_wherever_it_stands() {
+fn text_of_a_person_is_kept_in_any_position() {
     let text = "before all\n# session title:\nMy title\n## Own heading\nown text\n\n# WORKLOG\n\
         ```\n# Learnings\n```\n- one\n# Learnings\nnone of it\n# Worklog\n- two\n";
     let memory = Memory::parse(text);
@@ -71,14 +71,14 @@ fn what_a_person_wrote_is_kept_wherever_it_stands() {
 }
 
 #[test]
-fn a_fence_that_never_ends_swallows_no_section() {
+fn an_unclosed_fence_hides_no_section() {
     let mut memory = with(SectionKind::Task, "```rust\nfn main() {}");
     memory.set(SectionKind::Worklog, "- done");
     assert_eq!(Memory::parse(&memory.render()), memory);
 }
 
 #[test]
-fn a_body_cannot_bring_headings_in() {
+fn a_body_cannot_add_headings() {
     let memory = with(
         SectionKind::Files,
         "a\n# Worklog\n- forged\n  ## Learnings\nb",
@@ -91,7 +91,7 @@ fn a_body_cannot_bring_headings_in() {
 }
 
 #[test]
-fn what_is_cut_depends_on_the_section() {
+fn each_section_is_cut_by_its_retention() {
     let lines: Vec<String> = (0..100)
         .map(|n| format!("- line number {n} of them all"))
         .collect();
@@ -118,7 +118,7 @@ fn what_is_cut_depends_on_the_section() {
 }
 
 #[test]
-fn notes_of_cuts_add_up() {
+fn counts_in_cut_notes_are_added() {
     let body = |range: std::ops::Range<usize>| {
         range
             .map(|n| format!("- line {n}"))
@@ -152,7 +152,7 @@ fn a_line_longer_than_its_section_is_shortened() {
 }
 
 #[test]
-fn a_reply_changes_bodies_and_nothing_else() {
+fn a_reply_changes_only_bodies() {
     let memory = with(SectionKind::Task, "Old task.");
     let reply = format!(
         "Here they are:\n\n```markdown\n## current state\n_{}_\n\nAll is well.\n### Detail\nmore\n## Gossip\nnothing\n\
@@ -174,7 +174,7 @@ fn a_reply_changes_bodies_and_nothing_else() {
 }
 
 #[test]
-fn useless_replies_are_refused() {
+fn useless_replies_are_rejected() {
     let memory = with(SectionKind::Task, "Old task.");
     let refused = |reply: &str, truncated| apply_sections(&memory, reply, truncated).err();
     assert_eq!(refused(" \n", false), Some(ApplyError::Empty));
@@ -228,12 +228,12 @@ fn memory() -> impl Strategy<Value = Memory> {
 
 proptest! {
     #[test]
-    fn a_document_is_read_back_as_it_was_written(memory in memory()) {
+    fn a_document_survives_a_round_trip(memory in memory()) {
         prop_assert_eq!(Memory::parse(&memory.render()), memory);
     }
 
     #[test]
-    fn limits_hold_and_a_second_time_nothing_is_cut(
+    fn fitting_is_idempotent_and_stays_within_the_limits(
         memory in memory(),
         section in 0..400_u32,
         all in 600..3_000_u32,
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_at_all_is_read_and_nothing_of_it_is_lost(lines in prop::collection::vec(line(), 0..40)) {
+    fn any_text_is_parsed_without_loss(lines in prop::collection::vec(line(), 0..40)) {
         let memory = Memory::parse(&lines.join("\n"));
         let text = memory.render();
         prop_assert_eq!(Memory::parse(&text), memory);

@@ -38,7 +38,7 @@ struct ParsedSection {
 /// The body of a section. Usually a range of the text.
 #[derive(Debug)]
 enum SectionBody {
-    There(Range<usize>),
+    InText(Range<usize>),
     Changed(Box<str>),
 }
 
@@ -74,7 +74,7 @@ impl MemoryText {
         let found = &self.outline().sections[kind.index()];
         SectionView {
             body: match &found.body {
-                SectionBody::There(range) => &self[range.clone()],
+                SectionBody::InText(range) => &self[range.clone()],
                 SectionBody::Changed(body) => body,
             },
             tokens: found.tokens,
@@ -100,12 +100,12 @@ impl Outline {
                 body: match found {
                     Some(at) => {
                         from = at + body.len();
-                        SectionBody::There(at..from)
+                        SectionBody::InText(at..from)
                     }
                     None => SectionBody::Changed(body.into()),
                 },
                 tokens: memory.section_tokens(kind),
-                was_cut: memory.was_cut(kind),
+                was_cut: memory.is_truncated(kind),
             }
         });
         Self {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_is_what_reading_the_text_gives() {
+    fn the_outline_equals_the_parsed_text() {
         let mut memory = Memory::template();
         memory.set(SectionKind::Task, "Make it so.\n# Worklog\nand then?");
         memory.set(SectionKind::Worklog, "Made it so.");

@@ -174,7 +174,7 @@ impl Block {
     }
 
     /// Returns the number of images that a provider accepts, including those inside a result.
-    pub fn pictures(&self) -> u16 {
+    pub fn image_count(&self) -> u16 {
         match self {
             Self::Media(media) => {
                 u16::from(media.kind == MediaKind::Image && media.problem().is_none())
@@ -184,7 +184,7 @@ impl Block {
                 ..
             }) => blocks
                 .iter()
-                .map(Self::pictures)
+                .map(Self::image_count)
                 .fold(0, u16::saturating_add),
             _ => 0,
         }

@@ -86,7 +86,7 @@ const GROUP: usize = 64 * 1024;
 /// encoding.
 struct Hasher {
     /// The bytes since the last full group.
-    waiting: Vec<u8>,
+    buffer: Vec<u8>,
     /// The hasher of the full groups. `None` until the first group is full.
     groups: Option<blake3::Hasher>,
 }
@@ -94,15 +94,15 @@ struct Hasher {
 impl Hasher {
     fn new() -> Self {
         Self {
-            waiting: Vec::with_capacity(512),
+            buffer: Vec::with_capacity(512),
             groups: None,
         }
     }
 
     fn finish(self) -> Digest {
         let hash = match self.groups {
-            None => blake3::hash(&self.waiting),
-            Some(mut groups) => groups.update(&self.waiting).finalize(),
+            None => blake3::hash(&self.buffer),
+            Some(mut groups) => groups.update(&self.buffer).finalize(),
         };
         let mut short = [0; 16];
         short.copy_from_slice(&hash.as_bytes()[..16]);
@@ -110,19 +110,19 @@ impl Hasher {
     }
 
     fn update(&mut self, mut bytes: &[u8]) {
-        while self.waiting.len() + bytes.len() >= GROUP {
-            let (now, rest) = bytes.split_at(GROUP - self.waiting.len());
+        while self.buffer.len() + bytes.len() >= GROUP {
+            let (now, rest) = bytes.split_at(GROUP - self.buffer.len());
             let groups = self.groups.get_or_insert_with(blake3::Hasher::new);
-            if self.waiting.is_empty() {
+            if self.buffer.is_empty() {
                 groups.update(now);
             } else {
-                self.waiting.extend_from_slice(now);
-                groups.update(&self.waiting);
-                self.waiting.clear();
+                self.buffer.extend_from_slice(now);
+                groups.update(&self.buffer);
+                self.buffer.clear();
             }
             bytes = rest;
         }
-        self.waiting.extend_from_slice(bytes);
+        self.buffer.extend_from_slice(bytes);
     }
 
     fn tag(&mut self, tag: u8) {
@@ -254,7 +254,7 @@ mod tests {
     proptest! {
         /// The digest does not depend on how the input is split into updates.
         #[test]
-        fn parts_make_the_digest_of_the_whole(
+        fn chained_digests_equal_the_digest_of_the_whole(
             parts in prop::collection::vec((any::<u8>(), 0_usize..100_000), 0..6)
         ) {
             let mut hasher = Hasher::new();

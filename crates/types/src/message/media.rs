@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_refuses_is_found() {
+    fn media_that_a_provider_rejects_is_detected() {
         // Each limit is tested at its boundary.
         assert_eq!(png(8_000, 10).problem(), None);
         assert_eq!(png(8_001, 10).problem(), Some(MediaProblem::TooManyPixels));

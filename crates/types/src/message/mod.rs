@@ -177,12 +177,12 @@ impl Message {
             && self.kind == MessageKind::Ordinary
             && !self.machine_generated
             && !self.transcript_only
-            && !self.is_results_alone()
+            && !self.has_only_results()
             && self.blocks.iter().any(|block| !block.is_blank())
     }
 
     /// Returns true if the message contains tool results only.
-    pub fn is_results_alone(&self) -> bool {
+    pub fn has_only_results(&self) -> bool {
         !self.blocks.is_empty()
             && self
                 .blocks

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_points_of_a_200k_window_are_the_known_ones() {
+    fn the_thresholds_of_a_200k_window_match_claude_code() {
         let code = points(Preset::ClaudeCode);
         assert_eq!(
             (code.compact, code.warn, code.block),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_model_decides() {
+    fn the_window_of_the_caller_determines_the_thresholds() {
         let hint = WindowHint {
             window_tokens: Some(1_000_000),
             max_output_tokens: Some(8_000),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_move_the_points() {
+    fn switches_move_the_thresholds() {
         let mut policy = Policy::default();
         policy.autocompact.compact_at_percent = Some(Percent::new(50));
         assert_eq!(policy.thresholds(WindowHint::default()).compact, 90_000);

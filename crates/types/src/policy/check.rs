@@ -4,7 +4,7 @@ use super::{OverlayError, Policy, ToolResultRule};
 
 impl Policy {
     /// Returns all conflicts between settings.
-    pub(super) fn mismatches(&self) -> Vec<OverlayError> {
+    pub(super) fn validate(&self) -> Vec<OverlayError> {
         let collapse = &self.collapse;
         let auto = &self.autocompact;
         // Each entry has a condition that must hold, the path of the field and the error text.

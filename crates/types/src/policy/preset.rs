@@ -123,7 +123,7 @@ impl Overlay {
     }
 
     /// Merges `over` into this overlay. Values of `over` take precedence.
-    pub fn lay_over(&mut self, over: &Self) {
+    pub fn merge(&mut self, over: &Self) {
         merge(&mut self.0, &over.0);
     }
 
@@ -161,7 +161,7 @@ impl Overlay {
     /// Restores a policy from its stored fields. Missing fields of a policy that an older version
     /// stored are filled from its preset. Former field names are accepted. Rules between fields are
     /// not checked, because a stored policy may break rules that were added later.
-    pub fn restore(mut self) -> Result<Policy, OverlayError> {
+    pub fn restore_policy(mut self) -> Result<Policy, OverlayError> {
         for (section, former, name) in FORMER_NAMES {
             if let Some(Value::Object(fields)) = self.0.get_mut(section)
                 && let Some(value) = fields.remove(former)
@@ -177,31 +177,31 @@ impl Overlay {
             Some(name) => field("preset", name.clone())?,
             None => Preset::default(),
         };
-        self.whole(preset)?.read()
+        self.with_preset(preset)?.read()
     }
 
     fn resolve_from(&self, preset: Preset) -> Result<Policy, OverlayError> {
-        self.whole(preset)?.into_policy()
+        self.with_preset(preset)?.into_policy()
     }
 
     /// Returns all fields of a preset with this overlay merged into them.
-    fn whole(&self, preset: Preset) -> Result<Self, OverlayError> {
+    fn with_preset(&self, preset: Preset) -> Result<Self, OverlayError> {
         let mut whole = Self::from_toml(Preset::ClaudeCode.source())?;
         if preset != Preset::ClaudeCode {
-            whole.lay_over(&Self::from_toml(preset.source())?);
+            whole.merge(&Self::from_toml(preset.source())?);
         }
-        whole.lay_over(self);
+        whole.merge(self);
         Ok(whole)
     }
 
     /// Applies the overlay to an existing policy. An overlay that names a preset replaces the policy
     /// instead.
-    pub fn change(&self, policy: &Policy) -> Result<Policy, OverlayError> {
+    pub fn apply_to(&self, policy: &Policy) -> Result<Policy, OverlayError> {
         if self.0.contains_key("preset") {
             return self.resolve(policy.preset);
         }
         let mut whole = Self::of(policy);
-        whole.lay_over(self);
+        whole.merge(self);
         whole.into_policy()
     }
 
@@ -221,31 +221,27 @@ impl Overlay {
         let named = named.and_then(|name| field("preset", name).ok());
         let preset = named.unwrap_or(preset);
         let mut leaves = Vec::new();
-        gather_leaves(&mut Vec::new(), &self.0, &mut leaves);
+        collect_leaves(&mut Vec::new(), &self.0, &mut leaves);
         // Each value is checked alone, because deserialization of the whole stops at the first
         // error.
         let alone = |(path, value): (Vec<&str>, &Value)| {
             let mut overlay = Self::default();
             overlay.set(&path, value.clone());
-            overlay.whole(preset).and_then(Self::read).err()
+            overlay.with_preset(preset).and_then(Self::read).err()
         };
         let wrong: Vec<_> = leaves.into_iter().filter_map(alone).collect();
         if !wrong.is_empty() {
             return wrong;
         }
-        match self.whole(preset).and_then(Self::read) {
-            Ok(policy) => policy.mismatches(),
+        match self.with_preset(preset).and_then(Self::read) {
+            Ok(policy) => policy.validate(),
             Err(error) => vec![error],
         }
     }
 
     fn into_policy(self) -> Result<Policy, OverlayError> {
         let policy = self.read()?;
-        policy
-            .mismatches()
-            .into_iter()
-            .next()
-            .map_or(Ok(policy), Err)
+        policy.validate().into_iter().next().map_or(Ok(policy), Err)
     }
 
     fn read(mut self) -> Result<Policy, OverlayError> {
@@ -265,7 +261,7 @@ fn remove_nulls(fields: &mut Map<String, Value>) {
 }
 
 /// Collects every leaf value with its path. A tool rule counts as one leaf.
-fn gather_leaves<'a>(
+fn collect_leaves<'a>(
     path: &mut Vec<&'a str>,
     fields: &'a Map<String, Value>,
     found: &mut Vec<(Vec<&'a str>, &'a Value)>,
@@ -274,7 +270,7 @@ fn gather_leaves<'a>(
         path.push(name);
         match value {
             Value::Object(inner) if !is_rule(inner) && !inner.is_empty() => {
-                gather_leaves(path, inner, found);
+                collect_leaves(path, inner, found);
             }
             _ => found.push((path.clone(), value)),
         }
@@ -359,7 +355,7 @@ mod tests {
         let mut over = Overlay::default();
         let rule = serde_json::json!({ "never_persist": true });
         over.set(&["tool_results", "rules", "Read"], rule);
-        let policy = over.change(&policy).unwrap();
+        let policy = over.apply_to(&policy).unwrap();
         let rules = policy.tool_results.rules;
         assert_eq!(rules["Read"], ToolResultRule::NeverPersist(true));
         assert_eq!(policy.preset, Preset::OpenCode);
@@ -377,7 +373,7 @@ mod tests {
         }
         fields.set(&["tool_results", "preview_bytes"], 300.into());
         fields.set(&["attachments", "listings"], false.into());
-        let policy = fields.clone().restore().unwrap();
+        let policy = fields.clone().restore_policy().unwrap();
         assert_eq!(policy.tool_results.preview_chars, 300);
         assert!(!policy.attachments.capabilities);
         assert!(fields.read().is_err(), "only a stored policy may");
@@ -400,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn null_takes_back_what_lies_beneath() {
+    fn null_removes_the_value_of_a_lower_layer() {
         let mut rules = Overlay::default();
         let rule = serde_json::json!({ "fixed_chars": 10 });
         rules.set(&["tool_results", "rules", "Read"], rule);
@@ -408,13 +404,13 @@ mod tests {
         let mut back = Overlay::default();
         back.set(&["tool_results", "rules", "Read"], Value::Null);
         back.set(&["autocompact", "block_at_percent"], Value::Null);
-        let policy = back.change(&policy).unwrap();
+        let policy = back.apply_to(&policy).unwrap();
         assert!(policy.tool_results.rules.is_empty());
         assert_eq!(policy.autocompact.block_at_percent, None);
     }
 
     #[test]
-    fn all_problems_are_told_those_between_fields_last() {
+    fn all_problems_are_reported_with_conflicts_last() {
         let paths = |text: &str| {
             let overlay = Overlay::from_toml(text).unwrap();
             let problems = overlay.problems(Preset::ClaudeCode);
@@ -456,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_comes_back_from_its_fields() {
+    fn a_policy_survives_a_round_trip_through_its_fields() {
         for preset in Preset::ALL {
             let policy = preset.policy();
             let again = Overlay::of(&policy).resolve(Preset::ClaudeCode).unwrap();

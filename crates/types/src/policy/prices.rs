@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_pays_when_what_it_saves_outweighs_what_is_written_again() {
+    fn a_change_pays_if_its_savings_exceed_the_cache_writes() {
         let prices = Prices::default();
         // 70,000 tokens are written for 1.15 more each. Each request reads 10,000 fewer tokens for
         // 0.1 each.
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_is_a_number_that_is_not_negative() {
+    fn a_price_is_a_non_negative_number() {
         assert_eq!(Price::new(1.25), Some(Price::from_milli(1_250)));
         assert_eq!(Price::new(0.0), Some(Price::from_milli(0)));
         for price in [-0.1, f64::NAN, f64::INFINITY, 1e7] {

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_shares_come_back_as_they_went_in() {
+    fn durations_and_shares_survive_a_round_trip() {
         for (text, millis) in [("90s", 90_000), ("0.5s", 500), ("1.250s", 1_250)] {
             assert_eq!(parse_millis(text), Some(millis));
         }

@@ -175,7 +175,7 @@ pub struct SummaryDocument {
     style: SummaryStyle,
     bodies: Vec<(SummarySection, String)>,
     /// The text of a model's answer that has no sections.
-    pub(super) free: String,
+    pub(super) unsectioned: String,
 }
 
 impl SummaryDocument {
@@ -184,7 +184,7 @@ impl SummaryDocument {
         Self {
             style,
             bodies: Vec::new(),
-            free: String::new(),
+            unsectioned: String::new(),
         }
     }
 
@@ -215,14 +215,14 @@ impl SummaryDocument {
     /// it was considered.
     pub fn render(&self) -> String {
         let mut out = String::new();
-        if !self.free.is_empty() {
-            out.push_str(&self.free);
+        if !self.unsectioned.is_empty() {
+            out.push_str(&self.unsectioned);
             out.push_str("\n\n");
         }
         for (at, section) in SummarySection::of(self.style).iter().enumerate() {
             let body = self.body(*section);
             // Free text may cover any section, so `N/A` beside it would be wrong.
-            if body.is_none() && !self.free.is_empty() {
+            if body.is_none() && !self.unsectioned.is_empty() {
                 continue;
             }
             let _ = write!(

@@ -4,17 +4,17 @@ use crate::quoting::{without_frame_tags, without_tags};
 
 /// The facts that the framing text states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Framing<'a> {
+pub struct SummaryFrame<'a> {
     /// True if the compaction was automatic. The model is then instructed to continue its work.
     pub automatic: bool,
     /// True if recent messages follow verbatim.
-    pub recent_follow: bool,
+    pub has_recent_messages: bool,
     /// The name of the tool that reads the transcript. `None` if the model has no such tool.
     pub read_tool: Option<&'a str>,
     /// The name of the tool that searches the transcript.
     pub search_tool: Option<&'a str>,
     /// The numbers of the first and last message that the summary replaces.
-    pub stands_for: Option<(u64, u64)>,
+    pub replaced_range: Option<(u64, u64)>,
     /// The user's latest request, if no remaining message contains it. Every compaction preserves
     /// it.
     pub latest_request: Option<&'a str>,
@@ -23,7 +23,7 @@ pub struct Framing<'a> {
 }
 
 /// Renders the message.
-pub fn frame(summary: &str, framing: Framing<'_>) -> String {
+pub fn frame(summary: &str, framing: SummaryFrame<'_>) -> String {
     let mut out = String::with_capacity(summary.len() + 1_200);
     out.push_str(
         "This session continues an earlier conversation, which no longer fit into the context window. \
@@ -44,8 +44,8 @@ pub fn frame(summary: &str, framing: Framing<'_>) -> String {
             push_kept(&mut out, &without_tags(text));
         }
     }
-    out.push_str(&way_back(framing));
-    if framing.recent_follow {
+    out.push_str(&recovery_hint(framing));
+    if framing.has_recent_messages {
         out.push_str("The most recent messages follow word for word. Where they and the summary differ, the messages are right.");
     } else {
         out.push_str("No earlier message follows: the summary is all that is left of them here.");
@@ -69,12 +69,12 @@ fn push_kept(out: &mut String, text: &str) {
 
 /// Returns the instruction for finding details that the summary omits. Empty without a tool that
 /// reads the transcript.
-fn way_back(framing: Framing<'_>) -> String {
+fn recovery_hint(framing: SummaryFrame<'_>) -> String {
     let Some(read) = framing.read_tool else {
         return String::new();
     };
     let place = framing
-        .stands_for
+        .replaced_range
         .map_or_else(String::new, |(first, last)| {
             format!(": the summary stands for messages {first} to {last} of it")
         });
@@ -89,7 +89,7 @@ fn way_back(framing: Framing<'_>) -> String {
 }
 
 /// Renders the message that replaces messages without a summary.
-pub fn left_out(read_tool: Option<&str>) -> String {
+pub fn dropped_notice(read_tool: Option<&str>) -> String {
     let mut out = String::from(
         "[Earlier messages of this conversation did not fit into the context window and were left out \
          without a summary.",

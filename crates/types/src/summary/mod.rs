@@ -3,17 +3,17 @@
 //!
 //! The call of the model and the selection of messages are defined elsewhere.
 
-mod accept;
 mod document;
 mod frame;
 mod instructions;
+mod parse;
 mod prompt;
 pub(crate) mod refusal;
 #[cfg(test)]
 mod tests;
 
-pub use accept::{AcceptedSummary, SummaryRejection, accept};
 pub use document::{SummaryDocument, SummarySection};
-pub use frame::{Framing, frame, left_out};
+pub use frame::{SummaryFrame, dropped_notice, frame};
 pub use instructions::standing_instructions;
+pub use parse::{AcceptedSummary, SummaryRejection, parse_summary};
 pub use prompt::{ExtraInstructions, SYSTEM, memory_request, summary_request};

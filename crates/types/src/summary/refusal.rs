@@ -63,7 +63,7 @@ mod tests {
     use super::is_refusal;
 
     #[test]
-    fn refusals_are_told_from_summaries() {
+    fn refusals_are_recognized() {
         for text in [
             "I'm sorry, but I can't help with that.",
             "  **I cannot** summarise this conversation.",

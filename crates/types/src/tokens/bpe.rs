@@ -32,8 +32,8 @@ pub(super) enum Encoding {
 
 impl Encoding {
     /// Loads the vocabulary if necessary. The first call takes about 100 ms.
-    pub(super) fn ready(self) -> &'static CoreBpe {
-        let (encoder, name) = self.place();
+    pub(super) fn load(self) -> &'static CoreBpe {
+        let (encoder, name) = self.cell_and_name();
         encoder.get_or_init(|| {
             tiktoken::get_encoding(name).expect("its vocabulary is a feature of the dependency")
         })
@@ -41,10 +41,10 @@ impl Encoding {
 
     /// Returns true if the vocabulary is loaded.
     pub(super) fn is_ready(self) -> bool {
-        self.place().0.get().is_some()
+        self.cell_and_name().0.get().is_some()
     }
 
-    fn place(self) -> (&'static OnceLock<&'static CoreBpe>, &'static str) {
+    fn cell_and_name(self) -> (&'static OnceLock<&'static CoreBpe>, &'static str) {
         static O200K: OnceLock<&CoreBpe> = OnceLock::new();
         static CL100K: OnceLock<&CoreBpe> = OnceLock::new();
         match self {
@@ -56,7 +56,7 @@ impl Encoding {
     /// Counts the tokens of a text. The time is linear in the length of the text, whatever its
     /// content.
     fn count(self, mut text: &str) -> u64 {
-        let (encoder, mut tokens) = (self.ready(), 0);
+        let (encoder, mut tokens) = (self.load(), 0);
         while !text.is_empty() {
             let (piece, rest) = text.split_at(piece_end(text));
             tokens += encoder.count(piece) as u64;
@@ -68,28 +68,28 @@ impl Encoding {
 
 /// A combined count of several texts.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct SampledCount {
     encoding: Encoding,
     /// The bytes of the texts that follow.
-    ahead: usize,
+    remaining_bytes: usize,
     /// The number of bytes that may still be encoded.
-    left: usize,
+    encodable_bytes: usize,
     /// The unused sampling allowance of earlier texts that were too short to sample, in bytes.
-    due: usize,
+    sampling_allowance: usize,
     /// The tokens of everything encoded so far.
     tokens: u64,
     /// The `bytes` estimate of everything encoded so far.
     by_bytes: u64,
 }
 
-impl Reading {
+impl SampledCount {
     /// Starts a count of texts with a total of `bytes` bytes.
     pub(super) const fn new(encoding: Encoding, bytes: usize) -> Self {
         Self {
             encoding,
-            ahead: bytes,
-            left: MAX_READ_BYTES,
-            due: MIN_READ_BYTES,
+            remaining_bytes: bytes,
+            encodable_bytes: MAX_READ_BYTES,
+            sampling_allowance: MIN_READ_BYTES,
             tokens: 0,
             by_bytes: 0,
         }
@@ -98,24 +98,25 @@ impl Reading {
     /// Counts the next text. Each text is sampled in proportion to its length. Allowances that are
     /// too small for a sample accumulate until a text can be sampled.
     pub(super) fn text(&mut self, text: &str, nature: Nature) -> u64 {
-        let ahead = self.ahead.max(text.len());
-        self.ahead = ahead - text.len();
-        let share = if ahead <= self.left {
+        let ahead = self.remaining_bytes.max(text.len());
+        self.remaining_bytes = ahead - text.len();
+        let share = if ahead <= self.encodable_bytes {
             text.len()
         } else {
             // Both factors are lengths of data in memory, so the product fits into 128 bits.
-            usize::try_from(text.len() as u128 * self.left as u128 / ahead as u128).unwrap_or(0)
+            usize::try_from(text.len() as u128 * self.encodable_bytes as u128 / ahead as u128)
+                .unwrap_or(0)
         };
-        self.left -= share;
-        self.due += share;
-        let part = self.due.min(text.len());
+        self.encodable_bytes -= share;
+        self.sampling_allowance += share;
+        let part = self.sampling_allowance.min(text.len());
         let (mut tokens, mut by_bytes) = (0, 0);
         if part == text.len() {
-            self.due -= part;
+            self.sampling_allowance -= part;
             return self.read(text, nature).0;
         }
         if part >= MIN_READ_BYTES {
-            self.due -= part;
+            self.sampling_allowance -= part;
             for sample in samples(text, part) {
                 let (has, by) = self.read(sample, nature);
                 tokens += has;
@@ -127,14 +128,14 @@ impl Reading {
         // constant if nothing was.
         match (by_bytes, self.by_bytes) {
             (0, 0) => whole * UNREAD.0 / UNREAD.1,
-            (0, all) => in_proportion(whole, self.tokens, all),
-            (part, _) => in_proportion(whole, tokens, part),
+            (0, all) => scale(whole, self.tokens, all),
+            (part, _) => scale(whole, tokens, part),
         }
     }
 
     /// Skips `bytes` bytes of media, which contain no text.
-    pub(super) fn pass_over(&mut self, bytes: usize) {
-        self.ahead = self.ahead.saturating_sub(bytes);
+    pub(super) fn skip_bytes(&mut self, bytes: usize) {
+        self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes);
     }
 
     fn read(&mut self, text: &str, nature: Nature) -> (u64, u64) {
@@ -160,7 +161,7 @@ fn piece_end(text: &str) -> usize {
 /// The ratio for texts without any sample. It removes the padding of the `bytes` estimate.
 const UNREAD: (u64, u64) = (3, 4);
 
-fn in_proportion(whole: u64, tokens: u64, by_bytes: u64) -> u64 {
+fn scale(whole: u64, tokens: u64, by_bytes: u64) -> u64 {
     let scaled = u128::from(whole) * u128::from(tokens) / u128::from(by_bytes);
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }

@@ -34,7 +34,7 @@ pub(super) fn count(text: &str, nature: Nature) -> u64 {
 }
 
 /// Returns the length in bytes of the longest prefix with at most `max` tokens.
-pub(super) fn within(text: &str, nature: Nature, max: u64) -> usize {
+pub(super) fn prefix_within(text: &str, nature: Nature, max: u64) -> usize {
     let (mut read, mut length) = (CharCounts::default(), 0);
     for part in parts(text) {
         let mut next = read;
@@ -135,11 +135,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_longest_beginning_fits_and_a_longer_one_does_not(
+        fn the_longest_prefix_within_a_limit_is_found(
             text in "([ -~]{0,90}|[→字🦀é]{0,40}){0,6}", max in 0_u64..150, is_code in any::<bool>()
         ) {
             let nature = if is_code { Nature::Code } else { Nature::Prose };
-            let length = within(&text, nature, max);
+            let length = prefix_within(&text, nature, max);
             prop_assert!(count(&text[..length], nature) <= max);
             if let Some(next) = text[length..].chars().next() {
                 let longer = length + next.len_utf8();
@@ -148,7 +148,7 @@ mod tests {
         }
 
         #[test]
-        fn a_count_is_that_of_its_characters(text in "([ -~]{0,90}|[→字🦀é]{0,40}){0,6}") {
+        fn a_count_equals_the_sum_of_its_characters(text in "([ -~]{0,90}|[→字🦀é]{0,40}){0,6}") {
             let ascii = text.chars().filter(char::is_ascii).count() as u64;
             let others = text.chars().filter(|c| !c.is_ascii()).map(wide).sum::<u64>();
             let tenths = ascii * 100 / 32 + others;

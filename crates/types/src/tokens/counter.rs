@@ -2,7 +2,7 @@
 //! the session selects the estimator.
 
 use super::Size;
-use super::bpe::{Encoding, Reading};
+use super::bpe::{Encoding, SampledCount};
 use super::bytes::{self, Nature};
 use crate::message::{
     Block, Media, MediaKind, MediaSource, Message, ResultContent, Thinking, ToolResult,
@@ -55,7 +55,7 @@ impl Counter {
     /// ms once per process.
     pub fn prepare(self) {
         if let Some(encoding) = self.encoding() {
-            encoding.ready();
+            encoding.load();
         }
     }
 
@@ -67,27 +67,27 @@ impl Counter {
     /// Counts a text as the content of a tool result.
     pub fn text(self, text: &str) -> u32 {
         let content = self.tally(text.len()).text(text, Nature::Code);
-        short(CALL_TOKENS + content)
+        saturate_u32(CALL_TOKENS + content)
     }
 
     /// Counts a tool result.
     pub fn result(self, result: &ToolResult) -> u32 {
-        short(self.tally(Block::result_bytes(result)).result(result))
+        saturate_u32(self.tally(Block::result_bytes(result)).result(result))
     }
 
     /// Counts a block.
     pub fn block(self, block: &Block) -> u32 {
-        short(self.tally(block.content_bytes()).block(block))
+        saturate_u32(self.tally(block.content_bytes()).block(block))
     }
 
     /// Starts a combined count of several items with a total of `bytes` bytes.
     pub const fn tally(self, bytes: usize) -> TokenTally {
-        let by = match self.encoding() {
-            None => By::Bytes,
-            Some(encoding) => By::Reading(Reading::new(encoding, bytes)),
+        let method = match self.encoding() {
+            None => TallyMethod::Bytes,
+            Some(encoding) => TallyMethod::Reading(SampledCount::new(encoding, bytes)),
         };
         TokenTally {
-            by,
+            method,
             media_tokens: self.media_tokens,
         }
     }
@@ -104,28 +104,28 @@ impl Counter {
 /// A combined count of several items, which share one limit on the bytes that are read.
 #[derive(Debug)]
 pub struct TokenTally {
-    by: By,
+    method: TallyMethod,
     media_tokens: u32,
 }
 
 #[derive(Debug)]
-enum By {
+enum TallyMethod {
     Bytes,
-    Reading(Reading),
+    Reading(SampledCount),
 }
 
 impl TokenTally {
     /// Counts the next message.
     pub fn message(&mut self, message: &Message) -> Size {
-        self.sized(message, |_, _, _| {})
+        self.message_with_results(message, |_, _, _| {})
     }
 
     /// Counts the next message. Calls `tell` for each tool result with its block index and its
     /// tokens.
-    pub fn sized(
+    pub fn message_with_results(
         &mut self,
         message: &Message,
-        mut tell: impl FnMut(u16, &ToolResult, u32),
+        mut on_result: impl FnMut(u16, &ToolResult, u32),
     ) -> Size {
         let (mut tokens, mut result_tokens) = (MESSAGE_TOKENS, 0);
         for (at, block) in (0..).zip(&message.blocks) {
@@ -133,12 +133,12 @@ impl TokenTally {
             tokens += block_tokens;
             if let Block::ToolResult(result) = block {
                 result_tokens += block_tokens;
-                tell(at, result, short(block_tokens));
+                on_result(at, result, saturate_u32(block_tokens));
             }
         }
         Size {
-            tokens: short(tokens),
-            result_tokens: short(result_tokens),
+            tokens: saturate_u32(tokens),
+            result_tokens: saturate_u32(result_tokens),
         }
     }
 
@@ -186,9 +186,9 @@ impl TokenTally {
         let MediaSource::Base64 { media_type, data } = &media.source else {
             return self.media_tokens.into();
         };
-        if let By::Reading(reading) = &mut self.by {
+        if let TallyMethod::Reading(reading) = &mut self.method {
             // The bytes were part of the announced total, but no text is read for them.
-            reading.pass_over(data.len());
+            reading.skip_bytes(data.len());
         }
         if media.kind == MediaKind::Document && media_type.starts_with("text/") {
             // Base64 uses four characters for three bytes. The decoded text has about four bytes per
@@ -200,13 +200,13 @@ impl TokenTally {
 
     /// Counts a text.
     pub fn text(&mut self, text: &str, nature: Nature) -> u64 {
-        match &mut self.by {
-            By::Bytes => bytes::count(text, nature),
-            By::Reading(reading) => reading.text(text, nature),
+        match &mut self.method {
+            TallyMethod::Bytes => bytes::count(text, nature),
+            TallyMethod::Reading(reading) => reading.text(text, nature),
         }
     }
 }
 
-fn short(tokens: u64) -> u32 {
+fn saturate_u32(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }

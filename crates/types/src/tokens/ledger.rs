@@ -73,7 +73,7 @@ impl Calibration {
     }
 }
 
-impl Basis {
+impl EstimateBasis {
     /// Derives the basis from a request of `tokens` tokens and the estimate of its messages.
     fn of(tokens: u64, estimated: u64, calibration: Calibration, overhead: u64) -> Self {
         let messages = calibration.apply(estimated);
@@ -112,7 +112,7 @@ pub struct TokenCount {
 
 /// The relation between estimates and requests, taken from the last anchor before the view changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Basis {
+pub struct EstimateBasis {
     /// The tokens of the system prompt and the tools, as far as they are known.
     pub prefix: u64,
     /// A factor that replaces the calibration if the provider counted fewer tokens than the
@@ -134,7 +134,7 @@ pub struct TokenLedger {
     /// The factor that reported usage has taught so far.
     pub calibration: Calibration,
     /// The basis from an earlier anchor. It applies until the next anchor.
-    pub basis: Option<Basis>,
+    pub basis: Option<EstimateBasis>,
 }
 
 impl TokenLedger {
@@ -145,13 +145,18 @@ impl TokenLedger {
     /// A reported usage includes the system prompt and the tools; an estimate of messages does not.
     /// The basis makes the counts before and after a compaction comparable.
     #[must_use]
-    pub fn rebased(&self, tokens: u64, overhead: u64) -> Self {
+    pub fn reset_for_view(&self, tokens: u64, overhead: u64) -> Self {
         let is_known = self.anchor.is_none() && self.count(overhead).tokens == tokens;
         let basis = if is_known {
             self.basis
         } else {
             let estimated = self.all.total();
-            Some(Basis::of(tokens, estimated, self.calibration, overhead))
+            Some(EstimateBasis::of(
+                tokens,
+                estimated,
+                self.calibration,
+                overhead,
+            ))
         };
         Self {
             calibration: self.calibration,
@@ -242,7 +247,7 @@ impl TokenLedger {
     }
 
     /// Adds a visible message whose usage is ignored, because the usage measured another view.
-    pub fn follow(&mut self, (kind, role): (MessageKind, Role), size: Size) {
+    pub fn add_estimated(&mut self, (kind, role): (MessageKind, Role), size: Size) {
         self.all.add(kind, role, size);
         self.tail += u64::from(size.tokens);
     }
@@ -255,11 +260,11 @@ impl TokenLedger {
         before: Size,
         after: Size,
     ) {
-        self.exchange(ordinal, (what, before), (what, after));
+        self.replace_message(ordinal, (what, before), (what, after));
     }
 
     /// Replaces the content that is shown at the position of a message.
-    pub fn exchange(
+    pub fn replace_message(
         &mut self,
         ordinal: Ordinal,
         (before_is, before): ((MessageKind, Role), Size),
@@ -312,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_one_usage_and_results_between_them_count() {
+    fn fragments_share_one_usage_and_results_between_them_are_counted() {
         let mut ledger = TokenLedger::default();
         let user = Message::new(MessageId::new(uuid::Uuid::nil()), Role::User, vec![]);
         add(&mut ledger, &user, 900);
@@ -325,13 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn a_count_without_its_anchor_is_about_the_same_things() {
+    fn a_count_without_an_anchor_covers_the_same_content() {
         // The caller did not report its 10,000 tokens of system prompt and tools. They remain after
         // the change.
         let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 30_000, 0), 20_000);
-        let rebased = ledger.rebased(30_000, 0);
-        let basis = Basis {
+        let rebased = ledger.reset_for_view(30_000, 0);
+        let basis = EstimateBasis {
             prefix: 10_000,
             scale: None,
         };
@@ -341,21 +346,21 @@ mod tests {
         // The provider counted half of the estimate, so half of the remaining estimate is counted.
         let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 10_000, 0), 20_000);
-        let mut rebased = ledger.rebased(10_000, 0);
+        let mut rebased = ledger.reset_for_view(10_000, 0);
         let size = Size {
             tokens: 8_000,
             result_tokens: 0,
         };
-        rebased.follow((MessageKind::Summary, Role::User), size);
+        rebased.add_estimated((MessageKind::Summary, Role::User), size);
         assert_eq!(rebased.count(0).tokens, 4_000);
         // The basis is kept until a provider measures the view again.
-        assert_eq!(rebased.rebased(4_000, 0).basis, rebased.basis);
+        assert_eq!(rebased.reset_for_view(4_000, 0).basis, rebased.basis);
         add(&mut rebased, &response("b", 5_000, 0), 10);
         assert_eq!(rebased.basis, None);
     }
 
     #[test]
-    fn usage_over_the_window_is_not_believed() {
+    fn usage_above_the_window_is_ignored() {
         let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 200_001, 0), 10);
         assert_eq!(ledger.count(0).tokens, 10);

@@ -15,7 +15,9 @@ mod tests;
 pub use bytes::Nature;
 pub use counter::{CALL_TOKENS, Counter, MESSAGE_TOKENS, TokenTally};
 
-pub use ledger::{Anchor, Basis, Calibration, CountMethod, TokenCount, TokenLedger, is_credible};
+pub use ledger::{
+    Anchor, Calibration, CountMethod, EstimateBasis, TokenCount, TokenLedger, is_credible,
+};
 pub use size::{Size, TokenBreakdown};
 
 /// Estimates a text as the content of a tool result, with [`Counter::BYTES`]. Used for size limits
@@ -29,5 +31,5 @@ pub fn estimate_text(text: &str) -> u32 {
 /// [`estimate_text`].
 pub fn head_within(text: &str, max_tokens: u32) -> &str {
     let max = u64::from(max_tokens).saturating_sub(CALL_TOKENS);
-    &text[..bytes::within(text, Nature::Code, max)]
+    &text[..bytes::prefix_within(text, Nature::Code, max)]
 }

@@ -8,7 +8,7 @@
 
 use proptest::prelude::*;
 
-use super::bpe::{Encoding, MAX_READ_BYTES, Reading};
+use super::bpe::{Encoding, MAX_READ_BYTES, SampledCount};
 use super::bytes::{self, Nature};
 use super::*;
 use crate::json::UnknownFields;
@@ -27,7 +27,7 @@ fn counter(estimator: TokenEstimator) -> Counter {
 
 /// Counts the tokens of a text without the overhead of a message.
 fn count(encoding: Encoding, text: &str) -> u64 {
-    Reading::new(encoding, text.len()).text(text, Nature::Prose)
+    SampledCount::new(encoding, text.len()).text(text, Nature::Prose)
 }
 
 /// Texts with their tokens in `o200k` and `cl100k`. Three independent implementations agree on these
@@ -75,7 +75,7 @@ const TABLE: [(&str, u64, u64); 35] = [
 ];
 
 #[test]
-fn the_encodings_count_what_the_table_says() {
+fn the_encodings_match_the_reference_counts() {
     for (text, o200k, cl100k) in TABLE {
         assert_eq!(count(Encoding::O200k, text), o200k, "{text:?}");
         assert_eq!(count(Encoding::Cl100k, text), cl100k, "{text:?}");
@@ -92,7 +92,7 @@ fn result(content: ResultContent) -> Block {
 }
 
 #[test]
-fn a_picture_counts_what_the_policy_says() {
+fn an_image_has_the_tokens_of_the_policy() {
     let mut policy = Policy::default();
     policy.tokens.unknown_image_tokens = 700;
     let picture = Block::Media(crate::message::Media {
@@ -161,7 +161,7 @@ fn read_whole(encoding: Encoding, text: &str) -> u64 {
 }
 
 #[test]
-fn samples_of_large_texts_are_near_to_the_whole() {
+fn samples_of_large_texts_approximate_the_whole() {
     for (name, text) in output() {
         for encoding in [Encoding::O200k, Encoding::Cl100k] {
             let (whole, sampled) = (read_whole(encoding, &text), count(encoding, &text));
@@ -175,7 +175,7 @@ fn samples_of_large_texts_are_near_to_the_whole() {
 
 /// Texts of one count are sampled in proportion to their lengths, and the unread parts still count.
 #[test]
-fn many_messages_of_one_call_count_what_they_count_alone() {
+fn a_combined_count_equals_the_sum_of_single_counts() {
     let mut next = numbers(7);
     let message = |text: &str| {
         let block = result(ResultContent::Text(text.into()));
@@ -218,7 +218,7 @@ fn text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn a_whole_counts_about_what_its_parts_count(a in text(), b in text()) {
+    fn a_whole_has_about_the_tokens_of_its_parts(a in text(), b in text()) {
         for encoding in [Encoding::O200k, Encoding::Cl100k] {
             let (whole, parts) = (format!("{a}{b}"), count(encoding, &a) + count(encoding, &b));
             if whole.len() <= MAX_READ_BYTES {
@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn a_count_is_the_same_each_time(texts in prop::collection::vec(text(), 0..20)) {
+    fn counts_are_deterministic(texts in prop::collection::vec(text(), 0..20)) {
         for estimator in ALL {
             let blocks = texts.iter().map(|text| result(ResultContent::Text(text.as_str().into())));
             let id = crate::ids::MessageId::new(uuid::Uuid::nil());

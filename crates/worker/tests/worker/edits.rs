@@ -6,8 +6,8 @@ use palimpsest_store::blobs::ReplaceOutcome;
 use super::*;
 
 /// Options without a settle time, because the file's time is real and the test's time is paused.
-fn at_once() -> Options {
-    Options {
+fn at_once() -> WorkerOptions {
+    WorkerOptions {
         settle: Duration::ZERO,
         ..options()
     }
@@ -30,7 +30,7 @@ async fn grow(fake: &Fake, key: &SessionKey, words: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_while_an_update_runs_is_built_upon() {
+async fn an_edit_during_an_update_is_preserved() {
     let fake = Fake::new();
     let key = fake.due("p/a").await;
     let running = start(fake.worker(at_once()));
@@ -50,7 +50,7 @@ async fn an_edit_while_an_update_runs_is_built_upon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_of_a_file_that_is_behind_loses_no_later_notes() {
+async fn an_edit_of_an_older_file_keeps_later_content() {
     let folder = tempfile::tempdir().unwrap();
     let fake = Fake::with_blobs(Blobs::open(folder.path().to_str().unwrap()).unwrap());
     let key = fake.due("p/a").await;
@@ -90,7 +90,7 @@ async fn an_edit_of_a_file_that_is_behind_loses_no_later_notes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_being_edited_is_left_alone() {
+async fn a_recently_edited_file_is_not_overwritten() {
     let fake = Fake::new();
     let key = fake.due("p/a").await;
     let running = start(fake.worker(at_once()));
@@ -128,7 +128,7 @@ async fn after_a_loss(folder: &tempfile::TempDir) -> (Arc<Fake>, SessionKey) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_of_a_history_that_the_log_lost_is_no_edit_and_is_written_anew() {
+async fn a_file_of_a_lost_history_is_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let (fake, key) = after_a_loss(&folder).await;
     assert!(file(&fake, &key).await.contains("Paint it green."));
@@ -142,7 +142,7 @@ async fn a_file_of_a_history_that_the_log_lost_is_no_edit_and_is_written_anew() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_of_a_file_of_a_lost_history_is_a_persons_all_the_same() {
+async fn an_edited_file_of_a_lost_history_is_imported() {
     let folder = tempfile::tempdir().unwrap();
     let (fake, key) = after_a_loss(&folder).await;
     edit(&fake, &key, "# Worklog\n", "Ask Ann first.\n\n# Worklog\n").await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::command::{
-    Append, Command, Create, Decision, DecisionContext, FailMemory, FileMemory, StartMemory,
+    Append, Command, Create, Decided, DecisionContext, FailMemory, FileMemory, StartMemory,
     UpdateMemory, create, decide, memory_due, memory_update_due, wants_memory,
 };
 use palimpsest_core::event::{Event, RecordedEvent};
@@ -22,7 +22,7 @@ use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::memory::MemoryLog;
 use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreId};
-use palimpsest_worker::{Host, HostError, MemoryJob, MessagePage, Options, Worker};
+use palimpsest_worker::{HostError, MemoryJob, MessagePage, SessionHost, Worker, WorkerOptions};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -76,6 +76,7 @@ impl Fake {
                 store: StoreId::from_bytes([1; 16]),
                 adopts: true,
                 takes_over_from: None,
+                restored_from: None,
             })),
             sessions: Mutex::default(),
             began: Instant::now(),
@@ -92,11 +93,11 @@ impl Fake {
         ServerClock(self.began)
     }
 
-    pub(crate) fn worker(self: &Arc<Self>, options: Options) -> Worker {
+    pub(crate) fn worker(self: &Arc<Self>, options: WorkerOptions) -> Worker {
         let clock: Arc<dyn Clock> = Arc::new(self.clock());
         Worker::new(
             Arc::clone(&self.log) as Arc<dyn SessionLog>,
-            Arc::clone(self) as Arc<dyn Host>,
+            Arc::clone(self) as Arc<dyn SessionHost>,
             Arc::clone(&self.blobs),
             Arc::clone(&clock),
             Arc::new(IdSource::counting(clock)),
@@ -206,11 +207,11 @@ impl Fake {
             for command in commands {
                 let decided = decide(session, command, context);
                 let decided = decided.map_err(|error| HostError::Refused(error.to_string()))?;
-                let Decision::Events(events) = decided else {
+                let Decided::Now(decision) = decided else {
                     continue;
                 };
-                made = events.len();
-                for event in events {
+                made = decision.events.len();
+                for event in decision.events {
                     session.apply(&RecordedEvent { at: now, event }).unwrap();
                 }
             }
@@ -238,17 +239,17 @@ impl Fake {
 }
 
 #[async_trait]
-impl Host for Fake {
+impl SessionHost for Fake {
     async fn job(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
         let now = self.clock().now();
         let sessions = self.sessions.lock().unwrap();
         Ok(sessions.get(key).map(|session| MemoryJob {
             revision: session.revision(),
-            wanted: wants_memory(session),
+            is_enabled: wants_memory(session),
             due: memory_update_due(session, now),
             session_memory: session.memory().clone(),
-            is_false: session.memory_is_false(),
-            reach: session.memory_reach(),
+            is_invalidated: session.memory_is_false(),
+            readable_through: session.memory_reach(),
             memory: session.policy().session_memory.clone(),
             summary: session.policy().summary.clone(),
         }))
@@ -336,7 +337,7 @@ impl Host for Fake {
             .map(drop)
     }
 
-    async fn filed(&self, key: &SessionKey) -> Result<(), HostError> {
+    async fn file_written(&self, key: &SessionKey) -> Result<(), HostError> {
         self.run(key, vec![Command::ConfirmMemoryFile(FileMemory)])
             .await
             .map(drop)

@@ -21,7 +21,7 @@ use palimpsest_core::session::Author;
 use palimpsest_engine::clock::Clock;
 use palimpsest_store::blobs::{Blobs, summary_path};
 use palimpsest_store::{Lease, SessionLog};
-use palimpsest_worker::{Options, Worker, WorkerStats};
+use palimpsest_worker::{Worker, WorkerOptions, WorkerStats};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -46,8 +46,8 @@ impl Running {
     }
 }
 
-fn options() -> Options {
-    Options::new("w")
+fn options() -> WorkerOptions {
+    WorkerOptions::new("w")
 }
 
 /// Waits until a condition is true. Panics after too many checks.
@@ -81,7 +81,7 @@ fn unmarked(file: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_due_is_written_and_the_queue_is_empty_then() {
+async fn due_sessions_are_updated_and_leave_the_queue() {
     let fake = Fake::new();
     let key = fake.due("p/a").await;
     let running = start(fake.worker(options()));
@@ -97,14 +97,14 @@ async fn what_is_due_is_written_and_the_queue_is_empty_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn projects_take_turns_and_only_so_many_sessions_run_at_once() {
+async fn projects_take_turns_and_concurrency_is_limited() {
     let fake = Fake::new();
     *fake.slow.lock().unwrap() = Duration::from_millis(40);
     for number in 0..40 {
         fake.due(&format!("flood/s{number:02}")).await;
     }
     let quiet = fake.due("quiet/s").await;
-    let running = start(fake.worker(Options {
+    let running = start(fake.worker(WorkerOptions {
         concurrency: 2,
         ..options()
     }));
@@ -123,9 +123,9 @@ async fn projects_take_turns_and_only_so_many_sessions_run_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_becomes_due_is_taken_at_the_next_look_or_at_a_wake_up() {
+async fn a_due_session_is_claimed_at_the_next_poll_or_wake_up() {
     let fake = Fake::new();
-    let worker = fake.worker(Options {
+    let worker = fake.worker(WorkerOptions {
         poll: Duration::from_secs(100),
         ..options()
     });
@@ -145,7 +145,7 @@ async fn a_session_that_becomes_due_is_taken_at_the_next_look_or_at_a_wake_up() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_workers_session_is_taken_over_when_its_lease_lapses() {
+async fn a_session_of_a_dead_worker_is_claimed_after_its_lease_expires() {
     let fake = Fake::new();
     let key = fake.due("p/a").await;
     let now = fake.clock().now();
@@ -170,11 +170,11 @@ async fn a_lease_is_renewed_while_a_long_update_runs() {
     let key = fake.due("p/a").await;
     // Two pages of one minute each, under leases of ten seconds.
     *fake.slow.lock().unwrap() = Duration::from_mins(1);
-    let running = start(fake.worker(Options {
+    let running = start(fake.worker(WorkerOptions {
         lease: Duration::from_secs(10),
         ..options()
     }));
-    let other = start(fake.worker(Options::new("other")));
+    let other = start(fake.worker(WorkerOptions::new("other")));
     until("written", || is_written(&fake, &key)).await;
     assert_eq!(
         fake.read.lock().unwrap().len(),
@@ -188,7 +188,7 @@ async fn a_lease_is_renewed_while_a_long_update_runs() {
 
 /// The lease expired unnoticed, or the store lost recent commits.
 #[tokio::test(start_paused = true)]
-async fn an_update_that_the_session_knows_nothing_of_is_no_update_and_no_failure() {
+async fn an_update_unknown_to_the_session_is_ignored() {
     let fake = Fake::new();
     let key = fake.due("p/a").await;
     *fake.slow.lock().unwrap() = Duration::from_secs(5);
@@ -208,7 +208,7 @@ async fn an_update_that_the_session_knows_nothing_of_is_no_update_and_no_failure
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_told_and_wait_longer_each_time() {
+async fn failures_are_recorded_and_back_off() {
     let fake = Fake::new();
     *fake.broken.lock().unwrap() = Some(Broken::Fails);
     let key = fake.due("p/a").await;
@@ -241,7 +241,7 @@ async fn failures_are_told_and_wait_longer_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_a_failure_of_that_session_alone() {
+async fn a_panic_fails_only_its_session() {
     let fake = Fake::new();
     *fake.broken.lock().unwrap() = Some(Broken::Panics);
     let key = fake.due("p/a").await;
@@ -256,7 +256,7 @@ async fn a_panic_is_a_failure_of_that_session_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_finishes_what_runs_or_gives_it_back() {
+async fn a_stop_finishes_or_releases_running_sessions() {
     let fake = Fake::new();
     let key = fake.due("p/a").await;
     *fake.slow.lock().unwrap() = Duration::from_secs(1);
@@ -273,7 +273,7 @@ async fn a_stop_finishes_what_runs_or_gives_it_back() {
     assert!(!is_written(&fake, &other));
     assert_eq!(fake.log.head(&other).await.unwrap().unwrap().lease, None);
     *fake.slow.lock().unwrap() = Duration::ZERO;
-    let next = start(fake.worker(Options::new("next")));
+    let next = start(fake.worker(WorkerOptions::new("next")));
     sleep(Duration::from_secs(3)).await;
     assert!(
         is_written(&fake, &other),
@@ -283,7 +283,7 @@ async fn a_stop_finishes_what_runs_or_gives_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_cannot_be_written_leaves_the_text_and_is_tried_again() {
+async fn a_failed_file_write_keeps_the_text_and_is_retried() {
     let folder = tempfile::tempdir().unwrap();
     let fake = Fake::with_blobs(Blobs::open(folder.path().to_str().unwrap()).unwrap());
     let key = fake.due("p/a").await;
@@ -302,7 +302,7 @@ async fn a_file_that_cannot_be_written_leaves_the_text_and_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_says_nothing_is_never_a_version() {
+async fn an_empty_text_is_never_a_version() {
     let fake = Fake::new();
     let key = fake.due("p/a").await;
     let worker = fake.worker(options()).with_redact(|_| "TBD".to_owned());
@@ -320,7 +320,7 @@ async fn what_says_nothing_is_never_a_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn secrets_are_taken_out_before_anything_is_noted() {
+async fn secrets_are_redacted_before_anything_is_recorded() {
     let fake = Fake::new();
     let key = fake.due("p/a").await;
     fake.say(&key, Role::User, "My password is hunter2.").await;

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use palimpsest_worker::{MemoryPrompt, MemoryReply, MemoryWriter, WriteError};
+use palimpsest_worker::{MemoryPrompt, MemoryReply, MemoryWriteError, MemoryWriter};
 
 use super::*;
 
@@ -15,7 +15,7 @@ struct Model {
 
 #[async_trait]
 impl MemoryWriter for Model {
-    async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, WriteError> {
+    async fn write(&self, ask: MemoryPrompt) -> Result<MemoryReply, MemoryWriteError> {
         self.asked.lock().unwrap().push(ask);
         let written = |text: &str| MemoryReply {
             text: text.to_owned(),
@@ -23,7 +23,7 @@ impl MemoryWriter for Model {
         };
         self.answer
             .map(written)
-            .map_err(|why| WriteError(why.into()))
+            .map_err(|why| MemoryWriteError(why.into()))
     }
 }
 
@@ -59,7 +59,7 @@ async fn a_model_writes_the_sections_that_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_model_does_wrong_the_notes_are_kept_without_it() {
+async fn session_memory_is_updated_despite_any_model_failure() {
     let wrongs = [
         Err("the provider is overloaded"),
         Ok(""),

@@ -1,8 +1,8 @@
-//! A tonic service that does nothing: it reads a request whole, as the real one's type, and answers with the reply
-//! that it was started with. What the real service reaches beside it is what the service itself costs.
+//! A tonic service without any work. It reads and decodes complete requests of the real method and answers each one
+//! with the reply that it was started with. The cost of the real service is its difference from this one.
 //!
-//! No layers, and no settings but those of the real one that matter to the wire: as many streams on a connection,
-//! `TCP_NODELAY`, messages as large. It says on its standard output where it listens, and ends with its standard input.
+//! It has no layers. Its settings equal those of the real server that affect the wire: streams per connection,
+//! `TCP_NODELAY` and message size. It prints its address to standard output and ends when its standard input closes.
 
 #![expect(
     clippy::print_stdout,
@@ -31,15 +31,15 @@ use tonic_prost::ProstCodec;
 use tower::Service;
 
 type Answering<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-/// Answers a call by the types of its method.
+/// Decodes a request and encodes a reply with the types of one method.
 type Handler = Arc<dyn Fn(http::Request<Body>) -> Answering<http::Response<Body>> + Send + Sync>;
 
-/// As many as the server has by default.
+/// The server's default number of streams per connection.
 const STREAMS: u32 = 256;
-/// More than any message that is sent here.
+/// Larger than any message in the bench.
 const MESSAGE_BYTES: usize = 64 << 20;
 
-/// A service of one method.
+/// A service with one method.
 #[derive(Clone)]
 struct Empty(Handler);
 
@@ -62,7 +62,7 @@ impl Service<http::Request<Body>> for Empty {
     }
 }
 
-/// Gives the same reply to every request.
+/// Returns the same reply to every request.
 struct Same<R>(Arc<R>);
 
 impl<Q, R: Clone + Send + Sync + 'static> UnaryService<Q> for Same<R> {
@@ -74,7 +74,7 @@ impl<Q, R: Clone + Send + Sync + 'static> UnaryService<Q> for Same<R> {
     }
 }
 
-/// Does what the code that is generated for a method does.
+/// Does the work of the generated code of a method.
 fn handler<Q, R>(reply: &[u8]) -> Result<Handler>
 where
     Q: Message + Default + Send + 'static,
@@ -118,11 +118,11 @@ fn main() -> Result<()> {
     };
     let reply = fs::read(&file).with_context(|| format!("{file} cannot be read"))?;
     let service = of_method(&method, &reply)?;
-    // The runtime that the real one has.
+    // The same kind of runtime as the server's.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    // Whoever started it may die without a word.
+    // Ends with its parent: standard input closes even if the parent is killed.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);

@@ -1,7 +1,7 @@
-//! What sessions take in memory, counted: the bytes that are given back when they are let go.
+//! Counts the memory of sessions: the bytes that are freed when the sessions are evicted.
 //!
-//! A program of its own, because whoever counts allocations makes them slower. It opens the store in a folder and
-//! prints a line of JSON.
+//! A separate program, because counting slows down allocations. It opens the store in a folder and prints one line of
+//! JSON.
 
 #![expect(
     clippy::print_stdout,
@@ -13,52 +13,52 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use palimpsest_bench::house::{House, name};
+use palimpsest_bench::in_process::{InProcessServer, name};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::SessionLog;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use serde_json::json;
 
-/// How many sessions come and go.
+/// Number of sessions that are loaded and evicted.
 const IDLE: usize = 200;
-/// How long something in the background may hold a house.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for background tasks that still use the handlers.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let (Some(folder), Some(session)) = (arguments.next(), arguments.next()) else {
         bail!("usage: palimpsest-weigh FOLDER SESSION, where the folder holds a log");
     };
-    // What is let go on this thread is counted, and this one does everything but decode.
+    // The counter measures one thread only. This runtime runs everything except decoding on this thread.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let log = SledLog::open(&SledOptions::new(PathBuf::from(folder)))?;
         let log: Arc<dyn SessionLog> = Arc::new(log);
-        let nothing = let_go(House::new(Arc::clone(&log))?).await?;
+        let nothing = let_go(InProcessServer::new(Arc::clone(&log))?).await?;
 
-        // Who has sent all of a view holds all of its contents, and never has more.
-        let house = House::new(Arc::clone(&log))?;
-        let (reply, _) = house.prepare(&name(&session), vec![], b"unknown").await?;
+        // A session whose whole view was sent has all contents loaded, which is its maximum size.
+        let server = InProcessServer::new(Arc::clone(&log))?;
+        let (reply, _) = server.prepare(&name(&session), vec![], b"unknown").await?;
         let (view_bytes, messages) = (reply.view_bytes, reply.view_messages);
         drop(reply);
-        let loaded = let_go(house).await? - nothing;
+        let loaded = let_go(server).await? - nothing;
 
-        // A house with no room: each session leaves when the next one comes.
+        // The cache has no capacity, so each session is evicted when the next one is loaded.
         let key = |number: usize| SessionKey::parse(&name(&format!("idle-{number}")));
-        let maker = House::new(Arc::clone(&log))?;
+        let maker = InProcessServer::new(Arc::clone(&log))?;
         for number in 0..IDLE {
             maker.grow(&format!("idle-{number}"), 2).await?;
         }
         let_go(maker).await?;
         let mut held = Vec::new();
         for sessions in [1, IDLE] {
-            let house = House::with_cache(Arc::clone(&log), 1)?;
+            let server = InProcessServer::with_cache(Arc::clone(&log), 1)?;
             for number in 0..sessions {
-                house.sessions.read(&key(number)?, |_| ()).await?;
+                server.sessions.read(&key(number)?, |_| ()).await?;
             }
-            held.push(let_go(house).await? - nothing);
+            held.push(let_go(server).await? - nothing);
         }
         let of_others = held.get(1).zip(held.first()).map(|(all, one)| all - one);
         let counted = json!({
@@ -74,18 +74,19 @@ fn main() -> Result<()> {
     })
 }
 
-/// How many bytes are given back with a house in which nothing goes on any more.
-async fn let_go(house: House) -> Result<i64> {
-    let sessions = Arc::downgrade(&house.sessions);
+/// Returns the bytes that are freed when an idle server is dropped.
+async fn let_go(server: InProcessServer) -> Result<i64> {
+    let sessions = Arc::downgrade(&server.sessions);
     let quiet = async {
-        // The handlers and the house itself hold them, and whoever else does is about to end.
-        while Weak::strong_count(&sessions) > House::HOLDS {
+        // Waits until only the handlers and the server hold the sessions. Other holders are background tasks that are
+        // about to end.
+        while Weak::strong_count(&sessions) > InProcessServer::HOLDS {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(PATIENCE, quiet).await;
+    let waited = tokio::time::timeout(TIMEOUT, quiet).await;
     waited.context("something goes on in the background that does not end")?;
-    let counted = allocation_counter::measure(|| drop(house));
+    let counted = allocation_counter::measure(|| drop(server));
     if Weak::strong_count(&sessions) > 0 {
         bail!("somebody still holds the sessions");
     }

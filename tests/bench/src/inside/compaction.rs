@@ -1,5 +1,5 @@
-//! A compaction from the summary that was kept while the session grew: no model is asked. Once with the log in memory,
-//! and beside it with the commit on the disk.
+//! Measures a compaction from session memory, without a model. Runs with the log in memory, and for comparison with the
+//! log on disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use palimpsest_store::sled::{SledLog, SledOptions};
 
 use super::Extent;
 use crate::row::{MILLIS, Row, Spread, Target};
-use palimpsest_bench::house::{House, name};
+use palimpsest_bench::in_process::{InProcessServer, name};
 
 const LIMIT_MS: f64 = 5.0;
 
-/// A session for each round, grown, noted and compacted.
+/// Creates, grows and compacts a session for each round, after its session memory is up to date.
 pub(super) async fn from_memory(extent: &Extent, folder: &Path) -> Result<Row> {
     let durable = SledLog::open(&SledOptions::new(folder.join("compactions")))?;
-    let in_memory = House::new(Arc::new(MemoryLog::new()))?;
-    let on_disk = House::new(Arc::new(durable))?;
+    let in_memory = InProcessServer::new(Arc::new(MemoryLog::new()))?;
+    let on_disk = InProcessServer::new(Arc::new(durable))?;
     let (mut rounds, mut committed, mut tokens) = (Vec::new(), Vec::new(), 0);
-    for house in [&in_memory, &on_disk] {
-        house.start_worker();
+    for server in [&in_memory, &on_disk] {
+        server.start_worker();
     }
     for round in 0..extent.rounds {
         let (took, before) = compaction(&in_memory, round).await?;
@@ -40,17 +40,17 @@ pub(super) async fn from_memory(extent: &Extent, folder: &Path) -> Result<Row> {
     )))
 }
 
-/// How many milliseconds it took, and how many tokens the view had.
-async fn compaction(house: &House, number: usize) -> Result<(f64, u64)> {
+/// Returns the duration in milliseconds and the tokens of the view.
+async fn compaction(server: &InProcessServer, number: usize) -> Result<(f64, u64)> {
     let session = format!("long-{number}");
-    house.grow_to_tokens(&session).await?;
-    house.settled(&session).await?;
+    server.grow_to_tokens(&session).await?;
+    server.settled(&session).await?;
     let request = CompactRequest {
         session: name(&session),
         strategy: CompactionStrategy::SessionMemory.into(),
         ..CompactRequest::default()
     };
-    let (reply, took) = house.compact(request).await?;
+    let (reply, took) = server.compact(request).await?;
     let boundary = reply.compaction.and_then(|done| done.boundary);
     let boundary = boundary.context("it was not compacted")?;
     Ok((took.as_secs_f64() * 1e3, boundary.before_tokens.into()))

@@ -1,5 +1,5 @@
-//! What is new of a view: how long that takes in a long session, and whether it takes longer than in a short one.
-//! The log is in memory, so that what is measured is all but the commit.
+//! Measures the delta of a view in a long session, and compares it with a short session. The log is in memory, so that
+//! the commit is not measured.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use palimpsest_store::memory::MemoryLog;
 
 use super::Extent;
 use crate::row::{MICROS, Row, Spread, Target};
-use palimpsest_bench::house::{House, TOKENS, median, message, micros, name};
+use palimpsest_bench::in_process::{InProcessServer, TOKENS, median, message, micros, name};
 
 const LIMIT_US: f64 = 200.0;
-/// A short session, and how much longer a long one may take.
+/// Messages of a short session, and the maximum ratio of the duration in a long session.
 const SHORT: usize = 10;
 const SLOWER: f64 = 1.5;
-/// Short sessions stay short: the calls of a round go to so many, and each round has new ones.
+/// Calls are distributed over this many sessions, and each round uses new ones. Short sessions therefore stay short.
 const SHORT_SESSIONS: usize = 100;
-/// How often a view is copied.
+/// Number of copies of a view.
 const COPIES: usize = 51;
 
-/// A session, and what its agent knows.
+/// A session and the state of its agent.
 struct Known {
     session: String,
     etag: Bytes,
@@ -31,8 +31,8 @@ struct Known {
 }
 
 impl Known {
-    async fn grown(house: &House, session: &str, messages: usize) -> Result<Self> {
-        let last = house.grow(session, messages).await?;
+    async fn grown(server: &InProcessServer, session: &str, messages: usize) -> Result<Self> {
+        let last = server.grow(session, messages).await?;
         Ok(Self {
             session: name(session),
             etag: last.etag,
@@ -40,11 +40,11 @@ impl Known {
         })
     }
 
-    /// A turn: two messages come, and they alone go.
-    async fn turn(&mut self, house: &House) -> Result<Duration> {
+    /// Runs a turn that appends two messages. The delta contains only these two.
+    async fn turn(&mut self, server: &InProcessServer) -> Result<Duration> {
         let said = vec![message(self.said), message(self.said + 1)];
         self.said += 2;
-        let (reply, took) = house.prepare(&self.session, said, &self.etag).await?;
+        let (reply, took) = server.prepare(&self.session, said, &self.etag).await?;
         let told = reply.messages_json.len();
         ensure!(told == 2, "a delta of {told} messages");
         self.etag = reply.etag;
@@ -52,22 +52,22 @@ impl Known {
     }
 }
 
-/// The median of some turns that go round some sessions, in microseconds.
-async fn turns(house: &House, sessions: &mut [Known], calls: usize) -> Result<f64> {
+/// Returns the median duration of `calls` turns, distributed over all sessions, in microseconds.
+async fn turns(server: &InProcessServer, sessions: &mut [Known], calls: usize) -> Result<f64> {
     let mut times = Vec::with_capacity(calls);
     for call in 0..calls {
         let number = call % sessions.len();
-        times.push(sessions[number].turn(house).await?);
+        times.push(sessions[number].turn(server).await?);
     }
     Ok(micros(median(times)))
 }
 
-/// A delta of a long view, beside a copy of that view.
+/// Measures a delta of a long view. The limit is a copy of that view.
 pub(super) async fn of_long_view(extent: &Extent) -> Result<Row> {
-    let house = House::new(Arc::new(MemoryLog::new()))?;
-    house.grow_to_tokens("tokens").await?;
-    // Whoever knows none of it is told how large all of it is.
-    let (view, _) = house.prepare(&name("tokens"), vec![], b"unknown").await?;
+    let server = InProcessServer::new(Arc::new(MemoryLog::new()))?;
+    server.grow_to_tokens("tokens").await?;
+    // An unknown etag returns the complete view, whose size is the limit.
+    let (view, _) = server.prepare(&name("tokens"), vec![], b"unknown").await?;
     let messages = usize::try_from(view.view_messages)?;
     let mut session = [Known {
         session: name("tokens"),
@@ -76,7 +76,7 @@ pub(super) async fn of_long_view(extent: &Extent) -> Result<Row> {
     }];
     let (mut rounds, mut copies) = (Vec::new(), Vec::new());
     for _ in 0..extent.rounds {
-        let took = turns(&house, &mut session, extent.calls).await?;
+        let took = turns(&server, &mut session, extent.calls).await?;
         rounds.push((took, LIMIT_US));
         copies.push(copy(usize::try_from(view.view_bytes)?));
     }
@@ -92,18 +92,18 @@ pub(super) async fn of_long_view(extent: &Extent) -> Result<Row> {
     )))
 }
 
-/// A delta after many messages, against one after few.
+/// Measures a delta after many messages. The limit is a delta after few.
 pub(super) async fn after_many_messages(extent: &Extent) -> Result<Row> {
-    let house = House::new(Arc::new(MemoryLog::new()))?;
-    let mut long = [Known::grown(&house, "long", extent.long).await?];
+    let server = InProcessServer::new(Arc::new(MemoryLog::new()))?;
+    let mut long = [Known::grown(&server, "long", extent.long).await?];
     let mut rounds = Vec::new();
     for round in 0..extent.rounds {
         let mut short = Vec::new();
         for number in 0..SHORT_SESSIONS {
-            short.push(Known::grown(&house, &format!("short-{round}-{number}"), SHORT).await?);
+            short.push(Known::grown(&server, &format!("short-{round}-{number}"), SHORT).await?);
         }
-        let limit = turns(&house, &mut short, extent.calls).await?;
-        let took = turns(&house, &mut long, extent.calls).await?;
+        let limit = turns(&server, &mut short, extent.calls).await?;
+        let took = turns(&server, &mut long, extent.calls).await?;
         rounds.push((took, limit));
     }
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
@@ -113,7 +113,7 @@ pub(super) async fn after_many_messages(extent: &Extent) -> Result<Row> {
     Ok(Row::new(what, &rounds, limit, Target::AtMost(SLOWER)))
 }
 
-/// What a copy of so many bytes takes, in microseconds.
+/// Returns the duration of a copy of `bytes` bytes, in microseconds.
 fn copy(bytes: usize) -> f64 {
     let from = vec![7_u8; bytes];
     let mut to = vec![0_u8; bytes];

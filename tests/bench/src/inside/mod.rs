@@ -1,4 +1,4 @@
-//! What calls take without the wire: the handlers run in this process, on a log that is in memory or on this disk.
+//! Measures calls without a network: the handlers run in this process, with the log in memory or on this disk.
 
 mod compaction;
 mod delta;
@@ -10,16 +10,16 @@ use anyhow::Result;
 
 use crate::row::Row;
 
-/// How far it goes.
+/// The size of the measurement.
 pub(crate) struct Extent {
     pub(crate) rounds: usize,
-    /// Calls of a round.
+    /// Number of calls per round.
     pub(crate) calls: usize,
     /// Messages of a long session.
     pub(crate) long: usize,
 }
 
-/// All rows; tells of each as it comes.
+/// Measures all rows. Calls `tell` with each row when it is complete.
 pub(crate) fn rows(folder: &Path, extent: &Extent, mut tell: impl FnMut(&Row)) -> Result<Vec<Row>> {
     let folder = tempfile::tempdir_in(folder)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,5 +1,5 @@
-//! A session that this process has never seen: how long it takes until it can be worked on, beside what its log alone
-//! takes to be read; and what it takes in memory then.
+//! Measures a cold open: the time until a session that is not in memory can be used. The limit is the time to read its
+//! log. Also measures the session's memory.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,17 +16,17 @@ use serde::Deserialize;
 
 use super::Extent;
 use crate::row::{BYTES, MILLIS, Row, Spread, Target};
-use palimpsest_bench::house::{House, message, name};
+use palimpsest_bench::in_process::{InProcessServer, message, name};
 
 const OPEN_MS: f64 = 20.0;
-/// What a loaded session may take: of its view's bytes, for each message, and at all.
+/// Maximum memory of a loaded session: a factor of its view's bytes, plus bytes per message, plus a constant.
 const OF_VIEW: f64 = 1.5;
 const A_MESSAGE: f64 = 256.0;
 const AT_ALL: f64 = 65_536.0;
-/// The long session.
+/// The id of the long session.
 const SESSION: &str = "cold";
 
-/// What was counted.
+/// The output of the counting program.
 #[derive(Debug, Deserialize)]
 struct Weighed {
     view_bytes: f64,
@@ -36,7 +36,7 @@ struct Weighed {
     idle_bytes: f64,
 }
 
-/// A long session that came turn by turn, as agents send them: two messages with each call.
+/// Measures a long session that was appended turn by turn, as agents do: two messages per call.
 pub(super) async fn rows(extent: &Extent, folder: &Path) -> Result<Vec<Row>> {
     let options = SledOptions::new(folder.join("open"));
     let log: Arc<dyn SessionLog> = Arc::new(SledLog::open(&options)?);
@@ -49,11 +49,11 @@ pub(super) async fn rows(extent: &Extent, folder: &Path) -> Result<Vec<Row>> {
 }
 
 async fn fill(log: Arc<dyn SessionLog>, messages: usize) -> Result<Bytes> {
-    let house = House::new(log)?;
+    let server = InProcessServer::new(log)?;
     let mut etag = Bytes::new();
     for turn in 0..messages / 2 {
         let said = vec![message(2 * turn), message(2 * turn + 1)];
-        etag = house.prepare(&name(SESSION), said, &etag).await?.0.etag;
+        etag = server.prepare(&name(SESSION), said, &etag).await?.0.etag;
     }
     Ok(etag)
 }
@@ -62,13 +62,13 @@ async fn open(extent: &Extent, log: &Arc<dyn SessionLog>, etag: &[u8]) -> Result
     let key = SessionKey::parse(&name(SESSION))?;
     let (mut rounds, mut deltas, mut wholes, mut reads) = (vec![], vec![], vec![], vec![]);
     for _ in 0..extent.rounds {
-        let house = House::new(Arc::clone(log))?;
+        let server = InProcessServer::new(Arc::clone(log))?;
         let began = Instant::now();
-        house.sessions.read(&key, |_| ()).await?;
+        server.sessions.read(&key, |_| ()).await?;
         rounds.push((began.elapsed().as_secs_f64() * 1e3, OPEN_MS));
-        let (_, took) = house.prepare(&name(SESSION), vec![], etag).await?;
+        let (_, took) = server.prepare(&name(SESSION), vec![], etag).await?;
         deltas.push(took.as_secs_f64() * 1e3);
-        let (_, took) = house.prepare(&name(SESSION), vec![], b"unknown").await?;
+        let (_, took) = server.prepare(&name(SESSION), vec![], b"unknown").await?;
         wholes.push(took.as_secs_f64() * 1e3);
         let began = Instant::now();
         let head = log.head(&key).await?.context("it is not there")?;
@@ -91,7 +91,7 @@ async fn open(extent: &Extent, log: &Arc<dyn SessionLog>, etag: &[u8]) -> Result
     )))
 }
 
-/// What sessions take in memory, counted by a program of its own: whoever counts allocations makes them slower.
+/// Counts the memory of sessions in a separate program, because counting slows down allocations.
 fn weighed(folder: &Path, messages: u32) -> Result<[Row; 2]> {
     let program = std::env::current_exe()?.with_file_name("palimpsest-weigh");
     let done = Command::new(&program)

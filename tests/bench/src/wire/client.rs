@@ -1,5 +1,5 @@
-//! Callers over HTTP/2, each of which calls again when it was answered. They send requests that were encoded before
-//! and do not decode what they get: what they take of the machine is the wire's cost and little else.
+//! Callers over HTTP/2. Each caller sends its next request after the previous answer. Requests are encoded in advance
+//! and answers are not decoded, so the callers cost little more than the wire.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use http::{HeaderMap, Request};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// The five bytes before each message: whether it is compressed, and its length.
+/// The five bytes before each message: a compression flag and the length.
 const PREFIX: usize = 5;
-/// What may be on its way to us before we have looked at it: more than any reply here.
+/// The flow-control window. Larger than any reply of the bench.
 const WINDOW: u32 = 8 << 20;
-/// How much longer than a round the last answers may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Extra time for the last answers of a round.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Requests of one method, sent in turn.
+/// Requests of one method, sent in order.
 #[derive(Debug)]
 pub(crate) struct Requests {
     method: &'static str,
     frames: Vec<Bytes>,
     next: AtomicUsize,
-    /// Each means something the first time alone.
+    /// True if each request has an effect only once.
     once: bool,
 }
 
 impl Requests {
-    /// Those of a buffer, in which each has its length before it.
+    /// Splits a buffer of length-delimited requests.
     pub(crate) fn new(method: &'static str, delimited: Vec<u8>, once: bool) -> Result<Self> {
         let mut rest = Bytes::from(delimited);
         let mut frames = Vec::new();
@@ -54,7 +54,7 @@ impl Requests {
         })
     }
 
-    /// How many are left that may be sent.
+    /// Returns the number of requests that can still be sent.
     pub(crate) fn left(&self) -> usize {
         if self.once {
             self.frames.len().saturating_sub(self.next.load(Relaxed))
@@ -63,7 +63,7 @@ impl Requests {
         }
     }
 
-    /// The same for somebody who does not mind that they were sent before.
+    /// Returns the same requests for repeated use, although they were sent before.
     pub(crate) fn again(&self) -> Self {
         Self {
             method: self.method,
@@ -82,11 +82,11 @@ impl Requests {
     }
 }
 
-/// What came of a round.
+/// The outcome of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) done: u64,
-    /// By what they were answered with.
+    /// Failed calls, by status.
     pub(crate) failed: BTreeMap<String, u64>,
     pub(crate) took: Duration,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Callers {
 }
 
 impl Callers {
-    /// So many connections.
+    /// Opens `connections` connections.
     pub(crate) async fn connect(address: &str, connections: usize) -> Result<Self> {
         let mut open = Vec::new();
         for _ in 0..connections {
@@ -111,7 +111,7 @@ impl Callers {
                 .initial_connection_window_size(WINDOW);
             let (calls, connection) = builder.handshake(stream).await?;
             tokio::spawn(async move {
-                // Calls that it carried say what is wrong.
+                // The calls on this connection report its errors.
                 let _ = connection.await;
             });
             open.push(calls);
@@ -122,7 +122,7 @@ impl Callers {
         })
     }
 
-    /// One call; its reply, encoded.
+    /// Makes one call and returns the encoded reply.
     pub(crate) async fn call(&self, requests: &Requests) -> Result<Bytes> {
         let head = self.head(requests)?;
         let calls = self.connections.first().context("no connection")?.clone();
@@ -134,7 +134,8 @@ impl Callers {
         Ok(reply.split_off(PREFIX).freeze())
     }
 
-    /// Calls for so long, or until no request is left, with so many at one time on each connection.
+    /// Makes calls until the time is over or no request is left. `at_once` is the number of concurrent calls per
+    /// connection.
     pub(crate) async fn run(
         &self,
         requests: &Arc<Requests>,
@@ -155,7 +156,7 @@ impl Callers {
                             "0" => mine.done += 1,
                             status => *mine.failed.entry(status.to_owned()).or_default() += 1,
                         }
-                        // Looked at last, so that a round in which the machine stood still has a call too.
+                        // Checks the time after the call, so that every round has at least one call.
                         if began.elapsed() >= time {
                             break;
                         }
@@ -165,7 +166,7 @@ impl Callers {
             }
         }
         let mut all = Outcome::default();
-        let gathered = tokio::time::timeout(time + PATIENCE, async {
+        let gathered = tokio::time::timeout(time + TIMEOUT, async {
             while let Some(joined) = callers.join_next().await {
                 let mine = joined??;
                 all.done += mine.done;
@@ -195,7 +196,7 @@ impl Callers {
     }
 }
 
-/// Makes a call, gives each part of its answer on, and returns the status.
+/// Makes a call, passes each part of the answer to `take`, and returns the status.
 async fn call(
     calls: SendRequest<Bytes>,
     head: &Request<()>,
@@ -205,7 +206,7 @@ async fn call(
     let (answer, mut body) = calls.ready().await?.send_request(head.clone(), false)?;
     body.send_data(frame, true)?;
     let answer = answer.await?;
-    // A refusal has its status here, and nothing after it.
+    // A rejected call has its status in the headers and no body.
     if let Some(status) = status(answer.headers()) {
         return Ok(status);
     }

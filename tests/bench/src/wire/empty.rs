@@ -1,4 +1,4 @@
-//! The empty service as a process.
+//! The process of the empty service.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// A running empty service; it dies with its value.
+/// A running empty service. It is killed on drop.
 pub(crate) struct Empty {
     child: Child,
     address: String,
 }
 
 impl Empty {
-    /// Starts one that answers a method with a reply.
+    /// Starts a service that answers one method with a fixed reply.
     pub(crate) fn start(folder: &Path, method: &str, reply: &[u8]) -> Result<Self> {
         let file = folder.join(format!("{method}.reply"));
         std::fs::write(&file, reply).context("a reply could not be written down")?;
-        // Built with this one, beside which it is.
+        // Cargo builds the program into the same folder.
         let program = std::env::current_exe()?.with_file_name("palimpsest-empty");
         let child = Command::new(&program)
             .arg(method)
@@ -42,7 +42,7 @@ impl Empty {
         self.child.id()
     }
 
-    /// Where it listens.
+    /// Returns the listen address.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -50,7 +50,7 @@ impl Empty {
 
 impl Drop for Empty {
     fn drop(&mut self) {
-        // It is gone already when something went wrong.
+        // The process has already ended if it failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! The engine's own rate: as many appends at one time as there are callers, of the bytes that the service commits for
-//! them, and nothing else. Beside it the disk's: one file, and a sync for each group of them.
+//! Measures the engine alone: as many concurrent appends as callers, with the bytes that the service commits for them.
+//! Also measures the disk alone: one file with a sync per group of appends.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -16,29 +16,29 @@ use palimpsest_tests::cores::Cores;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// A store of its own, and who writes to it.
+/// A separate store and its writers.
 pub(super) struct Engine {
     runtime: Runtime,
     log: Arc<SledLog>,
-    /// Where each writer's session stands.
+    /// The session and the position of each writer.
     writers: Vec<(SessionKey, Position)>,
     batches: Arc<Vec<Batch>>,
     raw: File,
     _folder: TempDir,
 }
 
-/// What a round has shown.
+/// The results of a round.
 pub(super) struct Shown {
-    /// Appends a second.
+    /// Appends per second.
     pub(super) rate: f64,
-    /// How many of them share a sync.
+    /// Appends per sync.
     pub(super) a_sync: f64,
-    /// Appends a second of a file that is synced as often.
+    /// Appends per second of a file that is synced equally often.
     pub(super) raw: f64,
 }
 
 impl Engine {
-    /// A store whose threads run where the server's do.
+    /// Opens a store whose threads run on the server's core.
     pub(super) fn open(
         folder: &Path,
         cores: &Cores,
@@ -65,7 +65,7 @@ impl Engine {
         })
     }
 
-    /// The engine for so long, and the disk for a part of that.
+    /// Runs the engine for `time`, and the disk for a part of it.
     pub(super) fn round(&mut self, cores: &Cores, time: Duration) -> Result<Shown> {
         let before = self.log.stats();
         let began = Instant::now();
@@ -104,7 +104,7 @@ impl Engine {
         Ok(Shown { rate, a_sync, raw })
     }
 
-    /// Writes what a group of commits holds, and syncs it.
+    /// Writes the bytes of a group commit and syncs them, repeatedly.
     fn raw_round(&mut self, a_sync: f64, time: Duration) -> Result<f64> {
         let bytes: usize = self.batches.iter().map(|batch| batch.frame.len()).sum();
         #[expect(

@@ -1,5 +1,5 @@
-//! The service over gRPC beside an empty one: the same requests, replies as large, the same callers, in rounds that
-//! alternate. What is durable is beside the engine too: no service can be faster than the slower of the two.
+//! Measures the service over gRPC. The limit is an empty service with the same requests, reply sizes and callers, in
+//! alternating rounds. Durable calls have the engine as a second limit, and the slower one applies.
 
 mod client;
 mod empty;
@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 use palimpsest_load::figures::{rate, short};
 use palimpsest_load::requests::requests;
 use palimpsest_load::settle::rested;
-use palimpsest_load::site::{Site, cpu};
-use palimpsest_load::works::{Kind, WORKS, Work};
+use palimpsest_load::test_server::{TestServer, cpu};
+use palimpsest_load::workloads::{WORKS, Workload, WorkloadKind};
 use palimpsest_store::Batch;
 use palimpsest_tests::cores::{Cores, busy};
 use tokio::runtime::Runtime;
@@ -25,13 +25,13 @@ use self::empty::Empty;
 use self::engine::{Engine, Shown};
 use crate::row::{CALLS, Row, Spread, Target};
 
-/// How many connections there are, and how many calls at one time on each.
+/// Number of connections, and of concurrent calls on each.
 const CONNECTIONS: usize = 8;
 const AT_ONCE: usize = 8;
-/// What the service reaches at least, of its limit.
+/// The target: the minimum ratio of the service to its limit.
 const WANTED: f64 = 0.7;
 
-/// What is measured, by its name in `make load`.
+/// The measured works, by their names in `make load`.
 struct Measured {
     work: &'static str,
     is_durable: bool,
@@ -55,40 +55,40 @@ const fn measured(work: &'static str, is_durable: bool, target: Target) -> Measu
 }
 
 impl Measured {
-    fn work(&self) -> Result<&'static Work> {
+    fn work(&self) -> Result<&'static Workload> {
         let found = WORKS.iter().find(|work| work.name == self.work);
         found.with_context(|| format!("{} is no work of make load", self.work))
     }
 }
 
-/// How far it goes.
+/// The size of the measurement.
 pub(crate) struct Extent {
     pub(crate) rounds: usize,
-    /// How many sessions reads go to, in turn: as many as there are callers, so that none waits for another.
+    /// Number of sessions that reads use in turn. Equal to the number of callers, so that no caller waits for another.
     pub(crate) read: usize,
     pub(crate) time: Duration,
-    /// How long a server may work off what a round has left.
+    /// Time for a server to complete background work after a round.
     pub(crate) rest: Duration,
-    /// The least requests that are made where each is sent once.
+    /// Minimum number of requests for works whose requests can be sent only once.
     pub(crate) least: usize,
-    /// The same of snips: a session has 254, and there have to be as many sessions as callers.
+    /// The same minimum for snips. A session allows 254 snips, and at least as many sessions as callers are needed.
     pub(crate) least_snips: usize,
 }
 
 impl Extent {
-    fn least(&self, work: &Work) -> usize {
+    fn least(&self, work: &Workload) -> usize {
         match work.kind {
-            Kind::Snip => self.least_snips,
+            WorkloadKind::Snip => self.least_snips,
             _ => self.least,
         }
     }
 }
 
-fn method(work: &Work) -> &'static str {
+fn method(work: &Workload) -> &'static str {
     work.rpc.split(',').next().unwrap_or(work.rpc)
 }
 
-/// All rows, or the one of a work; tells of each as it comes.
+/// Measures all rows, or only that of one work. Calls `tell` with each row when it is complete.
 pub(crate) fn rows(
     folder: &Path,
     cores: &Cores,
@@ -108,7 +108,7 @@ pub(crate) fn rows(
         .map(|measured| measured.work())
         .collect::<Result<Vec<_>>>()?;
     let mut batches = runtime.block_on(sample::batches(folder, &durable))?;
-    let site = cores.on(0, || Site::patient(folder))?;
+    let site = cores.on(0, || TestServer::patient(folder))?;
     let mut rows = Vec::new();
     for measured in all {
         let work = measured.work()?;
@@ -123,40 +123,40 @@ pub(crate) fn rows(
     Ok(rows)
 }
 
-/// One side of a round.
+/// The results of one side of a round.
 #[derive(Debug, Clone, Copy, Default)]
 struct Side {
     rate: f64,
-    /// The part of its core that the service took.
+    /// Utilization of the service's core.
     server: f64,
-    /// The part of theirs that the callers took.
+    /// Utilization of the callers' core.
     callers: f64,
-    /// Microseconds of the service's processor for a call.
+    /// Processor time of the service per call, in microseconds.
     micros: f64,
 }
 
-/// A work, and the two that do it.
+/// A work with its empty and its real service.
 struct Bench<'a> {
     runtime: &'a Runtime,
-    site: &'a Site,
+    site: &'a TestServer,
     cores: &'a Cores,
     extent: &'a Extent,
-    work: &'static Work,
+    work: &'static Workload,
     empty: Empty,
     for_real: Arc<Requests>,
     for_empty: Arc<Requests>,
     batches_made: usize,
-    /// Calls a second in the round before.
+    /// Calls per second in the previous round.
     last: f64,
 }
 
 impl<'a> Bench<'a> {
     fn start(
         runtime: &'a Runtime,
-        (site, folder): (&'a Site, &Path),
+        (site, folder): (&'a TestServer, &Path),
         cores: &'a Cores,
         extent: &'a Extent,
-        work: &'static Work,
+        work: &'static Workload,
     ) -> Result<Self> {
         let made = runtime.block_on(make(work, site, 0, (extent.least(work), extent.read)))?;
         let reply = runtime.block_on(async {
@@ -178,7 +178,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Rounds that alternate: the empty service, the real one, and where it is durable the engine and the disk.
+    /// Runs alternating rounds: the empty service, the real service, and for durable works the engine and the disk.
     fn row(&mut self, mut engine: Option<Engine>, target: Target) -> Result<Row> {
         let warm_up = self.extent.time / 4;
         self.side(false, warm_up)?;
@@ -207,7 +207,7 @@ impl<'a> Bench<'a> {
         Ok(beside(row, &sides, &engines))
     }
 
-    /// Where each request is sent once: as many more as the next round may need.
+    /// Creates the requests of the next round for works whose requests can be sent only once.
     fn refill(&mut self) -> Result<()> {
         #[expect(
             clippy::cast_possible_truncation,
@@ -239,7 +239,8 @@ impl<'a> Bench<'a> {
         } else {
             (self.empty.address(), &self.for_empty, self.empty.pid())
         };
-        // New ones for each round: a server may close what was silent while others had their turn.
+        // Opens new connections for each round, because a server may close connections that were idle during the other
+        // side's turn.
         let connecting = Callers::connect(address, CONNECTIONS);
         let callers = self.runtime.block_on(connecting)?;
         let before = (busy(), cpu(pid));
@@ -266,8 +267,8 @@ impl<'a> Bench<'a> {
 }
 
 async fn make(
-    work: &Work,
-    site: &Site,
+    work: &Workload,
+    site: &TestServer,
     number: usize,
     (count, read): (usize, usize),
 ) -> Result<Requests> {
@@ -289,7 +290,7 @@ fn limit_is(sides: &[(Side, Side)], engines: &[Shown]) -> &'static str {
     }
 }
 
-/// What else the rounds have shown.
+/// Adds the other results of the rounds to the row.
 fn beside(row: Row, sides: &[(Side, Side)], engines: &[Shown]) -> Row {
     let of_empty = |get: fn(&Side) -> f64| median(sides.iter().map(|(empty, _)| get(empty)));
     let of_real = |get: fn(&Side) -> f64| median(sides.iter().map(|(_, real)| get(real)));

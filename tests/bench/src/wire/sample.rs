@@ -1,5 +1,5 @@
-//! What the service commits for a call: taken from the log of a real server, so that the engine alone can be given
-//! the same.
+//! Samples the data that the service commits for a call. It is read from the log of a real server, so that the engine
+//! alone can append the same.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use palimpsest_core::ids::Revision;
 use palimpsest_load::requests::requests;
-use palimpsest_load::site::Site;
-use palimpsest_load::works::{Kind, Work};
+use palimpsest_load::test_server::TestServer;
+use palimpsest_load::workloads::{Workload, WorkloadKind};
 use palimpsest_server::LOG_FOLDER;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{Batch, DueChange, MAX_LIST, Position, SessionLog};
@@ -19,17 +19,17 @@ use palimpsest_store::{Batch, DueChange, MAX_LIST, Position, SessionLog};
 use super::client::{Callers, Requests};
 use super::method;
 
-/// How many calls of each work are looked at.
+/// Number of sampled calls of each work.
 const CALLS: usize = 512;
-/// No call takes as long; it ends with its last request.
+/// A time limit that is never reached. The run ends with its last request.
 const TIME: Duration = Duration::from_mins(1);
 
-/// The batches that calls of these works commit, by their names.
+/// Returns the batches that calls of these works commit, by the names of the works.
 pub(super) async fn batches(
     folder: &Path,
-    works: &[&'static Work],
+    works: &[&'static Workload],
 ) -> Result<BTreeMap<&'static str, Vec<Batch>>> {
-    let site = Site::without_worker(folder)?;
+    let site = TestServer::without_worker(folder)?;
     let callers = Callers::connect(site.server.address(), 1).await?;
     for work in works {
         let mut made = requests(work, &site, &run(work), (0..CALLS, 1)).await?;
@@ -57,11 +57,11 @@ pub(super) async fn batches(
     Ok(found)
 }
 
-fn run(work: &Work) -> String {
+fn run(work: &Workload) -> String {
     format!("sample-{}", work.name)
 }
 
-/// The first of some requests.
+/// Returns the first `count` requests.
 fn first(delimited: &[u8], count: usize) -> Result<Vec<u8>> {
     let mut rest = delimited;
     for _ in 0..count {
@@ -74,12 +74,12 @@ fn first(delimited: &[u8], count: usize) -> Result<Vec<u8>> {
     Ok(delimited[..delimited.len() - rest.len()].to_vec())
 }
 
-/// What the calls of a work have committed, without what had to be there before.
-async fn committed(log: &SledLog, work: &Work) -> Result<Vec<Batch>> {
+/// Returns the batches that the calls of a work committed, without those of its preparation.
+async fn committed(log: &SledLog, work: &Workload) -> Result<Vec<Batch>> {
     let prepared = match work.kind {
-        // The messages that are snipped, and the view that they were served in.
-        Kind::Snip => 2,
-        // The session itself.
+        // The append of the messages, and the serving of the view that contains them.
+        WorkloadKind::Snip => 2,
+        // The creation of the session.
         _ => 1,
     };
     let mut batches = Vec::new();

@@ -31,10 +31,10 @@ const DETAILS = createRegistry(
 );
 const LARGEST_MESSAGE = 32 << 20;
 
-/** A message whose type is only known when the scenario is read. */
+/** A message whose type is known only after the scenario is read. */
 type Answer = Message & Record<string, unknown>;
 
-/** A call that is under way. */
+/** A call in flight. */
 interface Call {
   method: DescMethod;
   answers: AsyncIterator<Answer>;
@@ -43,7 +43,7 @@ interface Call {
   cancel: () => void;
 }
 
-/** What came of a call. */
+/** The outcome of a call. */
 interface Outcome {
   answers: Answer[];
   headers: Headers[];
@@ -72,7 +72,7 @@ class Runner {
     }
   }
 
-  /** One line of the output for one step. */
+  /** Plays one step and returns its line. */
   async play(step: Step): Promise<string> {
     if (step.release !== undefined) {
       this.#heldCall(step.release).cancel();
@@ -90,7 +90,7 @@ class Runner {
     return call;
   }
 
-  /** What every call has: its connection, headers, request, and a way to cancel it. */
+  /** Returns the parts of every call: connection, headers, request, and a way to cancel the call. */
   #prepared(step: Step, method: DescMethod) {
     const transport = this.#transports.get(step.server ?? "main");
     if (!transport) throw new Error(`there is no server ${step.server}`);
@@ -144,7 +144,7 @@ class Runner {
     return { method, answers, header, trailer, cancel };
   }
 
-  /** What is written down of a call. */
+  /** Returns the line of a call. */
   #told(step: Step, method: DescMethod, { answers, headers, error }: Outcome): string {
     const parts: Parts = {};
     const values = answers.map((answer) => toJson(method.output, answer));
@@ -161,7 +161,7 @@ class Runner {
     return this.#show.line(step.name, "OK", parts);
   }
 
-  /** What a step wants of answers that came. */
+  /** Processes the answers of a successful call: array, captures and checks. */
   #look(step: Step, answers: Answer[], value: JsonValue, parts: Parts): void {
     for (const [name, path] of Object.entries(step.capture ?? {})) this.#names.set(name, at(path, value));
     if (step.array !== undefined) {
@@ -184,7 +184,7 @@ class Runner {
     return Buffer.from(`[${elements.join(",")}]`);
   }
 
-  /** Whether a check holds. */
+  /** Returns true if a check passes. */
   #holds(check: Check, answers: Answer[], value: JsonValue): boolean {
     if (check.value !== undefined) {
       return JSON.stringify(at(check.value, value)) === JSON.stringify(check.equals);
@@ -206,18 +206,18 @@ function methodOf(step: Step): DescMethod {
 }
 
 function refused(answers: Answer[], reason: unknown): Outcome {
-  // Anything else is a fault of the runner's own.
+  // Any other error is a defect of the runner.
   if (!(reason instanceof ConnectError)) throw reason;
   return { answers, headers: [reason.metadata], error: reason };
 }
 
-/** `NOT_FOUND` for `NotFound`; gRPC writes CANCELLED with two L. */
+/** Returns `NOT_FOUND` for `NotFound`. gRPC writes CANCELLED with two L. */
 function statusName(code: Code): string {
   if (code === Code.Canceled) return "CANCELLED";
   return (Code[code] ?? "").replace(/(?<=.)[A-Z]/g, "_$&").toUpperCase();
 }
 
-/** The details of a status, by their types' names. */
+/** Returns the details of a status, by the names of their types. */
 function detailsOf(error: ConnectError): JsonValue[] {
   return error.details.flatMap((detail) => {
     if (!("type" in detail)) return [];
@@ -227,7 +227,7 @@ function detailsOf(error: ConnectError): JsonValue[] {
   });
 }
 
-/** Headers, and trailers where there is no such header. */
+/** Returns headers, and trailers if a header does not exist. */
 function shownHeaders(names: string[], headers: Headers[]): JsonValue {
   const shown: Record<string, string> = {};
   for (const name of names) {
@@ -259,5 +259,5 @@ async function main(scenarioFile: string, worldFile: string, outputFile: string)
 
 const [scenarioFile = "", worldFile = "", outputFile = ""] = process.argv.slice(2);
 await main(scenarioFile, worldFile, outputFile);
-// Connections and held calls would keep the process for a while.
+// Open connections and held calls would delay the end of the process.
 process.exit(0);

@@ -5,21 +5,21 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 
 export type { JsonObject, JsonValue };
 
-/** How one of the scenario's long texts is made. */
+/** The description of a long text. */
 export interface TextRecipe {
   count: number;
   before: string;
   after: string;
 }
 
-/** How answers are written down. */
+/** The rules for writing answers. */
 export interface Rules {
   hidden: Record<string, string>;
   numbered: Record<string, string>;
   text: string[];
 }
 
-/** What the client looks at itself. */
+/** A check of the client. */
 export interface Check {
   bytes?: string;
   array?: string;
@@ -50,21 +50,21 @@ export interface Step {
   checks?: Check[];
 }
 
-/** All of it. */
+/** The scenario. */
 export interface Scenario {
   texts: Record<string, TextRecipe>;
   show: Rules;
   steps: Step[];
 }
 
-/** Where the servers are. */
+/** The addresses of the servers, and the keys. */
 export interface World {
   servers: Record<string, string>;
   ca_file: string;
   keys: Record<string, string>;
 }
 
-/** One of the scenario's long texts. */
+/** Returns a long text of the scenario. */
 export function makeText({ count, before, after }: TextRecipe): string {
   return Array.from({ length: count }, (_, n) => `${before}${n + 1}${after}`).join("");
 }
@@ -72,7 +72,7 @@ export function makeText({ count, before, after }: TextRecipe): string {
 const PLACEHOLDERS = /\{\{([^}]*)\}\}/g;
 const WHOLE = /^\{\{([^}]*)\}\}$/;
 
-/** The value with everything that it has placeholders for. */
+/** Returns the value with all placeholders replaced. */
 export function fill(value: JsonValue, names: Map<string, JsonValue>): JsonValue {
   const known = (name: string): JsonValue => {
     const found = names.get(name);
@@ -100,7 +100,7 @@ export function fill(value: JsonValue, names: Map<string, JsonValue>): JsonValue
   return filled;
 }
 
-/** What a path leads to. */
+/** Returns the value at a path. */
 export function at(path: string, value: JsonValue): JsonValue {
   let found: JsonValue | undefined = value;
   for (const name of path.split(".")) {

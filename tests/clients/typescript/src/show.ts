@@ -1,4 +1,4 @@
-// Writes down what a step gave, so that runs and languages can be compared.
+// Writes the outcome of a step, so that runs and languages can be compared.
 
 import { createHash } from "node:crypto";
 import type { JsonObject, JsonValue, Rules } from "./scenario.js";
@@ -6,24 +6,24 @@ import type { JsonObject, JsonValue, Rules } from "./scenario.js";
 const LONGEST = 2_000;
 const SHORTEST = 6;
 
-/** What a step gave beside its name and status. */
+/** The parts of an outcome other than name and status. */
 export type Parts = Record<string, JsonValue>;
 
-/** The rules of a scenario, and the values that have a number so far. */
+/** The rules of a scenario, and the values that have a number. */
 export class Show {
   readonly #numbered = new Map<string, string>();
   readonly #counts = new Map<string, number>();
 
   constructor(private readonly rules: Rules) {}
 
-  /** One line of the output. */
+  /** Returns the line of a step. */
   line(step: string, status: string, parts: Parts = {}): string {
     for (const name of ["details", "answer", "answers"]) this.#number(parts[name] ?? null);
     const shown = Object.entries(parts).map(([name, part]) => [name, this.#value(part)] as const);
     return written({ step, status, ...Object.fromEntries(shown) });
   }
 
-  /** Gives a number to every new value that varies between runs. */
+  /** Numbers every new value that differs between runs. */
   #number(value: JsonValue): void {
     if (Array.isArray(value)) {
       for (const item of value) this.#number(item);
@@ -48,7 +48,7 @@ export class Show {
     }
   }
 
-  /** The value as it is written down. */
+  /** Returns the value in its written form. */
   #value(value: JsonValue, key?: string): JsonValue {
     if (typeof value === "string") return this.#string(value, key);
     if (Array.isArray(value)) return value.map((item) => this.#value(item, key));
@@ -72,7 +72,7 @@ export class Show {
   }
 
   #replaced(text: string): string {
-    // Sorting keeps the order of equals, which is the order in which they were numbered.
+    // The sort is stable: values of equal length stay in the order of their numbers.
     const known = [...this.#numbered].filter(([value]) => value.length >= SHORTEST);
     known.sort(([one], [other]) => other.length - one.length);
     for (const [value, shown] of known) text = text.replaceAll(value, () => shown);
@@ -86,7 +86,7 @@ function shortened(text: string): string {
   return `<${size} bytes, sha256 ${createHash("sha256").update(text).digest("hex")}>`;
 }
 
-/** JSON as all languages write it: sorted, without blanks, numbers in one form. */
+/** Returns canonical JSON: sorted keys, no whitespace, and one form of numbers. */
 function written(value: JsonValue): string {
   if (Array.isArray(value)) return `[${value.map(written).join(",")}]`;
   if (value !== null && typeof value === "object") {

@@ -1,8 +1,7 @@
-//! The whole service, in process: any calls in any order, with whatever the contract lets a caller say.
+//! Fuzzes the whole service in process: any calls in any order, with any content that the contract allows.
 //!
-//! No call may panic or be answered with an internal error. Requests are made by the contract's own
-//! descriptors, so that a new field is fuzzed from the day it is there; what replies say (ids, etags,
-//! tokens) comes back in later requests.
+//! No call may panic or return an internal error. Requests are generated from the descriptors of the contract, so new
+//! fields are fuzzed automatically. Values of replies (ids, etags, tokens) are used in later requests.
 
 mod requests;
 mod server;
@@ -13,7 +12,7 @@ use tonic::Code;
 use requests::Requests;
 use server::Server;
 
-/// The most calls of one run.
+/// Maximum number of calls per run.
 const MAX_CALLS: usize = 24;
 
 pub(crate) fn run(data: &[u8]) {

@@ -1,4 +1,4 @@
-//! Requests, made of the contract's descriptors and a pool of things to say.
+//! Generates requests from the contract's descriptors and a pool of values.
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
@@ -9,14 +9,14 @@ use prost_reflect::{
     MethodDescriptor, Value,
 };
 
-/// How deep messages are filled.
+/// Maximum depth to which messages are filled.
 const MAX_DEPTH: usize = 7;
-/// The most that is learnt from replies.
+/// Maximum number of values that are collected from replies.
 const MAX_LEARNT: usize = 256;
 /// Longer texts are never names.
 const MAX_LEARNT_BYTES: usize = 400;
 
-/// Texts that lead somewhere.
+/// Texts that refer to existing resources or have a meaning.
 const TEXTS: &[&str] = &[
     "projects/p/sessions/a",
     "projects/p/sessions/b",
@@ -36,7 +36,7 @@ const TEXTS: &[&str] = &[
     "some words that a person may say",
 ];
 
-/// Payloads that are messages, and one that is nearly one.
+/// Payloads that are messages, and one that is almost one.
 const PAYLOADS: &[&str] = &[
     r#"{"role":"user","content":"do it"}"#,
     r#"{"role":"assistant","content":[{"type":"text","text":"I will"},{"type":"tool_use","id":"call_1","name":"Read","input":{"file_path":"/src/main.rs"}}]}"#,
@@ -49,16 +49,16 @@ const PAYLOADS: &[&str] = &[
     r#"{"role":"user","content":[{"type":"text"}]}"#,
 ];
 
-/// A call to be made.
+/// A call to make.
 pub(super) struct Call {
     pub(super) path: String,
     pub(super) body: Vec<u8>,
-    /// The same, to be printed.
+    /// The request in a printable form.
     pub(super) request: DynamicMessage,
     pub(super) reply: MessageDescriptor,
 }
 
-/// Makes requests, and learns from what is answered.
+/// Generates requests and collects values from replies.
 pub(super) struct Requests {
     methods: Vec<MethodDescriptor>,
     texts: Vec<String>,
@@ -78,7 +78,7 @@ impl Requests {
         }
     }
 
-    /// The next call.
+    /// Generates the next call.
     pub(super) fn next(&self, u: &mut Unstructured<'_>) -> Result<Call> {
         let method = u.choose(&self.methods)?;
         let request = self.message(u, &method.input(), 0)?;
@@ -90,7 +90,7 @@ impl Requests {
         })
     }
 
-    /// Keeps the texts and bytes of a reply that may be named again.
+    /// Collects texts and bytes of a reply that later requests may contain.
     pub(super) fn learn(&mut self, reply: &MessageDescriptor, body: &Bytes) {
         let message = DynamicMessage::decode(reply.clone(), body.clone());
         self.keep_message(&message.expect("a reply is what the contract says"));
@@ -125,7 +125,8 @@ impl Requests {
     ) -> Result<DynamicMessage> {
         let mut message = DynamicMessage::new(descriptor.clone());
         for field in descriptor.fields() {
-            // The first field of a request names the session; elsewhere most things are left out.
+            // The first field of a request names the session, so it is almost always set. Other fields are often left
+            // out.
             let wanted = match (depth, field.number()) {
                 (0, 1) => u.ratio(31, 32)?,
                 (0, _) => u.ratio(1, 3)?,
@@ -211,7 +212,7 @@ fn is_a_name(len: usize) -> bool {
     (1..=MAX_LEARNT_BYTES).contains(&len)
 }
 
-/// Small numbers lead somewhere; the others are bounds.
+/// Small numbers often refer to existing objects. Large numbers test bounds.
 fn small(u: &mut Unstructured<'_>) -> Result<i32> {
     Ok(match u.int_in_range(0..=3)? {
         0 | 1 => u.int_in_range(0..=8)?,

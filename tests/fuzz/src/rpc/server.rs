@@ -1,4 +1,4 @@
-//! A server without a network: the handlers on a log in memory, called as tonic calls them.
+//! A server without a network: the handlers on a log in memory, called in the same way as tonic does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +31,11 @@ microcompact.size = { keep_results = 1 }
 autocompact = { min_input_tokens = 0 }
 collapse = { enabled = true, min_freed_tokens = 1, max_risk = 1.0, pass_every_tokens = 50 }
 ";
-/// How long a call may wait for something: in most runs one of them does, and nothing ever comes.
-const PATIENCE: Duration = Duration::from_millis(5);
-/// The most messages of a stream that are read; a watch has no end.
+/// Maximum wait of a call. Most runs contain a call that waits for an event that never occurs.
+const TIMEOUT: Duration = Duration::from_millis(5);
+/// Maximum number of messages that are read from a stream. A watch has no end.
 const MAX_REPLIES: usize = 64;
-/// A flag and a length come before each message.
+/// The bytes before each message: a flag and the length.
 const PREFIX: usize = 5;
 
 pub(super) struct Server {
@@ -43,7 +43,7 @@ pub(super) struct Server {
     routes: Routes,
 }
 
-/// How a call went.
+/// The outcome of a call.
 pub(super) struct Answer {
     pub(super) code: Code,
     pub(super) message: String,
@@ -90,7 +90,7 @@ impl Server {
             .header("content-type", "application/grpc")
             .body(Body::new(http_body_util::Full::new(frame.freeze())))
             .unwrap();
-        let deadline = Deadline::after(PATIENCE);
+        let deadline = Deadline::after(TIMEOUT);
         request.extensions_mut().insert(deadline);
         request.extensions_mut().insert(CallContext::default());
         let routes = self.routes.clone();
@@ -106,8 +106,8 @@ async fn read(response: http::Response<Body>) -> Answer {
     let mut bodies = Vec::new();
     while bodies.len() < MAX_REPLIES {
         let next = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx));
-        // A stream that says nothing more for now has been heard.
-        let Ok(Some(frame)) = tokio::time::timeout(PATIENCE, next).await else {
+        // A stream without a message within the time limit counts as read.
+        let Ok(Some(frame)) = tokio::time::timeout(TIMEOUT, next).await else {
             break;
         };
         let frame = match frame {
@@ -134,7 +134,7 @@ async fn read(response: http::Response<Body>) -> Answer {
     }
 }
 
-/// The next whole message.
+/// Returns the next complete message.
 fn message(received: &mut BytesMut) -> Option<Bytes> {
     let length = received.get(1..PREFIX)?;
     let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;

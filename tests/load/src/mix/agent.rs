@@ -1,4 +1,4 @@
-//! One agent: a session, the view that it has of it, and what its calls took.
+//! One agent: its session, its copy of the view, and the durations of its calls.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use super::Calls;
 use palimpsest_load::data::{MODEL, call_id, content, text};
 use palimpsest_load::retry::answered;
 
-/// After so many turns an agent begins another session.
+/// Turns per session. Then the agent starts another session.
 const TURNS: usize = 60;
 
-/// What agents did.
+/// The results of agents.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) calls: Calls,
-    /// From when it was due to its end, of those that went well.
+    /// Durations of the successful turns, from their due time to their end.
     pub(crate) turns: Vec<Duration>,
-    /// Calls that were refused because the server sheds load, and made again.
+    /// Calls that were rejected by load shedding and retried.
     pub(crate) shed: u64,
     pub(crate) errors: BTreeMap<String, u64>,
 }
@@ -46,16 +46,16 @@ impl Done {
     }
 }
 
-/// One of them.
+/// One agent.
 pub(super) struct Agent {
     client: Context,
-    /// What its sessions are named after, so that those of another run are not gone on with.
+    /// The name of the run, which is part of the session names. Runs therefore do not share sessions.
     run: &'static str,
     number: usize,
     turn: usize,
     session: String,
     etag: Bytes,
-    /// A message of an earlier turn, to be snipped.
+    /// A message of an earlier turn, to be snipped later.
     old: Option<String>,
     /// The last call whose result was stored.
     stored: Option<String>,
@@ -77,7 +77,7 @@ impl Agent {
         }
     }
 
-    /// A turn that was to begin at that time.
+    /// Takes a turn that was due at `due`.
     pub(super) async fn turn(&mut self, due: Instant) {
         if self.turn.is_multiple_of(TURNS) {
             let life = self.turn / TURNS;
@@ -90,7 +90,8 @@ impl Agent {
             Err(status) => {
                 let said = format!("{:?}: {}", status.code(), status.message());
                 *self.done.errors.entry(said).or_default() += 1;
-                // The array may not be what the service thinks that it is.
+                // The array may differ from the service's state after a failed turn, so the next call requests the
+                // complete view.
                 self.etag = Bytes::new();
             }
         }
@@ -114,12 +115,13 @@ impl Agent {
         self.now_and_then().await
     }
 
-    /// Where it is in its round of habits: agents do not all do the same at the same time.
+    /// Returns the position in the cycle of occasional calls. The agent's number shifts the cycle, so that agents do
+    /// not make these calls at the same time.
     fn phase(&self) -> usize {
         self.turn + self.number
     }
 
-    /// What comes in, and the view for it.
+    /// Appends a message and returns the view.
     async fn view(&mut self, message: MessageInput) -> Result<PrepareContextResponse, Status> {
         let mut request = prepare(&self.session, vec![message]);
         request.known_etag = self.etag.clone();
@@ -136,7 +138,7 @@ impl Agent {
         Ok(reply)
     }
 
-    /// What the model said, as its provider sends it, with usage.
+    /// Appends the response of the model as the provider sends it, with usage.
     async fn answer(
         &mut self,
         block: &serde_json::Value,
@@ -166,7 +168,7 @@ impl Agent {
         Ok(())
     }
 
-    /// What the tool returned, as it is to be given to the model: mostly short, seldom long.
+    /// Submits a tool result and returns the text for the model. Most results are short, some are long.
     async fn persist(&mut self, id: &str, number: usize) -> Result<String, Status> {
         let bytes = match self.phase() % 20 {
             0 => 300_000,
@@ -196,7 +198,7 @@ impl Agent {
         Ok(replacement(reply).unwrap_or(result))
     }
 
-    /// What is not part of every turn.
+    /// Makes the calls that are not part of every turn.
     async fn now_and_then(&mut self) -> Result<(), Status> {
         let session = self.session.clone();
         if self.phase() % 10 == 7 {
@@ -217,7 +219,7 @@ impl Agent {
             };
             self.call("Snip", &request, |mut client, request| async move {
                 match client.snip(request).await {
-                    // A compaction may have taken it away before.
+                    // A compaction may have removed the message already.
                     Err(gone) if is_invisible(&gone) => Ok(()),
                     snipped => snipped.map(drop),
                 }
@@ -247,7 +249,7 @@ impl Agent {
         Ok(())
     }
 
-    /// A call, made again when the server sheds load. What is counted is the attempt that went well.
+    /// Makes a call and retries it after load shedding. Only the successful attempt is measured.
     async fn call<R: Clone, T, F: Future<Output = Result<T, Status>>>(
         &mut self,
         rpc: &'static str,

@@ -1,10 +1,9 @@
-//! Agents at work: turns of several calls each, every one of which needs what the one before answered.
+//! Simulated agents: turns of several calls, each of which needs the reply of the previous one.
 //!
-//! ghz cannot do this, not even as several processes side by side: it repeats one call and does not look at
-//! replies. A turn hands on the etag of the last view, the replacement of a stored result and the ids of
-//! messages, and without them the service would be asked for other work than agents ask it for: whole views
-//! instead of deltas, and results that no call belongs to. So the callers are ours, and each has a
-//! connection, a session and one call under way at a time.
+//! ghz cannot do this, because it repeats one call and ignores replies. A turn forwards the etag of the last view, the
+//! replacement of a stored result and the ids of messages. Without them the service would do different work: complete
+//! views instead of deltas, and results that belong to no call. The callers are therefore our own. Each one has a
+//! connection, a session and one call in flight.
 
 mod agent;
 
@@ -18,21 +17,22 @@ use self::agent::Agent;
 pub(crate) use self::agent::Done;
 use crate::report::{Mix, MixCall};
 use palimpsest_load::figures::{Latencies, rate};
-use palimpsest_load::site::{PATIENT, Site};
+use palimpsest_load::test_server::{PATIENT, TestServer};
 
-/// Agents that find out how many turns there can be.
+/// Agents that measure the capacity in turns.
 const FEW: usize = 16;
 /// Agents of the open loop.
 const MANY: usize = 200;
-/// What the open loop offers of that, in percent.
+/// The rate of the open loop, in percent of the capacity.
 const OFFERED_PERCENT: f64 = 50.0;
-/// A rate that gives each agent something to do even when a short look found hardly any.
+/// Minimum rate of the open loop, so that each agent has work even if a short measurement finds a very low capacity.
 const LEAST: f64 = 2.0;
 
-/// First as many turns as there can be, then half as many with far more agents on a server as it comes.
+/// Measures the maximum rate of turns, then runs half that rate with many more agents on a server with default
+/// settings.
 pub(crate) async fn run(
-    patient: &Site,
-    by_default: &Site,
+    patient: &TestServer,
+    by_default: &TestServer,
     (look, time): (Duration, Duration),
 ) -> Result<Vec<Mix>> {
     let (done, took) = turns(patient, ("closed", FEW), None, look).await?;
@@ -44,15 +44,15 @@ pub(crate) async fn run(
     Ok(vec![closed, open])
 }
 
-/// Some turns that nobody measures: a server that was just started is slower, and does not know yet what calls
-/// take without load.
-pub(crate) async fn warm_up(site: &Site, time: Duration) -> Result<()> {
+/// Runs some turns that are not measured. A new server is slower, and adaptive limiting has no latency without load
+/// yet.
+pub(crate) async fn warm_up(site: &TestServer, time: Duration) -> Result<()> {
     turns(site, ("warm-up", 2), None, time).await.map(drop)
 }
 
 fn mix(
     pace: &'static str,
-    site: &Site,
+    site: &TestServer,
     agents: usize,
     offered: Option<f64>,
     (done, took): (Done, Duration),
@@ -84,9 +84,10 @@ fn mix(
     }
 }
 
-/// What agents did in that time. With a rate, turns begin at it however long others take.
+/// Runs agents for `time` and returns their results. With a rate, turns start at this rate regardless of the duration
+/// of others.
 async fn turns(
-    site: &Site,
+    site: &TestServer,
     (run, agents): (&'static str, usize),
     rate: Option<f64>,
     time: Duration,
@@ -101,7 +102,7 @@ async fn turns(
         tasks.spawn(async move {
             for turn in 0_u32.. {
                 let due = rate.map(|rate| {
-                    // Turns are dealt out to agents one after another.
+                    // Turns are assigned to the agents in rotation.
                     let before = f64::from(turn) * count(agents) + count(number);
                     began + Duration::from_secs_f64(before / rate)
                 });
@@ -127,7 +128,7 @@ fn count(agents: usize) -> f64 {
     agents as f64
 }
 
-/// What a reader has to know of a mix.
+/// Returns the explanation of the mix for the report.
 pub(crate) fn about() -> String {
     format!(
         "A turn is a question with the view for it, the model's call, its result handed in and appended with the \
@@ -138,5 +139,5 @@ pub(crate) fn about() -> String {
     )
 }
 
-/// Calls by their method.
+/// Durations of calls, by method.
 pub(crate) type Calls = BTreeMap<&'static str, Vec<Duration>>;

@@ -1,11 +1,11 @@
-//! What the service has promised, beside what was measured.
+//! Compares the measurements with the promises of the service.
 
 use serde::Serialize;
 
 use super::Report;
 use palimpsest_load::figures::{count, megabytes, or_dash, short};
 
-/// A promise. `kept` is not known when this run did not go so far.
+/// A promise. `kept` is `None` if this run did not measure it.
 #[derive(Debug, Serialize)]
 pub(super) struct Promise {
     pub(super) what: &'static str,
@@ -17,14 +17,14 @@ pub(super) struct Promise {
 const SESSIONS: usize = 100_000;
 const LONG: usize = 10_000;
 const SHORT: usize = 10;
-/// The part of an empty service's calls a second that a method reaches at least, in percent.
+/// The minimum rate of a method, in percent of the rate of an empty service.
 pub(super) const OF_LIMIT_PERCENT: f64 = 70.0;
-/// With so many sessions a server is ready after so many milliseconds.
+/// Maximum time until a server with many sessions is ready, in milliseconds.
 pub(super) const READY_MS: f64 = 2_000.0;
-/// And with so many megabytes.
+/// Maximum idle memory of that server, in megabytes.
 pub(super) const MEMORY_MB: f64 = 200.0;
 
-/// All promises that these runs are about.
+/// Returns the promises that these runs measure.
 pub(super) fn promises(report: &Report) -> Vec<Promise> {
     let many = report.sessions.iter().find(|row| row.sessions == SESSIONS);
     let of_length = |length| report.growth.iter().find(move |row| row.messages == length);
@@ -78,7 +78,7 @@ fn below(
     }
 }
 
-/// Below capacity every call is answered, those of agents at work too.
+/// The promise that every call below capacity is answered, including the calls of simulated agents.
 fn without_errors(report: &Report) -> Promise {
     let (mut answered, mut shed, mut failed) = (0, 0, 0);
     for row in report.rows.iter().filter(|row| row.offered.is_some()) {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_are_judged_by_what_was_run() {
+    fn promises_are_judged_by_the_runs() {
         let mut report = Report::default();
         assert_eq!(kept(&report), [None; 5]);
         report.growth = vec![growth(SHORT, 1.0), growth(LONG, 1.4)];

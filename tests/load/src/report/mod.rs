@@ -1,4 +1,4 @@
-//! What the runs found, and the forms in which it is told: a table, JSON, plots and a page.
+//! The results of all runs, and their output as table, JSON, plots and page.
 
 mod limits;
 mod page;
@@ -19,7 +19,7 @@ pub(crate) use self::table::{line, print};
 use crate::ghz::{Loop, Outcome};
 use palimpsest_load::figures::{ms, rate};
 use palimpsest_load::sessions::Crowd;
-use palimpsest_load::works::Work;
+use palimpsest_load::workloads::Workload;
 
 /// One run of ghz.
 #[derive(Debug, Clone, Serialize)]
@@ -27,33 +27,33 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) rpc: &'static str,
     pub(crate) size: String,
-    /// `default` or `patient`.
+    /// The name of the server: `default` or `patient`.
     pub(crate) server: &'static str,
     pub(crate) connections: usize,
-    /// Calls a second that an open loop offers.
+    /// Calls per second that an open loop sends.
     pub(crate) offered: Option<u32>,
     /// Calls that were answered with OK.
     pub(crate) calls: u64,
     pub(crate) rate: f64,
     pub(crate) p50_ms: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
-    /// The server's processor time for a call.
+    /// Processor time of the server per call, in milliseconds.
     pub(crate) cpu_ms: Option<f64>,
-    /// Calls that were refused because the server sheds load.
+    /// Calls that were rejected by load shedding.
     pub(crate) shed: u64,
     pub(crate) errors: BTreeMap<String, u64>,
-    /// Calls a second that the same bytes take without the service's work, where somebody measured them.
+    /// The limit in calls per second for the same bytes without the service's work, if it was measured.
     pub(crate) limit: Option<f64>,
     pub(crate) command: String,
 }
 
-/// Agents' turns.
+/// The turns of simulated agents.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Mix {
     pub(crate) pace: &'static str,
     pub(crate) server: &'static str,
     pub(crate) agents: usize,
-    /// Turns a second that are offered.
+    /// Turns per second that an open loop starts.
     pub(crate) offered: Option<f64>,
     pub(crate) turns: u64,
     pub(crate) rate: f64,
@@ -64,7 +64,7 @@ pub(crate) struct Mix {
     pub(crate) calls: Vec<MixCall>,
 }
 
-/// A method within agents' turns.
+/// One method within the turns.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct MixCall {
     pub(crate) rpc: &'static str,
@@ -74,7 +74,7 @@ pub(crate) struct MixCall {
     pub(crate) p99_ms: Option<f64>,
 }
 
-/// A latency's middle and its 99th percentile.
+/// The median and the 99th percentile of a latency, in milliseconds.
 pub(crate) type Both = (Option<f64>, Option<f64>);
 
 /// Calls on sessions of one length.
@@ -88,7 +88,7 @@ pub(crate) struct Growth {
     pub(crate) open_ms: Option<f64>,
 }
 
-/// All of it.
+/// The results of all runs.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) when: String,
@@ -105,13 +105,13 @@ pub(crate) struct Report {
 impl Row {
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     pub(crate) fn new(
-        work: &Work,
+        work: &Workload,
         server: &'static str,
         (connections, pace): (usize, Loop),
         outcome: Outcome,
         cpu: Duration,
     ) -> Self {
-        // What is refused costs hardly anything, and is answered all the same.
+        // Rejected calls count too: the server answers them, at almost no cost.
         let answered = outcome.ok + outcome.shed;
         Self {
             name: work.name,
@@ -135,7 +135,7 @@ impl Row {
         }
     }
 
-    /// How its calls follow each other.
+    /// Returns the pacing of the calls.
     pub(crate) fn pace(&self) -> &'static str {
         if self.offered.is_some() {
             "open"
@@ -150,7 +150,7 @@ impl Row {
 }
 
 impl Report {
-    /// Writes `results.json`, the plots and `report.html` into a folder.
+    /// Writes `results.json`, the plots and `report.html` to a folder.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let put = |name: &str, text: String| {
             fs::write(folder.join(name), text).with_context(|| format!("{name} is not written"))
@@ -163,7 +163,7 @@ impl Report {
         put("report.html", page::page(self, &plots))
     }
 
-    /// Calls that went wrong and were not refused by design.
+    /// Returns the number of failed calls, without those rejected by design.
     pub(crate) fn failed(&self) -> u64 {
         let of_rows = self.rows.iter().map(Row::failed).sum::<u64>();
         let of_mix = self.mix.iter().flat_map(|mix| mix.errors.values());
@@ -171,7 +171,7 @@ impl Report {
     }
 }
 
-/// The plots of what there is, by the names of their files.
+/// Returns the plots of the measured parts, by file name.
 fn plots(report: &Report) -> Vec<(&'static str, String)> {
     let mut plots = Vec::new();
     if !report.rows.is_empty() {

@@ -1,4 +1,4 @@
-//! The report as a page that stands alone: no script, no font and no picture from elsewhere.
+//! The report as a self-contained HTML page, without scripts, fonts or images from elsewhere.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -10,7 +10,7 @@ use super::table::{
 };
 use crate::{growth, mix};
 use palimpsest_load::figures::or_dash;
-use palimpsest_load::site::PATIENT;
+use palimpsest_load::test_server::PATIENT;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--text:#14171c;--soft:#5b6472;--line:#e3e6eb;--sheet:#fff;--good:#00785a;--bad:#b3261e}
@@ -26,7 +26,7 @@ tr.first td{border-top:2px solid var(--line)}tr.head td{font-weight:600}svg{max-
 details{margin:.8rem 0}code{font-size:12px;white-space:pre-wrap;word-break:break-all}li{margin:.3rem 0}
 ";
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(report: &Report, plots: &[(&'static str, String)]) -> String {
     let plot = |name: &str| {
         let found = plots.iter().find(|(named, _)| *named == name);
@@ -98,7 +98,7 @@ fn promised(report: &Report) -> Markup {
     }
 }
 
-/// The one table of all runs of ghz.
+/// Renders the table of all runs of ghz.
 fn calls(report: &Report) -> Markup {
     html! {
         p.soft {
@@ -128,7 +128,7 @@ fn calls(report: &Report) -> Markup {
     }
 }
 
-/// What went wrong, in its own words.
+/// Renders the error messages with their counts.
 fn said<'a>(errors: impl Iterator<Item = (&'a String, &'a u64)>) -> Markup {
     let errors: Vec<_> = errors.collect();
     html! {
@@ -152,7 +152,7 @@ fn commands(report: &Report) -> Markup {
     }
 }
 
-/// A table; rows that have a word in their first cell stand out.
+/// Renders a table. Rows whose first cell contains `word` are highlighted.
 fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>, word: &str) -> Markup {
     html! {
         div.wide { table {

@@ -1,4 +1,4 @@
-//! Lines: latency against the length of a transcript, a server against the number of its sessions.
+//! Line plots: latency against the length of a transcript, and a server against the number of its sessions.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ const LEFT: f64 = 84.0;
 const RIGHT: f64 = 28.0;
 const TOP: f64 = 112.0;
 const BOTTOM: f64 = 58.0;
-/// A limit does not lie at the edge.
+/// A factor above the largest value, so that a limit is not drawn at the edge.
 const ROOM: f64 = 1.05;
 
 /// A line with its name.
@@ -21,14 +21,14 @@ type Line = (&'static str, Vec<(f64, f64)>);
 struct Plot<'a> {
     title: &'a str,
     under: &'a str,
-    /// What is at the axes.
+    /// The labels of the axes.
     axes: (&'a str, &'a str),
     lines: Vec<Line>,
     limit: Option<(f64, &'a str)>,
     logarithmic: bool,
 }
 
-/// Latency against length.
+/// Plots latency against length.
 pub(super) fn growth(rows: &[Growth]) -> String {
     type Figure = fn(&Growth) -> Option<f64>;
     let figures: [(&'static str, Figure); 5] = [
@@ -50,7 +50,7 @@ pub(super) fn growth(rows: &[Growth]) -> String {
     .draw()
 }
 
-/// The time of a start against sessions.
+/// Plots the start time against the number of sessions.
 pub(super) fn ready(rows: &[Crowd]) -> String {
     Plot {
         title: "Time until a server is ready",
@@ -66,7 +66,7 @@ pub(super) fn ready(rows: &[Crowd]) -> String {
     .draw()
 }
 
-/// Memory against sessions.
+/// Plots memory against the number of sessions.
 pub(super) fn memory(rows: &[Crowd]) -> String {
     let of = |figure: fn(&Crowd) -> Option<f64>| points(rows, |row| row.sessions, figure);
     Plot {

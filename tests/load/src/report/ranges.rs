@@ -1,4 +1,4 @@
-//! The latencies of all runs of ghz: from the median to the 99th percentile, one band a method and size.
+//! A plot of the latencies of all runs of ghz, from the median to the 99th percentile. Each method and size has a band.
 
 use maud::{Markup, html};
 
@@ -10,11 +10,11 @@ const LEFT: f64 = 300.0;
 const RIGHT: f64 = 28.0;
 const TOP: f64 = 122.0;
 const BOTTOM: f64 = 50.0;
-/// The distance of two runs of a band, and what a band has above and below them.
+/// The distance between two runs of a band, and the padding of a band.
 const EACH: f64 = 9.0;
 const PADDING: f64 = 7.0;
 
-/// Draws them.
+/// Draws the plot.
 pub(super) fn draw(rows: &[Row]) -> String {
     let kinds = distinct(rows, kind);
     let names: Vec<String> = kinds
@@ -58,7 +58,8 @@ pub(super) fn draw(rows: &[Row]) -> String {
     sheet(height, about, &drawn)
 }
 
-/// What runs are told apart by: the connections of a closed loop. An open loop has as many as it needs.
+/// Returns the kind of a run: the number of connections of a closed loop. `None` for an open loop, which uses as many
+/// as it needs.
 fn kind(row: &Row) -> Option<usize> {
     row.offered.is_none().then_some(row.connections)
 }
@@ -92,7 +93,7 @@ fn axis(x: &Scale, height: f64) -> Markup {
     }
 }
 
-/// What there is, in order, once each.
+/// Returns the distinct values, in the order of their first occurrence.
 fn distinct<T: PartialEq>(rows: &[Row], of: impl Fn(&Row) -> T) -> Vec<T> {
     let mut all = Vec::new();
     for one in rows.iter().map(of) {

@@ -1,13 +1,13 @@
-//! What plots share: colours, scales and the sheet that they are drawn on.
+//! Shared parts of the plots: colours, scales and the sheet.
 //!
-//! SVG by hand, as `palimpsest replay --plot` has it: it follows the reader's light or dark theme, which the
-//! libraries that draw charts (`plotters` and those upon it) do not, because they write colours into shapes.
+//! The SVG is written by hand, as in `palimpsest replay --plot`, and follows the reader's light or dark theme. Chart
+//! libraries such as `plotters` write fixed colours into shapes and cannot do this.
 
 use maud::{Markup, PreEscaped, html};
 
 pub(super) const WIDTH: f64 = 960.0;
 
-/// Colours that are told apart by all eyes, in light and in dark.
+/// Colours for light and dark themes that readers with colour vision deficiencies can distinguish.
 const COLOURS: [(&str, &str); 5] = [
     ("#0072b2", "#56b4e9"),
     ("#c24d00", "#ff9d45"),
@@ -16,7 +16,7 @@ const COLOURS: [(&str, &str); 5] = [
     ("#6b6b00", "#d6d155"),
 ];
 
-/// A sheet with a title. The style is in every one, so that its file stands alone.
+/// Renders a sheet with a title. Each sheet contains the style, so that its file is self-contained.
 pub(super) fn sheet(height: f64, (title, under): (&str, &str), drawn: &Markup) -> String {
     let (light, dark): (String, String) = (0..COLOURS.len())
         .map(|index| {
@@ -54,12 +54,12 @@ fn colour(index: usize, of: &str) -> String {
     format!(".plot .s{index}{{stroke:{of}}}.plot .s{index}.dot{{fill:{of}}}")
 }
 
-/// The class of a series.
+/// Returns the CSS class of a series.
 pub(super) fn series(index: usize) -> String {
     format!("s{}", index % COLOURS.len())
 }
 
-/// The names of series with their colours, in a row.
+/// Renders the names of the series with their colours, in a row.
 pub(super) fn legend<'a>(left: f64, y: f64, names: impl IntoIterator<Item = &'a str>) -> Markup {
     let mut x = left;
     html! {
@@ -73,7 +73,7 @@ pub(super) fn legend<'a>(left: f64, y: f64, names: impl IntoIterator<Item = &'a 
     }
 }
 
-/// A coordinate: a tenth of a point is enough.
+/// Formats a coordinate with a precision of a tenth of a point.
 pub(super) fn n(value: f64) -> String {
     format!("{value:.1}")
 }
@@ -83,7 +83,7 @@ fn glyphs(text: &str) -> f64 {
     text.chars().count() as f64
 }
 
-/// Where values lie between two places.
+/// Maps values to positions between two coordinates.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     from: f64,
@@ -94,7 +94,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// From nothing to a round number above the largest.
+    /// Creates a scale from zero to a round number above the largest value.
     pub(super) fn linear(places: (f64, f64), most: f64) -> Self {
         let step = step(most);
         let high = (most / step).ceil().max(1.0) * step;
@@ -107,7 +107,7 @@ impl Scale {
         }
     }
 
-    /// From a power of ten to another.
+    /// Creates a scale between two powers of ten.
     pub(super) fn logarithmic(places: (f64, f64), values: impl IntoIterator<Item = f64>) -> Self {
         let (mut least, mut most) = (f64::MAX, f64::MIN_POSITIVE);
         for value in values.into_iter().filter(|value| *value > 0.0) {
@@ -134,7 +134,7 @@ impl Scale {
         self.from + (self.to - self.from) * part
     }
 
-    /// The values that have a line, and those whose number is written.
+    /// Returns the values of the grid lines. True marks a line with a label.
     pub(super) fn ticks(&self) -> Vec<(f64, bool)> {
         if self.logarithmic {
             let mut ticks = Vec::new();
@@ -159,7 +159,7 @@ impl Scale {
     }
 }
 
-/// The distance between the lines of a grid: one, two or five with zeros.
+/// Returns the distance between grid lines: one, two or five times a power of ten.
 fn step(most: f64) -> f64 {
     let unit = 10_f64.powf((most.max(f64::MIN_POSITIVE) / 5.0).log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|times| times * unit);
@@ -167,7 +167,7 @@ fn step(most: f64) -> f64 {
     fits.unwrap_or(10.0 * unit)
 }
 
-/// A number at an axis.
+/// Formats the label of an axis.
 pub(super) fn label(value: f64) -> String {
     match value {
         1_000_000.0.. => format!("{} M", value / 1e6),
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_hold_their_values_and_have_round_ticks() {
+    fn scales_contain_their_values_and_have_round_ticks() {
         let scale = Scale::logarithmic((0.0, 100.0), [0.3, 40.0]);
         assert_eq!(
             (n(scale.place(0.1)), n(scale.place(100.0))),
@@ -198,7 +198,7 @@ mod tests {
             written(Scale::linear((0.0, 1.0), 181.0)),
             ["0", "50", "100", "150", "200"]
         );
-        // Nothing at all is still a scale.
+        // An empty set of values must still give a valid scale.
         assert!(Scale::logarithmic((0.0, 1.0), []).place(1.0).is_finite());
         assert!(Scale::linear((0.0, 1.0), 0.0).place(0.0).is_finite());
     }

@@ -6,7 +6,7 @@ use super::limits::{OF_LIMIT_PERCENT, promises};
 use super::{Both, Crowd, Growth, Mix, Report, Row};
 use palimpsest_load::figures::{count, megabytes, or_dash, short};
 
-/// The head of the one table that every run of ghz is a row of.
+/// The columns of the table of all runs of ghz.
 pub(super) const HEAD: [&str; 11] = [
     "rpc",
     "size",
@@ -21,7 +21,7 @@ pub(super) const HEAD: [&str; 11] = [
     "errors",
 ];
 
-/// A row as cells.
+/// Returns the cells of a row.
 pub(super) fn cells(row: &Row) -> [String; 11] {
     let of_limit = row
         .limit
@@ -42,7 +42,7 @@ pub(super) fn cells(row: &Row) -> [String; 11] {
     ]
 }
 
-/// A run as it ends, so that somebody who waits sees something.
+/// Returns one row, which is printed as soon as its run ends.
 pub(crate) fn line(row: &Row) -> String {
     let offered = row
         .offered
@@ -76,7 +76,7 @@ fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>, words: usiz
     table.to_string()
 }
 
-/// All of it.
+/// Returns the complete report.
 pub(crate) fn print(report: &Report) -> String {
     let mut parts = Vec::new();
     if !report.rows.is_empty() {
@@ -120,7 +120,7 @@ pub(crate) fn print(report: &Report) -> String {
     parts.join("\n\n")
 }
 
-/// What went wrong, in its own words.
+/// Returns the error messages with their counts.
 fn errors(report: &Report) -> Option<String> {
     let of_rows = report.rows.iter().map(|row| (row.name, &row.errors));
     let of_mix = report.mix.iter().map(|mix| ("mix", &mix.errors));
@@ -146,7 +146,7 @@ pub(super) const MIX_HEAD: [&str; 7] = [
     "agents", "calls", "a second", "p50 ms", "p99 ms", "refused", "errors",
 ];
 
-/// A line for turns, and one for each method in them.
+/// Returns a row for the turns and one for each method within them.
 pub(super) fn mix_cells(mix: &Mix) -> Vec<Vec<String>> {
     let offered = mix.offered.map_or_else(String::new, |rate| {
         format!(", {} turns/s offered", short(rate))

@@ -1,7 +1,7 @@
-//! The Rust crate `ai-agent` as one of those who play: what its query loop does before each model call and
-//! after each tool's call, through the functions that it makes public.
+//! The Rust crate `ai-agent` as a participant. Calls the public functions that its query loop uses before each model
+//! call and after each tool call.
 //!
-//! The protocol is that of `../src/player.rs`, the views' form that of `../src/views.rs`.
+//! `../src/player.rs` defines the protocol, and `../src/views.rs` the format of views.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The characters of a result above which it is stored, as for all who play.
+/// Size above which a result is stored, in characters. Equal for all participants.
 const MAX_RESULT_CHARS: usize = 20_000;
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ struct Asked {
     views: Option<String>,
 }
 
-/// What came before each model call.
+/// The messages before each model call.
 type Calls = Vec<Vec<Message>>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hello = json!({ "peer": "ai-agent", "version": "0.88.0", "works": ["clear", "offload"] });
     writeln!(out, "{hello}")?;
     out.flush()?;
-    // A panic is told as an answer, and nothing else.
+    // A panic is reported as an answer only, not on standard error.
     std::panic::set_hook(Box::new(|_| {}));
     let folder = std::env::temp_dir().join(format!("palimpsest-peer-{}", std::process::id()));
     let mut known: HashMap<String, Calls> = HashMap::new();
@@ -70,7 +70,7 @@ fn said(panic: &Box<dyn std::any::Any + Send>) -> String {
         .collect()
 }
 
-/// Plays a conversation; the nanoseconds of each call.
+/// Plays a conversation. Returns the duration of each call, in nanoseconds.
 fn play(asked: &Asked, calls: Calls, folder: &str) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
     let mut out = asked
         .views
@@ -89,7 +89,7 @@ fn play(asked: &Asked, calls: Calls, folder: &str) -> Result<Vec<u64>, Box<dyn s
             "clear" => clear(&mut messages, new),
             _ => offload(&mut messages, new, &mut state, folder),
         }
-        // Without the time in which somebody else had the processor.
+        // Excludes the time in which other processes used the processor.
         let own = (busy() - idle).min(begin.elapsed());
         call_ns.push(u64::try_from(own.as_nanos())?);
         if let Some(out) = &mut out {
@@ -113,19 +113,19 @@ fn play(asked: &Asked, calls: Calls, folder: &str) -> Result<Vec<u64>, Box<dyn s
     Ok(call_ns)
 }
 
-/// How long this process has been busy.
+/// Returns the processor time of this process.
 fn busy() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// What the loop does before it asks the model.
+/// Runs the step of the loop before a model call.
 fn clear(messages: &mut Vec<Message>, new: Vec<Message>) {
     messages.extend(new);
     microcompact_messages(messages);
 }
 
-/// What it does after tools have run.
+/// Runs the step of the loop after tool calls.
 fn offload(
     messages: &mut Vec<Message>,
     new: Vec<Message>,
@@ -162,7 +162,7 @@ fn read(path: &str) -> Result<Calls, Box<dyn std::error::Error>> {
     Ok(calls)
 }
 
-/// A message in Anthropic's form as the crate holds it: each result is a message of its own.
+/// Converts a message from Anthropic's form to the crate's form, in which each result is a separate message.
 fn add(message: &Value, out: &mut Vec<Message>) {
     let parts = match &message["content"] {
         Value::String(text) => vec![json!({ "type": "text", "text": text })],
@@ -227,7 +227,7 @@ fn result_text(content: &Value) -> String {
     }
 }
 
-/// A message as the crate sends it to an endpoint that speaks OpenAI's form.
+/// Converts a message to OpenAI's form, as the crate sends it to a compatible endpoint.
 fn shown(message: &Message) -> Value {
     match (&message.role, &message.tool_calls) {
         (MessageRole::Assistant, Some(calls)) => {
@@ -239,7 +239,7 @@ fn shown(message: &Message) -> Value {
                     json!({ "id": call.id, "type": "function", "function": function })
                 })
                 .collect();
-            // The crate sends an empty text here, which is not what this is about.
+            // The crate sends an empty text here, which a provider would reject. The comparison does not count this.
             let content = Some(&message.content).filter(|content| !content.is_empty());
             json!({ "role": "assistant", "content": content, "tool_calls": calls })
         }

@@ -1,4 +1,4 @@
-//! Messages and their blocks: roles, empty texts, images, cache markers.
+//! Validation of messages and their blocks: roles, empty texts, images and cache markers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ const MAX_PIXELS: usize = 8_000;
 const MAX_PIXELS_OF_MANY: usize = 2_000;
 const MAX_MARKERS: usize = 4;
 
-/// Which blocks a role may have.
+/// The block types that a role may have.
 const OF_USER: [&str; 6] = [
     "text",
     "image",
@@ -244,7 +244,7 @@ fn source(block: &Value, at: &str, kind: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// All images of a request, those in results too.
+/// Checks all images of a request, including those in results.
 fn images(messages: &[Value]) -> Result<(), Refusal> {
     let mut sizes = Vec::new();
     for message in messages {
@@ -283,7 +283,7 @@ fn pixels(image: &Value) -> usize {
     imagesize::blob_size(&bytes).map_or(0, |size| size.width.max(size.height))
 }
 
-/// At most four cache markers, of a known kind, on nothing that cannot have one.
+/// Checks cache markers: at most four, of a known kind, and only on blocks that allow one.
 fn markers(body: &Value) -> Result<(), Refusal> {
     let mut found = 0;
     let lists = [&body["tools"], &body["system"]];

@@ -1,11 +1,11 @@
-//! What the API's version 2026-10-21 refuses and the one before it did not.
+//! The additional rules of API version 2026-10-21.
 
 use serde_json::Value;
 
 use super::array;
 use crate::refusal::Refusal;
 
-/// How requests name it.
+/// The version's name in requests.
 pub(super) const NAME: &str = "2026-10-21";
 
 pub(super) fn check(body: &Value) -> Result<(), Refusal> {

@@ -1,4 +1,4 @@
-//! The parameters beside the messages.
+//! Validation of the parameters other than messages.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ const KNOWN: [&str; 21] = [
     "cache_control",
 ];
 
-/// Whether they are as documented; `max_tokens`.
+/// Checks the parameters. Returns `max_tokens`.
 pub(super) fn check(body: &Value, max_output: u64) -> Result<u64, Refusal> {
     let Some(object) = body.as_object() else {
         return Err(Refusal::invalid("The request body is not valid JSON"));

@@ -1,4 +1,4 @@
-//! Calls and their results: each call answered in the very next message, each result with its call.
+//! Validation of calls and results: each call is answered in the next message, and each result has its call.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 
 pub(super) fn check(body: &Value) -> Result<(), Refusal> {
     definitions(&body["tools"])?;
-    // Neighbours of one role count as one message.
+    // Adjacent messages of one role count as one message.
     let mut turns: Vec<(&str, Vec<(String, &Value)>)> = Vec::new();
     for (index, message) in array(&body["messages"]).iter().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
@@ -106,7 +106,7 @@ fn answered(open: &[&str], blocks: &[(String, &Value)]) -> Result<(), Refusal> {
         .copied()
         .filter(|id| !given.contains(id))
         .collect();
-    // Results come first in their message: behind a text they do not count as being there.
+    // Results must come first in their message. A result after a text does not count.
     let late = blocks
         .iter()
         .take(results.len())

@@ -1,4 +1,4 @@
-//! Messages: roles, contents, and calls with the tool messages that answer them.
+//! Validation of messages: roles, contents, and calls with the tool messages that answer them.
 
 use serde_json::Value;
 

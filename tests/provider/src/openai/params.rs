@@ -1,4 +1,4 @@
-//! The parameters beside the messages.
+//! Validation of the parameters other than messages.
 
 use serde_json::Value;
 
@@ -42,21 +42,21 @@ const KNOWN: [&str; 35] = [
     "web_search_options",
 ];
 
-/// Models that reason take another name for the output limit and no temperature.
+/// Returns true for a reasoning model. These models use another name for the output limit and accept no temperature.
 fn reasons(model: &str) -> bool {
     ["o1", "o3", "o4", "gpt-5"]
         .iter()
         .any(|prefix| model.starts_with(prefix))
 }
 
-/// The output limit of a request.
+/// Returns the output limit of a request.
 pub(super) fn output(body: &Value) -> Option<u64> {
     body["max_completion_tokens"]
         .as_u64()
         .or(body["max_tokens"].as_u64())
 }
 
-/// Whether they are as documented; the output limit.
+/// Checks the parameters. Returns the output limit.
 pub(super) fn check(body: &Value, max_output: u64) -> Result<Option<u64>, Refusal> {
     let Some(object) = body.as_object() else {
         return Err(Refusal::invalid(

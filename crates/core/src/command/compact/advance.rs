@@ -2,7 +2,7 @@
 
 use super::made::{CompactionMessages, CompactionSpec};
 use super::range::{expired, staying};
-use crate::command::decision::{Decision, DecisionContext, SkipReason, answered};
+use crate::command::decision::{Decided, DecisionContext, SkipReason, answered};
 use crate::command::reject::Rejection;
 use crate::event::{
     CompactionFailed, CompactionFailureReason, CompactionShortened, DroppedContent, Event,
@@ -95,11 +95,11 @@ impl AdvanceCompaction {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         // A retry is recognized by its request id or by its delegation, even after the compaction has ended.
         for stamp in [&self.request, &self.commit].into_iter().flatten() {
             if let Some(revision) = answered(session, Some(stamp), context)? {
-                return Ok(Decision::Answered(revision));
+                return Ok(Decided::Answered(revision));
             }
         }
         let is_answer = matches!(self.input, CompactionInput::HookAnswered { .. });
@@ -109,7 +109,7 @@ impl AdvanceCompaction {
         let Some(running) = running else {
             // The failure of a compaction that has ended changes nothing. Other steps are rejected.
             return match self.input {
-                CompactionInput::Failed { .. } => Ok(Decision::Events(Vec::new())),
+                CompactionInput::Failed { .. } => Ok(Decided::events(Vec::new())),
                 _ => Err(Rejection::CompactionNotFound { key: self.key }),
             };
         };
@@ -120,7 +120,7 @@ impl AdvanceCompaction {
             && !failed
             && let Some(over) = expired(session, context.now)
         {
-            return Ok(Decision::Events(vec![over]));
+            return Ok(Decided::events(vec![over]));
         }
         let Self {
             key,
@@ -151,7 +151,7 @@ impl AdvanceCompaction {
                     instructions,
                     must_keep,
                 }));
-                Ok(Decision::Events(first.into_iter().collect()))
+                Ok(Decided::events(first.into_iter().collect()))
             }
             CompactionInput::Shortened(dropped) => {
                 let event = CompactionShortened {
@@ -161,7 +161,7 @@ impl AdvanceCompaction {
                     request: end.request,
                     commit: end.commit,
                 };
-                Ok(Decision::Events(vec![Event::CompactionShortened(event)]))
+                Ok(Decided::events(vec![Event::CompactionShortened(event)]))
             }
             CompactionInput::Summary { summary, made } => end.summarised(session, summary, &made),
             CompactionInput::Failed { why, detail } => Ok(end.failed(why, detail)),
@@ -184,7 +184,7 @@ impl End<'_> {
         session: &Session,
         summary: WrittenSummary,
         made: &CompactionMessages,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         let running = self.running;
         if running.touched {
             let detail =
@@ -204,7 +204,7 @@ impl End<'_> {
                 dropped: summary.dropped,
                 took_ms: self.took_ms,
             };
-            return Ok(Decision::Events(vec![Event::SummaryPrepared(event)]));
+            return Ok(Decided::events(vec![Event::SummaryPrepared(event)]));
         }
         // Content may have been pinned since the start. Pinned messages do not leave.
         let leaving = spared(session, &running.leaving)?;
@@ -226,7 +226,7 @@ impl End<'_> {
         match made.compacted(session, what)? {
             // The caller may deliver a shorter summary, so the compaction continues.
             Err(_) if running.strategy == Strategy::Delegated => {
-                Ok(Decision::Skipped(SkipReason::TooLittleGain))
+                Ok(Decided::Skipped(SkipReason::TooLittleGain))
             }
             Err(why) => {
                 let detail = "the view would not have become smaller";
@@ -241,12 +241,12 @@ impl End<'_> {
                 compacted.commit = self.commit;
                 let mut events: Vec<Event> = called(running.key, &self.hooks).collect();
                 events.push(Event::Compacted(compacted));
-                Ok(Decision::Events(events))
+                Ok(Decided::events(events))
             }
         }
     }
 
-    fn failed(self, why: CompactionFailureReason, detail: Box<str>) -> Decision {
+    fn failed(self, why: CompactionFailureReason, detail: Box<str>) -> Decided {
         let running = self.running;
         let mut events: Vec<Event> = called(running.key, &self.hooks).collect();
         events.push(Event::CompactionFailed(CompactionFailed {
@@ -259,7 +259,7 @@ impl End<'_> {
             request: self.request,
             commit: self.commit,
         }));
-        Decision::Events(events)
+        Decided::events(events)
     }
 
     /// Removes the messages that hooks added from their records, because these messages enter no view.

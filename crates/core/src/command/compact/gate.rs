@@ -3,6 +3,7 @@
 use crate::command::decision::SkipReason;
 use crate::event::{CompactionFailed, CompactionFailureReason, Event, Trigger};
 use crate::ids::Timestamp;
+use crate::policy::BudgetState;
 use crate::session::Session;
 
 /// Returns the reason if a compaction may not start now.
@@ -65,6 +66,13 @@ pub fn is_compaction_due(session: &Session) -> bool {
         (true, None) => return false,
     };
     policy.enabled && session.tokens().tokens >= from
+}
+
+/// Returns true if the policy permits removal without a summary and the view is critical.
+pub fn is_truncation_due(session: &Session) -> bool {
+    let policy = &session.policy().autocompact;
+    let is_on = policy.enabled && policy.truncate_when_critical;
+    is_on && session.budget_state() >= BudgetState::Critical
 }
 
 /// Returns the reason if too many consecutive attempts have failed.

@@ -15,7 +15,7 @@ use crate::levels::repair::{PieceAction, mend_with};
 use crate::message::{Block, Message, MessageKind, Role, Usage};
 use crate::policy::ModelTool;
 use crate::session::{ContentNotLoaded, Session};
-use crate::summary::{Framing, frame, left_out};
+use crate::summary::{SummaryFrame, dropped_notice, frame};
 use crate::tokens::{Counter, TokenLedger};
 use crate::view::{Piece, PieceForm, Speaker, side};
 
@@ -188,16 +188,16 @@ impl CompactionMessages {
         let (first, last) = (what.kept.leaving.first(), what.kept.leaving.last());
         let request = self.request(session);
         let text = if what.strategy == Strategy::DropOldest {
-            left_out(read_tool.as_deref())
+            dropped_notice(read_tool.as_deref())
         } else {
             frame(
                 what.summary,
-                Framing {
+                SummaryFrame {
                     automatic: what.trigger != Trigger::Manual,
-                    recent_follow: !what.kept.kept.is_empty(),
+                    has_recent_messages: !what.kept.kept.is_empty(),
                     read_tool: read_tool.as_deref(),
                     search_tool: search_tool.as_deref(),
-                    stands_for: first.map(number).zip(last.map(number)),
+                    replaced_range: first.map(number).zip(last.map(number)),
                     latest_request: request.as_deref(),
                     must_keep: what.must_keep,
                 },
@@ -286,17 +286,17 @@ fn ledger(
     added: &[AppendedMessage],
 ) -> TokenLedger {
     let overhead = session.last_served().overhead_tokens;
-    let mut ledger = session.ledger().rebased(before, overhead);
+    let mut ledger = session.ledger().reset_for_view(before, overhead);
     for (ordinal, entry) in session.transcript().entries() {
         if entry.standing.takes_part() && !leaving.contains(&ordinal) {
-            ledger.follow(entry.counts_as(), entry.size);
+            ledger.add_estimated(entry.counts_as(), entry.size);
         }
     }
     for one in added
         .iter()
         .filter(|one| one.standing == Visibility::Visible)
     {
-        ledger.follow((one.message.kind, one.message.role), one.size);
+        ledger.add_estimated((one.message.kind, one.message.role), one.size);
     }
     ledger
 }

@@ -15,7 +15,7 @@ mod write;
 
 pub use self::advance::{AdvanceCompaction, CompactionInput, WrittenSummary};
 pub use self::external::ExternalSummary;
-pub use self::gate::{is_compaction_due, prepares_ahead};
+pub use self::gate::{is_compaction_due, is_truncation_due, prepares_ahead};
 pub use self::made::CompactionMessages;
 pub(super) use self::range::expired;
 pub use self::start::{StartCompaction, SummarySource};

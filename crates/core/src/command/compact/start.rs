@@ -5,7 +5,7 @@ use super::made::CompactionMessages;
 use super::range::expired;
 use super::write::SummarySpec;
 use super::{gate, oldest, ready};
-use crate::command::decision::{Decision, DecisionContext, SkipReason, answered, check_revision};
+use crate::command::decision::{Decided, DecisionContext, SkipReason, answered, check_revision};
 use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, CompactionStarted, Event, RequestStamp, Trigger};
 use crate::ids::{Revision, Timestamp};
@@ -62,25 +62,25 @@ impl StartCompaction {
         self,
         session: &Session,
         context: DecisionContext<'_>,
-    ) -> Result<Decision, Rejection> {
+    ) -> Result<Decided, Rejection> {
         if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
+            return Ok(Decided::Answered(revision));
         }
         // A repeated import is recognized by its summary, even without a request id.
         if let SummarySource::External(summary) = &self.source
             && summary.is_known(session)?
         {
-            return Ok(Decision::Events(Vec::new()));
+            return Ok(Decided::events(Vec::new()));
         }
         check_revision(session, self.expected_revision)?;
         if let Err(skip) = self.gate(session, context.now) {
-            return Ok(Decision::Skipped(skip));
+            return Ok(Decided::Skipped(skip));
         }
         let compacted = match self.source {
             SummarySource::Write(spec) => {
                 let kept = match spec.divide(session, self.trigger)? {
                     Ok(kept) => kept,
-                    Err(skip) => return Ok(Decision::Skipped(skip)),
+                    Err(skip) => return Ok(Decided::Skipped(skip)),
                 };
                 return Ok(started(
                     session,
@@ -111,7 +111,7 @@ impl StartCompaction {
         };
         let mut compacted = match compacted {
             Ok(compacted) => compacted,
-            Err(skip) => return Ok(Decision::Skipped(skip)),
+            Err(skip) => return Ok(Decided::Skipped(skip)),
         };
         compacted.request = self.request;
         // With hooks, only the start is recorded. The computed messages are discarded and computed again at the end.
@@ -119,7 +119,7 @@ impl StartCompaction {
             let expires = deadline(session, context.now);
             return Ok(started(session, context.now, start_of(compacted, expires)));
         }
-        Ok(Decision::Events(vec![Event::Compacted(compacted)]))
+        Ok(Decided::events(vec![Event::Compacted(compacted)]))
     }
 
     /// Returns the reason if the compaction may not start now.
@@ -138,10 +138,10 @@ impl StartCompaction {
 }
 
 /// Builds the events of a start. An expired compaction, or one that this start replaces, is ended first.
-fn started(session: &Session, now: Timestamp, start: CompactionStarted) -> Decision {
+fn started(session: &Session, now: Timestamp, start: CompactionStarted) -> Decided {
     let ended = expired(session, now).or_else(|| gate::displaced(session, now));
     let start = Event::CompactionStarted(start);
-    Decision::Events(ended.into_iter().chain([start]).collect())
+    Decided::events(ended.into_iter().chain([start]).collect())
 }
 
 fn deadline(session: &Session, now: Timestamp) -> Timestamp {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use palimpsest_facts::tool_action::{Act, PATH_FIELDS, fields, read_fields};
+use palimpsest_facts::tool_action::{Act, PATH_FIELDS, fields, parse_fields};
 use serde_json::{Map, Value};
 
 use super::numbered::shown;
@@ -324,7 +324,7 @@ impl FileTracker {
         let path = PATH_FIELDS
             .iter()
             .find_map(|name| fields.get(*name)?.as_str());
-        for call in read_fields(tool, &fields) {
+        for call in parse_fields(tool, &fields) {
             let path = path.unwrap_or(&call.target);
             let is_of_files = matches!(call.act, Act::Read | Act::Edit | Act::Write);
             if !is_of_files || path.is_empty() {

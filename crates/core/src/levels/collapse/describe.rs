@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use palimpsest_facts::{features, span};
+use palimpsest_facts::{describe_span, span_features};
 
 use crate::levels::clearing::path_in;
 use crate::message::{Block, Message};
@@ -18,14 +18,14 @@ pub(super) struct SpanDescription {
 }
 
 pub(super) fn describe(messages: &[&Message]) -> SpanDescription {
-    let features = features(messages.iter().copied());
+    let features = span_features(messages.iter().copied());
     let blocks = messages.iter().flat_map(|message| &message.blocks);
     let last = blocks.rev().find_map(|block| match block {
         Block::ToolResult(result) => Some(result.is_error == Some(true)),
         _ => None,
     });
     SpanDescription {
-        summary: span(messages.iter().copied()),
+        summary: describe_span(messages.iter().copied()),
         paths: messages.iter().flat_map(|message| paths(message)).collect(),
         repeated_milli: features.repetition_milli.into(),
         decisions: features.decisions as u64,

@@ -70,7 +70,7 @@ impl PolicyChange {
     fn laid_over(&self, mut under: Overlay, masked: &[Vec<String>]) -> Overlay {
         for path in masked {
             match self.given.get(path) {
-                _ if path.is_empty() => under.lay_over(&self.given),
+                _ if path.is_empty() => under.merge(&self.given),
                 Some(value) => under.set(path, value.clone()),
                 None => {}
             }

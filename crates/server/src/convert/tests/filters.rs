@@ -134,6 +134,7 @@ fn a_filter_names_so_many_values_at_most() {
         let error = message_filter(Some(filter), &Limits::default()).unwrap_err();
         error.to_string()
     };
+    // A request of 8 MB can contain this many values, so the count is checked before the values.
     let many = "must have at most 64 entries, has 8000000";
     assert_eq!(
         message(|f| f.roles = vec![1; 8_000_000]),
@@ -199,6 +200,7 @@ fn a_wrong_filter_is_named() {
             .unwrap_err()
             .path
     };
+    // The path contains the index of the first invalid value.
     assert_eq!(path(|f| f.roles = vec![1, 0]), "filter.roles[1]");
     assert_eq!(path(|f| f.kinds = vec![99]), "filter.kinds[0]");
     assert_eq!(

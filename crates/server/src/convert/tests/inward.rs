@@ -49,6 +49,7 @@ fn a_wrong_message_is_named() {
     let mut input = typed(vec![]);
     input.id = "no uuid".into();
     refused(input, "messages[0].id must be a UUID");
+    // Each change makes a valid message invalid in one place.
     let with = |change: fn(&mut v1::Message)| {
         let mut message = v1::Message {
             role: v1::Role::User.into(),
@@ -93,6 +94,7 @@ fn a_wrong_message_is_named() {
 #[test]
 fn a_wrong_block_is_named() {
     let png = || Some(Source::Data(Bytes::from_static(b"x")));
+    // Each block lacks one required value, or has one that its type does not allow.
     refused_block(
         block(B::Image(v1::ImageBlock::default())),
         "image.source must be set",
@@ -183,6 +185,7 @@ fn a_wrong_result_is_named() {
 
 #[test]
 fn unknown_fields_must_not_hide_known_ones() {
+    // Each `extra_json` repeats a field that the typed block already has.
     let blocks = [
         (text("t"), r#"{"text":"x"}"#, "text"),
         (text("t"), r#"{"type":"x"}"#, "type"),
@@ -290,6 +293,7 @@ fn wrong_metadata_is_named() {
         change(&mut metadata);
         let mut input = typed(vec![]);
         input.metadata = Some(metadata);
+        // The first message is valid, so that the path must contain the index of the second one.
         let error = read(vec![typed(vec![]), input], &small()).unwrap_err();
         assert_eq!(
             error.to_string(),

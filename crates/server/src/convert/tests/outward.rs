@@ -90,6 +90,7 @@ fn media_that_the_contract_has_no_words_for_goes_as_json() {
             extra: palimpsest_core::json::UnknownFields::default(),
         })
     };
+    // Invalid base64 has no bytes, so the block can only be returned as JSON.
     let broken = media(MediaSource::Base64 {
         media_type: "application/pdf".into(),
         data: "not base64!".into(),
@@ -143,6 +144,7 @@ fn cache_markers_stay_in_the_transcript() {
 #[test]
 fn a_view_shows_wire_ids_and_keys() {
     let odd = r#"{"role":"assistant","content":[{"type":"tool_use","id":"x","name":"Bash","input":"cut"}]}"#;
+    // The second call repeats the id of the first one, so its wire id is mapped.
     let mut world = world(&[QUESTION, CALL, RESULT, odd, RESULT]);
     serve(&mut world, false);
     let session = &world.session;
@@ -187,6 +189,7 @@ fn an_append_says_what_became_of_each_message() {
     let Some(Event::MessagesAppended(event)) = world.log.last().map(|r| &r.event) else {
         panic!("appended")
     };
+    // Adds a duplicate at index 0 of the call.
     let mut event = event.clone();
     event.known = vec![(0, MessageId::new(uuid::Uuid::from_u128(1)))];
     let out = append_result(&world.session, &event, &[0, 0, 1], true);

@@ -37,6 +37,7 @@ fn reported(world: &SessionHarness) -> Vec<v1::Repair> {
 
 #[test]
 fn repairs_say_what_was_done_to_which_call() {
+    // The messages contain a duplicate, an orphan, a repeated id, an illegal id and a blank text.
     let mut world = world(&[
         &call("a"),
         &result("a"),
@@ -184,6 +185,7 @@ fn a_breakdown_is_by_kind_of_content() {
 
 #[test]
 fn a_budget_counts_to_where_something_happens() {
+    // The usage is above the warning threshold and below the compaction threshold.
     let usage = r#"{"role":"assistant","content":"a","id":"m","usage":{"input_tokens":150000,"output_tokens":300}}"#;
     let mut world = world(&[QUESTION, usage]);
     let hint = WindowHint::default();
@@ -256,6 +258,7 @@ fn events_tell_the_story() {
     };
     rewind(&mut world, Some(2));
     append(&mut world, &[QUESTION]);
+    // The second rewind removes all messages, including the one after the first rewind.
     rewind(&mut world, None);
     let all = all_events(&world);
     let told: Vec<String> = all

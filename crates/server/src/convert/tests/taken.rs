@@ -112,6 +112,7 @@ fn becomes(given: v1::Block, expected: &Expect) {
 
 #[test]
 fn typed_blocks_are_what_a_provider_would_have_sent() {
+    // Each block must equal the JSON that the provider itself would send.
     becomes(
         image(
             Some(Source::Data(Bytes::from_static(b"\xff\x00"))),

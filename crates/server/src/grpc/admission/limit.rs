@@ -15,141 +15,141 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The initial limit: suitable for two cores and a disk with group commit.
-const FIRST: usize = 64;
+const INITIAL_LIMIT: usize = 64;
 /// The minimum limit, at any latency: enough calls for commits to share their syncs.
-const LEAST: usize = 8;
+const MIN_LIMIT: usize = 8;
 /// The minimum number of calls in a measurement window, and the minimum duration of the window.
-const SAMPLES: u64 = 32;
-const WINDOW: Duration = Duration::from_millis(50);
+const MIN_SAMPLES: u64 = 32;
+const SAMPLE_WINDOW: Duration = Duration::from_millis(50);
 /// The pause after which a started window is discarded, because its rate would include the pause.
-const GAP: Duration = Duration::from_secs(1);
+const IDLE_GAP: Duration = Duration::from_secs(1);
 /// The number of seconds in the measurement history.
 const SECONDS: usize = 10;
 /// The divisor of the limit during a probe, and the maximum time between probes. The time is shorter than the
 /// history, so that the history always contains a measurement at low concurrency.
-const FEW: usize = 8;
-const OFTEN: Duration = Duration::from_secs(8);
+const PROBE_DIVISOR: usize = 8;
+const PROBE_INTERVAL: Duration = Duration::from_secs(8);
 /// The maximum duration of a probe.
-const MOMENT: Duration = Duration::from_millis(200);
+const MAX_PROBE_DURATION: Duration = Duration::from_millis(200);
 
 /// A concurrency limit that adapts to the measured latency of calls.
 #[derive(Debug)]
 pub(super) struct ConcurrencyLimit {
     /// The limit, in percent of the concurrency that saturates the machine.
     percent: u64,
-    most: usize,
-    now: usize,
-    takes: Option<Duration>,
-    longer: Option<Duration>,
-    window: Window,
-    recent: [Second; SECONDS],
+    max_limit: usize,
+    current_limit: usize,
+    typical_latency: Option<Duration>,
+    allowed_slowdown: Option<Duration>,
+    window: SampleWindow,
+    recent: [SecondStats; SECONDS],
     /// The limit before the current probe and the start of the probe. `None` outside of a probe.
-    aside: Option<(usize, Instant)>,
+    probe: Option<(usize, Instant)>,
     /// The last time at which concurrency was low.
-    were_few: Option<Instant>,
+    last_low_concurrency: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
-struct Window {
-    began: Option<Instant>,
+struct SampleWindow {
+    started: Option<Instant>,
     last: Option<Instant>,
     samples: u64,
     micros: u64,
     peak: usize,
-    was_short: bool,
+    was_saturated: bool,
 }
 
 /// The measurements of one second.
 #[derive(Debug, Clone, Copy)]
-struct Second {
+struct SecondStats {
     at: Instant,
     /// The highest throughput, in calls per 1,000 seconds.
-    most_done: u64,
+    max_throughput: u64,
     /// The lowest latency of a call, in microseconds.
-    least_took: u64,
+    min_latency: u64,
 }
 
 /// The measurements of one finished call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallSample {
-    pub(super) took: Duration,
+    pub(super) latency: Duration,
     /// The number of other calls in progress.
-    pub(super) working: usize,
+    pub(super) in_flight: usize,
     /// True if a call found no permit since the previous sample.
-    pub(super) was_short: bool,
+    pub(super) was_saturated: bool,
 }
 
 impl ConcurrencyLimit {
-    pub(super) fn new(most: usize, percent: u32, now: Instant) -> Self {
-        let nothing = Second {
+    pub(super) fn new(max_limit: usize, percent: u32, now: Instant) -> Self {
+        let nothing = SecondStats {
             at: now,
-            most_done: 0,
-            least_took: u64::MAX,
+            max_throughput: 0,
+            min_latency: u64::MAX,
         };
         Self {
             percent: u64::from(percent),
-            most,
-            now: FIRST.min(most),
-            takes: None,
-            longer: None,
-            window: Window::default(),
+            max_limit,
+            current_limit: INITIAL_LIMIT.min(max_limit),
+            typical_latency: None,
+            allowed_slowdown: None,
+            window: SampleWindow::default(),
             recent: [nothing; SECONDS],
-            aside: None,
-            were_few: None,
+            probe: None,
+            last_low_concurrency: None,
         }
     }
 
     /// Returns the current limit.
     pub(super) fn get(&self) -> usize {
-        self.now
+        self.current_limit
     }
 
     /// Returns the latency of a call in the last window, or `None` before the first window.
-    pub(super) fn takes(&self) -> Option<Duration> {
-        self.takes
+    pub(super) fn typical_latency(&self) -> Option<Duration> {
+        self.typical_latency
     }
 
     /// Returns the latency above the minimum that the limit tolerates, or `None` before the first window.
-    pub(super) fn longer(&self) -> Option<Duration> {
-        self.longer
+    pub(super) fn allowed_slowdown(&self) -> Option<Duration> {
+        self.allowed_slowdown
     }
 
     /// Records a finished call and adjusts the limit at the end of a window.
-    pub(super) fn learn(&mut self, done: CallSample, now: Instant) {
-        if let Some((before, since)) = self.aside
-            && now - since > MOMENT
+    pub(super) fn record(&mut self, done: CallSample, now: Instant) {
+        if let Some((before, since)) = self.probe
+            && now - since > MAX_PROBE_DURATION
         {
             // The load did not fall in time. The observed latency then is the only available measurement.
-            self.now = before;
-            self.aside = None;
-            self.were_few = Some(now);
-            self.window = Window::default();
+            self.current_limit = before;
+            self.probe = None;
+            self.last_low_concurrency = Some(now);
+            self.window = SampleWindow::default();
         }
         // During a probe, calls that started at the old limit do not measure low concurrency.
-        let too_many = self.aside.is_some() && done.working > self.now;
-        let after_a_pause = self.window.last.is_some_and(|at| now - at > GAP);
+        let too_many = self.probe.is_some() && done.in_flight > self.current_limit;
+        let after_a_pause = self.window.last.is_some_and(|at| now - at > IDLE_GAP);
         if too_many || after_a_pause {
-            self.window = Window::default();
+            self.window = SampleWindow::default();
         }
         let window = &mut self.window;
         window.last = Some(now);
-        window.was_short |= done.was_short;
-        let Some(began) = window.began else {
-            window.began = Some(now);
+        window.was_saturated |= done.was_saturated;
+        let Some(began) = window.started else {
+            window.started = Some(now);
             return;
         };
         window.samples += 1;
-        window.micros = window.micros.saturating_add(micros(done.took));
-        window.peak = window.peak.max(done.working + 1);
+        window.micros = window.micros.saturating_add(micros(done.latency));
+        window.peak = window.peak.max(done.in_flight + 1);
         // A probe uses a smaller window, to be short.
-        let enough = if self.aside.is_some() {
-            SAMPLES / 4
+        let enough = if self.probe.is_some() {
+            MIN_SAMPLES / 4
         } else {
-            SAMPLES
+            MIN_SAMPLES
         };
-        if window.samples >= enough && now - began >= WINDOW {
+        if window.samples >= enough && now - began >= SAMPLE_WINDOW {
             self.close(now, now - began);
-            self.window.began = Some(now);
+            self.window.started = Some(now);
             self.window.last = Some(now);
         }
     }
@@ -159,69 +159,72 @@ impl ConcurrencyLimit {
         let took = (window.micros / window.samples).max(1);
         // Per 1,000 seconds, so that integers keep enough precision at low rates.
         let done = window.samples.saturating_mul(1_000_000_000) / micros(lasted).max(1);
-        self.takes = Some(Duration::from_micros(took));
-        self.remember(now, done, took);
-        if let Some((_, least)) = self.remembered(now) {
+        self.typical_latency = Some(Duration::from_micros(took));
+        self.record_second(now, done, took);
+        if let Some((_, least)) = self.best_second(now) {
             let longer = least.saturating_mul(self.percent.saturating_sub(100)) / 100;
-            self.longer = Some(Duration::from_micros(longer));
+            self.allowed_slowdown = Some(Duration::from_micros(longer));
         }
-        if window.peak <= self.now / 2 || self.aside.is_some() {
-            self.were_few = Some(now);
+        if window.peak <= self.current_limit / 2 || self.probe.is_some() {
+            self.last_low_concurrency = Some(now);
         }
-        if let Some((before, _)) = self.aside.take() {
-            self.now = before;
+        if let Some((before, _)) = self.probe.take() {
+            self.current_limit = before;
             return;
         }
         // With free permits, the throughput depends on the callers and says nothing about capacity.
-        if !window.was_short && window.peak < self.now {
+        if !window.was_saturated && window.peak < self.current_limit {
             return;
         }
-        if self.were_few.is_none_or(|at| now - at > OFTEN) {
-            self.aside = Some((self.now, now));
-            self.now = (self.now / FEW).max(2);
+        if self
+            .last_low_concurrency
+            .is_none_or(|at| now - at > PROBE_INTERVAL)
+        {
+            self.probe = Some((self.current_limit, now));
+            self.current_limit = (self.current_limit / PROBE_DIVISOR).max(2);
             return;
         }
-        let Some((done, took)) = self.remembered(now) else {
+        let Some((done, took)) = self.best_second(now) else {
             return;
         };
         // Throughput times latency: concurrency in thousandths of a call.
         let busy = done.saturating_mul(took) / 1_000_000;
         let wanted = usize::try_from(busy.saturating_mul(self.percent) / 100_000);
-        let wanted = wanted.unwrap_or(self.most);
+        let wanted = wanted.unwrap_or(self.max_limit);
         // Limited steps keep one outlier from moving the limit too far.
-        let wanted = wanted.clamp(self.now * 3 / 4, self.now * 3 / 2);
-        self.now = wanted.clamp(LEAST.min(self.most), self.most);
+        let wanted = wanted.clamp(self.current_limit * 3 / 4, self.current_limit * 3 / 2);
+        self.current_limit = wanted.clamp(MIN_LIMIT.min(self.max_limit), self.max_limit);
     }
 
-    fn remember(&mut self, now: Instant, done: u64, took: u64) {
+    fn record_second(&mut self, now: Instant, done: u64, took: u64) {
         let second = Duration::from_secs(1);
         // The newest second collects samples until it is over. Then the oldest entry is reused for the next second.
         let this = self.recent.iter_mut().max_by_key(|one| one.at);
         let this = match this {
-            Some(this) if now - this.at < second && this.most_done > 0 => this,
+            Some(this) if now - this.at < second && this.max_throughput > 0 => this,
             _ => {
                 let Some(oldest) = self.recent.iter_mut().min_by_key(|one| one.at) else {
                     return;
                 };
-                *oldest = Second {
+                *oldest = SecondStats {
                     at: now,
-                    most_done: 0,
-                    least_took: u64::MAX,
+                    max_throughput: 0,
+                    min_latency: u64::MAX,
                 };
                 oldest
             }
         };
-        this.most_done = this.most_done.max(done);
-        this.least_took = this.least_took.min(took);
+        this.max_throughput = this.max_throughput.max(done);
+        this.min_latency = this.min_latency.min(took);
     }
 
     /// Returns the highest throughput (calls per 1,000 seconds) and the lowest latency (microseconds) in the history.
-    fn remembered(&self, now: Instant) -> Option<(u64, u64)> {
+    fn best_second(&self, now: Instant) -> Option<(u64, u64)> {
         let age = Duration::from_secs(SECONDS as u64);
         let recent = self.recent.iter();
-        let recent = recent.filter(|one| one.most_done > 0 && now - one.at <= age);
+        let recent = recent.filter(|one| one.max_throughput > 0 && now - one.at <= age);
         recent
-            .map(|one| (one.most_done, one.least_took))
+            .map(|one| (one.max_throughput, one.min_latency))
             .reduce(|a, b| (a.0.max(b.0), a.1.min(b.1)))
     }
 }
@@ -232,7 +235,7 @@ fn micros(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallSample, ConcurrencyLimit, Duration, FIRST, Instant, LEAST};
+    use super::{CallSample, ConcurrencyLimit, Duration, INITIAL_LIMIT, Instant, MIN_LIMIT};
 
     /// Simulates a machine under permanent overload for the duration `time`. Returns its utilization in percent.
     ///
@@ -251,11 +254,11 @@ mod tests {
             let took = alone.max(each * calls);
             *now += took / calls;
             let over = CallSample {
-                took,
-                working: working - 1,
-                was_short: true,
+                latency: took,
+                in_flight: working - 1,
+                was_saturated: true,
             };
-            limit.learn(over, *now);
+            limit.record(over, *now);
             done += 100;
         }
         each.as_nanos() * done / (*now - began).as_nanos()
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_busy_and_calls_hardly_wait() {
+    fn the_limit_saturates_the_machine_with_little_waiting() {
         for (each, alone) in [
             (2_000, 20_000),
             (140, 2_000),
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slower_disk_needs_more_calls_at_one_time() {
+    fn the_limit_grows_with_the_latency_of_the_disk() {
         let mut now = Instant::now();
         let mut limit = ConcurrencyLimit::new(1_000, 200, now);
         let minute = Duration::from_mins(1);
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_with_few_ends_even_if_there_are_many() {
+    fn a_probe_ends_even_if_concurrency_stays_high() {
         let mut now = Instant::now();
         let mut limit = ConcurrencyLimit::new(1_000, 200, now);
         let mut few = Duration::ZERO;
@@ -309,13 +312,13 @@ mod tests {
             let step = Duration::from_micros(500);
             now += step;
             let over = CallSample {
-                took: Duration::from_millis(4),
+                latency: Duration::from_millis(4),
                 // Calls that already wait for other systems return even if no permit is free.
-                working: 20,
-                was_short: true,
+                in_flight: 20,
+                was_saturated: true,
             };
-            limit.learn(over, now);
-            if limit.get() < LEAST {
+            limit.record(over, now);
+            if limit.get() < MIN_LIMIT {
                 few += step;
             }
         }
@@ -324,33 +327,33 @@ mod tests {
     }
 
     #[test]
-    fn without_load_the_number_stays() {
+    fn the_limit_is_stable_without_load() {
         let mut now = Instant::now();
         let mut limit = ConcurrencyLimit::new(1_000, 200, now);
         for _ in 0..100_000 {
             now += Duration::from_millis(3);
             let took = Duration::from_millis(2);
-            limit.learn(
+            limit.record(
                 CallSample {
-                    took,
-                    working: 1,
-                    was_short: false,
+                    latency: took,
+                    in_flight: 1,
+                    was_saturated: false,
                 },
                 now,
             );
         }
-        assert_eq!(limit.get(), FIRST);
-        assert_eq!(limit.takes(), Some(Duration::from_millis(2)));
+        assert_eq!(limit.get(), INITIAL_LIMIT);
+        assert_eq!(limit.typical_latency(), Some(Duration::from_millis(2)));
     }
 
     #[test]
-    fn it_stays_between_its_bounds() {
+    fn the_limit_stays_within_its_bounds() {
         let mut now = Instant::now();
         let time = Duration::from_secs(30);
         let mut limit = ConcurrencyLimit::new(100, 200, now);
         overload(&mut limit, &mut now, (micros(110), micros(100_000)), time);
         assert_eq!(limit.get(), 100);
         overload(&mut limit, &mut now, (micros(1_100), micros(100)), time);
-        assert!(limit.get() <= LEAST, "{}", limit.get());
+        assert!(limit.get() <= MIN_LIMIT, "{}", limit.get());
     }
 }

@@ -28,18 +28,18 @@ use overload_state::OverloadState;
 use permit::ReservedPermit;
 pub(super) use permit::WorkPermit;
 use scheduling_delay::SchedulingDelay;
-use wait_queue::{Flow, JoinOutcome, WaitQueue};
+use wait_queue::{DrainRate, JoinOutcome, WaitQueue};
 
 /// The number of slots for latency statistics of methods. A method's slot is a hash of its name.
-const SLOTS: usize = 64;
+const METHOD_SLOTS: usize = 64;
 /// The number of measured calls of a method before calls with a short deadline are rejected.
-const KNOWN: u64 = 64;
+const MIN_METHOD_SAMPLES: u64 = 64;
 /// At or above this value of `max_slowdown_percent`, adaptive limiting is off.
-const ANY: u32 = 10_000;
+const UNLIMITED_PERCENT: u32 = 10_000;
 /// The divisor of the limit. With fewer calls in progress, the calls are not the cause of a scheduling delay.
-const MANY: usize = 4;
+const BUSY_DIVISOR: usize = 4;
 /// The assumed latency of a call before the first measurement.
-const UNKNOWN: Duration = Duration::from_millis(2);
+const DEFAULT_LATENCY: Duration = Duration::from_millis(2);
 
 /// The class of a call. Each class has a separate concurrency limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,88 +53,88 @@ pub(super) enum Lane {
 pub(super) struct AdmissionControl {
     reads: LaneState,
     changes: LaneState,
-    refused: AtomicU64,
+    shed_count: AtomicU64,
     scheduling_delay: Arc<SchedulingDelay>,
-    methods: [MethodStats; SLOTS],
+    methods: [MethodStats; METHOD_SLOTS],
 }
 
 /// The admission state of one lane.
 #[derive(Debug)]
 struct LaneState {
     /// The number of calls in progress.
-    working: Arc<AtomicUsize>,
+    in_flight: Arc<AtomicUsize>,
     /// The maximum number of calls in progress.
     limit: AtomicUsize,
     /// The measured latency of a call, in microseconds.
-    takes: AtomicU64,
+    latency: AtomicU64,
     /// True if a call found no permit since the last finished call.
-    was_short: AtomicBool,
+    was_saturated: AtomicBool,
     wait_queue: WaitQueue<ReservedPermit>,
     /// True if the limit adapts to the latency of calls.
-    is_kept: bool,
-    mind: Mutex<ConcurrencyLimit>,
+    is_limited: bool,
+    limiter: Mutex<ConcurrencyLimit>,
 }
 
 impl LaneState {
     fn new(
         most: usize,
         max_slowdown_percent: u32,
-        calm: &Arc<OverloadState>,
-        working: Arc<AtomicUsize>,
+        overload_state: &Arc<OverloadState>,
+        in_flight: Arc<AtomicUsize>,
     ) -> Self {
-        let mind = ConcurrencyLimit::new(most, max_slowdown_percent, Instant::now());
-        let is_kept = max_slowdown_percent < ANY;
+        let limiter = ConcurrencyLimit::new(most, max_slowdown_percent, Instant::now());
+        let is_limited = max_slowdown_percent < UNLIMITED_PERCENT;
         Self {
-            working,
-            limit: AtomicUsize::new(if is_kept { mind.get() } else { most }),
-            takes: AtomicU64::new(micros(UNKNOWN)),
-            was_short: AtomicBool::new(false),
-            wait_queue: WaitQueue::new(calm),
-            is_kept,
-            mind: Mutex::new(mind),
+            in_flight,
+            limit: AtomicUsize::new(if is_limited { limiter.get() } else { most }),
+            latency: AtomicU64::new(micros(DEFAULT_LATENCY)),
+            was_saturated: AtomicBool::new(false),
+            wait_queue: WaitQueue::new(overload_state),
+            is_limited,
+            limiter: Mutex::new(limiter),
         }
     }
 
     /// Takes a permit, or fails if the lane is at its limit.
-    fn take(&self) -> Result<(), AdmissionError> {
+    fn try_take(&self) -> Result<(), AdmissionError> {
         let limit = self.limit.load(Relaxed);
         let more = |n| (n < limit).then_some(n + 1);
-        match self.working.fetch_update(SeqCst, SeqCst, more) {
+        match self.in_flight.fetch_update(SeqCst, SeqCst, more) {
             Ok(_before) => Ok(()),
             Err(_full) => {
-                self.was_short.store(true, Relaxed);
+                self.was_saturated.store(true, Relaxed);
                 Err(AdmissionError::Saturated)
             }
         }
     }
 
-    fn flow(&self) -> Flow {
-        Flow {
-            takes: Duration::from_micros(self.takes.load(Relaxed)),
-            places: self.limit.load(Relaxed),
+    fn drain_rate(&self) -> DrainRate {
+        DrainRate {
+            latency: Duration::from_micros(self.latency.load(Relaxed)),
+            permits: self.limit.load(Relaxed),
         }
     }
 
     /// Records the latency of a finished call. Returns the tolerated additional latency.
-    fn learn(&self, took: Duration, now: Instant) -> Option<Duration> {
+    fn record(&self, took: Duration, now: Instant) -> Option<Duration> {
         let done = CallSample {
-            took,
-            working: self.working.load(Acquire),
-            was_short: self.was_short.swap(false, Relaxed),
+            latency: took,
+            in_flight: self.in_flight.load(Acquire),
+            was_saturated: self.was_saturated.swap(false, Relaxed),
         };
-        let mut mind = self.mind();
-        mind.learn(done, now);
-        if self.is_kept {
-            self.limit.store(mind.get(), Relaxed);
+        let mut limiter = self.limiter();
+        limiter.record(done, now);
+        if self.is_limited {
+            self.limit.store(limiter.get(), Relaxed);
         }
-        if let Some(takes) = mind.takes() {
-            self.takes.store(micros(takes), Relaxed);
+        if let Some(takes) = limiter.typical_latency() {
+            self.latency.store(micros(takes), Relaxed);
         }
-        mind.longer()
+        limiter.allowed_slowdown()
     }
 
-    fn mind(&self) -> MutexGuard<'_, ConcurrencyLimit> {
-        self.mind.lock().unwrap_or_else(PoisonError::into_inner)
+    fn limiter(&self) -> MutexGuard<'_, ConcurrencyLimit> {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -142,11 +142,11 @@ impl LaneState {
 #[derive(Debug, Default)]
 struct MethodStats {
     micros: AtomicU64,
-    seen: AtomicU64,
+    sample_count: AtomicU64,
 }
 
 impl MethodStats {
-    fn learn(&self, took: Duration) {
+    fn record(&self, took: Duration) {
         // An exponential moving average with a weight of 1/32 for the new value.
         let took = micros(took).max(1);
         let usual = match self.micros.load(Relaxed) {
@@ -154,12 +154,12 @@ impl MethodStats {
             usual => usual - usual / 32 + took / 32,
         };
         self.micros.store(usual.max(1), Relaxed);
-        self.seen.fetch_add(1, Relaxed);
+        self.sample_count.fetch_add(1, Relaxed);
     }
 
-    /// Returns the usual latency of the method, once [`KNOWN`] calls were measured.
-    fn takes(&self) -> Option<Duration> {
-        let known = self.seen.load(Relaxed) >= KNOWN;
+    /// Returns the usual latency of the method, once [`MIN_METHOD_SAMPLES`] calls were measured.
+    fn usual_latency(&self) -> Option<Duration> {
+        let known = self.sample_count.load(Relaxed) >= MIN_METHOD_SAMPLES;
         known.then(|| Duration::from_micros(self.micros.load(Relaxed)))
     }
 }
@@ -174,12 +174,12 @@ impl AdmissionControl {
         max_slowdown_percent: u32,
         changes: Arc<AtomicUsize>,
     ) -> Arc<Self> {
-        let calm = Arc::new(OverloadState::new(Instant::now()));
+        let overload_state = Arc::new(OverloadState::new(Instant::now()));
         Arc::new(Self {
-            reads: LaneState::new(most, max_slowdown_percent, &calm, Arc::default()),
-            changes: LaneState::new(most, max_slowdown_percent, &calm, changes),
-            refused: AtomicU64::new(0),
-            scheduling_delay: SchedulingDelay::new(&calm),
+            reads: LaneState::new(most, max_slowdown_percent, &overload_state, Arc::default()),
+            changes: LaneState::new(most, max_slowdown_percent, &overload_state, changes),
+            shed_count: AtomicU64::new(0),
+            scheduling_delay: SchedulingDelay::new(&overload_state),
             methods: std::array::from_fn(|_| MethodStats::default()),
         })
     }
@@ -190,11 +190,11 @@ impl AdmissionControl {
     }
 
     /// Returns the number of calls that were rejected since the start.
-    pub(super) fn refused(&self) -> u64 {
-        self.refused.load(Relaxed)
+    pub(super) fn shed_count(&self) -> u64 {
+        self.shed_count.load(Relaxed)
     }
 
-    fn work(&self, lane: Lane) -> &LaneState {
+    fn lane_state(&self, lane: Lane) -> &LaneState {
         match lane {
             Lane::Read => &self.reads,
             Lane::Change => &self.changes,
@@ -204,118 +204,119 @@ impl AdmissionControl {
     /// Returns true if this call must be shed because of a high scheduling delay. The check is very cheap.
     ///
     /// Few calls in progress cannot be the cause of the delay, so nothing is shed then.
-    pub(super) fn refuses(&self, lane: Lane) -> bool {
-        let work = self.work(lane);
-        let are_many = work.working.load(Relaxed) > work.limit.load(Relaxed) / MANY;
-        let refuses = work.is_kept && are_many && self.scheduling_delay.refuses();
+    pub(super) fn should_shed(&self, lane: Lane) -> bool {
+        let state = self.lane_state(lane);
+        let are_many = state.in_flight.load(Relaxed) > state.limit.load(Relaxed) / BUSY_DIVISOR;
+        let refuses = state.is_limited && are_many && self.scheduling_delay.should_shed();
         if refuses {
-            self.refused.fetch_add(1, Relaxed);
+            self.shed_count.fetch_add(1, Relaxed);
         }
         refuses
     }
 
     /// Returns a permit, after a short wait if necessary.
-    pub(super) async fn enter(
+    pub(super) async fn acquire(
         self: &Arc<Self>,
         lane: Lane,
         method: &str,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<WorkPermit, AdmissionError> {
-        match self.place(lane, method, patience) {
+        match self.try_acquire(lane, method, max_wait) {
             Err(AdmissionError::Saturated) => {}
             placed => return placed,
         }
-        let work = self.work(lane);
+        let state = self.lane_state(lane);
         // Taking a permit failed once, so the call joins the queue. `join` tries again under the lock, because a permit
         // released before the queue was visible would otherwise be lost.
-        let joined = (work.wait_queue).join(Instant::now(), work.flow(), || self.hold(lane));
-        let held = match joined {
-            JoinOutcome::Admitted(held) => Some(held),
-            JoinOutcome::TooLong => None,
-            JoinOutcome::Queued(mut place, wait) => {
-                match timeout(wait.min(patience), &mut place).await {
-                    Ok(held) => held.ok(),
+        let joined =
+            (state.wait_queue).join(Instant::now(), state.drain_rate(), || self.reserve(lane));
+        let reserved = match joined {
+            JoinOutcome::Admitted(reserved) => Some(reserved),
+            JoinOutcome::QueueFull => None,
+            JoinOutcome::Queued(mut receiver, wait) => {
+                match timeout(wait.min(max_wait), &mut receiver).await {
+                    Ok(reserved) => reserved.ok(),
                     // The permit may have arrived at the same moment as the timeout.
                     Err(_elapsed) => {
-                        let held = place.try_recv().ok();
-                        if held.is_none() {
-                            drop(place);
-                            work.wait_queue.gave_up(Instant::now());
+                        let reserved = receiver.try_recv().ok();
+                        if reserved.is_none() {
+                            drop(receiver);
+                            state.wait_queue.record_timeout(Instant::now());
                         }
-                        held
+                        reserved
                     }
                 }
             }
         };
-        let Some(held) = held else {
-            self.refused.fetch_add(1, Relaxed);
-            if work.is_kept {
-                self.scheduling_delay.press(Instant::now());
+        let Some(reserved) = reserved else {
+            self.shed_count.fetch_add(1, Relaxed);
+            if state.is_limited {
+                self.scheduling_delay.record_rejection(Instant::now());
             }
             return Err(AdmissionError::Saturated);
         };
-        Ok(held.into_place(slot(method)))
+        Ok(reserved.into_permit(slot(method)))
     }
 
     /// Reserves a permit for the next waiting call.
-    fn hold(self: &Arc<Self>, lane: Lane) -> Option<ReservedPermit> {
-        self.work(lane).take().ok()?;
+    fn reserve(self: &Arc<Self>, lane: Lane) -> Option<ReservedPermit> {
+        self.lane_state(lane).try_take().ok()?;
         Some(ReservedPermit::new(self, lane))
     }
 
     /// Releases a permit and hands it to the next waiting call.
-    fn leave(self: &Arc<Self>, lane: Lane) {
-        self.work(lane).working.fetch_sub(1, SeqCst);
-        self.call_up(lane);
+    fn release(self: &Arc<Self>, lane: Lane) {
+        self.lane_state(lane).in_flight.fetch_sub(1, SeqCst);
+        self.admit_waiting(lane);
     }
 
     /// Hands free permits to waiting calls.
-    fn call_up(self: &Arc<Self>, lane: Lane) {
-        let work = self.work(lane);
-        if work.wait_queue.is_waited_in() {
-            work.wait_queue.give(
+    fn admit_waiting(self: &Arc<Self>, lane: Lane) {
+        let state = self.lane_state(lane);
+        if state.wait_queue.is_not_empty() {
+            state.wait_queue.admit_waiting(
                 Instant::now(),
-                || self.hold(lane),
+                || self.reserve(lane),
                 |unused| {
-                    work.working.fetch_sub(1, SeqCst);
-                    unused.defuse();
+                    state.in_flight.fetch_sub(1, SeqCst);
+                    unused.forget();
                 },
             );
         }
     }
 
     /// Returns a permit if one is free and if `patience` is likely to cover the latency of the method.
-    pub(super) fn place(
+    pub(super) fn try_acquire(
         self: &Arc<Self>,
         lane: Lane,
         method: &str,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<WorkPermit, AdmissionError> {
-        let work = self.work(lane);
+        let state = self.lane_state(lane);
         let slot = slot(method);
-        let is_busy = work.working.load(Relaxed) > work.limit.load(Relaxed) / 2;
+        let is_busy = state.in_flight.load(Relaxed) > state.limit.load(Relaxed) / 2;
         // A call with a too short deadline would only take time from others. An idle server runs it anyway.
-        let takes = self.methods[slot].takes();
-        if is_busy && takes.is_some_and(|takes| patience < takes / 2) {
-            return Err(AdmissionError::TooLate);
+        let takes = self.methods[slot].usual_latency();
+        if is_busy && takes.is_some_and(|takes| max_wait < takes / 2) {
+            return Err(AdmissionError::DeadlineTooShort);
         }
         // Waiting calls come first.
-        if work.wait_queue.is_waited_in() {
+        if state.wait_queue.is_not_empty() {
             return Err(AdmissionError::Saturated);
         }
-        work.take()?;
+        state.try_take()?;
         Ok(WorkPermit::new(self, lane, slot))
     }
 
     /// Records the latency of a finished call.
-    fn learn(&self, lane: Lane, slot: usize, took: Duration, now: Instant) {
-        self.methods[slot].learn(took);
-        let longer = self.work(lane).learn(took, now);
+    fn record(&self, lane: Lane, slot: usize, took: Duration, now: Instant) {
+        self.methods[slot].record(took);
+        let longer = self.lane_state(lane).record(took, now);
         // Changes determine the allowed delay, because they are the slowest and the most frequent calls.
         if lane == Lane::Change
             && let Some(longer) = longer
         {
-            self.scheduling_delay.allow(longer / 2);
+            self.scheduling_delay.set_max_delay(longer / 2);
         }
     }
 }
@@ -327,7 +328,7 @@ fn slot(method: &str) -> usize {
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-    usize::try_from(hash % SLOTS as u64).unwrap_or(0)
+    usize::try_from(hash % METHOD_SLOTS as u64).unwrap_or(0)
 }
 
 fn micros(time: Duration) -> u64 {
@@ -340,79 +341,83 @@ pub(super) enum AdmissionError {
     /// The lane is at its limit.
     Saturated,
     /// The call cannot finish before its deadline.
-    TooLate,
+    DeadlineTooShort,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_mins(1);
+    const MAX_LATENCY: Duration = Duration::from_mins(1);
 
     #[test]
-    fn waiting_for_somebody_else_takes_no_place() {
+    fn a_paused_call_holds_no_permit() {
         let pace = AdmissionControl::new(8, 200, Arc::default());
         let places: Vec<_> = (0..8)
-            .map(|_| pace.place(Lane::Change, "m", LONG).unwrap())
+            .map(|_| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap())
             .collect();
         assert_eq!(
-            pace.place(Lane::Change, "m", LONG).unwrap_err(),
+            pace.try_acquire(Lane::Change, "m", MAX_LATENCY)
+                .unwrap_err(),
             AdmissionError::Saturated
         );
         assert!(places[0].pause());
-        let other = pace.place(Lane::Change, "m", LONG).unwrap();
+        let other = pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap();
         places[0].resume();
         drop((other, places));
-        assert_eq!(pace.changes.working.load(Relaxed), 0);
+        assert_eq!(pace.changes.in_flight.load(Relaxed), 0);
     }
 
     #[test]
-    fn reads_have_a_lane_of_their_own() {
+    fn reads_and_changes_have_separate_lanes() {
         let pace = AdmissionControl::new(100, 200, Arc::default());
         let changes: Vec<_> =
-            std::iter::from_fn(|| pace.place(Lane::Change, "m", LONG).ok()).collect();
+            std::iter::from_fn(|| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).ok()).collect();
         assert_eq!(changes.len(), pace.limit());
-        assert!(pace.place(Lane::Read, "r", LONG).is_ok());
+        assert!(pace.try_acquire(Lane::Read, "r", MAX_LATENCY).is_ok());
     }
 
     #[test]
-    fn what_cannot_be_done_in_time_is_not_begun() {
+    fn a_call_with_a_too_short_deadline_is_rejected() {
         let pace = AdmissionControl::new(10, 200, Arc::default());
-        for _ in 0..KNOWN {
-            pace.methods[slot("m")].learn(Duration::from_millis(100));
+        for _ in 0..MIN_METHOD_SAMPLES {
+            pace.methods[slot("m")].record(Duration::from_millis(100));
         }
         let soon = Duration::from_millis(40);
-        assert!(pace.place(Lane::Change, "m", soon).is_ok(), "it is idle");
+        assert!(
+            pace.try_acquire(Lane::Change, "m", soon).is_ok(),
+            "it is idle"
+        );
         let _busy: Vec<_> = (0..6)
-            .map(|_| pace.place(Lane::Change, "m", LONG).unwrap())
+            .map(|_| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap())
             .collect();
-        let refused = pace.place(Lane::Change, "m", soon);
-        assert_eq!(refused.unwrap_err(), AdmissionError::TooLate);
-        assert!(pace.place(Lane::Change, "m", LONG).is_ok());
+        let refused = pace.try_acquire(Lane::Change, "m", soon);
+        assert_eq!(refused.unwrap_err(), AdmissionError::DeadlineTooShort);
+        assert!(pace.try_acquire(Lane::Change, "m", MAX_LATENCY).is_ok());
     }
 
     #[tokio::test]
-    async fn a_call_of_a_burst_gets_the_place_of_another() {
+    async fn a_queued_call_gets_a_released_permit() {
         let pace = AdmissionControl::new(8, 200, Arc::default());
         let mut places: Vec<_> =
-            std::iter::from_fn(|| pace.place(Lane::Change, "m", LONG).ok()).collect();
-        let waiting = pace.enter(Lane::Change, "m", LONG);
+            std::iter::from_fn(|| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).ok()).collect();
+        let waiting = pace.acquire(Lane::Change, "m", MAX_LATENCY);
         let mut waiting = std::pin::pin!(waiting);
         assert!(futures::poll!(&mut waiting).is_pending());
         // No call overtakes the waiting one, and an abandoned wait does not leak its permit.
         drop(places.pop());
-        assert!(pace.place(Lane::Change, "m", LONG).is_err());
+        assert!(pace.try_acquire(Lane::Change, "m", MAX_LATENCY).is_err());
         places.push(waiting.await.unwrap());
-        let mut gone = Box::pin(pace.enter(Lane::Change, "m", LONG));
+        let mut gone = Box::pin(pace.acquire(Lane::Change, "m", MAX_LATENCY));
         assert!(futures::poll!(&mut gone).is_pending());
         drop(places.pop());
         drop(gone);
-        places.push(pace.place(Lane::Change, "m", LONG).unwrap());
+        places.push(pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap());
         // No permit is released, so the call is rejected soon.
-        let refused = pace.enter(Lane::Change, "m", LONG).await;
+        let refused = pace.acquire(Lane::Change, "m", MAX_LATENCY).await;
         assert_eq!(refused.unwrap_err(), AdmissionError::Saturated);
-        assert_eq!(pace.refused(), 1);
+        assert_eq!(pace.shed_count(), 1);
         drop(places);
-        assert_eq!(pace.changes.working.load(Relaxed), 0);
+        assert_eq!(pace.changes.in_flight.load(Relaxed), 0);
     }
 }

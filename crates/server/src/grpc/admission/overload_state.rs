@@ -12,38 +12,38 @@ use tokio::time::Instant;
 use super::micros;
 
 /// The maximum wait of a call in a burst. A longer backlog is not a burst but overload.
-pub(super) const BURST: Duration = Duration::from_millis(100);
+pub(super) const BURST_DURATION: Duration = Duration::from_millis(100);
 /// The time after the last rejection during which a new backlog counts as overload.
-const CALM: Duration = Duration::from_secs(1);
+const CALM_AFTER: Duration = Duration::from_secs(1);
 
 /// The end of the current overload.
 #[derive(Debug)]
 pub(super) struct OverloadState {
-    began: Instant,
-    /// The end of the overload, in microseconds since `began`.
-    not_until: AtomicU64,
+    started: Instant,
+    /// The end of the overload, in microseconds since `started`.
+    calm_after: AtomicU64,
 }
 
 impl OverloadState {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            began: now,
-            not_until: AtomicU64::new(0),
+            started: now,
+            calm_after: AtomicU64::new(0),
         }
     }
 
     /// Records a rejection because of overload.
-    pub(super) fn disturb(&self, now: Instant) {
-        self.not_until.store(self.at(now + CALM), Relaxed);
+    pub(super) fn record_overload(&self, now: Instant) {
+        self.calm_after.store(self.at(now + CALM_AFTER), Relaxed);
     }
 
-    /// Returns true if no rejection was recorded for [`CALM`].
-    pub(super) fn is(&self, now: Instant) -> bool {
-        self.at(now) >= self.not_until.load(Relaxed)
+    /// Returns true if no rejection was recorded for [`CALM_AFTER`].
+    pub(super) fn is_calm(&self, now: Instant) -> bool {
+        self.at(now) >= self.calm_after.load(Relaxed)
     }
 
     fn at(&self, now: Instant) -> u64 {
-        micros(now.saturating_duration_since(self.began))
+        micros(now.saturating_duration_since(self.started))
     }
 }
 
@@ -52,14 +52,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_calm_a_while_after_the_last_refusal() {
+    fn overload_ends_some_time_after_the_last_rejection() {
         let now = Instant::now();
         let calm = OverloadState::new(now);
-        assert!(calm.is(now));
-        calm.disturb(now);
-        assert!(!calm.is(now + CALM / 2));
-        calm.disturb(now + CALM / 2);
-        assert!(!calm.is(now + CALM));
-        assert!(calm.is(now + CALM * 3 / 2));
+        assert!(calm.is_calm(now));
+        calm.record_overload(now);
+        assert!(!calm.is_calm(now + CALM_AFTER / 2));
+        calm.record_overload(now + CALM_AFTER / 2);
+        assert!(!calm.is_calm(now + CALM_AFTER));
+        assert!(calm.is_calm(now + CALM_AFTER * 3 / 2));
     }
 }

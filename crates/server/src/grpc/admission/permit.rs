@@ -11,7 +11,7 @@ use super::{AdmissionControl, Lane};
 /// The permit of a running call. Dropping it releases the permit.
 #[derive(Debug)]
 pub(in crate::grpc) struct WorkPermit {
-    pace: Arc<AdmissionControl>,
+    admission: Arc<AdmissionControl>,
     lane: Lane,
     slot: usize,
     time: Mutex<WorkTime>,
@@ -26,9 +26,9 @@ struct WorkTime {
 }
 
 impl WorkPermit {
-    pub(super) fn new(pace: &Arc<AdmissionControl>, lane: Lane, slot: usize) -> Self {
+    pub(super) fn new(admission: &Arc<AdmissionControl>, lane: Lane, slot: usize) -> Self {
         Self {
-            pace: Arc::clone(pace),
+            admission: Arc::clone(admission),
             lane,
             slot,
             time: Mutex::new(WorkTime {
@@ -49,14 +49,17 @@ impl WorkPermit {
         time.done += now - since;
         time.since = Err(now);
         drop(time);
-        self.pace.leave(self.lane);
+        self.admission.release(self.lane);
         true
     }
 
     /// Takes the permit back after `pause`. An admitted call does not queue again, even above the limit.
     pub(in crate::grpc) fn resume(&self) {
         self.lock().since = Ok(Instant::now());
-        self.pace.work(self.lane).working.fetch_add(1, SeqCst);
+        self.admission
+            .lane_state(self.lane)
+            .in_flight
+            .fetch_add(1, SeqCst);
     }
 
     /// Marks the call as successful, so that its latency counts for the limit.
@@ -77,11 +80,14 @@ impl WorkPermit {
         let counts = time.counts;
         drop(time);
         // The counter is decremented before the limit adapts and before the next waiting call is admitted.
-        self.pace.work(self.lane).working.fetch_sub(1, SeqCst);
+        self.admission
+            .lane_state(self.lane)
+            .in_flight
+            .fetch_sub(1, SeqCst);
         if counts {
-            self.pace.learn(self.lane, self.slot, took, now);
+            self.admission.record(self.lane, self.slot, took, now);
         }
-        self.pace.call_up(self.lane);
+        self.admission.admit_waiting(self.lane);
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkTime> {
@@ -100,24 +106,24 @@ impl Drop for WorkPermit {
 pub(super) struct ReservedPermit(Option<(Arc<AdmissionControl>, Lane)>);
 
 impl ReservedPermit {
-    pub(super) fn new(pace: &Arc<AdmissionControl>, lane: Lane) -> Self {
-        Self(Some((Arc::clone(pace), lane)))
+    pub(super) fn new(admission: &Arc<AdmissionControl>, lane: Lane) -> Self {
+        Self(Some((Arc::clone(admission), lane)))
     }
 
-    pub(super) fn into_place(mut self, slot: usize) -> WorkPermit {
-        let (pace, lane) = self.0.take().expect("it is given once");
-        WorkPermit::new(&pace, lane, slot)
+    pub(super) fn into_permit(mut self, slot: usize) -> WorkPermit {
+        let (admission, lane) = self.0.take().expect("it is given once");
+        WorkPermit::new(&admission, lane, slot)
     }
 
-    pub(super) fn defuse(mut self) {
+    pub(super) fn forget(mut self) {
         self.0 = None;
     }
 }
 
 impl Drop for ReservedPermit {
     fn drop(&mut self) {
-        if let Some((pace, lane)) = self.0.take() {
-            pace.leave(lane);
+        if let Some((admission, lane)) = self.0.take() {
+            admission.release(lane);
         }
     }
 }

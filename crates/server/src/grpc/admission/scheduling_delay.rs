@@ -17,39 +17,39 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::micros;
-use super::overload_state::{BURST, OverloadState};
+use super::overload_state::{BURST_DURATION, OverloadState};
 
 /// The minimum of the allowed delay, and the allowed delay before the first measurement.
-const LEAST: Duration = Duration::from_millis(1);
-const UNKNOWN: Duration = Duration::from_millis(10);
+const MIN_ALLOWED_DELAY: Duration = Duration::from_millis(1);
+const DEFAULT_DELAY: Duration = Duration::from_millis(10);
 /// The minimum interval between measurements, and the age at which a measurement becomes invalid.
-const EVERY: Duration = Duration::from_millis(1);
-const OLD: Duration = Duration::from_secs(1);
+const MEASURE_INTERVAL: Duration = Duration::from_millis(1);
+const STALE_AFTER: Duration = Duration::from_secs(1);
 /// The representation of a share of 100 %, and the maximum share. Some calls must pass to detect free capacity.
-const ALL: u32 = 1 << 16;
-const MOST: f64 = 0.98;
+const SHARE_SCALE: u32 = 1 << 16;
+const MAX_SHED_SHARE: f64 = 0.98;
 /// The control gains: per second of excess delay and per change of the excess, and the maximum excess.
-const FOLLOWS: f64 = 10.0;
-const TURNS: f64 = 0.05;
-const FAR: f64 = 3.0;
+const PROPORTIONAL_GAIN: f64 = 10.0;
+const MAX_SHARE_STEP: f64 = 0.05;
+const MAX_RELATIVE_ERROR: f64 = 3.0;
 /// The growth of the share for each rejection by the wait queue, because those rejections cost more.
-const PRESSED: f64 = 0.02;
+const REJECTION_STEP: f64 = 0.02;
 
 /// The measured delay and the share of rejected calls.
 #[derive(Debug)]
 pub(super) struct SchedulingDelay {
-    began: Instant,
-    is_measured: AtomicBool,
-    /// The time of the next measurement, in microseconds since `began`.
+    started: Instant,
+    is_measuring: AtomicBool,
+    /// The time of the next measurement, in microseconds since `started`.
     next: AtomicU64,
     /// The allowed delay, in microseconds.
-    may: AtomicU64,
-    /// The rejected calls per `ALL` calls, and the running sum of that number over all calls. A call is rejected
-    /// whenever the sum passes a multiple of `ALL`, which spreads rejections evenly.
+    max_delay: AtomicU64,
+    /// The rejected calls per `SHARE_SCALE` calls, and the running sum of that number over all calls. A call is rejected
+    /// whenever the sum passes a multiple of `SHARE_SCALE`, which spreads rejections evenly.
     share: AtomicU32,
     sum: AtomicU32,
-    seen: Mutex<DelayState>,
-    calm: Arc<OverloadState>,
+    state: Mutex<DelayState>,
+    overload_state: Arc<OverloadState>,
 }
 
 #[derive(Debug, Default)]
@@ -62,59 +62,60 @@ struct DelayState {
 }
 
 impl SchedulingDelay {
-    pub(super) fn new(calm: &Arc<OverloadState>) -> Arc<Self> {
+    pub(super) fn new(overload_state: &Arc<OverloadState>) -> Arc<Self> {
         Arc::new(Self {
-            began: Instant::now(),
-            is_measured: AtomicBool::new(false),
+            started: Instant::now(),
+            is_measuring: AtomicBool::new(false),
             next: AtomicU64::new(0),
-            may: AtomicU64::new(micros(UNKNOWN)),
+            max_delay: AtomicU64::new(micros(DEFAULT_DELAY)),
             share: AtomicU32::new(0),
             sum: AtomicU32::new(0),
-            seen: Mutex::default(),
-            calm: Arc::clone(calm),
+            state: Mutex::default(),
+            overload_state: Arc::clone(overload_state),
         })
     }
 
     /// Sets the allowed delay. It follows the measured latency of calls.
-    pub(super) fn allow(&self, may: Duration) {
-        self.may.store(micros(may.max(LEAST)), Relaxed);
+    pub(super) fn set_max_delay(&self, may: Duration) {
+        self.max_delay
+            .store(micros(may.max(MIN_ALLOWED_DELAY)), Relaxed);
     }
 
     /// Returns true if a new call must be rejected. Starts a measurement from time to time, inside a runtime only.
-    pub(super) fn refuses(self: &Arc<Self>) -> bool {
-        self.look();
-        self.is_one()
+    pub(super) fn should_shed(self: &Arc<Self>) -> bool {
+        self.measure();
+        self.is_in_share()
     }
 
     /// Returns true if the next call belongs to the rejected share.
-    fn is_one(&self) -> bool {
+    fn is_in_share(&self) -> bool {
         let share = self.share.load(Relaxed);
-        share > 0 && self.sum.fetch_add(share, Relaxed) % ALL + share >= ALL
+        share > 0 && self.sum.fetch_add(share, Relaxed) % SHARE_SCALE + share >= SHARE_SCALE
     }
 
     /// Records a rejection by the wait queue, which raises the share.
-    pub(super) fn press(&self, now: Instant) {
+    pub(super) fn record_rejection(&self, now: Instant) {
         // A rejection in a calm time belongs to a burst, which is no reason to shed calls.
-        if self.calm.is(now) {
+        if self.overload_state.is_calm(now) {
             return;
         }
-        let mut seen = self.seen();
-        seen.share = (seen.share + PRESSED).min(MOST);
-        self.set(seen.share);
+        let mut state = self.state();
+        state.share = (state.share + REJECTION_STEP).min(MAX_SHED_SHARE);
+        self.set_share(state.share);
     }
 
-    fn look(self: &Arc<Self>) {
+    fn measure(self: &Arc<Self>) {
         let now = Instant::now();
-        let (at, next) = (micros(now - self.began), self.next.load(Relaxed));
+        let (at, next) = (micros(now - self.started), self.next.load(Relaxed));
         // The swap ensures that at most one measurement runs.
         if at >= next
             && let Ok(runtime) = Handle::try_current()
-            && !self.is_measured.swap(true, Relaxed)
+            && !self.is_measuring.swap(true, Relaxed)
         {
             // Without calls for a while, the old share would reject the first new calls without reason.
-            if at > next + micros(OLD) {
-                *self.seen() = DelayState::default();
-                self.set(0.0);
+            if at > next + micros(STALE_AFTER) {
+                *self.state() = DelayState::default();
+                self.set_share(0.0);
             }
             let this = Arc::clone(self);
             runtime.spawn(async move {
@@ -122,42 +123,46 @@ impl SchedulingDelay {
                 // between. The measured time therefore covers two delays.
                 tokio::task::yield_now().await;
                 let done = Instant::now();
-                this.learn((done - now) / 2, done);
-                this.is_measured.store(false, Relaxed);
+                this.record((done - now) / 2, done);
+                this.is_measuring.store(false, Relaxed);
             });
         }
     }
 
-    fn learn(&self, lag: Duration, now: Instant) {
-        let may = Duration::from_micros(self.may.load(Relaxed));
-        let mut seen = self.seen();
+    fn record(&self, lag: Duration, now: Instant) {
+        let may = Duration::from_micros(self.max_delay.load(Relaxed));
+        let mut state = self.state();
         // The duration of this measurement itself does not count as a time without calls.
-        if seen.last.is_some_and(|(at, _)| now - at > OLD + lag * 2) {
-            *seen = DelayState::default();
+        if state
+            .last
+            .is_some_and(|(at, _)| now - at > STALE_AFTER + lag * 2)
+        {
+            *state = DelayState::default();
         }
-        let too_long = (lag.as_secs_f64() / may.as_secs_f64() - 1.0).min(FAR);
-        let since = (too_long > 0.0).then(|| seen.since.unwrap_or(now));
-        let last = seen.last.replace((now, too_long));
-        seen.since = since;
-        let is_burst = self.calm.is(now) && since.is_none_or(|since| now - since <= BURST);
-        if !is_burst || seen.share > 0.0 {
+        let too_long = (lag.as_secs_f64() / may.as_secs_f64() - 1.0).min(MAX_RELATIVE_ERROR);
+        let since = (too_long > 0.0).then(|| state.since.unwrap_or(now));
+        let last = state.last.replace((now, too_long));
+        state.since = since;
+        let is_burst = self.overload_state.is_calm(now)
+            && since.is_none_or(|since| now - since <= BURST_DURATION);
+        if !is_burst || state.share > 0.0 {
             let (at, before) = last.unwrap_or((now, too_long));
-            let follows = FOLLOWS * too_long * (now - at).as_secs_f64();
-            let turns = TURNS * (too_long - before);
-            seen.share = (seen.share + follows + turns).clamp(0.0, MOST);
+            let follows = PROPORTIONAL_GAIN * too_long * (now - at).as_secs_f64();
+            let turns = MAX_SHARE_STEP * (too_long - before);
+            state.share = (state.share + follows + turns).clamp(0.0, MAX_SHED_SHARE);
         }
-        if too_long > 0.0 && seen.share > 0.0 {
-            self.calm.disturb(now);
+        if too_long > 0.0 && state.share > 0.0 {
+            self.overload_state.record_overload(now);
         }
-        self.set(seen.share);
+        self.set_share(state.share);
         // While calls are rejected, measurements follow each other without a pause.
-        let pause = if seen.share > 0.0 {
+        let pause = if state.share > 0.0 {
             Duration::ZERO
         } else {
-            EVERY
+            MEASURE_INTERVAL
         };
         self.next
-            .store(micros(now - self.began) + micros(pause), Relaxed);
+            .store(micros(now - self.started) + micros(pause), Relaxed);
     }
 
     #[expect(
@@ -165,12 +170,13 @@ impl SchedulingDelay {
         clippy::cast_sign_loss,
         reason = "it is a part of one"
     )]
-    fn set(&self, share: f64) {
-        self.share.store((share * f64::from(ALL)) as u32, Relaxed);
+    fn set_share(&self, share: f64) {
+        self.share
+            .store((share * f64::from(SHARE_SCALE)) as u32, Relaxed);
     }
 
-    fn seen(&self) -> MutexGuard<'_, DelayState> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, DelayState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -183,21 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_waited_for_and_overload_is_not() {
+    fn a_burst_is_served_and_overload_is_shed() {
         let lag = lag();
-        lag.allow(Duration::from_millis(2));
-        let mut now = lag.began;
+        lag.set_max_delay(Duration::from_millis(2));
+        let mut now = lag.started;
         let mut see = |millis: u64, lag_millis: u64| {
             for _ in 0..millis.div_ceil(5) {
                 now += Duration::from_millis(5);
-                lag.learn(Duration::from_millis(lag_millis), now);
+                lag.record(Duration::from_millis(lag_millis), now);
             }
             lag.share.load(Relaxed)
         };
         assert_eq!(see(100, 50), 0);
         assert_eq!(see(10, 1), 0, "it was a burst");
         assert_eq!(see(100, 50), 0);
-        assert!(see(100, 50) > ALL * 9 / 10);
+        assert!(see(100, 50) > SHARE_SCALE * 9 / 10);
         assert_eq!(see(500, 1), 0, "there is room");
         assert!(see(10, 10) > 0, "and none again");
         assert_eq!(see(1_500, 1), 0);
@@ -206,56 +212,65 @@ mod tests {
 
     /// Simulates half a second of an excessive delay. Returns the time of its end.
     fn overloaded(lag: &SchedulingDelay) -> Instant {
-        lag.allow(Duration::from_millis(2));
-        let mut now = lag.began;
+        lag.set_max_delay(Duration::from_millis(2));
+        let mut now = lag.started;
         for _ in 0..100 {
             now += Duration::from_millis(5);
-            lag.learn(Duration::from_millis(50), now);
+            lag.record(Duration::from_millis(50), now);
         }
         now
     }
 
     #[test]
-    fn what_was_known_long_ago_is_not_known() {
+    fn a_stale_measurement_is_discarded() {
         let lag = lag();
         let now = overloaded(&lag);
         assert!(lag.share.load(Relaxed) > 0);
-        lag.learn(Duration::from_millis(50), now + Duration::from_mins(1));
+        lag.record(Duration::from_millis(50), now + Duration::from_mins(1));
         assert_eq!(lag.share.load(Relaxed), 0);
     }
 
     /// Simulates a core at twice its capacity for some seconds. Returns the share of time spent on completed calls, and
     /// the sorted waiting times.
     fn overload() -> (f64, Vec<Duration>) {
-        const DONE: Duration = Duration::from_micros(300);
-        const REFUSED: Duration = Duration::from_micros(30);
+        const COST_PER_CALL: Duration = Duration::from_micros(300);
+        const COST_PER_SHED_CALL: Duration = Duration::from_micros(30);
         let lag = lag();
-        let began = lag.began;
+        let began = lag.started;
         let (mut came, mut free, mut looked) = (began, began, began);
         let mut useful = Duration::ZERO;
         let mut waits = Vec::new();
         while came < began + Duration::from_secs(10) {
-            came += DONE / 2;
+            came += COST_PER_CALL / 2;
             let now = free.max(came);
             let waited = now - came;
-            if now - looked > EVERY {
+            if now - looked > MEASURE_INTERVAL {
                 looked = now;
-                lag.learn(waited, now);
+                lag.record(waited, now);
             }
-            let refused = lag.is_one();
-            free = now + if refused { REFUSED } else { DONE };
+            let refused = lag.is_in_share();
+            free = now
+                + if refused {
+                    COST_PER_SHED_CALL
+                } else {
+                    COST_PER_CALL
+                };
             if came > began + Duration::from_secs(2) {
-                useful += if refused { Duration::ZERO } else { DONE };
+                useful += if refused {
+                    Duration::ZERO
+                } else {
+                    COST_PER_CALL
+                };
                 waits.push(waited);
             }
-            lag.allow(Duration::from_millis(1));
+            lag.set_max_delay(Duration::from_millis(1));
         }
         waits.sort();
         (useful.as_secs_f64() / 8.0, waits)
     }
 
     #[test]
-    fn the_core_stays_busy_and_nobody_waits_for_long() {
+    fn shedding_keeps_the_core_busy_and_the_delay_short() {
         let (useful, waits) = overload();
         // Half of the calls are rejected, and a rejection costs a tenth of a call.
         assert!(useful > 0.85, "{useful}");
@@ -264,43 +279,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_refused_long_ago_refuses_nobody() {
+    async fn an_old_share_sheds_no_new_call() {
         let mut lag = lag();
-        lag.share.store(ALL, Relaxed);
-        assert!(lag.refuses());
+        lag.share.store(SHARE_SCALE, Relaxed);
+        assert!(lag.should_shed());
         // Waits for the measurement that `refuses` started.
-        while lag.is_measured.load(Relaxed) {
+        while lag.is_measuring.load(Relaxed) {
             tokio::task::yield_now().await;
         }
-        lag.share.store(ALL, Relaxed);
+        lag.share.store(SHARE_SCALE, Relaxed);
         let fresh = Arc::get_mut(&mut lag).unwrap();
-        fresh.began = fresh.began.checked_sub(OLD * 2).unwrap();
-        assert!(!lag.refuses());
+        fresh.started = fresh.started.checked_sub(STALE_AFTER * 2).unwrap();
+        assert!(!lag.should_shed());
     }
 
     #[test]
-    fn a_look_that_takes_long_forgets_nothing() {
+    fn a_slow_measurement_keeps_its_state() {
         let lag = lag();
         let now = overloaded(&lag);
         let long = Duration::from_secs(2);
-        lag.learn(long, now + long * 2);
+        lag.record(long, now + long * 2);
         assert!(lag.share.load(Relaxed) > 0);
     }
 
     #[tokio::test]
-    async fn a_runtime_that_is_busy_for_long_refuses() {
+    async fn a_busy_runtime_sheds_calls() {
         let lag = lag();
-        lag.allow(Duration::ZERO);
+        lag.set_max_delay(Duration::ZERO);
         let began = Instant::now();
         let mut refused = false;
         while began.elapsed() < Duration::from_secs(2) && !refused {
-            refused = lag.refuses();
+            refused = lag.should_shed();
             // Blocking without a yield delays all other tasks.
             let turn = Instant::now();
             while turn.elapsed() < Duration::from_millis(10) {}
             tokio::task::yield_now().await;
         }
         assert!(refused);
-        assert!(began.elapsed() > BURST);
+        assert!(began.elapsed() > BURST_DURATION);
     }
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::overload_state::{BURST, OverloadState};
+use super::overload_state::{BURST_DURATION, OverloadState};
 
 /// The maximum wait in a standing queue, and the divisor of the latency of a call for that wait.
-const STANDING: Duration = Duration::from_millis(20);
-const PART: u32 = 4;
+const MAX_STANDING_WAIT: Duration = Duration::from_millis(20);
+const STANDING_DIVISOR: u32 = 4;
 
 /// The waiting calls, in the order of arrival.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct WaitQueue<T> {
     waiting: AtomicUsize,
     inner: Mutex<Inner<T>>,
     /// The shared overload state. Outside of calm times every queue counts as standing.
-    calm: Arc<OverloadState>,
+    overload_state: Arc<OverloadState>,
 }
 
 #[derive(Debug)]
@@ -37,17 +37,17 @@ struct Inner<T> {
 
 /// The speed of the queue: the latency of a call and the number of permits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Flow {
-    pub(super) takes: Duration,
-    pub(super) places: usize,
+pub(super) struct DrainRate {
+    pub(super) latency: Duration,
+    pub(super) permits: usize,
 }
 
-impl Flow {
+impl DrainRate {
     /// Returns the expected wait of a call behind `others` waiting calls.
-    fn after(self, others: usize) -> Duration {
+    fn expected_wait(self, others: usize) -> Duration {
         let others = u32::try_from(others + 1).unwrap_or(u32::MAX);
-        let places = u32::try_from(self.places.max(1)).unwrap_or(u32::MAX);
-        self.takes.saturating_mul(others) / places
+        let places = u32::try_from(self.permits.max(1)).unwrap_or(u32::MAX);
+        self.latency.saturating_mul(others) / places
     }
 }
 
@@ -58,102 +58,107 @@ pub(super) enum JoinOutcome<T> {
     /// The receiver of the permit, and the maximum time to wait for it.
     Queued(oneshot::Receiver<T>, Duration),
     /// The expected wait is too long.
-    TooLong,
+    QueueFull,
 }
 
 impl<T> WaitQueue<T> {
-    pub(super) fn new(calm: &Arc<OverloadState>) -> Self {
+    pub(super) fn new(overload_state: &Arc<OverloadState>) -> Self {
         Self {
             waiting: AtomicUsize::new(0),
             inner: Mutex::new(Inner {
                 calls: VecDeque::new(),
                 was_empty: None,
             }),
-            calm: Arc::clone(calm),
+            overload_state: Arc::clone(overload_state),
         }
     }
 
-    /// Joins the queue, unless `place` returns a permit. `place` runs after the call is visible as waiting.
+    /// Joins the queue, unless `acquire` returns a permit. `acquire` runs after the call is visible as waiting.
     pub(super) fn join(
         &self,
         now: Instant,
-        flow: Flow,
-        place: impl FnOnce() -> Option<T>,
+        drain_rate: DrainRate,
+        acquire: impl FnOnce() -> Option<T>,
     ) -> JoinOutcome<T> {
         let mut inner = self.lock();
-        self.tidy(&mut inner, now);
-        // The counter grows before `place` runs: a call that releases a permit afterwards sees the waiting call.
+        self.drop_cancelled(&mut inner, now);
+        // The counter grows before `acquire` runs: a call that releases a permit afterwards sees the waiting call.
         self.waiting.fetch_add(1, SeqCst);
         // Waiting calls come first.
         if inner.calls.is_empty()
-            && let Some(place) = place()
+            && let Some(permit) = acquire()
         {
             self.waiting.fetch_sub(1, SeqCst);
-            return JoinOutcome::Admitted(place);
+            return JoinOutcome::Admitted(permit);
         }
-        let stands = self.stands(&inner, now);
-        let patience = if stands {
-            (flow.takes / PART).min(STANDING)
+        let stands = self.is_standing(&inner, now);
+        let max_wait = if stands {
+            (drain_rate.latency / STANDING_DIVISOR).min(MAX_STANDING_WAIT)
         } else {
-            BURST
+            BURST_DURATION
         };
         // The first call may always wait, so that a released permit does not stay unused.
-        if !inner.calls.is_empty() && flow.after(inner.calls.len()) > patience {
+        if !inner.calls.is_empty() && drain_rate.expected_wait(inner.calls.len()) > max_wait {
             self.waiting.fetch_sub(1, SeqCst);
             if stands {
-                self.calm.disturb(now);
+                self.overload_state.record_overload(now);
             }
-            return JoinOutcome::TooLong;
+            return JoinOutcome::QueueFull;
         }
-        let (sender, place) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         inner.calls.push_back(sender);
-        JoinOutcome::Queued(place, patience)
+        JoinOutcome::Queued(receiver, max_wait)
     }
 
     /// Records a call whose wait timed out.
-    pub(super) fn gave_up(&self, now: Instant) {
+    pub(super) fn record_timeout(&self, now: Instant) {
         let mut inner = self.lock();
-        if self.stands(&inner, now) {
-            self.calm.disturb(now);
+        if self.is_standing(&inner, now) {
+            self.overload_state.record_overload(now);
         }
-        self.tidy(&mut inner, now);
+        self.drop_cancelled(&mut inner, now);
     }
 
     /// Returns true if calls are waiting.
-    pub(super) fn is_waited_in(&self) -> bool {
+    pub(super) fn is_not_empty(&self) -> bool {
         self.waiting.load(SeqCst) > 0
     }
 
-    /// Hands permits from `place` to waiting calls until either runs out.
+    /// Hands permits from `acquire` to waiting calls until either runs out.
     ///
     /// `unused` takes back a permit whose call disappeared at the same moment.
-    pub(super) fn give(&self, now: Instant, place: impl Fn() -> Option<T>, unused: impl Fn(T)) {
-        if !self.is_waited_in() {
+    pub(super) fn admit_waiting(
+        &self,
+        now: Instant,
+        acquire: impl Fn() -> Option<T>,
+        unused: impl Fn(T),
+    ) {
+        if !self.is_not_empty() {
             return;
         }
         let mut inner = self.lock();
-        self.tidy(&mut inner, now);
+        self.drop_cancelled(&mut inner, now);
         while !inner.calls.is_empty() {
-            let Some(place) = place() else { break };
+            let Some(permit) = acquire() else { break };
             let Some(next) = inner.calls.pop_front() else {
                 break;
             };
             self.waiting.fetch_sub(1, SeqCst);
             // The call was dropped between the pop and the send.
-            if let Err(place) = next.send(place) {
-                unused(place);
+            if let Err(permit) = next.send(permit) {
+                unused(permit);
             }
         }
-        self.tidy(&mut inner, now);
+        self.drop_cancelled(&mut inner, now);
     }
 
-    fn stands(&self, inner: &Inner<T>, now: Instant) -> bool {
-        let long = |at| now.saturating_duration_since(at) > BURST;
-        inner.was_empty.is_some_and(long) || !self.calm.is(now)
+    fn is_standing(&self, inner: &Inner<T>, now: Instant) -> bool {
+        let long = |at| now.saturating_duration_since(at) > BURST_DURATION;
+        inner.was_empty.is_some_and(long) || !self.overload_state.is_calm(now)
     }
 
     /// Removes abandoned calls at the front.
-    fn tidy(&self, inner: &mut Inner<T>, now: Instant) {
+    fn drop_cancelled(&self, inner: &mut Inner<T>, now: Instant) {
         while inner.calls.front().is_some_and(oneshot::Sender::is_closed) {
             inner.calls.pop_front();
             self.waiting.fetch_sub(1, SeqCst);
@@ -172,59 +177,59 @@ impl<T> WaitQueue<T> {
 mod tests {
     use super::*;
 
-    const FLOW: Flow = Flow {
-        takes: Duration::from_millis(8),
-        places: 8,
+    const FLOW: DrainRate = DrainRate {
+        latency: Duration::from_millis(8),
+        permits: 8,
     };
 
-    fn patience(joined: &JoinOutcome<()>) -> Option<Duration> {
+    fn max_wait(joined: &JoinOutcome<()>) -> Option<Duration> {
         match joined {
-            JoinOutcome::Queued(_, patience) => Some(*patience),
-            JoinOutcome::Admitted(()) | JoinOutcome::TooLong => None,
+            JoinOutcome::Queued(_, max_wait) => Some(*max_wait),
+            JoinOutcome::Admitted(()) | JoinOutcome::QueueFull => None,
         }
     }
 
     #[test]
-    fn a_burst_waits_and_a_queue_that_stands_hardly_does() {
+    fn a_burst_may_wait_longer_than_a_standing_queue() {
         let mut now = Instant::now();
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let first = line.join(now, FLOW, || None);
-        assert_eq!(patience(&first), Some(BURST));
+        assert_eq!(max_wait(&first), Some(BURST_DURATION));
         let second = line.join(now, FLOW, || panic!("nobody goes ahead"));
-        now += BURST * 2;
+        now += BURST_DURATION * 2;
         drop(first);
         let late = line.join(now, FLOW, || None);
-        assert_eq!(patience(&late), Some(FLOW.takes / PART));
+        assert_eq!(max_wait(&late), Some(FLOW.latency / STANDING_DIVISOR));
         // The next call would wait 3 ms, which is more than a quarter of 8 ms.
         let later = line.join(now, FLOW, || None);
-        assert!(matches!(later, JoinOutcome::TooLong));
+        assert!(matches!(later, JoinOutcome::QueueFull));
         // The queue is empty, but the last rejection is too recent for a burst.
         drop((second, late));
         let next = line.join(now, FLOW, || None);
-        assert_eq!(patience(&next), Some(FLOW.takes / PART));
+        assert_eq!(max_wait(&next), Some(FLOW.latency / STANDING_DIVISOR));
         drop(next);
-        line.gave_up(now);
+        line.record_timeout(now);
         now += Duration::from_secs(1);
         let next = line.join(now, FLOW, || None);
-        assert_eq!(patience(&next), Some(BURST));
+        assert_eq!(max_wait(&next), Some(BURST_DURATION));
         drop(next);
-        line.give(now, || Some(()), |()| panic!("nobody is there"));
-        assert!(!line.is_waited_in());
+        line.admit_waiting(now, || Some(()), |()| panic!("nobody is there"));
+        assert!(!line.is_not_empty());
     }
 
     #[test]
-    fn places_are_given_in_order() {
+    fn permits_are_handed_out_in_order() {
         let now = Instant::now();
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let joined = [(); 3].map(|()| line.join(now, FLOW, || None));
         // Two permits go to the first two calls. The third call gets none.
         let places = std::cell::Cell::new(2);
-        let place = || {
+        let acquire = || {
             let left = places.get();
             (left > 0).then(|| places.set(left - 1))
         };
-        line.give(now, place, |()| panic!("all of them wait"));
-        assert!(line.is_waited_in());
+        line.admit_waiting(now, acquire, |()| panic!("all of them wait"));
+        assert!(line.is_not_empty());
         for (joined, has) in joined.into_iter().zip([true, true, false]) {
             let JoinOutcome::Queued(mut receiver, _) = joined else {
                 panic!("it waits")
@@ -234,12 +239,12 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_no_longer_than_it_can_be_served() {
+    fn a_queue_is_full_if_its_expected_wait_is_too_long() {
         let now = Instant::now();
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let waiting: Vec<_> = std::iter::from_fn(|| match line.join(now, FLOW, || None) {
-            JoinOutcome::Queued(place, _) => Some(place),
-            JoinOutcome::Admitted(()) | JoinOutcome::TooLong => None,
+            JoinOutcome::Queued(receiver, _) => Some(receiver),
+            JoinOutcome::Admitted(()) | JoinOutcome::QueueFull => None,
         })
         .collect();
         // One permit is released every millisecond.

@@ -8,7 +8,7 @@ use palimpsest_core::session::{DroppedContent, RequestStamp, RunningCompaction, 
 use palimpsest_core::summary::SYSTEM;
 use palimpsest_engine::sessions::{MissingSession, Transaction};
 use palimpsest_summarize::{
-    Api, ChatMessage, Purpose, Request, Round, redacted_request, request_body, turns,
+    ApiFormat, ChatMessage, Purpose, Round, SummaryRequest, redacted_request, request_body, turns,
 };
 use tokio::time::Instant;
 
@@ -155,15 +155,17 @@ fn write(
     // Rounds that were dropped before stay out of every later request.
     let gone = running.dropped.map_or(0, |dropped| dropped.rounds as usize);
     let left: &[Round] = question.rounds.all.get(gone..).unwrap_or_default();
-    let request = Request {
+    let request = SummaryRequest {
         purpose: Purpose::Compaction,
         model: None,
         system: SYSTEM.to_owned(),
         turns: turns(left, gone > 0),
         instruction: question.instruction.clone(),
         max_output_tokens: output,
+        // The request is only converted to a body, which contains no deadline.
         deadline: Instant::now(),
     };
+    // Secrets are redacted before the request leaves the service.
     let request = if redacts {
         redacted_request(&request)
     } else {
@@ -171,9 +173,9 @@ fn write(
     };
     let body = match wish.form {
         MessageForm::Json if wish.provider.is_anthropic() => {
-            DelegatedBody::Json(request_body(Api::Anthropic, &request))
+            DelegatedBody::Json(request_body(ApiFormat::Anthropic, &request))
         }
-        MessageForm::Json => DelegatedBody::Json(request_body(Api::OpenAi, &request)),
+        MessageForm::Json => DelegatedBody::Json(request_body(ApiFormat::OpenAi, &request)),
         MessageForm::Typed => DelegatedBody::Typed {
             turns: [request.turns, vec![ChatMessage::user(request.instruction)]].concat(),
             system: request.system,

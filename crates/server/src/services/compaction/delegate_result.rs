@@ -9,7 +9,7 @@ use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Digest, Usage};
 use palimpsest_core::session::{RequestMethod, RequestStamp, RunningCompaction, Session, Strategy};
-use palimpsest_core::summary::accept;
+use palimpsest_core::summary::parse_summary;
 use palimpsest_engine::sessions::{MissingSession, Transaction};
 use palimpsest_summarize::{redact, shorten as oldest};
 
@@ -165,7 +165,7 @@ impl Delegation<'_> {
     /// Replaces the leaving messages by the summary if the summary is accepted.
     async fn finish(&self, text: &str, truncated: bool) -> Result<CompactionOutcome, ServiceError> {
         let extracted = summarise::extract(self.service, self.key, &self.job).await?;
-        let accepted = accept(text, truncated, &extracted)
+        let accepted = parse_summary(text, truncated, &extracted)
             .map_err(|refused| self.not_taken(not_taken(refused), refused.to_string()))?;
         // The caller's model runs outside of the server, so its text is redacted here.
         let text = if self.service.redacts(&self.job.session) {

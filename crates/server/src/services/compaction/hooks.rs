@@ -87,6 +87,7 @@ async fn start(
                 SummarySource::Prepared(made.clone())
             };
             Command::StartCompaction(StartCompaction {
+                // Without this flag, a compaction with an existing summary would end in the same commit.
                 awaits_hooks: true,
                 expected_revision: expected,
                 request: wanted.request.clone(),
@@ -218,6 +219,7 @@ pub(super) async fn end(
         compaction_id: job.key.to_string(),
         attributes,
     };
+    // The messages of a hook have the same limits as those of a caller.
     let limits = service.limits().narrowed_by(&policy.limits);
     let read = |answer| {
         let mut next_id = service.next_id();

@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::session::{Session, TranscriptEntry};
-use palimpsest_facts::{Redact, redacted, user_words};
+use palimpsest_facts::{Redact, redact_message, user_text};
 
 use super::super::Service;
 use super::super::originals::{OriginalMessage, contents};
@@ -29,8 +29,8 @@ pub(super) async fn inputs(
     entries.reverse();
     let originals = contents(service, key, entries).await?;
     let words = move |original: &OriginalMessage| match redact {
-        Some(redact) => user_words(&redacted(&original.message, redact)),
-        None => user_words(&original.message),
+        Some(redact) => user_text(&redact_message(&original.message, redact)),
+        None => user_text(&original.message),
     };
     // Redaction of up to 500 messages is CPU work and would block the async runtime.
     let said = tokio::task::spawn_blocking(move || originals.iter().filter_map(words).collect());

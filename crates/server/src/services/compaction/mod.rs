@@ -251,12 +251,14 @@ async fn run<T>(
 ) -> Result<T, ServiceError> {
     crash_point("compaction.begun");
     let begun_at = service.sessions.clock().now();
+    // A dry run calls no hooks, because a hook may have side effects.
     if !wanted.dry_run
         && let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await?
     {
         let end = hooks::stop(job.key, None, call);
         return Box::pin(conclude(service, key, None, end, tell)).await;
     }
+    // Session memory and prepared summaries exist already and need no model.
     let summarised = match job.ready.take() {
         Some(ready) => Ok(ready),
         None => summarise::summarise(service, key, &job, wanted).await,
@@ -344,10 +346,12 @@ async fn with_memory<T>(
     if !wanted.takes_memory() {
         return Ok(None);
     }
+    // A dry run reports the current state and waits for nothing.
     if !wanted.dry_run {
         wait_for_memory::wait_for_memory(service, key).await?;
     }
     let made = compaction_messages(service, key).await?;
+    // A caller that selected session memory overrides the policy, and gets no other strategy.
     let only = wanted.strategy.is_some();
     let decide = |transaction: &mut Transaction<'_>| {
         let first = transaction
@@ -469,6 +473,7 @@ async fn begin(
         Ok(ended(outcome, transaction))
     };
     let finish = |session: &Session, ended: &CompactionOutcome| {
+        // A dry run commits no start, so the start is repeated together with the end.
         let start = wanted.dry_run.then(|| start.clone());
         begun(session, ended, start, false)
     };

@@ -10,13 +10,13 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::policy::SummaryPolicy;
 use palimpsest_core::session::Strategy;
-use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection, accept};
+use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection, parse_summary};
 use palimpsest_engine::call::{CurrentCall, Deadline};
 use palimpsest_engine::models::{ModelAttempt, Models};
 use palimpsest_summarize::{
-    self as summarize, ChunkPosition, ChunkSettings, Error, Purpose, RedactingSummarizer, Request,
-    ShortenSettings, Stop, Summarizer, SummaryReply, redact, summarize_in_chunks,
-    summarize_with_retries,
+    self as summarize, ChunkPosition, ChunkSettings, Error, Purpose, RedactingSummarizer,
+    ShortenSettings, StopReason, Summarizer, SummaryReply, SummaryRequest, redact,
+    summarize_in_chunks, summarize_with_retries,
 };
 use tokio::time::Instant;
 
@@ -52,6 +52,7 @@ pub(super) async fn ask(
     };
     let model = wanted.model.as_deref().or(policy.model.as_deref());
     let attempts = models.attempts(model, policy.fallback_model.as_deref());
+    // Failed attempts used tokens too, so the usage accumulates over all attempts.
     let mut usage = NO_USAGE;
     let mut outcome = Err((
         CompactionFailureReason::ModelUnavailable,
@@ -120,7 +121,7 @@ impl SummaryQuery<'_> {
         };
         // The output may use at most a quarter of the window, so that a small window keeps space for the input.
         let most = u32::try_from(self.window / 4).unwrap_or(u32::MAX);
-        let request = Request {
+        let request = SummaryRequest {
             purpose: Purpose::Compaction,
             model: Some(attempt.model.into()),
             system: SYSTEM.to_owned(),
@@ -139,16 +140,16 @@ impl SummaryQuery<'_> {
         let (reply, dropped) = sent.map_err(|error| (why(&error, deadline), error.to_string()))?;
         add(usage, reply.usage);
         // A refused answer may contain text, which is no summary.
-        if reply.stop == Stop::Refused {
+        if reply.stop == StopReason::Refusal {
             return Err((
                 CompactionFailureReason::Refused,
                 SummaryRejection::Refusal.to_string(),
             ));
         }
-        let truncated = reply.stop == Stop::CutAtCap;
-        let accepted = accept(&reply.text, truncated, extracted);
+        let truncated = reply.stop == StopReason::MaxTokens;
+        let accepted = parse_summary(&reply.text, truncated, extracted);
         let accepted = accepted.map_err(|refused| (not_taken(refused), refused.to_string()))?;
-        // `accept` fills missing sections from the extracted summary, so the combined text is redacted.
+        // `parse_summary` fills missing sections from the extracted summary, so the combined text is redacted.
         let text = if self.redacts {
             redact(&accepted.text).text.into_owned()
         } else {
@@ -168,7 +169,7 @@ impl SummaryQuery<'_> {
     async fn send(
         &self,
         summarizer: &dyn Summarizer,
-        request: &Request,
+        request: &SummaryRequest,
     ) -> Result<(SummaryReply, usize), Error> {
         let output = u64::from(request.max_output_tokens);
         let rounds = &self.question.rounds.all;

@@ -56,6 +56,7 @@ async fn foreseen(
     let rehearsal = CompactionRequest {
         strategy: Some(strategy),
         scope: CompactionScope::Whole,
+        // With the caller's request id, the dry run could be answered as a repeat.
         request: None,
         expected_revision: None,
         dry_run: true,

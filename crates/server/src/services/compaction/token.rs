@@ -48,6 +48,7 @@ impl DelegationToken {
             wish,
             digest: [0; 16],
         };
+        // The digest is still zero here, so it covers all other bytes.
         let said = token.write();
         // The digest binds the token to the session and to the start of the compaction.
         let about = format!("{session} {}", running.at.as_millis());
@@ -92,6 +93,7 @@ impl DelegationToken {
         let (attempt, rest) = rest.split_first_chunk::<4>()?;
         let (window, rest) = rest.split_first_chunk::<8>()?;
         let (output, rest) = rest.split_first_chunk::<4>()?;
+        // A token of another version is treated as unknown.
         let [VERSION, form, provider] = *head else {
             return None;
         };
@@ -167,6 +169,7 @@ mod tests {
             ..running.clone()
         };
         assert!(!token.names(&session, &again) && !token.names(&session, &later));
+        // A changed byte and a shorter token must both be rejected, at every position.
         for at in 0..written.len() {
             let mut bent = written.clone();
             bent[at] ^= 0x41;

@@ -93,6 +93,7 @@ impl CompleteWriter {
     }
 
     fn written(&mut self, line: Vec<u8>) -> Vec<u8> {
+        // The digest covers every line before the last one.
         self.digest.update(&line);
         line
     }
@@ -119,7 +120,6 @@ fn leave_out_what_says_nothing(object: &mut Value) {
 fn line(original: &OriginalMessage) -> Vec<u8> {
     let (entry, message) = (&original.entry, &original.message);
     let usage = message.usage.map(|usage| {
-        // `ordinal` starts at 1 in the export, and at 0 in the code.
         json!({
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
@@ -127,6 +127,7 @@ fn line(original: &OriginalMessage) -> Vec<u8> {
             "cache_write_tokens": usage.cache_write_tokens,
         })
     });
+    // `ordinal` starts at 1 in the export, and at 0 in the code.
     let mut head = json!({
         "id": entry.id.to_string(),
         "ordinal": u64::from(original.ordinal.get()) + 1,

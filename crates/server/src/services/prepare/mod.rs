@@ -6,12 +6,12 @@ mod done;
 mod render;
 
 use palimpsest_core::command::{
-    Clear, Clearing, Collapse, Collapsing, Command, Rejection, ServeView, SkipReason,
-    is_compaction_due, prepares_ahead,
+    CheckThresholds, Clear, Clearing, Collapse, Collapsing, Command, Rejection, ServeView,
+    SkipReason,
 };
+use palimpsest_core::effect::FollowUp;
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestMethod, Session, View};
 use palimpsest_core::view::{BreakpointRequest, Etag, Provider, Target, breakpoints};
@@ -23,12 +23,12 @@ use self::done::{PrepareOutcome, folds, is_of_a_level};
 use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
 use palimpsest_engine::call::{Deadline, SPANS};
-use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
+use palimpsest_engine::sessions::{Changed, CommandOutcome, MissingSession, Transaction};
 
 use super::append::{AppendInput, AppendStatus, budget, tokens};
 use super::commit_summary::gap_tokens;
 use super::compaction::{self, CompactionOutcome};
-use super::overflow::{Overflow, is_to_be_truncated};
+use super::overflow::Overflow;
 use super::overrides::Overrides;
 use super::recovery::removed;
 use super::{Service, cache_ledger, etag, staging};
@@ -63,75 +63,33 @@ pub(super) async fn prepare(
     let call = read_call(service, request)?;
     let missing = service.create_if_missing(&key.project);
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction);
-    let finish = |session: &Session, done: &PrepareOutcome| {
-        let mut response = call.answer(session, done)?;
-        let (target, _) = call.target(session);
-        response.cache_ledger = Some(cache_ledger::prepared(
-            service, session, &target, &response,
-        )?);
-        let before = match &done.appended {
-            AppendStatus::Before(revision) => Some(*revision),
-            AppendStatus::Now { .. } => None,
-        };
-        // A dry run must not start a compaction, because it writes nothing.
-        let asked = call.compacts(session, &done.appended).filter(|_| !dry_run);
-        let follows = Follows {
-            stages: is_due(session),
-            ahead: prepares_ahead(session, service.sessions.clock().now()),
-            compacts: asked.map(|asked| (asked, done.clone())),
-        };
-        Ok((before, response, follows))
-    };
-    let outcome = service
+    let finish = |session: &Session, done: &PrepareOutcome| call.respond(service, session, done);
+    let changed = service
         .sessions
-        .run(&key, &missing, dry_run, decide, finish)
+        .run_with_follow_ups(&key, &missing, dry_run, decide, finish)
         .await;
-    let (mut before, mut response, follows) =
-        outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
-    if let Some((asked, done)) = follows.compacts {
-        match call.mode {
-            CompactionMode::Never => {
-                let mut stage = convert::skipped(v1::Level::Compaction, SkipReason::Disabled);
-                stage.set_skip_reason(v1::SkipReason::DisabledByCaller);
-                response.level_reports.push(stage);
-            }
-            CompactionMode::Background => {
-                compaction::begin_in_background(service, &key, call.wanted(asked));
-                response.level_reports.push(started());
-            }
-            CompactionMode::Wait | CompactionMode::Unspecified => {
-                let wanted = compact_inline::ViewRequest {
-                    compaction: call.wanted(asked),
-                    overflow: call.overflow,
-                    done,
-                };
-                let room = Box::pin(compact_inline::compact_inline(
-                    service, &key, wanted, deadline,
-                ))
-                .await;
-                match room.map_err(|error| error.with_request_id(&request_id))? {
-                    Some(done) => {
-                        // The compaction has committed and may have changed the view, so the view is served again.
-                        let serve = |transaction: &mut Transaction<'_>| {
-                            call.serve(transaction)?;
-                            Ok(done.clone())
-                        };
-                        let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
-                        let again = sessions.run(&key, missing, false, serve, finish);
-                        let again = Box::pin(again).await.map_err(ServiceError::from);
-                        (before, response, _) =
-                            again.map_err(|error| error.with_request_id(&request_id))?;
-                    }
-                    None => response.level_reports.push(started()),
+    let Changed {
+        decided: done,
+        answer: mut response,
+        follow_ups,
+    } = changed.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    for follow_up in follow_ups {
+        match follow_up {
+            FollowUp::Compact(trigger) => {
+                let compacted = call.compact(service, &key, (trigger, &done, deadline));
+                let compacted = Box::pin(compacted).await;
+                match compacted.map_err(|error| error.with_request_id(&request_id))? {
+                    ViewUpdate::Served(served) => response = *served,
+                    ViewUpdate::Report(report) => response.level_reports.push(report),
                 }
             }
+            FollowUp::StageSpans => staging::begin(service, &key),
+            FollowUp::PrepareSummary => compaction::prepare_ahead(service, &key),
         }
     }
-    if let Some(revision) = before {
+    // A repeat returns the recorded result of its append.
+    if let AppendStatus::Before(revision) = done.appended {
         response.append = Some(call.incoming.earlier(service, &key, revision).await?);
-    }
-    if !dry_run {
-        begin_in_background(service, &key, (follows.stages, follows.ahead));
     }
     Ok(response)
 }
@@ -188,34 +146,54 @@ fn started() -> v1::LevelReport {
     }
 }
 
-/// Starts background work that depends on the view. The caller does not wait for it.
-fn begin_in_background(service: &Service, key: &SessionKey, (stages, ahead): (bool, bool)) {
-    if stages {
-        staging::begin(service, key);
-    }
-    if ahead {
-        compaction::prepare_ahead(service, key);
-    }
-}
-
-/// The work that a view triggers, in the background or before the reply.
-struct Follows {
-    /// True if spans are to be staged.
-    stages: bool,
-    /// True if a prepared summary is to be written.
-    ahead: bool,
-    /// The trigger of a compaction that is due, with the outcome of the call so far.
-    compacts: Option<(Trigger, PrepareOutcome)>,
+/// The effect of a compaction on the reply.
+enum ViewUpdate {
+    /// The compaction has ended. The reply contains the new view.
+    Served(Box<PrepareContextResponse>),
+    /// The reply keeps its view and reports this about the compaction.
+    Report(v1::LevelReport),
 }
 
 impl PrepareCall {
-    /// Returns the trigger of a compaction, or `None` if none is due.
-    fn compacts(&self, session: &Session, appended: &AppendStatus) -> Option<Trigger> {
-        if matches!(appended, AppendStatus::Now { .. }) && self.overflow.is_some() {
-            return Some(Trigger::PromptTooLong);
+    /// Compacts the view, as far as the mode of the call permits.
+    async fn compact(
+        &self,
+        service: &Service,
+        key: &SessionKey,
+        (trigger, done, deadline): (Trigger, &PrepareOutcome, Option<Deadline>),
+    ) -> Result<ViewUpdate, ServiceError> {
+        match self.mode {
+            CompactionMode::Never => {
+                let mut report = convert::skipped(v1::Level::Compaction, SkipReason::Disabled);
+                report.set_skip_reason(v1::SkipReason::DisabledByCaller);
+                return Ok(ViewUpdate::Report(report));
+            }
+            CompactionMode::Background => {
+                compaction::begin_in_background(service, key, self.wanted(trigger));
+                return Ok(ViewUpdate::Report(started()));
+            }
+            CompactionMode::Wait | CompactionMode::Unspecified => {}
         }
-        let is_due = is_compaction_due(session) || is_to_be_truncated(session);
-        is_due.then_some(Trigger::Auto)
+        let wanted = compact_inline::ViewRequest {
+            compaction: self.wanted(trigger),
+            overflow: self.overflow,
+            done: done.clone(),
+        };
+        let compacted = compact_inline::compact_inline(service, key, wanted, deadline).await?;
+        let Some(done) = compacted else {
+            return Ok(ViewUpdate::Report(started()));
+        };
+        // The compaction has committed and may have changed the view, so the view is served again. Its thresholds are
+        // not checked again.
+        let serve = |transaction: &mut Transaction<'_>| {
+            self.serve(transaction)?;
+            Ok(done.clone())
+        };
+        let finish =
+            |session: &Session, done: &PrepareOutcome| self.respond(service, session, done);
+        let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
+        let again = sessions.run(key, missing, false, serve, finish).await?;
+        Ok(ViewUpdate::Served(Box::new(again)))
     }
 
     /// Returns the compaction that this call starts.
@@ -228,6 +206,7 @@ impl PrepareCall {
     }
 
     fn decide(&self, transaction: &mut Transaction<'_>) -> Result<PrepareOutcome, Rejection> {
+        // Measured before the append: this is the size of the view that the provider may have rejected.
         let before_tokens = transaction
             .session()
             .map_or(0, |session| session.tokens().tokens);
@@ -268,8 +247,13 @@ impl PrepareCall {
         if let CommandOutcome::Skipped(skip) = transaction.run(Command::ClearResults(clear))? {
             done.skipped.push((v1::Level::Microcompact, skip));
         }
+        let prompt_was_rejected = self.prompt_was_rejected(&done.appended);
         let collapse = Collapse {
-            collapsing: self.collapsing(&done.appended),
+            collapsing: if prompt_was_rejected {
+                Collapsing::Overflow
+            } else {
+                Collapsing::Auto
+            },
             expected_revision: None,
             request: None,
         };
@@ -282,6 +266,9 @@ impl PrepareCall {
             }
             CommandOutcome::Done(_) | CommandOutcome::Answered(_) => {}
         }
+        transaction.run(Command::CheckThresholds(CheckThresholds {
+            prompt_was_rejected,
+        }))?;
         let revisions = transaction.revision_before().get() + 1..;
         let events = revisions.zip(transaction.events());
         done.levels = events
@@ -312,12 +299,9 @@ impl PrepareCall {
         Some(prefix.tokens(session.counter()))
     }
 
-    /// Returns the mode of the collapse. A rejected prompt is handled once, not again by an idempotent repeat.
-    fn collapsing(&self, appended: &AppendStatus) -> Collapsing {
-        match appended {
-            AppendStatus::Now { .. } if self.overflow.is_some() => Collapsing::Overflow,
-            _ => Collapsing::Auto,
-        }
+    /// Returns true if this call handles a rejected prompt. An idempotent repeat does not handle it again.
+    fn prompt_was_rejected(&self, appended: &AppendStatus) -> bool {
+        self.overflow.is_some() && matches!(appended, AppendStatus::Now { .. })
     }
 
     /// Returns the target of the view. Omitted parts are those of the last call that served the view.
@@ -333,6 +317,20 @@ impl PrepareCall {
         let known = self.known.as_ref();
         let known = known.filter(|named| named.form == self.form)?;
         Some(known.etag)
+    }
+
+    /// Builds the reply with its cache ledger.
+    fn respond(
+        &self,
+        service: &Service,
+        session: &Session,
+        done: &PrepareOutcome,
+    ) -> Result<PrepareContextResponse, ContentNotLoaded> {
+        let mut response = self.answer(session, done)?;
+        let (target, _) = self.target(session);
+        let ledger = cache_ledger::prepared(service, session, &target, &response)?;
+        response.cache_ledger = Some(ledger);
+        Ok(response)
     }
 
     fn answer(

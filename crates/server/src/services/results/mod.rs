@@ -231,12 +231,12 @@ pub(super) async fn original(
     // size is reserved before the read, so that many concurrent calls are rejected early.
     let expected = usize::try_from(found.bytes).unwrap_or(usize::MAX);
     let expected = expected.saturating_mul(2);
-    CallContext::hold_reply(expected)?;
+    CallContext::reserve_reply(expected)?;
     let (text, is_json) = match found.place {
         ResultLocation::Message { entry, block } => in_message(service, key, entry, block).await?,
         ResultLocation::File { file, sha256 } => in_file(service, key, &file, &sha256).await?,
     };
-    CallContext::hold_reply(text.len().saturating_mul(2).saturating_sub(expected))?;
+    CallContext::reserve_reply(text.len().saturating_mul(2).saturating_sub(expected))?;
     let make = move || {
         let info = ToolResultInfo {
             call: Some(call),
@@ -271,6 +271,7 @@ async fn in_message(
         let result = result_in(&message, block)?;
         Some((file_content(result).into_owned(), is_json(result)))
     };
+    // A large result is converted on a blocking thread.
     let outcome = spawn_blocking(make).await;
     outcome
         .map_err(|error| ServiceError::internal("read a tool result", error))?
@@ -406,6 +407,7 @@ fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<L
         reference: stored
             .map(|stored| convert::reference_to(session, &stored.file))
             .unwrap_or_default(),
+        // The size of a result within its message is estimated, because the message is not read here.
         bytes: stored.map_or(
             u64::from(entry.size.result_tokens) * BYTES_PER_TOKEN,
             |stored| stored.bytes,

@@ -102,6 +102,7 @@ fn schema(tool: ModelTool) -> Value {
                 "first_line": {"type": "integer", "minimum": 1, "description": "Begin with this line."},
                 "lines": {"type": "integer", "minimum": 1, "description": "How many lines."},
                 "last_lines": {"type": "integer", "minimum": 1, "description": "So many lines at the end instead."},
+                "offset": {"type": "integer", "minimum": 0, "description": "Begin so many bytes into the result, where an answer was cut."},
                 "pattern": {"type": "string", "description": "Only lines that match this regular expression."},
                 "context_lines": {"type": "integer", "minimum": 0, "maximum": 100, "description": "Lines around each match."}
             },

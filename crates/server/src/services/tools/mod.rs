@@ -85,6 +85,7 @@ pub(super) async fn call(
         body,
     };
     let outcome = asked.run(tool, &call.input).await?;
+    // Read after the tool has run, because a snip changes both.
     let state = |session: &Session| (session.revision(), session.sealed().epoch());
     let (revision, epoch) = service.sessions.read(&key, state).await?;
     let mut response = CallToolResponse {
@@ -113,6 +114,7 @@ pub(super) async fn call(
             response.tool_result_json = block.to_string().into();
         }
         CallFormat::OpenAi => {
+            // OpenAI's tool messages cannot mark an error.
             let message = json!({"role": "tool", "tool_call_id": call.id, "content": text});
             response.tool_result_json = message.to_string().into();
         }

@@ -1,6 +1,7 @@
 //! The implementation of each tool. Errors in the model's input become error results for the model.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use palimpsest_core::command::Snip;
 use palimpsest_core::event;
@@ -16,7 +17,9 @@ use serde::de::DeserializeOwned;
 use tonic::{Code, Status};
 
 use super::super::originals::{contents, put_back};
-use super::super::results::{ResultSelection, ended, original, range, search as search_lines};
+use super::super::results::{
+    ResultSelection, ended, line_of, original, range, search as search_lines,
+};
 use super::super::search::search_from;
 use super::super::search_threads::SearchBudget;
 use super::super::{Service, snip};
@@ -81,6 +84,7 @@ struct ReadResultInput {
     first_line: Option<u64>,
     lines: Option<u64>,
     last_lines: Option<u64>,
+    offset: Option<u64>,
     pattern: Option<String>,
     #[serde(default)]
     context_lines: usize,
@@ -95,6 +99,34 @@ struct ReadTranscriptInput {
     collapse_id: Option<Box<str>>,
     #[serde(default)]
     offset: usize,
+}
+
+/// Returns a part of a stored result, at most `max` bytes. A note at the end says how to read the rest.
+fn page(text: &str, part: Range<usize>, max: usize) -> String {
+    let wanted = &text[part.clone()];
+    if wanted.len() <= max {
+        return wanted.to_owned();
+    }
+    // The space for the note at the end is reserved within the limit.
+    let end = wanted.floor_char_boundary(max.saturating_sub(NOTE_BYTES));
+    // The cut is at the end of a line where possible. Inside a longer line, a line number would return the same page.
+    let (end, rest) = match wanted[..end].rfind('\n') {
+        Some(line) => {
+            let (end, last) = (line + 1, line_of(text, part.end.saturating_sub(1)));
+            let next = line_of(text, part.start + end);
+            let lines = match part.end == text.len() {
+                true => String::new(),
+                false => format!(" and lines {}", last + 1 - next),
+            };
+            (end, format!("first_line {next}{lines}"))
+        }
+        None => (end, format!("offset {}", part.start + end)),
+    };
+    let (lines, bytes) = (text.lines().count(), text.len());
+    format!(
+        "{}\n[cut: {lines} lines, {bytes} bytes in all; ask again with {rest}]",
+        &wanted[..end]
+    )
 }
 
 /// The messages to read.
@@ -198,6 +230,7 @@ impl ToolContext<'_> {
             Ok(outcome) => outcome,
             Err(error) => forgiven(error)?,
         };
+        // The limit applies to error texts too.
         cap(
             &mut outcome.text,
             self.policy.model_tools.max_answer_bytes as usize,
@@ -283,9 +316,16 @@ impl ToolContext<'_> {
             let mut out = String::new();
             for stretch in found {
                 let _ = writeln!(out, "[line {}]", stretch.first_line);
-                out.push_str(&original.text[stretch.range]);
+                let lines = &original.text[stretch.range.clone()];
+                // The first range may exceed the limit: a page without a range would not progress.
+                let shown = &lines[..lines.floor_char_boundary(max)];
+                out.push_str(shown);
                 if !out.ends_with('\n') {
                     out.push('\n');
+                }
+                if shown.len() < lines.len() {
+                    let rest = stretch.range.start + shown.len();
+                    let _ = writeln!(out, "[cut: ask again with offset {rest}, without pattern]");
                 }
             }
             if let Some(next) = next {
@@ -293,30 +333,28 @@ impl ToolContext<'_> {
             }
             return Ok(ToolOutcome::said(out));
         }
-        let selection = match (input.last_lines, input.first_line, input.lines) {
-            (Some(lines), ..) => ResultSelection::Tail(lines),
-            (None, None, None) => ResultSelection::All,
-            (None, first, lines) => ResultSelection::Lines {
+        let selection = match (
+            input.offset,
+            input.last_lines,
+            input.first_line,
+            input.lines,
+        ) {
+            (Some(offset), ..) => ResultSelection::Bytes {
+                offset: original
+                    .text
+                    .floor_char_boundary(usize::try_from(offset).unwrap_or(usize::MAX))
+                    as u64,
+                length: None,
+            },
+            (_, Some(lines), ..) => ResultSelection::Tail(lines),
+            (_, None, None, None) => ResultSelection::All,
+            (_, None, first, lines) => ResultSelection::Lines {
                 first: first.unwrap_or(1).max(1),
                 lines,
             },
         };
         let part = range(&original.text, &selection);
-        let wanted = &original.text[part.clone()];
-        if wanted.len() <= max {
-            return Ok(ToolOutcome::said(wanted.to_owned()));
-        }
-        // The space for the note at the end is reserved within the limit.
-        let mut end = max.saturating_sub(NOTE_BYTES);
-        while !wanted.is_char_boundary(end) {
-            end -= 1;
-        }
-        // The cut is at the end of a line, so that the next call can continue by line number.
-        let end = wanted[..end].rfind('\n').map_or(end, |line| line + 1);
-        let next = super::super::results::line_of(&original.text, part.start + end);
-        let lines = original.info.total_lines;
-        let more = format!("\n[cut: {lines} lines in all; ask again with first_line {next}]");
-        Ok(ToolOutcome::said(format!("{}{more}", &wanted[..end])))
+        Ok(ToolOutcome::said(page(&original.text, part, max)))
     }
 
     async fn read_transcript(&self, input: &str) -> Result<ToolOutcome, ServiceError> {
@@ -430,6 +468,7 @@ impl ToolContext<'_> {
                 "[cut: {shown} of {all} hits; a narrower pattern shows the rest]"
             );
         }
+        // After a cut, a search from `next` on would skip the hits that are not shown.
         if let Some(next) = next.filter(|_| cut.is_none()) {
             let _ = writeln!(
                 out,
@@ -491,4 +530,56 @@ fn cap(text: &mut String, max: usize) {
     let end = max.saturating_sub(NOTE.len());
     text.truncate(text.floor_char_boundary(end));
     text.push_str(NOTE);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Follows the notes until the end, and returns the pages without them.
+    fn read_on(text: &str, mut part: Range<usize>) -> String {
+        let mut read = String::new();
+        for _ in 0..100 {
+            let answer = page(text, part.clone(), 1_000);
+            assert!(answer.len() <= 1_000);
+            let Some((shown, note)) = answer.rsplit_once("\n[cut: ") else {
+                return read + &answer;
+            };
+            read.push_str(shown);
+            let number = |name: &str| {
+                let (_, rest) = note.split_once(name)?;
+                rest.split([' ', ']']).next()?.parse::<u64>().ok()
+            };
+            let next = match number("offset ") {
+                Some(offset) => ResultSelection::Bytes {
+                    offset,
+                    length: None,
+                },
+                None => ResultSelection::Lines {
+                    first: number("first_line ").expect("a note names the next line"),
+                    lines: number("and lines "),
+                },
+            };
+            part = range(text, &next);
+        }
+        panic!("the notes never reach the end");
+    }
+
+    #[test]
+    fn the_notes_of_cut_pages_lead_to_the_end_of_a_result() {
+        let lines: String = (0..2_000).map(|line| format!("line {line}\n")).collect();
+        assert_eq!(read_on(&lines, 0..lines.len()), lines);
+        // A model that asked for some lines gets these lines and no more.
+        let some = ResultSelection::Lines {
+            first: 10,
+            lines: Some(500),
+        };
+        let some = range(&lines, &some);
+        assert_eq!(read_on(&lines, some.clone()), lines[some]);
+        // One line, of characters with three bytes, is longer than a page.
+        let long = "\u{2713}".repeat(9_000);
+        assert_eq!(read_on(&long, 0..long.len()), long);
+        let mixed = format!("first\n{long}\nlast\n");
+        assert_eq!(read_on(&mixed, 0..mixed.len()), mixed);
+    }
 }

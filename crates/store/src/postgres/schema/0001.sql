@@ -1,19 +1,20 @@
--- A session: what is known of it without reading its log, its place in the worker's queue, and when it is deleted,
--- its tombstone. Its key is project!session, which sorts as the pair of names does.
+-- One row per session: its position, its sizes, its list row and its due time for the worker. The row of a deleted
+-- session is its tombstone. The key is project!session, which sorts like the pair of both names.
 CREATE TABLE {schema}.sessions (
     key text COLLATE "C" PRIMARY KEY,
-    -- Tells a session from an earlier one of its name.
+    -- Distinguishes the session from earlier sessions with the same name.
     incarnation bigint NOT NULL,
     revision bigint NOT NULL,
-    -- The last append's, as in its frame: a process that stands at the same revision by another append is told so.
+    -- The token of the last append, equal to the token in its frame. A process that reached the same revision by
+    -- another append detects the difference.
     token bigint NOT NULL,
     log_bytes bigint NOT NULL,
     blob_bytes bigint NOT NULL,
     snapshot_at bigint,
     snapshot_bytes bigint NOT NULL DEFAULT 0,
-    -- How much of the log the snapshot stands for.
+    -- Bytes of the log that the snapshot covers.
     snapshot_log_bytes bigint NOT NULL DEFAULT 0,
-    -- Milliseconds since 1970, as all times that the service gives.
+    -- Milliseconds since the Unix epoch, like all times that the service writes.
     due bigint,
     due_changes bigint NOT NULL DEFAULT 0,
     lease_owner text,
@@ -23,22 +24,22 @@ CREATE TABLE {schema}.sessions (
     summary bytea NOT NULL
 ) WITH (fillfactor = 80);
 
--- The worker's queue.
+-- The worker's queue, ordered by the time at which a session can be claimed.
 CREATE INDEX sessions_ready ON {schema}.sessions (greatest(due, lease_until), key)
     WHERE due IS NOT NULL AND deleted_at IS NULL;
 
 CREATE INDEX sessions_deleted ON {schema}.sessions (key) WHERE deleted_at IS NOT NULL;
 
--- The log: what one append brought, encoded and compressed by the service.
+-- The log: one row per append. The service encodes and compresses the events.
 CREATE TABLE {schema}.frames (
     key text COLLATE "C" NOT NULL,
     incarnation bigint NOT NULL,
-    -- The revision of its last event.
+    -- The revision of the last event.
     last bigint NOT NULL,
     events bigint NOT NULL,
-    -- The bytes of the log up to its end.
+    -- Bytes of the log up to and including this frame.
     log_bytes bigint NOT NULL,
-    -- Whose append it was: one that may have happened or not is sent again.
+    -- Identifies the append. After a lost reply, a retry finds its own frame by the token.
     token bigint NOT NULL,
     bytes bytea NOT NULL,
     PRIMARY KEY (key, incarnation, last)
@@ -53,14 +54,14 @@ CREATE TABLE {schema}.snapshots (
 );
 ALTER TABLE {schema}.snapshots ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
--- What one process does for all, and which one.
+-- Leader tasks and the process that currently runs each of them.
 CREATE TABLE {schema}.duties (
     name text COLLATE "C" PRIMARY KEY,
     owner text NOT NULL,
     until bigint NOT NULL
 );
 
--- The processes that use the store, and when each has last shown that it can write.
+-- The processes that use the store, with the time of the last successful write check of each.
 CREATE TABLE {schema}.replicas (
     name text COLLATE "C" PRIMARY KEY,
     seen timestamptz NOT NULL

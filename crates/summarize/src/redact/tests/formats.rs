@@ -138,7 +138,7 @@ const FORMS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_published_form_goes() {
+fn every_published_form_is_redacted() {
     for (kind, form) in FORMS {
         let secret = made(form);
         gone(&format!("it is «{secret}» now"), kind);
@@ -147,14 +147,14 @@ fn every_published_form_goes() {
 }
 
 #[test]
-fn a_bot_token_in_a_path_goes() {
+fn a_bot_token_in_a_path_is_redacted() {
     let token = made("123456789:AA{m33}");
     let url = format!("https://api.telegram.org/bot«{token}»/getMe");
     gone(&url, "telegram token");
 }
 
 #[test]
-fn every_place_that_gives_one_away_does() {
+fn values_in_secret_positions_are_redacted() {
     let cases = [
         (
             "machine git.example.com login ann password «hunter2»",
@@ -231,7 +231,7 @@ fn every_place_that_gives_one_away_does() {
 }
 
 #[test]
-fn what_resembles_a_place_or_a_form_stays() {
+fn text_similar_to_a_position_or_a_form_is_unchanged() {
     stays("docker run -u 1000:1000 image and chown -R ann:staff .");
     stays("http://localhost:8080/a@2x.png https://example.com:443/x/y@z git@github.com:a/b.git");
     stays("src/main.rs:5432:12:warning:unused1 and localhost:5432:ready");

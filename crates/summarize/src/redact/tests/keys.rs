@@ -47,7 +47,7 @@ const LABELS: [&str; 8] = [
 ];
 
 #[test]
-fn keys_of_every_label_go_however_they_are_carried() {
+fn keys_of_every_label_are_redacted_in_every_encoding() {
     for label in LABELS {
         let lines = block(label);
         let numbered: Vec<String> = lines
@@ -89,7 +89,7 @@ fn keys_of_every_label_go_however_they_are_carried() {
 }
 
 #[test]
-fn keys_that_are_cut_off_at_either_end_go_as_far_as_they_are_there() {
+fn truncated_keys_are_redacted() {
     for label in LABELS {
         let lines = block(label);
         for separator in ["\n", "\r\n", "\\n", "\\\\n", "\n    ", " "] {
@@ -119,7 +119,7 @@ fn keys_that_are_cut_off_at_either_end_go_as_far_as_they_are_there() {
 }
 
 #[test]
-fn keys_of_ssh2_putty_and_base64_go() {
+fn keys_of_ssh2_putty_and_base64_are_redacted() {
     let lines = body(12).join("\n");
     let ssh2 = format!(
         "---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nComment: \"x\"\n{lines}\n---- END SSH2 ENCRYPTED PRIVATE KEY ----"
@@ -139,7 +139,7 @@ fn keys_of_ssh2_putty_and_base64_go() {
 }
 
 #[test]
-fn words_about_keys_and_public_keys_stay() {
+fn public_keys_and_text_about_keys_are_unchanged() {
     for text in [
         "a PRIVATE KEY is secret; never put a PRIVATE KEY into a file",
         "-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOC\n-----END PUBLIC KEY-----",

@@ -24,7 +24,7 @@ fn check(marked: &str) {
 }
 
 #[test]
-fn values_in_yaml_are_redacted_whatever_their_names_and_the_order_of_keys() {
+fn values_in_yaml_are_redacted_for_any_name_and_order() {
     check(
         "apiVersion: v1\nkind: Secret\nmetadata:\n  name: db\ndata:\n  pg-main: «c3dvcmRmaXNo»\n  x: «eQ==»\n",
     );
@@ -47,7 +47,7 @@ fn values_in_yaml_are_redacted_whatever_their_names_and_the_order_of_keys() {
 }
 
 #[test]
-fn values_in_json_are_redacted_however_often_the_json_is_escaped() {
+fn values_in_escaped_json_are_redacted() {
     let plain = "{\"apiVersion\": \"v1\", \"data\": {\"main\": \"«c3dvcmRmaXNo»\", \"x\": \"«eQ==»\"}, \"kind\": \"Secret\", \"metadata\": {\"name\": \"db\"}}";
     check(plain);
     check(&plain.replace(", ", ",\n    "));
@@ -61,7 +61,7 @@ fn values_in_json_are_redacted_however_often_the_json_is_escaped() {
 }
 
 #[test]
-fn other_objects_templates_and_references_stay() {
+fn other_objects_templates_and_references_are_unchanged() {
     check("kind: ConfigMap\ndata:\n  mode: fast\n  name: Secret\n");
     check(
         "kind: Secret\ndata:\n  main: {{ .Values.main }}\n  other: ${MAIN}\nmetadata:\n  name: db\n",

@@ -40,7 +40,7 @@ fn outline(text: &str) -> String {
 }
 
 #[test]
-fn an_abandoned_branch_is_left_by_a_rewind() {
+fn an_abandoned_branch_is_removed_by_a_rewind() {
     let text = [
         user(A, None, "one"),
         user(B, Some(A), "two"),
@@ -62,7 +62,7 @@ fn summary(id: &str) -> String {
 }
 
 #[test]
-fn a_summary_takes_the_place_of_what_its_mark_says() {
+fn a_summary_replaces_the_messages_of_its_boundary() {
     let check = |mark: String, summary: String, expected: &str| {
         let text = [
             user(A, None, "one"),
@@ -114,7 +114,7 @@ fn a_summary_takes_the_place_of_what_its_mark_says() {
 }
 
 #[test]
-fn what_was_removed_or_folded_leaves_and_what_people_say_of_it_does_not() {
+fn removed_and_collapsed_messages_leave_the_view() {
     let removal = format!(
         r#"{{"type":"system","subtype":"snip_boundary","snipMetadata":{{"removedUuids":["{A}","{D}"]}}}}"#
     );
@@ -137,7 +137,7 @@ fn what_was_removed_or_folded_leaves_and_what_people_say_of_it_does_not() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_by_line() {
+fn unreadable_lines_are_reported_by_number() {
     let text = format!(
         "{}\nnot json\n\n{{\"type\":\"user\"}}\n[1]\n",
         user(A, None, "one")
@@ -150,13 +150,13 @@ fn what_cannot_be_read_is_told_by_line() {
 }
 
 #[test]
-fn words_of_machines_are_meta() {
+fn injected_messages_are_machine_generated() {
     let text = user(A, None, "<command-name>/clear</command-name>");
     assert_eq!(outline(&text), "1 meta");
 }
 
 #[test]
-fn the_operators_words_are_a_message_when_there_is_one() {
+fn operator_instructions_are_appended_to_a_message() {
     let text = format!(
         r#"{{"type":"system","uuid":"{A}","isMeta":true,"message":{{"role":"system","content":"be kind"}}}}
         {{"type":"system","uuid":"{B}","content":"Conversation compacted","isMeta":false}}"#
@@ -166,7 +166,7 @@ fn the_operators_words_are_a_message_when_there_is_one() {
 }
 
 #[test]
-fn times_are_read() {
+fn timestamps_are_parsed() {
     let millis = |text| timestamp(text).map(Timestamp::as_millis);
     assert_eq!(millis("1970-01-01T00:00:00.000Z"), Some(0));
     assert_eq!(millis("2024-02-29T12:34:56.789Z"), Some(1_709_210_096_789));

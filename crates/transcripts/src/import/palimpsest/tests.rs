@@ -35,7 +35,7 @@ fn file(head: &str, lines: &[String]) -> String {
 /// Returns the steps of a file in short form, or its defect.
 fn outline(text: &str) -> String {
     let imported = read(text.as_bytes());
-    assert!(imported.is_whole_or_nothing);
+    assert!(imported.is_atomic);
     assert!(imported.defects.is_empty() || imported.sessions.is_empty());
     let number = |id: &MessageId| id.get().as_u128() & 0xff;
     let steps = imported.sessions.iter().flat_map(|session| &session.steps);
@@ -70,7 +70,7 @@ fn check(lines: &[(&str, &str)], expected: &str) {
 }
 
 #[test]
-fn what_left_the_view_leaves_it_again() {
+fn messages_outside_the_view_stay_outside_after_import() {
     let ordinary = |visibility| (visibility, "ORDINARY");
     check(&[], "");
     check(&[ordinary("VISIBLE"), ordinary("VISIBLE")], "1; 2");
@@ -109,7 +109,7 @@ fn what_left_the_view_leaves_it_again() {
 }
 
 #[test]
-fn what_is_known_of_the_session_is_read() {
+fn metadata_of_the_session_is_read() {
     let text = file(HEAD, &[]);
     let session = read(text.as_bytes()).sessions.remove(0);
     assert_eq!(
@@ -126,7 +126,7 @@ fn refused(text: &str, expected: &str) {
 }
 
 #[test]
-fn a_bad_file_is_refused_whole() {
+fn a_damaged_file_is_rejected_completely() {
     let good = file(
         HEAD,
         &[

@@ -16,7 +16,7 @@ fn changed(given: Json, masked: Option<&[&str]>, session: Json, inherited: Json)
         inherited.set(&["preset"], "claude_code".into());
     }
     let mut now = inherited.clone();
-    now.lay_over(&over(session));
+    now.merge(&over(session));
     let now = now.resolve(Preset::default()).unwrap();
     let masked = masked.map(|paths| {
         let paths = paths.iter().map(|path| masked_path(path).unwrap());
@@ -24,7 +24,7 @@ fn changed(given: Json, masked: Option<&[&str]>, session: Json, inherited: Json)
     });
     let change = PolicyChange::of(over(given), masked);
     let overlay = change.overlay(&now, &inherited).unwrap();
-    overlay.change(&now).unwrap()
+    overlay.apply_to(&now).unwrap()
 }
 
 #[test]
@@ -52,6 +52,7 @@ fn a_field_of_the_mask_that_is_not_set_is_inherited() {
         "snip": { "nudge_after_messages": 7 },
         "tool_results": { "rules": { "Bash": { "fixed_chars": 2 } } },
     });
+    // Fields that the mask names and the update leaves unset take the inherited values.
     let after = changed(
         json!({ "snip": { "nudge": true }, "autocompact": { "enabled": false } }),
         Some(&[

@@ -153,6 +153,7 @@ fn a_resolved_policy_has_every_field_set_that_has_a_default() {
 #[test]
 fn what_is_set_is_what_counts() {
     check(&v1::Policy::default(), &json!({}));
+    // Zero, false and empty texts are set values, unlike absent fields.
     check(
         &v1::Policy {
             preset: v1::PolicyPreset::ClaudeCode2119.into(),
@@ -290,6 +291,7 @@ fn a_choice_that_there_is_not_is_named() {
     let expected = json!({ "model_tools": { "enabled_tools": ["read_transcript", "snip"] } });
     check(&tools(&[3, 1]), &expected);
     let path = "session.policy_overrides.model_tools.enabled_tools.tools";
+    // 0 is the unspecified value, and 99 is unknown.
     refused(&tools(&[3, 0]), &format!("{path}[1] must be set"));
     refused(
         &tools(&[99]),
@@ -356,6 +358,7 @@ fn a_list_of_changes_names_settings() {
 
 /// Returns a valid value for a field of this kind.
 fn any_value(kind: &FieldKind) -> BoxedStrategy<Json> {
+    // Includes braces, a space and a non-ASCII character, which are easy to mishandle.
     let text = "[a-zA-Z0-9_{} é-]{0,12}";
     match kind {
         FieldKind::Bool => any::<bool>().prop_map(Json::from).boxed(),

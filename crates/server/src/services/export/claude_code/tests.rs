@@ -133,6 +133,7 @@ fn a_conversation_comes_back_as_it_was() {
 fn a_line_says_what_claude_code_says() {
     let mut messages = read(Provider::Anthropic, CONVERSATION);
     messages[2].at = Some(Timestamp::from_millis(1_748_781_296_000));
+    // Attributes that the format does not define, or whose value is invalid, are left out.
     messages[2].attributes = vec![
         ("gitBranch".into(), "main".into()),
         ("mine".into(), "not of these files".into()),

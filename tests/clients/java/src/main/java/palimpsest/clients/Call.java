@@ -1,4 +1,4 @@
-// One call of a method of the generated stubs, found by its name: unary, or a stream that is read in parts.
+// One call of a method of the generated stubs, looked up by name: unary, or a stream that is read in parts.
 package palimpsest.clients;
 
 import com.google.gson.JsonArray;
@@ -20,7 +20,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 
-/** A call under way. */
+/** A call in flight. */
 final class Call {
     private static final ScheduledExecutorService TIMER = Executors.newSingleThreadScheduledExecutor(task -> {
         Thread thread = new Thread(task, "timer");
@@ -35,7 +35,7 @@ final class Call {
     private final Supplier<Iterator<Message>> start;
     private Iterator<Message> answers;
 
-    /** What a step made of a call. `refused` is null where the call was not; so are headers that did not come. */
+    /** The outcome of a step. `refused` is null for a successful call. Absent headers are null. */
     record Outcome(
             boolean streaming,
             JsonArray answers,
@@ -43,7 +43,7 @@ final class Call {
             Metadata headers,
             Metadata trailers) {}
 
-    /** A step's call with a request that is proto3 JSON. It begins with the first `read`. */
+    /** Prepares a step's call with a request in proto3 JSON. The first `read` starts the call. */
     Call(Step step, World world, String request) {
         MethodDescriptor<Message, Message> method = Contract.method(step.call());
         Message asked = Contract.request(method, request);
@@ -66,7 +66,7 @@ final class Call {
         }
     }
 
-    /** Reads so many more answers, or all when `count` is 0. */
+    /** Reads `count` more answers, or all if `count` is 0. */
     Outcome read(int count) {
         JsonArray read = new JsonArray();
         StatusRuntimeException refused = null;

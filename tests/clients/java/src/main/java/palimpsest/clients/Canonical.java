@@ -1,5 +1,5 @@
-// Canonical JSON: one way to write a value down. Gson's is not it: it escapes line separators, and writes
-// numbers as they came.
+// Writes canonical JSON, which has exactly one form for each value. Gson's output is not canonical: it escapes line
+// separators and keeps the original form of numbers.
 package palimpsest.clients;
 
 import com.google.gson.JsonArray;
@@ -83,13 +83,13 @@ final class Canonical {
         out.append('"');
     }
 
-    /** Whole numbers have no point; others are rounded to six digits after it, without zeros at the end. */
+    /** Writes integers without a point and rounds other numbers to six decimals without trailing zeros. */
     private static void appendNumber(StringBuilder out, String number) {
         if (number.matches("-?[0-9]+")) {
             out.append(number);
             return;
         }
-        // By way of a double, so that what is rounded is the number itself and not how it was written.
+        // Converts to double first, so that the number is rounded and not its decimal text.
         BigDecimal exact = new BigDecimal(Double.parseDouble(number));
         out.append(exact.setScale(6, RoundingMode.HALF_EVEN).stripTrailingZeros().toPlainString());
     }

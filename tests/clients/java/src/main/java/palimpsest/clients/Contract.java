@@ -1,4 +1,4 @@
-// The contract by name: methods of the generated stubs, and messages as proto3 JSON.
+// Looks up the contract by name: methods of the generated stubs, and messages as proto3 JSON.
 package palimpsest.clients;
 
 import com.google.gson.JsonArray;
@@ -29,7 +29,7 @@ import palimpsest.context.v1.ContextServiceGrpc;
 import palimpsest.context.v1.Errors;
 import palimpsest.context.v1.SessionServiceGrpc;
 
-/** What the stubs know. */
+/** The methods and messages of the stubs. */
 final class Contract {
     private static final List<ServiceDescriptor> SERVICES = List.of(
             ContextServiceGrpc.getServiceDescriptor(),
@@ -49,7 +49,7 @@ final class Contract {
         return methods;
     }
 
-    /** All messages that details of an error can be. */
+    /** Returns the message types of error details. */
     private static TypeRegistry types() {
         TypeRegistry.Builder types = TypeRegistry.newBuilder().add(ErrorDetailsProto.getDescriptor().getMessageTypes());
         for (ServiceDescriptor service : SERVICES) {
@@ -61,7 +61,7 @@ final class Contract {
         return types.build();
     }
 
-    /** A method by the name that a step calls it by. */
+    /** Finds a method by the name that a step uses. */
     @SuppressWarnings("unchecked") // The stubs' messages are all of them messages.
     static MethodDescriptor<Message, Message> method(String name) {
         MethodDescriptor<?, ?> method = METHODS.get(name);
@@ -71,7 +71,7 @@ final class Contract {
         return (MethodDescriptor<Message, Message>) method;
     }
 
-    /** A request of the type that the method takes. */
+    /** Returns a request of the method's input type. */
     static Message request(MethodDescriptor<Message, Message> method, String json) {
         Message prototype = ((PrototypeMarshaller<Message>) method.getRequestMarshaller()).getMessagePrototype();
         Message.Builder request = prototype.newBuilderForType();
@@ -91,7 +91,7 @@ final class Contract {
         }
     }
 
-    /** The details of a status, each with its type. */
+    /** Returns the details of a status, each with its type. */
     static JsonArray details(StatusRuntimeException refused) {
         JsonArray details = new JsonArray();
         for (Any packed : StatusProto.fromThrowable(refused).getDetailsList()) {

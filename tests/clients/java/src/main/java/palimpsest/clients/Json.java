@@ -1,4 +1,4 @@
-// Small questions about JSON and bytes that several places ask.
+// Helpers for JSON and bytes.
 package palimpsest.clients;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
@@ -14,7 +14,7 @@ import java.util.Set;
 
 /** Helpers. */
 final class Json {
-    /** The order of UTF-8; that of `String` is another one where there are surrogates. */
+    /** Compares by UTF-8 bytes. The order of `String` differs for surrogates. */
     private static final Comparator<String> BY_BYTES =
             (a, b) -> Arrays.compareUnsigned(a.getBytes(UTF_8), b.getBytes(UTF_8));
 

@@ -1,4 +1,4 @@
-// Plays steps, and keeps what goes from one to the next.
+// Plays steps and keeps the state between them.
 package palimpsest.clients;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
@@ -21,7 +21,7 @@ final class Player implements AutoCloseable {
     private final World world;
     private final Shower shower;
     private final Values values = new Values();
-    /** The messages of each array, as bytes: they are never parsed. */
+    /** The messages of each array, as bytes. Messages are never parsed. */
     private final Map<String, List<byte[]>> arrays = new HashMap<>();
     private final Map<String, Call> held = new HashMap<>();
 
@@ -64,7 +64,7 @@ final class Player implements AutoCloseable {
         return finished;
     }
 
-    /** Makes the step's call, or goes on with one that is held. */
+    /** Makes the step's call, or resumes a held one. */
     private Call.Outcome perform(Step step) {
         String name = step.resume() + step.release();
         if (!name.isEmpty()) {
@@ -88,7 +88,7 @@ final class Player implements AutoCloseable {
         return made;
     }
 
-    /** What a step does with a call that was not refused: array, captures, checks. */
+    /** Processes the answers of a successful call: array, captures and checks. */
     private JsonArray follow(Step step, JsonArray answers, JsonElement whole, JsonObject line) {
         if (!step.array().isEmpty()) {
             answers.forEach(answer -> extend(step.array(), answer.getAsJsonObject()));
@@ -102,7 +102,7 @@ final class Player implements AutoCloseable {
         return results;
     }
 
-    /** Keeps the start of an array that an answer says, and adds the answer's messages. */
+    /** Keeps the prefix of the array that the answer states, and appends the answer's messages. */
     private void extend(String name, JsonObject answer) {
         List<byte[]> array = arrays.computeIfAbsent(name, it -> new ArrayList<>());
         int keep = 0;
@@ -132,7 +132,7 @@ final class Player implements AutoCloseable {
         return text.toByteArray();
     }
 
-    /** What the client looks at itself. */
+    /** Evaluates a check of the client. */
     private boolean check(JsonObject check, JsonArray answers, JsonElement whole) {
         JsonElement equals = check.get("equals");
         if (check.has("value")) {
@@ -158,7 +158,7 @@ final class Player implements AutoCloseable {
         return Arrays.equals(Json.sha256(one), Json.sha256(other));
     }
 
-    /** The headers that a step wants to see: those before the answer, else those after it. */
+    /** Returns the headers that a step names: from the headers of the call, otherwise from its trailers. */
     private static JsonObject shownHeaders(Step step, Call.Outcome made) {
         JsonObject shown = new JsonObject();
         for (String name : step.headersShown()) {

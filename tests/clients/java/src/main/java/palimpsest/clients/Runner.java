@@ -1,5 +1,5 @@
-// Plays a scenario against real servers and writes down one line for each step, as tests/clients/README.md
-// says. What is particular to the language is in `Call`.
+// Plays a scenario against real servers and writes one line per step, as tests/clients/README.md describes. `Call`
+// contains the parts that are specific to the language.
 package palimpsest.clients;
 
 import com.google.gson.JsonObject;

@@ -1,4 +1,4 @@
-// What is played: the scenario's file.
+// The scenario's file.
 package palimpsest.clients;
 
 import com.google.gson.JsonElement;
@@ -10,10 +10,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** Long texts by name, how answers are written down, and the steps in order. */
+/** Long texts by name, the rules for writing answers, and the steps in order. */
 record Scenario(Map<String, String> texts, Rules show, List<Step> steps) {
 
-    /** What becomes of the values of some keys: a label for each that is hidden or numbered. */
+    /** The keys whose values are hidden or numbered, with the label of each. */
     record Rules(Map<String, String> hidden, Map<String, String> numbered, Set<String> text) {}
 
     static Scenario read(JsonObject file) {
@@ -31,7 +31,7 @@ record Scenario(Map<String, String> texts, Rules show, List<Step> steps) {
         return new Scenario(texts, new Rules(strings(show, "hidden"), strings(show, "numbered"), decoded), steps);
     }
 
-    /** An object of strings; an empty one where there is none. */
+    /** Reads an object of strings. Returns an empty map if the object is missing. */
     static Map<String, String> strings(JsonObject object, String name) {
         Map<String, String> strings = new LinkedHashMap<>();
         if (object.has(name)) {

@@ -1,4 +1,4 @@
-// How answers are written down: what differs from run to run becomes a name that is the same in each.
+// Writes answers. Values that differ between runs are replaced by stable names.
 package palimpsest.clients;
 
 import com.google.gson.JsonArray;
@@ -21,27 +21,27 @@ import java.util.function.UnaryOperator;
 
 /** Hides, numbers, replaces and shortens. */
 final class Shower {
-    /** Values that are shorter are not looked for within other strings: they would be found by chance. */
+    /** Shorter values are not replaced within other strings, because they would match by chance. */
     private static final int LEAST_REPLACED = 6;
-    /** Longer strings are written down as a digest. */
+    /** Longer strings are written as a digest. */
     private static final int MOST_SHOWN = 2_000;
     private static final Comparator<String> LONGEST_FIRST = Comparator.comparingInt(Shower::length).reversed();
 
     private final Scenario.Rules rules;
-    /** What stands for a value. */
+    /** The name of each value. */
     private final Map<String, String> numbers = new HashMap<>();
     /** The last number of each label. */
     private final Map<String, Integer> last = new HashMap<>();
-    /** Values with a number, in the order in which they are replaced. */
+    /** Numbered values, in the order of replacement. */
     private final List<String> replaced = new ArrayList<>();
-    /** The strings of a line in which nothing is replaced any more. */
+    /** The finished strings of a line, in which nothing else is replaced. */
     private final Set<JsonElement> done = Collections.newSetFromMap(new IdentityHashMap<>());
 
     Shower(Scenario.Rules rules) {
         this.rules = rules;
     }
 
-    /** Decodes, hides and numbers. All of a line goes through here before any of it goes through `finish`. */
+    /** Decodes, hides and numbers values. The whole line is processed before `finish` is called for any part of it. */
     JsonElement begin(JsonElement value) {
         return number(decodeAndHide(value));
     }
@@ -69,7 +69,7 @@ final class Shower {
         });
     }
 
-    /** What stands for a value: what it got before, else the next number of the label. */
+    /** Returns the name of a value: its earlier name, or the next number of the label. */
     private JsonElement nameOf(JsonElement value, String label) {
         String text = value.getAsString();
         if (text.isEmpty()) {
@@ -91,7 +91,7 @@ final class Shower {
         return value;
     }
 
-    /** Replaces what has a number within other strings of a line, and shortens long ones. */
+    /** Replaces numbered values within other strings of a line, and shortens long strings. */
     JsonObject finish(JsonObject line) {
         JsonObject finished = finished(line).getAsJsonObject();
         done.clear();
@@ -120,12 +120,12 @@ final class Shower {
         return "<" + bytes.length + " bytes, sha256 " + HexFormat.of().formatHex(Json.sha256(bytes)) + ">";
     }
 
-    /** Characters, not the units that Java's strings are made of. */
+    /** Counts code points, not UTF-16 units. */
     private static int length(String text) {
         return text.codePointCount(0, text.length());
     }
 
-    /** A copy in which each field of the objects that are met first is what `change` makes of it, by sorted keys. */
+    /** Returns a copy in which `change` replaces each field of every outermost object, by sorted keys. */
     private static JsonElement rewrite(JsonElement value, BiFunction<String, JsonElement, JsonElement> change) {
         if (value.isJsonArray()) {
             return each(value.getAsJsonArray(), element -> rewrite(element, change));
@@ -147,7 +147,7 @@ final class Shower {
         return changed;
     }
 
-    /** A string, or each string of an array, changed; anything else as it is. */
+    /** Changes a string, or each string of an array. Other values stay as they are. */
     private static JsonElement eachString(JsonElement value, UnaryOperator<JsonElement> change) {
         if (value.isJsonArray()) {
             return each(value.getAsJsonArray(), element -> eachString(element, change));

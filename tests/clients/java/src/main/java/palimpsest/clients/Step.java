@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** One call, or one thing done with a call that is held. Names that are not set are empty. */
+/** One call, or one action on a held call. Unset names are empty. */
 record Step(
         String name,
         String call,
@@ -35,7 +35,7 @@ record Step(
                     "read", "hold", "resume", "release", "client_status", "headers_shown", "capture", "array",
                     "checks", "expect");
 
-    /** Reads a step. A field that is not known is an error, because the step would be played wrong. */
+    /** Reads a step. Rejects unknown fields, because the runner would play the step wrongly. */
     static Step read(JsonObject step) {
         String name = step.get("name").getAsString();
         for (String field : step.keySet()) {

@@ -1,4 +1,4 @@
-// Placeholders and paths: how values of earlier answers, and long texts, get into requests and checks.
+// Placeholders and paths, which insert values of earlier answers and long texts into requests and checks.
 package palimpsest.clients;
 
 import com.google.gson.JsonArray;
@@ -12,7 +12,7 @@ import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** What placeholders stand for. */
+/** The values of placeholders, by name. */
 final class Values {
     private static final Pattern PLACEHOLDER = Pattern.compile("\\{\\{([^{}]+)\\}\\}");
 
@@ -22,7 +22,7 @@ final class Values {
         known.put(name, value);
     }
 
-    /** Fills in placeholders at every depth, then makes bytes of the objects that stand for some. */
+    /** Replaces placeholders at every depth, then converts objects that describe bytes. */
     JsonElement fill(JsonElement value) {
         if (value.isJsonArray()) {
             JsonArray filled = new JsonArray();
@@ -56,7 +56,7 @@ final class Values {
         return new JsonPrimitive(filled.append(text, end, text.length()).toString());
     }
 
-    /** {@code {"$text": …}} and {@code {"$sha256": …}} become base64, all others stay. */
+    /** Converts {@code {"$text": …}} and {@code {"$sha256": …}} to base64. Other objects stay as they are. */
     private static JsonElement asBytes(JsonObject object) {
         boolean isText = object.has("$text");
         if (object.size() != 1 || !(isText || object.has("$sha256"))) {
@@ -66,7 +66,7 @@ final class Values {
         return new JsonPrimitive(Base64.getEncoder().encodeToString(isText ? bytes : Json.sha256(bytes)));
     }
 
-    /** The value at a path of names and indices. */
+    /** Returns the value at a path of names and indexes. */
     static JsonElement lookUp(JsonElement value, String path) {
         JsonElement inner = value;
         for (String name : path.split("\\.")) {

@@ -1,4 +1,4 @@
-// Where the servers are, and what they can be entered with.
+// The addresses of the servers, and the keys.
 package palimpsest.clients;
 
 import com.google.gson.JsonObject;
@@ -11,11 +11,11 @@ import java.io.UncheckedIOException;
 import java.util.HashMap;
 import java.util.Map;
 
-/** The servers' addresses and the keys, by name; channels are made when they are first asked for. */
+/** The servers' addresses and the keys, by name. Channels are created on first use. */
 record World(Map<String, String> servers, File caFile, Map<String, String> keys, Map<String, ManagedChannel> channels)
         implements AutoCloseable {
 
-    /** The largest answer that is taken; grpc's own limit is 4 MiB. */
+    /** Maximum size of an answer. The default of gRPC is 4 MiB. */
     private static final int MOST_RECEIVED = 32 << 20;
 
     static World read(JsonObject file) {
@@ -26,12 +26,12 @@ record World(Map<String, String> servers, File caFile, Map<String, String> keys,
                 new HashMap<>());
     }
 
-    /** The channel to a server: TLS, verified against the world's authority and for `localhost`. */
+    /** Returns the channel to a server. TLS verifies the certificate with the world's CA and the name `localhost`. */
     ManagedChannel channel(String server) {
         return channels.computeIfAbsent(server, name -> connect(known(servers, "server", name)));
     }
 
-    /** A key by its name. */
+    /** Returns a key by its name. */
     String key(String name) {
         return known(keys, "key", name);
     }

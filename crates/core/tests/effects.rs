@@ -1,0 +1,145 @@
+//! Checks the effects that follow from the state of a session. The files of decisions are checked by random histories.
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{
+    Append, CheckThresholds, Command, Decided, FailMemory, ServeView, StartMemory,
+    effects_of_state, memory_due,
+};
+use palimpsest_core::effect::{Effect, FollowUp};
+use palimpsest_core::event::Trigger;
+use palimpsest_core::histories::SessionHarness;
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::policy::{Policy, Thresholds};
+use uuid::Uuid;
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+/// Returns a policy without follow-ups except compactions.
+fn policy() -> Policy {
+    let mut policy = Policy::default();
+    policy.collapse.enabled = false;
+    policy.autocompact.enabled = true;
+    policy.autocompact.prepare_ahead = false;
+    policy.autocompact.reactive_only = false;
+    policy.autocompact.truncate_when_critical = false;
+    policy
+}
+
+/// Returns a session with a served view of at least this number of tokens.
+fn session(policy: Policy, tokens: impl Fn(Thresholds) -> u64) -> SessionHarness {
+    let mut world = SessionHarness::with_policy(policy);
+    let tokens = usize::try_from(tokens(world.session.thresholds())).unwrap();
+    // Each of these words counts as 5/3 tokens.
+    let words = "word ".repeat(tokens * 3 / 5 + 10);
+    let id = MessageId::new(Uuid::from_u128(1 << 64));
+    world.run(Command::Append(Append {
+        messages: vec![Arc::new(Message::new(
+            id,
+            Role::User,
+            vec![Block::text(words)],
+        ))],
+        ..Append::default()
+    }));
+    world.run(Command::ServeView(ServeView::default()));
+    world
+}
+
+#[track_caller]
+fn check(
+    change: impl Fn(&mut Policy),
+    tokens: impl Fn(Thresholds) -> u64,
+    prompt_was_rejected: bool,
+    expected: &[FollowUp],
+) {
+    let mut policy = policy();
+    change(&mut policy);
+    let mut world = session(policy, tokens);
+    let revision = world.session.revision();
+    let decided = world.try_run(Command::CheckThresholds(CheckThresholds {
+        prompt_was_rejected,
+    }));
+    let Ok(Decided::Now(decision)) = decided else {
+        panic!("{decided:?}");
+    };
+    let expected: Vec<_> = expected.iter().copied().map(Effect::FollowUp).collect();
+    assert_eq!(decision.effects, expected);
+    assert_eq!(world.session.revision(), revision, "a check makes no event");
+}
+
+#[test]
+fn each_threshold_has_its_follow_up() {
+    let compact = |trigger| FollowUp::Compact(trigger);
+    let (auto, rejected) = (compact(Trigger::Auto), compact(Trigger::PromptTooLong));
+    check(|_| (), |_| 10, false, &[]);
+    check(|_| (), |_| 10, true, &[rejected]);
+    check(|_| (), |of| of.compact, false, &[auto]);
+    check(|_| (), |of| of.compact, true, &[rejected]);
+    check(
+        |policy| policy.autocompact.enabled = false,
+        |of| of.compact,
+        false,
+        &[],
+    );
+
+    let ahead = |policy: &mut Policy| policy.autocompact.prepare_ahead = true;
+    check(ahead, |_| 10, false, &[]);
+    check(ahead, |of| of.warn, false, &[FollowUp::PrepareSummary]);
+    check(
+        ahead,
+        |of| of.warn,
+        true,
+        &[rejected, FollowUp::PrepareSummary],
+    );
+    check(ahead, |of| of.compact, false, &[auto]);
+
+    let staging = |policy: &mut Policy| {
+        policy.collapse.enabled = true;
+        policy.collapse.pass_every_tokens = 500;
+    };
+    check(staging, |_| 10, false, &[]);
+    check(staging, |_| 500, false, &[FollowUp::StageSpans]);
+    check(
+        staging,
+        |of| of.compact,
+        false,
+        &[auto, FollowUp::StageSpans],
+    );
+
+    let reactive = |policy: &mut Policy| {
+        policy.autocompact.reactive_only = true;
+        policy.autocompact.proactive_percent = None;
+    };
+    check(reactive, |of| of.critical, false, &[]);
+    let truncating = |policy: &mut Policy| {
+        reactive(policy);
+        policy.autocompact.truncate_when_critical = true;
+    };
+    check(truncating, |of| of.critical, false, &[auto]);
+}
+
+#[test]
+fn session_memory_is_enqueued_and_the_worker_is_woken_if_it_is_due_now() {
+    let of = |world: &SessionHarness| effects_of_state(&world.session, NOW).collect::<Vec<_>>();
+    let mut policy = policy();
+    policy.session_memory.enabled = true;
+    assert_eq!(of(&session(policy.clone(), |_| 10)), []);
+    let mut world = session(policy, |_| 10_000);
+    assert_eq!(of(&world), [Effect::MemoryDue(NOW), Effect::WakeWorker]);
+
+    // A failed update is retried later. Workers find the session in the queue, so none is woken.
+    let next = NOW.plus_millis(9);
+    world.run(Command::FailMemoryUpdate(FailMemory {
+        of_file: false,
+        detail: "no".into(),
+        next,
+    }));
+    assert_eq!(of(&world), [Effect::MemoryDue(next)]);
+
+    // The outcome of a running update determines the next due time.
+    world.run(Command::StartMemoryUpdate(StartMemory));
+    let began = world.session.memory().running.unwrap();
+    assert_eq!(memory_due(&world.session, began), None);
+    assert_eq!(effects_of_state(&world.session, began).count(), 0);
+}

@@ -1,0 +1,80 @@
+//! Accepts connections. Each connection runs in its own task, so that a slow handshake does not delay others.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::body::Body;
+use tower::Service;
+
+use super::connection::{self, ConnectionTimeouts};
+use super::response_body::ResponseBody;
+use super::tls::ServerTls;
+use crate::net::{Acceptor, MonitoredConnection};
+
+/// Accepts connections until `stop`, then waits until all of them are closed.
+pub(super) async fn serve<S>(
+    door: Acceptor,
+    tls: Option<ServerTls>,
+    service: S,
+    times: ConnectionTimeouts,
+    stop: CancellationToken,
+) where
+    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    let serving = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = door.accept() => accepted,
+        };
+        let io = MonitoredConnection::new(
+            accepted.stream,
+            times.stall(),
+            accepted.slot,
+            accepted.handle,
+        );
+        let (tls, service, stop) = (tls.clone(), service.clone(), stop.clone());
+        serving.spawn(async move {
+            if let Err(error) = serve_one(io, tls, service, times, stop).await {
+                // Scanners, broken networks and misconfigured callers cause these errors. They are not faults of the
+                // server.
+                tracing::debug!(%error, "a connection failed");
+            }
+        });
+    }
+    drop(door);
+    serving.close();
+    serving.wait().await;
+}
+
+async fn serve_one<S>(
+    io: MonitoredConnection<tokio::net::TcpStream>,
+    tls: Option<ServerTls>,
+    service: S,
+    times: ConnectionTimeouts,
+    stop: CancellationToken,
+) -> io::Result<()>
+where
+    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let Some(tls) = tls else {
+        return connection::serve(io, service, times, stop).await;
+    };
+    let connection = Arc::clone(io.slot().connection());
+    let shaken = io.then(async |stream| tls.handshake(stream).await);
+    let io = tokio::select! {
+        // The handshake runs on the raw stream, so the cut that `MonitoredConnection` normally checks is checked here.
+        () = connection.shutdown().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
+        io = shaken => io?,
+    };
+    connection.handshake_done();
+    connection::serve(io, service, times, stop).await
+}

@@ -1,0 +1,166 @@
+//! Background maintenance of a store's data: complete removal of deleted sessions, retention with exports, and sweeps
+//! of orphaned blobs.
+//!
+//! Every step is idempotent and no state is kept between passes, so an interrupted pass needs no recovery. A pass rests
+//! in proportion to its work, to keep the latency of calls low.
+
+mod clock_check;
+mod duty_cycle;
+mod export;
+mod families;
+mod leader_task;
+mod orphans;
+pub mod referenced_files;
+mod removal;
+mod retention;
+mod selection;
+mod stats;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palimpsest_core::ids::SessionKey;
+use palimpsest_engine::maintenance::{RetentionConfig, SweepConfig};
+use palimpsest_engine::sessions::Sessions;
+
+use palimpsest_store::archive::Archive;
+use palimpsest_store::blobs::{BlobError, Blobs};
+use palimpsest_store::error_chain;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::services::Service;
+
+pub use self::clock_check::{ClockCheck, ClockJump};
+pub use self::duty_cycle::DutyCycle;
+pub use self::leader_task::LeaderTask;
+pub use self::orphans::sweep;
+pub use self::retention::{PlannedDeletion, RetentionError, RetentionPreview, preview};
+pub use self::selection::RetentionReason;
+pub use self::stats::MaintenanceStats;
+
+/// The delay of the first passes after the start, so that the start itself is not slowed down.
+const FIRST_PASS_DELAY: Duration = Duration::from_secs(5);
+
+/// The maintenance tasks of one process.
+#[derive(Debug)]
+pub struct Maintenance {
+    service: Service,
+    sessions: Arc<Sessions>,
+    blobs: Arc<Blobs>,
+    retention: RetentionConfig,
+    sweep: SweepConfig,
+    exports: Option<Archive>,
+    stats: MaintenanceStats,
+    clock_check: tokio::sync::Mutex<ClockCheck>,
+    /// The sessions that the last retention pass kept because one of their stored results is lost.
+    incomplete: std::sync::Mutex<HashSet<SessionKey>>,
+}
+
+impl Maintenance {
+    /// Creates the tasks. Fails if `retention.export_url` cannot be opened.
+    pub fn new(
+        service: Service,
+        sessions: Arc<Sessions>,
+        blobs: Arc<Blobs>,
+        (retention, sweep): (RetentionConfig, SweepConfig),
+        stats: MaintenanceStats,
+    ) -> Result<Self, BlobError> {
+        let clock = sessions.clock();
+        // Created at process start, because only events from before the start are evidence.
+        let clock_check = ClockCheck::started(clock.now(), clock.monotonic());
+        let exports = retention.export_url.as_deref().map(Archive::open);
+        Ok(Self {
+            exports: exports.transpose()?,
+            service,
+            sessions,
+            blobs,
+            retention,
+            sweep,
+            stats,
+            clock_check: tokio::sync::Mutex::new(clock_check),
+            incomplete: std::sync::Mutex::default(),
+        })
+    }
+
+    /// Runs until `stop`. Unfinished work is continued by the next process.
+    pub async fn run(self, stop: CancellationToken) {
+        let all = async {
+            // The tasks run concurrently, so that a slow export does not delay the removal of deleted sessions.
+            tokio::join!(self.remove(), self.run_retention(), self.run_sweep());
+        };
+        stop.run_until_cancelled(Box::pin(all)).await;
+    }
+
+    async fn run_retention(&self) {
+        if !self.retention.is_on() {
+            return;
+        }
+        let every = Duration::from_millis(self.retention.every_ms);
+        sleep(FIRST_PASS_DELAY.min(every)).await;
+        loop {
+            self.run_if_leader(
+                LeaderTask::Retention,
+                every,
+                Box::pin(self.run_retention_once()),
+            )
+            .await;
+            sleep(every).await;
+        }
+    }
+
+    async fn run_retention_once(&self) {
+        if let Err(error) = self.retention_pass().await {
+            self.stats.failed();
+            tracing::warn!(error = %error_chain(&error), "failed to find expired sessions; retrying");
+        }
+    }
+
+    async fn run_sweep(&self) {
+        if !self.sweep.enabled {
+            return;
+        }
+        let every = Duration::from_millis(self.sweep.every_ms);
+        sleep(FIRST_PASS_DELAY.min(every)).await;
+        loop {
+            self.run_if_leader(LeaderTask::Sweep, every, Box::pin(self.run_sweep_once()))
+                .await;
+            sleep(every).await;
+        }
+    }
+
+    async fn run_sweep_once(&self) {
+        let grace = Duration::from_millis(self.sweep.min_age_ms);
+        let pace = self.duty_cycle();
+        match sweep(&self.sessions, &self.blobs, grace, &pace).await {
+            Ok(swept) => {
+                self.stats.swept(swept);
+                if swept.files > 0 {
+                    tracing::info!(
+                        files = swept.files,
+                        bytes = swept.bytes,
+                        "swept orphaned blobs"
+                    );
+                }
+            }
+            Err(error) => {
+                self.stats.failed();
+                tracing::warn!(error = %error_chain(&error), "failed to sweep orphaned blobs; retrying");
+            }
+        }
+    }
+
+    async fn run_if_leader(
+        &self,
+        task: LeaderTask,
+        every: Duration,
+        pass: impl Future<Output = ()> + Unpin,
+    ) {
+        leader_task::pass(&self.sessions, &self.stats, (task, every), pass).await;
+    }
+
+    fn duty_cycle(&self) -> DutyCycle {
+        DutyCycle::new(self.retention.duty_cycle_percent)
+    }
+}

@@ -1,0 +1,434 @@
+//! Retention passes: selection of expired sessions, exceptions, export and deletion.
+
+use std::collections::HashSet;
+use std::sync::PoisonError;
+
+use palimpsest_core::command::Rejection;
+use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
+use palimpsest_core::session::Session;
+use palimpsest_engine::maintenance::{RetentionConfig, RetentionLimits, day_of};
+use palimpsest_engine::sessions::{Sessions, SessionsError};
+use palimpsest_store::blobs::{BlobError, Blobs};
+use palimpsest_store::{MAX_LIST, crash_point, error_chain};
+
+use super::export::ExportError;
+use super::families::{RetentionRow, SessionFamily};
+use super::selection::{DeletionSelector, PassLimits, RetentionReason};
+use super::{ClockCheck, ClockJump, DutyCycle, Maintenance, export};
+
+/// The reason for a failed pass.
+#[derive(Debug, thiserror::Error)]
+pub enum RetentionError {
+    /// The sessions cannot be read.
+    #[error(transparent)]
+    Sessions(#[from] SessionsError),
+    /// The blobs of the sessions cannot be listed.
+    #[error(transparent)]
+    Blobs(#[from] BlobError),
+}
+
+/// The state of one pass over all sessions.
+#[derive(Debug, Default)]
+struct RetentionPass {
+    /// The current time, or `None` while the clock is not trusted.
+    now: Option<Timestamp>,
+    /// The sessions that are kept because one of their stored results is lost.
+    incomplete: HashSet<SessionKey>,
+    /// The number of sessions that a dry run would have deleted.
+    would_delete: u64,
+}
+
+impl Maintenance {
+    /// Runs one pass over all sessions, project by project.
+    ///
+    /// Memory is bounded by the rows of a single project, a few hundred bytes each.
+    pub(super) async fn retention_pass(&self) -> Result<(), RetentionError> {
+        let mut pass = RetentionPass {
+            now: self.trusted_time().await?,
+            ..RetentionPass::default()
+        };
+        let mut after = None;
+        while let Some(project) = next_project(&self.sessions, after.as_ref()).await? {
+            // Projects without limits are skipped before their rows are read.
+            let keep = self.retention.of(&project);
+            if keep.is_limited() {
+                self.project_pass(&project, keep, &mut pass).await?;
+            }
+            after = Some(project);
+        }
+        if self.retention.dry_run {
+            tracing::info!(
+                sessions = pass.would_delete,
+                "retention.dry_run is set: retention would delete these sessions"
+            );
+        }
+        self.stats.would_delete(pass.would_delete);
+        self.stats.incomplete_sessions(pass.incomplete.len());
+        *self
+            .incomplete
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = pass.incomplete;
+        Ok(())
+    }
+
+    /// Returns the current time, or `None` if the clock is implausible. Nothing is deleted by age then.
+    async fn trusted_time(&self) -> Result<Option<Timestamp>, RetentionError> {
+        let clock = self.sessions.clock();
+        let limit = self.retention.max_clock_jump;
+        if !self.retention.ages_any() || !limit.is_limited() {
+            return Ok(Some(clock.now()));
+        }
+        // The check learns from the log once per process, because later events were written with the checked clock.
+        let mut check = self.clock_check.lock().await;
+        let doubt = self.blobs.clock_doubt().await?;
+        if check.needs_reference() {
+            check.doubt(doubt);
+            let newest = newest(&self.sessions, &check, self.duty_cycle()).await?;
+            check.learn(newest);
+        }
+        let now = clock.now();
+        let trusted = self.retention.clock_trusted_until;
+        let judged = check.judge((now, clock.monotonic()), limit.as_millis(), trusted);
+        let was_paused = self.stats.pause(judged.is_err());
+        match judged {
+            Ok(()) => {
+                if was_paused {
+                    tracing::info!("the clock is trusted again; retention by age resumes");
+                }
+                if doubt.is_some() {
+                    self.blobs.trust_clock().await?;
+                }
+                Ok(Some(now))
+            }
+            Err(jump) => {
+                if !was_paused {
+                    log_clock_jump(jump);
+                }
+                // A restart must not accept events of this clock as evidence.
+                if doubt.is_none() {
+                    self.blobs.doubt_clock(jump.expected).await?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    async fn project_pass(
+        &self,
+        project: &ProjectId,
+        keep: RetentionLimits,
+        pass: &mut RetentionPass,
+    ) -> Result<(), RetentionError> {
+        let rows = rows(
+            &self.sessions,
+            &self.blobs,
+            (project, keep),
+            self.duty_cycle(),
+        )
+        .await?;
+        let limits = PassLimits {
+            keep,
+            now: pass.now,
+            max_percent: self.retention.max_percent_per_pass,
+        };
+        let alone = self.retention.subagents_separately;
+        // Families come in the order of their age, so the selection can stop at the first one that is not due.
+        let (mut selection, families) = DeletionSelector::begin(rows, alone, limits);
+        for family in families {
+            let Some(over) = selection.next(&family) else {
+                break;
+            };
+            let (members, size) = (family.members.len() as u64, family.bytes());
+            if self
+                .duty_cycle()
+                .work(self.retire(family, over, pass))
+                .await
+            {
+                selection.record_deleted(members, size, over);
+            }
+        }
+        if selection.is_cut() {
+            tracing::info!(
+                %project,
+                "retention reached retention.max_percent_per_pass; the next pass continues"
+            );
+        }
+        Ok(())
+    }
+
+    /// Exports and deletes a family, unless an exception keeps it. Returns true if it was deleted.
+    async fn retire(
+        &self,
+        family: SessionFamily,
+        over: RetentionReason,
+        pass: &mut RetentionPass,
+    ) -> bool {
+        let is_in_use = |row: &RetentionRow| self.sessions.is_in_use(&row.key);
+        // A family is kept or deleted as a whole, so one exception protects all members.
+        if family.is_held() || family.members.iter().any(is_in_use) {
+            self.stats.record_skipped();
+            return false;
+        }
+        if self.retention.dry_run {
+            pass.would_delete += family.members.len() as u64;
+            return true;
+        }
+        // All members are exported before any is deleted, so that a failed export keeps the family complete.
+        for row in &family.members {
+            if !self.export(row, pass).await {
+                self.stats.record_skipped();
+                return false;
+            }
+        }
+        for row in &family.members {
+            match self.delete(row).await {
+                Ok(true) => {
+                    self.stats.deleted(over == RetentionReason::Age);
+                    tracing::info!(
+                        session = %row.key,
+                        revision = %row.position.revision,
+                        exported = self.exports.is_some(),
+                        reason = over.as_str(),
+                        "deleted an expired session"
+                    );
+                }
+                // The session was written to, watched or put on hold in the meantime.
+                Ok(false) => {
+                    self.stats.record_skipped();
+                    return false;
+                }
+                Err(error) => {
+                    self.stats.failed();
+                    tracing::warn!(session = %row.key, error = %error_chain(&error), "failed to delete an expired session; retrying");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Exports a session, if exports are configured. Returns false if the export failed or would be incomplete.
+    async fn export(&self, row: &RetentionRow, pass: &mut RetentionPass) -> bool {
+        let Some(place) = &self.exports else {
+            return true;
+        };
+        let exported = export::export(&self.service, place, row).await;
+        self.stats.export(&exported);
+        match exported {
+            Ok(()) => {
+                crash_point("retention.exported");
+                true
+            }
+            Err(error @ ExportError::Incomplete { .. }) => {
+                let known = self
+                    .incomplete
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                // The condition lasts until an operator acts, so it is logged once.
+                if !known.contains(&row.key) {
+                    tracing::warn!(session = %row.key, error = %error_chain(&error), "kept an expired session because its export would be incomplete; restore the file from a backup, or delete the session");
+                }
+                drop(known);
+                pass.incomplete.insert(row.key.clone());
+                false
+            }
+            Err(error) => {
+                tracing::warn!(session = %row.key, error = %error_chain(&error), "failed to export an expired session; the session is kept, and the export is retried");
+                false
+            }
+        }
+    }
+
+    /// Deletes a session if it has not changed since its selection. Its remaining data is removed in the background.
+    async fn delete(&self, row: &RetentionRow) -> Result<bool, SessionsError> {
+        if self.sessions.is_in_use(&row.key) {
+            return Ok(false);
+        }
+        let check = |session: &Session| {
+            if session.about().hold.is_empty() {
+                Ok(())
+            } else {
+                Err(Rejection::invalid("session", "is on hold"))
+            }
+        };
+        // The complete position is compared: a new session of the same name may have the same revision.
+        let deleted = self.sessions.delete(&row.key, Some(row.position), check);
+        match deleted.await {
+            Err(SessionsError::Rejected(_) | SessionsError::Moved(_)) => Ok(false),
+            // Another process has deleted it.
+            Ok(_) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn log_clock_jump(jump: ClockJump) {
+    tracing::warn!(
+        now = %day_of(jump.now),
+        expected = %day_of(jump.expected),
+        "retention by age is paused: the clock is further ahead of the newest event than the time that has passed \
+         explains. If the clock is wrong, set it. If it is right, set retention.clock_trusted_until to a day after now"
+    );
+}
+
+/// Returns the next project in name order that has a session.
+async fn next_project(
+    sessions: &Sessions,
+    after: Option<&ProjectId>,
+) -> Result<Option<ProjectId>, RetentionError> {
+    let mut from: Option<SessionKey> = None;
+    loop {
+        // Starts at the first session of the previous project, because most projects fit into one page.
+        let rows = match (&from, after) {
+            (None, Some(after)) => {
+                let last = sessions.list(Some(after), None, 1).await?;
+                let first = last.into_iter().next().map(|(key, ..)| key);
+                sessions.list(None, first.as_ref(), MAX_LIST).await?
+            }
+            _ => sessions.list(None, from.as_ref(), MAX_LIST).await?,
+        };
+        let found = rows.iter().map(|(key, ..)| &key.project);
+        let mut found = found.filter(|project| after.is_none_or(|after| *project > after));
+        if let Some(project) = found.next() {
+            return Ok(Some(project.clone()));
+        }
+        let Some((last, ..)) = rows.last() else {
+            return Ok(None);
+        };
+        from = Some(last.clone());
+    }
+}
+
+/// Returns the newest event time that existed before this process started.
+async fn newest(
+    sessions: &Sessions,
+    check: &ClockCheck,
+    tempo: DutyCycle,
+) -> Result<Option<Timestamp>, RetentionError> {
+    let (mut newest, mut from) = (None, None);
+    loop {
+        let page = tempo
+            .work(sessions.list(None, from.as_ref(), MAX_LIST))
+            .await?;
+        let times = page.iter().map(|(.., about)| about.modified);
+        newest = newest.max(times.filter(|time| check.is_evidence(*time)).max());
+        if page.len() < MAX_LIST {
+            return Ok(newest);
+        }
+        from = page.last().map(|(key, ..)| key.clone());
+    }
+}
+
+async fn rows(
+    sessions: &Sessions,
+    blobs: &Blobs,
+    (project, keep): (&ProjectId, RetentionLimits),
+    tempo: DutyCycle,
+) -> Result<Vec<RetentionRow>, RetentionError> {
+    let (mut rows, mut from) = (Vec::new(), None);
+    loop {
+        let page = sessions.list(Some(project), from.as_ref(), MAX_LIST);
+        let page = tempo.work(page).await?;
+        let is_last = page.len() < MAX_LIST;
+        from = page.last().map(|(key, ..)| key.clone());
+        for (key, head, about) in page {
+            // Stored results are counted only for a byte limit, because counting them lists the blobs of each session.
+            let mut bytes = head.log_bytes + head.snapshot.map_or(0, |mark| mark.bytes);
+            if keep.max_bytes > 0 {
+                bytes += tempo.work(blobs.stored_bytes(&key)).await?;
+            }
+            rows.push(RetentionRow {
+                parent: about.parent,
+                modified: about.modified,
+                position: head.position(),
+                bytes,
+                is_held: !about.hold.is_empty(),
+                key,
+            });
+        }
+        if is_last {
+            return Ok(rows);
+        }
+    }
+}
+
+/// A session that retention would delete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedDeletion {
+    /// The name of the session.
+    pub session: SessionKey,
+    /// The time of its last event.
+    pub modified: Timestamp,
+    /// The size in bytes. Stored results are included only if a byte limit is configured.
+    pub bytes: u64,
+    /// The reason for the deletion.
+    pub over: RetentionReason,
+}
+
+/// The result of a retention preview.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RetentionPreview {
+    /// All sessions that would be deleted, over any number of passes.
+    pub deletions: Vec<PlannedDeletion>,
+    /// The number of examined sessions.
+    pub sessions: u64,
+    /// The number of sessions that are kept by a hold.
+    pub on_hold: u64,
+    /// The clock jump that would pause retention by age.
+    pub jump: Option<ClockJump>,
+}
+
+/// Returns the sessions that retention would delete, without deleting any.
+pub async fn preview(
+    sessions: &Sessions,
+    blobs: &Blobs,
+    config: &RetentionConfig,
+) -> Result<RetentionPreview, RetentionError> {
+    let clock = sessions.clock();
+    let (now, tempo) = (clock.now(), DutyCycle::new(100));
+    let mut preview = RetentionPreview::default();
+    if config.max_clock_jump.is_limited() {
+        let mut check = ClockCheck::started(now, clock.monotonic());
+        check.doubt(blobs.clock_doubt().await?);
+        check.learn(newest(sessions, &check, tempo).await?);
+        let limit = config.max_clock_jump.as_millis();
+        let judged = check.judge((now, clock.monotonic()), limit, config.clock_trusted_until);
+        // The preview reports a clock jump and continues, where retention would pause.
+        preview.jump = judged.err();
+    }
+    // The preview covers all passes, so the share per pass is 100 %.
+    let mut after = None;
+    while let Some(project) = next_project(sessions, after.as_ref()).await? {
+        let limits = PassLimits {
+            keep: config.of(&project),
+            now: Some(now),
+            max_percent: 100,
+        };
+        let rows = rows(sessions, blobs, (&project, limits.keep), tempo).await?;
+        preview.sessions += rows.len() as u64;
+        let (mut selection, families) =
+            DeletionSelector::begin(rows, config.subagents_separately, limits);
+        for family in families {
+            let Some(over) = selection.next(&family) else {
+                break;
+            };
+            let members = family.members.len() as u64;
+            if family.is_held() {
+                preview.on_hold += members;
+                continue;
+            }
+            // The family counts as deleted, so that later decisions equal those of a real pass.
+            selection.record_deleted(members, family.bytes(), over);
+            preview
+                .deletions
+                .extend(family.members.into_iter().map(|row| PlannedDeletion {
+                    session: row.key,
+                    modified: row.modified,
+                    bytes: row.bytes,
+                    over,
+                }));
+        }
+        after = Some(project);
+    }
+    Ok(preview)
+}
