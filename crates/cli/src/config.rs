@@ -32,7 +32,7 @@ fn check(loaded: &LoadedConfig) -> anyhow::Result<()> {
     let problems = missing.into_iter().map(|(key, variable)| ConfigProblem {
         origin: loaded.origin(key),
         key: Some(key.to_owned()),
-        what: format!(
+        message: format!(
             "names the variable {variable}, which is not set. Summaries would be extracted without the \
              model. Set the variable, or set api_key_file"
         ),

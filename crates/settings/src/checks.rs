@@ -14,16 +14,16 @@ pub(crate) struct Mismatch {
     /// The settings. The text of the error begins with the first one.
     pub(crate) keys: &'static [&'static str],
     /// The text of the error, which continues a sentence that begins with the key.
-    pub(crate) what: String,
+    pub(crate) problem: String,
 }
 
 /// Returns every contradiction of a configuration.
 pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
     let mut found = Vec::new();
-    let mut check = |fine: bool, keys: &'static [&'static str], what: &str| {
+    let mut check = |fine: bool, keys: &'static [&'static str], problem: &str| {
         if !fine {
-            let what = what.to_owned();
-            found.push(Mismatch { keys, what });
+            let problem = problem.to_owned();
+            found.push(Mismatch { keys, problem });
         }
     };
 
@@ -233,7 +233,7 @@ pub(crate) fn hooks(
 ) -> Vec<ConfigProblem> {
     let hooks = &config.hooks;
     let mut found = Vec::new();
-    let mut check = |fine: bool, key: String, what: &str| {
+    let mut check = |fine: bool, key: String, problem: &str| {
         if !fine {
             // A missing setting has no origin. The error shows the origin of another setting of the same endpoint.
             let section = key.rsplit_once('.').map_or("", |(section, _)| section);
@@ -244,7 +244,7 @@ pub(crate) fn hooks(
             found.push(ConfigProblem {
                 origin: origin.cloned().unwrap_or(SettingOrigin::Default),
                 key: Some(key),
-                what: what.to_owned(),
+                message: problem.to_owned(),
             });
         }
     };

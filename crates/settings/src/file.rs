@@ -64,11 +64,11 @@ pub(crate) fn read(path: &Path, text: &str) -> ParsedFile {
     // After a syntax error the recovered values are a guess, so only the syntax errors are reported.
     for error in errors {
         let at = error.span().map_or(0, |span| span.start);
-        let what = match unquoted(text, at) {
+        let message = match unquoted(text, at) {
             Some(key) => format!("is not TOML: text needs quotes, such as {key} = \"…\""),
             None => format!("is not TOML: {}", error.message()),
         };
-        reader.problem(at, None, what);
+        reader.problem(at, None, message);
     }
     reader.read
 }
@@ -105,8 +105,8 @@ impl FileParser<'_> {
                 ("", "projects", DeValue::Table(table)) => self.projects(table),
                 ("hooks", "endpoints", DeValue::Table(table)) => self.endpoints(table),
                 ("", section @ ("policy" | "projects"), _) => {
-                    let what = format!("{section} is a section: write [{section}]");
-                    self.problem(name.span().start, None, what);
+                    let message = format!("{section} is a section: write [{section}]");
+                    self.problem(name.span().start, None, message);
                 }
                 _ => self.entry(prefix, name, value),
             }
@@ -130,9 +130,9 @@ impl FileParser<'_> {
             };
             // An empty table and a value that is no table get the same error.
             if inner.is_empty() {
-                let what =
+                let message =
                     format!("projects.{project} is a section: write [projects.{project}.policy]");
-                self.problem(at, None, what);
+                self.problem(at, None, message);
             }
             for (name, value) in inner {
                 match (&**name.get_ref(), value.get_ref()) {
@@ -142,11 +142,11 @@ impl FileParser<'_> {
                     ("quotas", DeValue::Table(table)) => self.quotas(&scope, table),
                     ("retention", DeValue::Table(table)) => self.retention(&scope, table),
                     (other, _) => {
-                        let what = format!(
+                        let message = format!(
                             "projects.{project}.{other} is not a setting: a project has sections \
                              such as [projects.{project}.policy]"
                         );
-                        self.problem(name.span().start, None, what);
+                        self.problem(name.span().start, None, message);
                     }
                 }
             }
@@ -183,8 +183,8 @@ impl FileParser<'_> {
             let endpoint = name.get_ref();
             let DeValue::Table(fields) = value.get_ref() else {
                 let section = format!("hooks.endpoints.{endpoint}");
-                let what = format!("{section} is a section: write [{section}]");
-                self.problem(name.span().start, None, what);
+                let message = format!("{section} is a section: write [{section}]");
+                self.problem(name.span().start, None, message);
                 continue;
             };
             for (field, value) in in_order(fields) {
@@ -222,7 +222,7 @@ impl FileParser<'_> {
             }
             (PathMatch::Field(field), value) => match policy::read(&field.kind, &raw(value)) {
                 Ok(value) => self.push_policy(scope, path, at, value),
-                Err(what) => self.problem(at, Some(key), what),
+                Err(message) => self.problem(at, Some(key), message),
             },
             (PathMatch::Section, DeValue::Table(table)) => self.policy(scope, path, table),
             (PathMatch::Section, _) => {
@@ -287,9 +287,13 @@ impl FileParser<'_> {
         }
     }
 
-    fn problem(&mut self, at: usize, key: Option<String>, what: String) {
+    fn problem(&mut self, at: usize, key: Option<String>, message: String) {
         let origin = self.origin(at);
-        self.read.problems.push(ConfigProblem { origin, key, what });
+        self.read.problems.push(ConfigProblem {
+            origin,
+            key,
+            message,
+        });
     }
 }
 

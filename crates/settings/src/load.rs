@@ -126,7 +126,7 @@ impl Loader {
                     name: named_by.to_owned(),
                 },
                 key: None,
-                what: format!("failed to read {}: {error}", path.display()),
+                message: format!("failed to read {}: {error}", path.display()),
             }),
         }
     }
@@ -144,10 +144,10 @@ impl Loader {
                         self.set_by_key(key, &raw, env(name));
                     }
                 }
-                Err(what) => self.problems.push(ConfigProblem {
+                Err(message) => self.problems.push(ConfigProblem {
                     origin: env(name),
                     key: None,
-                    what,
+                    message,
                 }),
             }
         }
@@ -172,7 +172,7 @@ impl Loader {
                 self.problems.push(ConfigProblem {
                     origin: env(name),
                     key: None,
-                    what: format!("is not a variable of any setting{hint}"),
+                    message: format!("is not a variable of any setting{hint}"),
                 });
             }
         }
@@ -201,7 +201,7 @@ impl Loader {
             self.problems.push(ConfigProblem {
                 origin,
                 key: None,
-                what: format!("{key} is not a setting{hint}"),
+                message: format!("{key} is not a setting{hint}"),
             });
         }
     }
@@ -210,13 +210,13 @@ impl Loader {
         let (scope, path) = (None, field.path.clone());
         match policy::read(&field.kind, raw) {
             Ok(value) => self.policies.set(&scope, path, value, origin),
-            Err(what) => {
+            Err(message) => {
                 let key = policy::key(&scope, &path);
                 self.invalid_keys.insert(key.clone());
                 self.problems.push(ConfigProblem {
                     origin,
                     key: Some(key),
-                    what,
+                    message,
                 });
             }
         }
@@ -228,10 +228,14 @@ impl Loader {
             Ok(()) => {
                 self.origins.insert(key, origin);
             }
-            Err(what) => {
+            Err(message) => {
                 self.invalid_keys.insert(key.clone());
                 let key = Some(key);
-                self.problems.push(ConfigProblem { origin, key, what });
+                self.problems.push(ConfigProblem {
+                    origin,
+                    key,
+                    message,
+                });
             }
         }
     }
@@ -248,9 +252,13 @@ impl Loader {
             Ok(()) => {
                 self.origins.insert(key, origin);
             }
-            Err(what) => {
+            Err(message) => {
                 let key = Some(key);
-                self.problems.push(ConfigProblem { origin, key, what });
+                self.problems.push(ConfigProblem {
+                    origin,
+                    key,
+                    message,
+                });
             }
         }
     }
@@ -260,13 +268,13 @@ impl Loader {
             Ok(()) => {
                 self.origins.insert(setting.key.to_owned(), origin);
             }
-            Err(what) => {
+            Err(message) => {
                 // Remembered, so that no follow-up error is reported for the default that stays in place.
                 self.invalid_keys.insert(setting.key.to_owned());
                 self.problems.push(ConfigProblem {
                     origin,
                     key: Some(setting.key.to_owned()),
-                    what,
+                    message,
                 });
             }
         }
@@ -299,7 +307,7 @@ impl Loader {
                 self.problems.push(ConfigProblem {
                     origin: set_where.cloned().unwrap_or(SettingOrigin::Default),
                     key: Some(mismatch.keys[0].to_owned()),
-                    what: mismatch.what,
+                    message: mismatch.problem,
                 });
             }
         }
@@ -335,11 +343,11 @@ fn merge_overlay(
                 .iter()
                 .filter_map(|s| s.key.strip_prefix(quotas::EVERY_PROJECT_PREFIX));
             let names = names.filter(|name| !name.contains('.')).map(str::to_owned);
-            let what = format!("{key} is not a setting{}", did_you_mean(&name, names));
+            let message = format!("{key} is not a setting{}", did_you_mean(&name, names));
             problems.push(ConfigProblem {
                 origin,
                 key: None,
-                what,
+                message,
             });
             continue;
         };
@@ -355,10 +363,10 @@ fn merge_overlay(
                     .insert(project, scratch.quotas.project);
                 origins.insert(key, origin);
             }
-            Err(what) => problems.push(ConfigProblem {
+            Err(message) => problems.push(ConfigProblem {
                 origin,
                 key: Some(key),
-                what,
+                message,
             }),
         }
     }

@@ -256,15 +256,15 @@ impl PolicySettings {
     fn problem(&self, scope: &PolicyScope, error: OverlayError) -> ConfigProblem {
         // The first part of the path is `policy`, which `key` adds again for the scope.
         let path: Vec<&str> = error.path.split('.').skip(1).collect();
-        let what = if error.what.starts_with("must") {
-            error.what
+        let message = if error.message.starts_with("must") {
+            error.message
         } else {
-            format!("is invalid: {}", error.what)
+            format!("is invalid: {}", error.message)
         };
         ConfigProblem {
             origin: self.set_where(scope, &path),
             key: Some(key(scope, &path)),
-            what,
+            message,
         }
     }
 

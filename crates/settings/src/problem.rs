@@ -45,7 +45,7 @@ pub struct ConfigProblem {
     /// The setting, if the error concerns an existing one.
     pub key: Option<String>,
     /// The text of the error. If `key` is set, the text continues a sentence that begins with the key.
-    pub what: String,
+    pub message: String,
 }
 
 impl fmt::Display for ConfigProblem {
@@ -54,7 +54,7 @@ impl fmt::Display for ConfigProblem {
         if let Some(key) = &self.key {
             write!(f, "{key} ")?;
         }
-        f.write_str(&self.what)
+        f.write_str(&self.message)
     }
 }
 
@@ -65,8 +65,8 @@ pub struct ConfigErrors(pub Vec<ConfigProblem>);
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.len() {
-            1 => f.write_str("the configuration has a mistake:")?,
-            count => write!(f, "the configuration has {count} mistakes:")?,
+            1 => f.write_str("the configuration has an error:")?,
+            count => write!(f, "the configuration has {count} errors:")?,
         }
         for problem in &self.0 {
             write!(f, "\n  {problem}")?;

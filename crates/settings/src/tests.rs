@@ -51,7 +51,7 @@ fn all_errors_are_reported_together() {
         &flags,
         &source,
         &expect![[r#"
-            the configuration has 12 mistakes:
+            the configuration has 12 errors:
               p.toml:1: listen must be an address with a port, such as "127.0.0.1:50051", is 50051
               p.toml:2: shutdown is a section: write [shutdown]
               p.toml:5: limits.max_requst_bytes is not a setting: did you mean limits.max_request_bytes?
@@ -83,7 +83,7 @@ fn a_missing_file_names_the_setting_that_requires_it() {
         &Flags::default(),
         &source,
         &expect![[r#"
-            the configuration has a mistake:
+            the configuration has an error:
               PALIMPSEST_CONFIG: failed to read gone.toml: entity not found
             `palimpsest config` lists every setting with its value and where it is set"#]],
     );
@@ -102,7 +102,7 @@ fn conflicting_settings_are_rejected() {
         &flags,
         &source,
         &expect![[r#"
-            the configuration has 4 mistakes:
+            the configuration has 4 errors:
               p.toml:2: admin.listen is also the address of the gRPC services: use another port
               p.toml:3: limits.max_message_bytes is more than limits.max_request_bytes: a message of this size would be rejected
               p.toml:4: grpc.request_timeout_ms is more than grpc.max_request_timeout_ms
@@ -209,7 +209,7 @@ fn an_invalid_variable_of_claude_code_is_an_error() {
         &Flags::default(),
         &source,
         &expect![[r#"
-        the configuration has 3 mistakes:
+        the configuration has 3 errors:
           CLAUDE_AUTOCOMPACT_PCT_OVERRIDE: policy.autocompact.compact_at_percent must be between 1 and 100
           CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE: policy.autocompact.block_at_tokens must be a whole number from 0 to 4294967295, is "many"
           DISABLE_COMPACT: must be 1, true, yes or on, or else 0, false, no or off, is "maybe"
@@ -220,7 +220,7 @@ fn an_invalid_variable_of_claude_code_is_an_error() {
         &Flags::default(),
         &source,
         &expect![[r#"
-        the configuration has a mistake:
+        the configuration has an error:
           CLAUDE_AUTOCOMPACT_PCT_OVERRIDE: policy.autocompact.compact_at_percent must be between 0 and 100
         `palimpsest config` lists every setting with its value and where it is set"#]],
     );
@@ -365,7 +365,7 @@ fn all_errors_in_policies_are_reported_together() {
         &flags,
         &source,
         &expect![[r#"
-            the configuration has 18 mistakes:
+            the configuration has 18 errors:
               p.toml:2: policy.preset must be "claude-code" or "claude-code-2.1.19" or "opencode" or "threshold", is "best"
               p.toml:3: policy.snip is a section: write [policy.snip]
               p.toml:4: policy.colour is not a setting: policy has attachments, autocompact, collapse, hooks, limits, microcompact, model_tools, preset, provider_management, session_memory, snip, summary, tokens, tool_results
@@ -396,7 +396,7 @@ fn all_errors_in_policies_are_reported_together() {
         &flags,
         &source,
         &expect![[r#"
-        the configuration has 2 mistakes:
+        the configuration has 2 errors:
           p.toml:2: policy.collapse.target_percent must be less than commit_at_percent
           p.toml:4: policy.model_tools.max_answer_bytes must be at least 1,000
         `palimpsest config` lists every setting with its value and where it is set"#]],
@@ -419,7 +419,7 @@ fn a_former_name_is_rejected_with_its_new_name() {
         &flags,
         &source,
         &expect![[r#"
-            the configuration has 5 mistakes:
+            the configuration has 5 errors:
               p.toml:2: worker.parallel is not a setting: its new name is worker.concurrency
               p.toml:4: policy.tool_results.preview_bytes is not a setting: its new name is policy.tool_results.preview_chars
               p.toml:6: projects.p.policy.attachments.listings is not a setting: its new name is projects.p.policy.attachments.capabilities
@@ -558,7 +558,7 @@ fn a_model_has_a_provider_a_name_and_one_key() {
         &flags,
         &source,
         &expect![[r#"
-        the configuration has 7 mistakes:
+        the configuration has 7 errors:
           p.toml:2: summarizer.model has no effect without summarizer.provider: set that to "anthropic" or "openai"
           p.toml:3: summarizer.base_url must be an http or https URL without a name and a password in it, such as "https://api.anthropic.com"
           p.toml:4: summarizer.api_key_env must be the name of the environment variable that holds the key, such as "ANTHROPIC_API_KEY", and not the key itself
@@ -574,7 +574,7 @@ fn a_model_has_a_provider_a_name_and_one_key() {
         &flags,
         &source,
         &expect![[r#"
-        the configuration has 2 mistakes:
+        the configuration has 2 errors:
           p.toml:2: summarizer.fallback.base_url has no effect without summarizer.fallback.provider: without it the fallback is another model at the main one's place
           PALIMPSEST_SUMMARIZER_PROVIDER: summarizer.model must be set to the name of the model that writes summaries
         `palimpsest config` lists every setting with its value and where it is set"#]],
@@ -618,7 +618,7 @@ fn all_errors_in_hook_endpoints_are_reported() {
         &flags,
         &source,
         &expect![[r#"
-        the configuration has 9 mistakes:
+        the configuration has 9 errors:
           p.toml:2: hooks.default_endpoint names an endpoint that is not configured: add [hooks.endpoints.NAME] with its url
           p.toml:3: hooks.endpoints.flat is a section: write [hooks.endpoints.flat]
           p.toml:5: hooks.endpoints.audit.url must be an http or https URL of a host and a port alone, such as "http://127.0.0.1:50061"

@@ -99,7 +99,7 @@ impl ModelEndpoint {
         let mut value =
             HeaderValue::from_str(&format!("{scheme}{}", key.expose_secret().trim()))
                 .map_err(|_| Error::auth("the key has characters that no header can hold"))?;
-        // Sensitive values are hidden in debug output, and `hide` removes them from error
+        // Sensitive values are hidden in debug output, and `redact_credentials` removes them from error
         // responses.
         value.set_sensitive(true);
         headers.insert(name, value);

@@ -67,17 +67,17 @@ impl ErrorBody {
         self.types.iter().find(plain).cloned()
     }
 
-    fn is(&self, kinds: &[&str]) -> bool {
+    fn has_type(&self, kinds: &[&str]) -> bool {
         self.types.iter().any(|kind| kinds.contains(&kind.as_str()))
     }
 
-    fn says(&self, part: &str) -> bool {
+    fn message_contains(&self, part: &str) -> bool {
         let message = self.message.as_deref().unwrap_or_default();
         message.to_ascii_lowercase().contains(part)
     }
 }
 
-const MAX_WORDS_BYTES: usize = 240;
+const MAX_MESSAGE_BYTES: usize = 240;
 /// The length of a common substring, in bytes, at which an error message counts as a repetition of
 /// the request.
 const ECHO_BYTES: usize = 16;
@@ -90,7 +90,7 @@ fn safe_message(message: &str, request: &SummaryRequest) -> Option<String> {
         .collect();
     // Redaction precedes the cut, because a shortened secret would not be recognized.
     let message = redact(&message).text.into_owned();
-    let message = &message[..message.floor_char_boundary(MAX_WORDS_BYTES)];
+    let message = &message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)];
     let sent = || request.turns.iter().map(|turn| turn.text.as_str());
     // Each run begins and ends between characters, so that repeated text of several bytes per character is found too.
     let last = message.len().saturating_sub(ECHO_BYTES);
@@ -116,9 +116,9 @@ pub(crate) fn classify_rejection(answer: &HttpResponse, request: &SummaryRequest
     let said = ErrorBody::read(&answer.body);
     let fault = ProviderError::of(answer, request);
     // Neither waiting nor a retry helps an account without credit, regardless of the status.
-    let broke = said.is(&["insufficient_quota", "billing_error", "billing_not_active"])
-        || said.says("credit balance is too low");
-    let filtered = said.is(&[
+    let broke = said.has_type(&["insufficient_quota", "billing_error", "billing_not_active"])
+        || said.message_contains("credit balance is too low");
+    let filtered = said.has_type(&[
         "content_filter",
         "content_policy_violation",
         "ResponsibleAIPolicyViolation",

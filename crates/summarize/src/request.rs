@@ -9,7 +9,7 @@ use tokio::time::Instant;
 pub struct SummaryRequest {
     /// The purpose of the summary.
     pub purpose: Purpose,
-    /// The model to use in place of the endpoint's own. A [`Chain`](crate::Chain) passes it to the
+    /// The model to use in place of the endpoint's own. A [`FallbackChain`](crate::FallbackChain) passes it to the
     /// first link only, because other providers have other models.
     pub model: Option<String>,
     /// The system prompt, ideally one line. May be empty.

@@ -23,10 +23,10 @@ pub enum JsonError {
         at: usize,
     },
     /// The text is not well-formed JSON.
-    #[error("is not JSON: {what} at line {line}, column {column}")]
+    #[error("is not JSON: {problem} at line {line}, column {column}")]
     Syntax {
         /// The parser's finding. It never contains any of the text.
-        what: &'static str,
+        problem: &'static str,
         /// The line, counted from 1.
         line: usize,
         /// The column, counted from 1.
@@ -58,12 +58,12 @@ pub enum JsonError {
 
 impl From<serde_json::Error> for JsonError {
     fn from(error: serde_json::Error) -> Self {
-        let what = match error.classify() {
+        let problem = match error.classify() {
             serde_json::error::Category::Eof => "it ends too early",
             _ => "a syntax error",
         };
         Self::Syntax {
-            what,
+            problem,
             line: error.line(),
             column: error.column(),
         }

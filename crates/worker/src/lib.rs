@@ -4,8 +4,8 @@
 //! version, and writes the file. Projects take turns. Failures are recorded and retried. If a worker dies, another
 //! one takes over when the lease expires. Every step is idempotent.
 //!
-//! The worker reaches sessions through [`SessionHost`], so that a server's cached sessions are used. The core defines when a
-//! session is due and the meaning of a version. Models are called behind [`MemoryWriter`].
+//! The worker reaches sessions through [`SessionHost`], so that a server's cached sessions are used. The core defines
+//! when a session is due and the meaning of a version. Models are called behind [`MemoryWriter`].
 
 mod backoff;
 mod by_model;

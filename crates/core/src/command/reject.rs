@@ -119,7 +119,7 @@ pub enum Rejection {
 
 impl From<OverlayError> for Rejection {
     fn from(error: OverlayError) -> Self {
-        Self::invalid(error.path, error.what)
+        Self::invalid(error.path, error.message)
     }
 }
 

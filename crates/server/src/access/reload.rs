@@ -25,12 +25,12 @@ type LoadFn<T> = Box<dyn Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send 
 
 /// The reason for a failed first load.
 #[derive(Debug, thiserror::Error)]
-#[error("{setting} cannot be used: {what}")]
+#[error("{setting} cannot be used: {reason}")]
 pub struct LoadError {
     /// The setting that contains the first path.
     pub setting: &'static str,
     /// The failure. It contains nothing of the file's contents.
-    pub what: String,
+    pub reason: String,
 }
 
 /// A value that is built from files.
@@ -62,7 +62,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         files: Vec<PathBuf>,
         make: impl Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send + Sync + 'static,
     ) -> Result<Arc<Self>, LoadError> {
-        let wrong = |what| LoadError { setting, what };
+        let wrong = |reason| LoadError { setting, reason };
         let contents = read(&files);
         // Taken from the same read as the value, so that a change during startup is not missed.
         let seen = fingerprint(&contents);

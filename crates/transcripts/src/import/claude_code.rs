@@ -113,10 +113,10 @@ struct SessionBuilder<'a> {
 }
 
 impl<'a> ClaudeCodeReader<'a> {
-    fn defect(&mut self, line: usize, what: impl Into<String>) {
+    fn defect(&mut self, line: usize, problem: impl Into<String>) {
         self.imported.defects.push(ImportDefect {
             line,
-            problem: what.into(),
+            problem: problem.into(),
         });
     }
 

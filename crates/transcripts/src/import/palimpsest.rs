@@ -167,12 +167,9 @@ pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
     imported
 }
 
-fn defect(line: usize, what: impl Into<String>) -> ImportDefect {
-    let what = what.into();
-    ImportDefect {
-        line,
-        problem: what,
-    }
+fn defect(line: usize, problem: impl Into<String>) -> ImportDefect {
+    let problem = problem.into();
+    ImportDefect { line, problem }
 }
 
 type NumberedLines<'a> = Vec<(usize, &'a [u8])>;
@@ -198,15 +195,15 @@ fn verify_export(bytes: &[u8]) -> Result<VerifiedExport<'_>, ImportDefect> {
     }
     if head.version != VERSION {
         let version = head.version;
-        let what = format!(
+        let problem = format!(
             "says version {version} of the format, and this program reads version {VERSION}: use one that reads it"
         );
-        return Err(defect(number, what));
+        return Err(defect(number, problem));
     }
     let (number, last) = all.pop().unwrap_or((number, first));
     let Ok(end) = serde_json::from_slice::<ExportTrailer>(last) else {
-        let what = "is not the end of an export: the file was cut off; export the session again";
-        return Err(defect(number, what));
+        let problem = "is not the end of an export: the file was cut off; export the session again";
+        return Err(defect(number, problem));
     };
     // The digest covers all bytes before the trailer line.
     let at = last.as_ptr().addr() - bytes.as_ptr().addr();
@@ -214,14 +211,14 @@ fn verify_export(bytes: &[u8]) -> Result<VerifiedExport<'_>, ImportDefect> {
     let found = digest.iter().map(|byte| format!("{byte:02x}"));
     let expected = end.messages.saturating_add(end.pending_results);
     if found.collect::<String>() != end.sha256 || all.len() != expected.saturating_add(1) {
-        let what =
+        let problem =
             "does not fit the lines before it: the file was changed; export the session again";
-        return Err(defect(number, what));
+        return Err(defect(number, problem));
     }
     // A partial export is valid, but importing it would lose messages silently.
     if head.partial {
-        let what = "says that this is a part of a session, exported with a filter or without its stored results";
-        return Err(defect(1, what));
+        let problem = "says that this is a part of a session, exported with a filter or without its stored results";
+        return Err(defect(1, problem));
     }
     all.remove(0);
     all.truncate(end.messages);
@@ -262,8 +259,8 @@ impl<'a> ExportReader<'a> {
         session.attributes = head.attributes.into_iter().collect();
         let end = messages.last().map_or(1, |(number, _)| *number);
         for (number, bytes) in messages {
-            let what = reader.line(number, bytes);
-            what.map_err(|what| defect(number, what))?;
+            let read = reader.line(number, bytes);
+            read.map_err(|problem| defect(number, problem))?;
         }
         reader.leave_branch();
         if !reader.snipped.is_empty() {
@@ -275,9 +272,9 @@ impl<'a> ExportReader<'a> {
         Ok(reader)
     }
 
-    fn skip(&mut self, what: &str, count: usize) {
+    fn skip(&mut self, kind: &str, count: usize) {
         if count > 0 {
-            *self.skipped.entry(what.to_owned()).or_default() += count;
+            *self.skipped.entry(kind.to_owned()).or_default() += count;
         }
     }
 

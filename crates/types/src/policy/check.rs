@@ -78,9 +78,9 @@ impl Policy {
         rules
             .into_iter()
             .filter(|(holds, ..)| !holds)
-            .map(|(_, path, what)| OverlayError {
+            .map(|(_, path, message)| OverlayError {
                 path: format!("policy.{path}"),
-                what: what.into(),
+                message: message.into(),
             })
             .collect()
     }

@@ -88,12 +88,12 @@ pub struct Overlay(Map<String, Value>);
 
 /// The reason why an overlay does not resolve to a valid policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {what}")]
+#[error("{path}: {message}")]
 pub struct OverlayError {
     /// The path of the invalid field.
     pub path: String,
     /// The description of the problem.
-    pub what: String,
+    pub message: String,
 }
 
 impl Overlay {
@@ -108,7 +108,7 @@ impl Overlay {
             .map(Self)
             .map_err(|error| OverlayError {
                 path: "policy".into(),
-                what: error.message().into(),
+                message: error.message().into(),
             })
     }
 
@@ -288,7 +288,7 @@ fn field<T: for<'de> Deserialize<'de>>(path: &str, value: Value) -> Result<T, Ov
             } else {
                 format!("{path}.{inner}")
             },
-            what: error.into_inner().to_string(),
+            message: error.into_inner().to_string(),
         }
     })
 }

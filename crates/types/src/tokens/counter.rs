@@ -120,7 +120,7 @@ impl TokenTally {
         self.message_with_results(message, |_, _, _| {})
     }
 
-    /// Counts the next message. Calls `tell` for each tool result with its block index and its
+    /// Counts the next message. Calls `on_result` for each tool result with its block index and its
     /// tokens.
     pub fn message_with_results(
         &mut self,

@@ -33,5 +33,5 @@ pub fn in_overrides(path: &str) -> String {
 
 /// Converts the error for overrides that do not form a valid policy.
 pub fn bad_overrides(error: OverlayError) -> FieldError {
-    FieldError::invalid(in_overrides(&error.path), error.what)
+    FieldError::invalid(in_overrides(&error.path), error.message)
 }

@@ -285,7 +285,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Returns a permit if one is free and if `patience` is likely to cover the latency of the method.
+    /// Returns a permit if one is free and if `max_wait` is likely to cover the latency of the method.
     pub(super) fn try_acquire(
         self: &Arc<Self>,
         lane: Lane,

@@ -283,7 +283,7 @@ mod tests {
         let mut lag = lag();
         lag.share.store(SHARE_SCALE, Relaxed);
         assert!(lag.should_shed());
-        // Waits for the measurement that `refuses` started.
+        // Waits for the measurement that `should_shed` started.
         while lag.is_measuring.load(Relaxed) {
             tokio::task::yield_now().await;
         }

@@ -35,7 +35,7 @@ fn names_of_the_domain(path: &[String]) -> BTreeSet<String> {
     let mut path = path.to_vec();
     path.push("no such field".into());
     overlay.set(&path, true.into());
-    let error = overlay.resolve(Preset::default()).unwrap_err().what;
+    let error = overlay.resolve(Preset::default()).unwrap_err().message;
     let (_, names) = error.split_once("expected").unwrap();
     let names = names.split('`').skip(1).step_by(2);
     names.map(ToOwned::to_owned).collect()
@@ -96,7 +96,7 @@ fn contract_and_domain_have_the_same_choices() {
         let mut overlay = Overlay::default();
         let value = json!("no such name");
         overlay.set(&field.path, if in_list { json!([value]) } else { value });
-        let error = overlay.resolve(Preset::default()).unwrap_err().what;
+        let error = overlay.resolve(Preset::default()).unwrap_err().message;
         // A variant has at most two names: its own, and for a preset the common one.
         let listed = error.split('`').skip(3).step_by(2);
         let listed: BTreeSet<_> = listed.filter(|name| !name.contains(['-'])).collect();
