@@ -153,7 +153,7 @@ async fn intended_files(
         let from = after.as_ref().map(|(key, file)| (key, &**file));
         let page = log.intents(from, MAX_LIST).await?;
         if page.unreadable > 0 {
-            found.fault(format!("{} intents cannot be read", page.unreadable));
+            found.add_fault(format!("{} intents cannot be read", page.unreadable));
         }
         let Some(last) = page.intents.last() else {
             return Ok(paths);

@@ -28,5 +28,5 @@ pub use self::machine::CompactionMachine;
 pub use self::request::{CompactionRequest, Purpose};
 pub use self::step::{
     CompactionContext, CompactionOutcome, HookAnswer, HookRequest, Preview, StartedCompaction,
-    Step, StepResult, SummaryFailure, SummaryRequest, Wait,
+    Step, StepResult, SummaryFailure, SummaryTask, Wait,
 };

@@ -4,7 +4,7 @@ use super::finishing::{Finishing, Stamps, stopped};
 use super::request::CompactionRequest;
 use super::step::{
     CompactionContext, CompactionOutcome, HookAnswer, HookRequest, StartedCompaction, Step,
-    StepResult, SummaryFailure, SummaryRequest,
+    StepResult, SummaryFailure, SummaryTask,
 };
 use crate::command::{AdvanceCompaction, CompactionInput, Rejection, WrittenSummary};
 use crate::event::Strategy;
@@ -87,7 +87,7 @@ impl Started {
             return Ok(NextOfStarted::Delegated(key));
         }
         let Some(summary) = self.summary.take() else {
-            return Ok(step(Step::Summarize(SummaryRequest {
+            return Ok(step(Step::Summarize(SummaryTask {
                 started: self.started.clone(),
                 strategy: self.strategy,
                 model: request.model.clone(),

@@ -47,7 +47,7 @@ pub enum Step {
     /// [`StepResult::Committed`].
     Start(StartCompaction),
     /// Write the summary. Result: [`StepResult::Summarized`].
-    Summarize(SummaryRequest),
+    Summarize(SummaryTask),
     /// Decide this command on a copy. Result: [`StepResult::Previewed`].
     Preview(AdvanceCompaction),
     /// Call a hook. Result: [`StepResult::HookAnswered`].
@@ -89,7 +89,7 @@ impl StartedCompaction {
 
 /// The summary to write.
 #[derive(Debug, Clone)]
-pub struct SummaryRequest {
+pub struct SummaryTask {
     /// The compaction.
     pub started: StartedCompaction,
     /// The writer: a model, or the structure of the messages.

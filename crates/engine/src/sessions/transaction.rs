@@ -245,7 +245,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// The session after the commands, without a commit.
-    pub(super) fn into_loaded(self) -> Option<LoadedSession> {
+    pub(super) fn into_loaded(self) -> Option<Box<LoadedSession>> {
         self.loaded
     }
 

@@ -9,7 +9,7 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::compaction::{
     CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, StartedCompaction,
-    Step, StepResult, SummaryFailure, SummaryRequest,
+    Step, StepResult, SummaryFailure, SummaryTask,
 };
 use palimpsest_core::event::{CompactionFailureReason, CompactionFinished, Event, Trigger};
 use palimpsest_core::ids::{MessageId, Ordinal};
@@ -125,7 +125,7 @@ impl Driver {
     }
 
     /// Writes a summary from the structure of the messages.
-    fn summarize(&self, request: &SummaryRequest) -> Result<WrittenSummary, SummaryFailure> {
+    fn summarize(&self, request: &SummaryTask) -> Result<WrittenSummary, SummaryFailure> {
         let StartedCompaction { session, running } = &request.started;
         let starts = session.turns().starts().iter();
         let transcript = session.transcript();

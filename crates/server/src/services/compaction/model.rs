@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::command::WrittenSummary;
-use palimpsest_core::compaction::{SummaryFailure, SummaryRequest};
+use palimpsest_core::compaction::{SummaryFailure, SummaryTask};
 use palimpsest_core::event::CompactionFailureReason;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
@@ -33,7 +33,7 @@ pub(super) async fn ask(
     service: &Service,
     models: &Models,
     key: &SessionKey,
-    request: &SummaryRequest,
+    request: &SummaryTask,
     extracted: &SummaryDocument,
 ) -> Result<WrittenSummary, SummaryFailure> {
     let failed = |why, detail: &str| SummaryFailure {

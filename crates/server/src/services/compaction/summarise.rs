@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::WrittenSummary;
-use palimpsest_core::compaction::{StartedCompaction, SummaryFailure, SummaryRequest};
+use palimpsest_core::compaction::{StartedCompaction, SummaryFailure, SummaryTask};
 use palimpsest_core::event::CompactionFailureReason;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{Session, Strategy};
@@ -22,7 +22,7 @@ use crate::errors::ServiceError;
 pub(super) async fn summarise(
     service: &Service,
     key: &SessionKey,
-    request: &SummaryRequest,
+    request: &SummaryTask,
 ) -> Result<WrittenSummary, SummaryFailure> {
     let extracted = match extract(service, key, &request.started).await {
         Ok(extracted) => extracted,
@@ -55,7 +55,7 @@ pub(super) async fn summarise(
 /// Writes the summary without a model.
 fn from_structure(
     service: &Service,
-    request: &SummaryRequest,
+    request: &SummaryTask,
     extracted: &SummaryDocument,
 ) -> Result<WrittenSummary, SummaryFailure> {
     let text = extracted.render();
