@@ -30,7 +30,7 @@ fn policy() -> Policy {
 /// Returns a session with a served view of at least this number of tokens.
 fn session(policy: Policy, tokens: impl Fn(Thresholds) -> u64) -> SessionHarness {
     let mut world = SessionHarness::with_policy(policy);
-    let tokens = usize::try_from(tokens(world.session.thresholds())).unwrap();
+    let tokens = usize::try_from(tokens(world.session.thresholds())).expect("a threshold fits");
     // Each of these words counts as 5/3 tokens.
     let words = "word ".repeat(tokens * 3 / 5 + 10);
     let id = MessageId::new(Uuid::from_u128(1 << 64));
