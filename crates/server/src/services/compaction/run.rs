@@ -95,8 +95,8 @@ impl<'a> Driver<'a> {
         Ok(driver)
     }
 
-    /// Performs the steps of a machine. `render` builds the caller's result from the session right after the compaction.
-    /// Returns `None` if the compaction has started and `until` requires no more.
+    /// Performs the steps of a machine. `render` builds the caller's result from the session right after the
+    /// compaction. Returns `None` if the compaction has started and `until` requires no more.
     pub(super) async fn drive<T>(
         &mut self,
         machine: &mut CompactionMachine,

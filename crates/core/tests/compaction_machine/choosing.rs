@@ -1,0 +1,409 @@
+//! The start: orphaned compactions, the comparison and the sources of a summary (rows 1 to 17).
+
+use std::collections::VecDeque;
+
+use expect_test::expect;
+use palimpsest_core::command::{CompactionScope, DropRule};
+use palimpsest_core::compaction::{CompactionMachine, CompactionRequest};
+use palimpsest_core::event::{RequestMethod, RequestStamp, Strategy, Trigger};
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::message::Digest;
+use uuid::Uuid;
+
+use super::case::{AHEAD, Case, HOOKS, MEMORY_FIRST, MODEL_FIRST, Then, automatic, by, manual};
+
+#[test]
+fn row_1_an_orphaned_compaction_is_ended_first() {
+    let mut case = Case::new(MODEL_FIRST).with_running(Strategy::Model, false);
+    case.context.orphaned_before = Some(Timestamp::from_millis(1_000_000));
+    case.check(
+        by(Strategy::Extractive),
+        [Then::Summary("said")],
+        expect![[r#"
+        advance Failed Expired, 0 hooks: Failed Expired
+        start Write Extractive: Started Extractive
+        summarize Extractive: written
+        load
+        advance Summary Extractive, 0 hooks, 0 messages: Compacted Extractive
+        end: Compacted Extractive
+    "#]],
+    );
+}
+
+#[test]
+fn row_1_a_delegated_compaction_survives_a_restart() {
+    let mut case = Case::new(MODEL_FIRST).with_running(Strategy::Delegated, false);
+    case.context.orphaned_before = Some(Timestamp::from_millis(1_000_000));
+    case.check(
+        by(Strategy::Extractive),
+        [],
+        expect![[r#"
+        start Write Extractive: Skipped(AlreadyRunning)
+        end: Skipped(AlreadyRunning)
+    "#]],
+    );
+}
+
+#[test]
+fn row_2_the_oldest_rounds_leave_without_a_summary() {
+    let request = CompactionRequest::drop_oldest(Trigger::PromptTooLong, DropRule::AtLeast(None));
+    Case::new(HOOKS).with_hooks().check(
+        request,
+        [],
+        expect![[r#"
+        load
+        start DropOldest: Compacted DropOldest
+        end: Compacted DropOldest
+    "#]],
+    );
+}
+
+#[test]
+fn row_2_nothing_is_dropped_from_a_view_that_is_small_enough() {
+    let request = CompactionRequest::drop_oldest(Trigger::Auto, DropRule::Critical);
+    Case::new("").check(
+        request,
+        [],
+        expect![[r#"
+        end: Skipped(UnderThreshold)
+    "#]],
+    );
+}
+
+#[test]
+fn row_3_a_manual_request_compares_session_memory_with_structure() {
+    let case = Case::new(MEMORY_FIRST).with_memory();
+    let script = [Then::Estimate(Some(9_000)), Then::Estimate(Some(8_000))];
+    case.check(
+        manual(),
+        script,
+        expect![[r#"
+        estimate SessionMemory: Some(9000)
+        estimate Extractive: Some(8000)
+        load
+        start SessionMemory: Compacted SessionMemory
+        end: Compacted SessionMemory
+    "#]],
+    );
+}
+
+#[test]
+fn row_4_a_request_that_takes_no_summary_as_is_writes_one() {
+    for request in [
+        CompactionRequest {
+            instructions: Some("be short".into()),
+            ..manual()
+        },
+        CompactionRequest {
+            model: Some("small".into()),
+            ..manual()
+        },
+        CompactionRequest {
+            scope: CompactionScope::UpTo(MessageId::new(Uuid::from_u128(4))),
+            ..manual()
+        },
+    ] {
+        let case = Case::new(MEMORY_FIRST).with_memory();
+        case.check(
+            request,
+            [Then::Summary("said")],
+            expect![[r#"
+            start Write Model: Started Model
+            summarize Model: written
+            load
+            advance Summary Model, 0 hooks, 0 messages: Compacted Model
+            end: Compacted Model
+        "#]],
+        );
+    }
+}
+
+#[test]
+fn row_4_session_memory_by_name_with_instructions_is_announced_and_written() {
+    let request = CompactionRequest {
+        instructions: Some("be short".into()),
+        ..by(Strategy::SessionMemory)
+    };
+    let case = Case::new(MEMORY_FIRST).with_memory();
+    case.check(
+        request,
+        [Then::Summary("said")],
+        expect![[r#"
+        start Write SessionMemory: Started SessionMemory
+        summarize SessionMemory: written
+        load
+        advance Summary SessionMemory, 0 hooks, 0 messages: Compacted SessionMemory
+        end: Compacted SessionMemory
+    "#]],
+    );
+}
+
+#[test]
+fn row_5_a_comparison_waits_for_memory_once() {
+    let case = Case::new(MEMORY_FIRST).with_memory().with_update();
+    let script = [Then::Estimate(Some(9_000)), Then::Estimate(Some(8_000))];
+    case.check(
+        manual(),
+        script,
+        expect![[r#"
+        wait ForMemory { at_most_ms: 15000 }
+        estimate SessionMemory: Some(9000)
+        estimate Extractive: Some(8000)
+        load
+        start SessionMemory: Compacted SessionMemory
+        end: Compacted SessionMemory
+    "#]],
+    );
+}
+
+#[test]
+fn row_6_memory_that_would_be_skipped_is_left_out() {
+    let case = Case::new(MEMORY_FIRST).with_memory();
+    let script = [Then::Estimate(None), Then::Summary("said")];
+    case.check(
+        manual(),
+        script,
+        expect![[r#"
+        estimate SessionMemory: None
+        load
+        start Prepared: Skipped(NothingEligible)
+        start Write Model: Started Model
+        summarize Model: written
+        load
+        advance Summary Model, 0 hooks, 0 messages: Compacted Model
+        end: Compacted Model
+    "#]],
+    );
+}
+
+#[test]
+fn row_8_memory_is_used_if_structure_would_be_skipped() {
+    let case = Case::new(MEMORY_FIRST).with_memory();
+    let script = [Then::Estimate(Some(90_000)), Then::Estimate(None)];
+    case.check(
+        manual(),
+        script,
+        expect![[r#"
+        estimate SessionMemory: Some(90000)
+        estimate Extractive: None
+        load
+        start SessionMemory: Compacted SessionMemory
+        end: Compacted SessionMemory
+    "#]],
+    );
+}
+
+#[test]
+fn row_9_memory_that_is_far_behind_is_left_out() {
+    let case = Case::new(MEMORY_FIRST).with_memory();
+    let script = [
+        Then::Estimate(Some(90_000)),
+        Then::Estimate(Some(8_000)),
+        Then::Summary("said"),
+    ];
+    case.check(
+        manual(),
+        script,
+        expect![[r#"
+        estimate SessionMemory: Some(90000)
+        estimate Extractive: Some(8000)
+        load
+        start Prepared: Skipped(NothingEligible)
+        start Write Model: Started Model
+        summarize Model: written
+        load
+        advance Summary Model, 0 hooks, 0 messages: Compacted Model
+        end: Compacted Model
+    "#]],
+    );
+}
+
+#[test]
+fn row_10_an_automatic_request_waits_for_memory_once() {
+    let case = Case::new(MEMORY_FIRST).with_memory().with_update();
+    case.check(
+        automatic(),
+        [],
+        expect![[r#"
+        wait ForMemory { at_most_ms: 15000 }
+        load
+        start SessionMemory: Compacted SessionMemory
+        end: Compacted SessionMemory
+    "#]],
+    );
+}
+
+#[test]
+fn row_10_a_dry_run_waits_for_nothing() {
+    let request = CompactionRequest {
+        is_dry_run: true,
+        ..automatic()
+    };
+    let case = Case::new(MEMORY_FIRST).with_memory().with_update();
+    case.check(
+        request,
+        [],
+        expect![[r#"
+        load
+        start SessionMemory: Compacted SessionMemory
+        end: Compacted SessionMemory
+    "#]],
+    );
+}
+
+#[test]
+fn row_11_an_automatic_request_waits_for_a_summary_that_is_being_prepared() {
+    let case = Case::new(&[AHEAD, MODEL_FIRST].concat()).ahead();
+    let script = [Then::Over, Then::Summary("said")];
+    case.check(
+        automatic(),
+        script,
+        expect![[r#"
+        wait ForEnd(compaction-0)
+        load
+        start Prepared: Skipped(NothingEligible)
+        start Write Model: Started Model
+        summarize Model: written
+        load
+        advance Summary Model, 0 hooks, 0 messages: Compacted Model
+        end: Compacted Model
+    "#]],
+    );
+}
+
+#[test]
+fn row_11_a_wait_that_is_given_up_goes_on_and_displaces_the_other_compaction() {
+    let case = Case::new(&[AHEAD, MODEL_FIRST].concat()).ahead();
+    case.check(
+        automatic(),
+        [Then::Summary("said")],
+        expect![[r#"
+        wait ForEnd(compaction-0)
+        load
+        start Prepared: Skipped(NothingEligible)
+        start Write Model: Started Model
+        summarize Model: written
+        load
+        advance Summary Model, 0 hooks, 0 messages: Compacted Model
+        end: Compacted Model
+    "#]],
+    );
+}
+
+#[test]
+fn row_11_a_manual_request_does_not_wait() {
+    let case = Case::new(&[AHEAD, MODEL_FIRST].concat()).ahead();
+    case.check(
+        manual(),
+        [Then::Summary("said")],
+        expect![[r#"
+        load
+        start Prepared: Skipped(NothingEligible)
+        start Write Model: Started Model
+        summarize Model: written
+        load
+        advance Summary Model, 0 hooks, 0 messages: Compacted Model
+        end: Compacted Model
+    "#]],
+    );
+}
+
+#[test]
+fn rows_13_and_14_sources_without_a_summary_are_passed_over() {
+    let case = Case::new(MEMORY_FIRST);
+    case.check(
+        automatic(),
+        [Then::Summary("said")],
+        expect![[r#"
+        load
+        start SessionMemory: Skipped(NothingEligible)
+        load
+        start Prepared: Skipped(NothingEligible)
+        start Write Model: Started Model
+        summarize Model: written
+        load
+        advance Summary Model, 0 hooks, 0 messages: Compacted Model
+        end: Compacted Model
+    "#]],
+    );
+}
+
+#[test]
+fn row_14_session_memory_by_name_has_no_other_source() {
+    Case::new(MODEL_FIRST).check(
+        by(Strategy::SessionMemory),
+        [],
+        expect![[r#"
+        load
+        start SessionMemory: Skipped(NothingEligible)
+        end: Skipped(NothingEligible)
+    "#]],
+    );
+}
+
+#[test]
+fn row_15_a_request_that_may_not_start_ends() {
+    let case = Case::new("autocompact.manual_enabled = false\n");
+    case.check(
+        manual(),
+        [],
+        expect![[r#"
+        load
+        start SessionMemory: Skipped(Disabled)
+        end: Skipped(Disabled)
+    "#]],
+    );
+}
+
+#[test]
+fn row_16_a_repeat_ends_with_the_event_of_the_original() {
+    let request = CompactionRequest {
+        request: Some(RequestStamp {
+            id: "once".into(),
+            method: RequestMethod::Compact,
+            digest: Digest::from_bytes([7; 16]),
+        }),
+        ..by(Strategy::Extractive)
+    };
+    let mut case = Case::new("");
+    let mut machine = CompactionMachine::new(request.clone());
+    let mut script = VecDeque::from([Then::Summary("said")]);
+    while machine.outcome().is_none() {
+        case.world.load_content();
+        let step = machine.next(&case.world.session, &case.context).unwrap();
+        let (_, result) = case.perform(step, &mut script);
+        machine.happened(result);
+    }
+    case.check(
+        request,
+        [],
+        expect![[r#"
+        start Write Extractive: Answered(Revision(12))
+        end: Answered(Revision(12))
+    "#]],
+    );
+}
+
+#[test]
+fn row_17_a_summary_that_exists_is_committed_at_once() {
+    let case = Case::new(MEMORY_FIRST).with_memory();
+    case.check(
+        automatic(),
+        [],
+        expect![[r#"
+        load
+        start SessionMemory: Compacted SessionMemory
+        end: Compacted SessionMemory
+    "#]],
+    );
+    let case = Case::new(&[AHEAD, MODEL_FIRST].concat()).with_prepared();
+    case.check(
+        manual(),
+        [],
+        expect![[r#"
+        load
+        start Prepared: Compacted Model
+        end: Compacted Model
+    "#]],
+    );
+}
