@@ -142,8 +142,8 @@ pub(crate) fn check(
         &["summarizer.fallback.model", "summarizer.fallback.provider"],
         "must be set to the name of the model that is called if the main model returns no summary",
     );
-    let at_main = "has no effect without summarizer.fallback.provider: without it the fallback is \
-                   another model at the main one's place";
+    let at_main = "has no effect without summarizer.fallback.provider: without it, the fallback is \
+                   another model of the main API";
     let needs_provider: [(bool, &'static [&'static str]); 3] = [
         (
             fallback.base_url.is_some(),

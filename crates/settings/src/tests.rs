@@ -559,11 +559,11 @@ fn a_model_has_a_provider_a_name_and_one_key() {
         &source,
         &expect![[r#"
         the configuration has 7 errors:
-          p.toml:2: summarizer.model has no effect without summarizer.provider: set that to "anthropic" or "openai"
+          p.toml:2: summarizer.model has no effect without summarizer.provider: set it to "anthropic" or "openai"
           p.toml:3: summarizer.base_url must be an http or https URL without a name and a password in it, such as "https://api.anthropic.com"
           p.toml:4: summarizer.api_key_env must be the name of the environment variable that holds the key, such as "ANTHROPIC_API_KEY", and not the key itself
           p.toml:5: summarizer.window_tokens must be a whole number from 2000 to 100000000, is 5
-          p.toml:7: summarizer.fallback.provider has no effect without summarizer.provider: set that to "anthropic" or "openai"
+          p.toml:7: summarizer.fallback.provider has no effect without summarizer.provider: set it to "anthropic" or "openai"
           p.toml:7: summarizer.fallback.model must be set to the name of the model that is called if the main model returns no summary
           p.toml:8: summarizer.fallback.api_key_env is set together with summarizer.fallback.api_key_file: remove one of them
         `palimpsest config` lists every setting with its value and where it is set"#]],
@@ -575,7 +575,7 @@ fn a_model_has_a_provider_a_name_and_one_key() {
         &source,
         &expect![[r#"
         the configuration has 2 errors:
-          p.toml:2: summarizer.fallback.base_url has no effect without summarizer.fallback.provider: without it the fallback is another model at the main one's place
+          p.toml:2: summarizer.fallback.base_url has no effect without summarizer.fallback.provider: without it, the fallback is another model of the main API
           PALIMPSEST_SUMMARIZER_PROVIDER: summarizer.model must be set to the name of the model that writes summaries
         `palimpsest config` lists every setting with its value and where it is set"#]],
     );
