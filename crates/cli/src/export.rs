@@ -81,11 +81,13 @@ impl Export {
             .await
             .map_err(|status| status_error(&status))?
         {
+            // A reader such as `head` closes the pipe early, which is no error.
             match out.write_all(&chunk.data) {
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
                 outcome => outcome?,
             }
             lost.extend(chunk.unreadable_results.into_iter().map(|lost| lost.file));
+            // Only the last chunk proves that the export is complete.
             if chunk.last {
                 out.flush()?;
                 return check_complete(&lost);

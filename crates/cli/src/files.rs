@@ -48,7 +48,7 @@ impl Format {
     }
 }
 
-/// Returns the files of `paths`, sorted by name. A folder stands for the transcripts directly in it.
+/// Returns the files of `paths`, sorted by name. A folder is replaced by the transcripts directly in it.
 ///
 /// Fails if the result is empty, because a check of no files must not pass.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {

@@ -171,6 +171,7 @@ fn parts(breakdown: &TokenBreakdown) -> Vec<BarSegment> {
 }
 
 fn show_window(view: &PrepareContextResponse) -> anyhow::Result<()> {
+    // Message fields are optional in the generated code.
     let (Some(tokens), Some(budget)) = (&view.tokens, &view.budget) else {
         return Ok(());
     };

@@ -181,6 +181,7 @@ fn show_repairs(total: &VerifyReport) -> anyhow::Result<()> {
 fn show_problems(outcomes: &[FileVerification]) -> anyhow::Result<usize> {
     let mut broken = 0;
     for outcome in outcomes {
+        // A file of another format has a defect in every line, so only the reason is printed.
         if let Some(what) = &outcome.unrecognised {
             print_line(&format!("  UNRECOGNISED: {} {what}", outcome.file))?;
             continue;

@@ -198,6 +198,8 @@ async fn session(
         found.damaged += 1;
         found.add_fault(format!("{key}: its row {error}"));
     }
+    // A result is stored before the event that names it, and results are listed after the events were read. A missing
+    // result is therefore a fault, unless the session was deleted since.
     let stored = blobs.results(key).await?;
     let mut missing = named.clone();
     for (file, _) in &stored {

@@ -200,7 +200,7 @@ pub(super) async fn create_backup<W: GrpcTransport>(
             .list_stored_sessions(request)
             .await?
             .into_inner();
-        // The server may have been replaced meanwhile.
+        // The server can be replaced by another one between two pages.
         is_store(&store_id, &page.store_id, &backup.id)?;
     }
     crash_point("backup.read");
@@ -414,6 +414,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
                 .unwrap_or_default()
                 .into(),
         };
+        // The server compares the revision and checksum of the base with its log. It sends the whole log if they differ.
         let stream = self.client.clone().read_stored_session(request).await?;
         let mut stream = stream.into_inner();
         let path = log_path(key, self.id);
@@ -421,6 +422,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         let mut files = Vec::new();
         while let Some(part) = stream.message().await? {
             if !part.data.is_empty() {
+                // The file is created with the first data, so a session without changes adds no file.
                 let writer = match &mut writer {
                     Some(writer) => writer,
                     none => none.insert(self.place.writer(&path)?),

@@ -241,6 +241,7 @@ impl Player {
             "{}: the view is too large for one reply: report this as a defect, with the seed",
             self.session
         );
+        // A compaction of this reply replaces the array, so the old array is saved first.
         self.save_before_compaction(&reply);
         self.array.truncate(reply.keep_messages as usize);
         let new = reply.messages_json.iter();

@@ -71,6 +71,7 @@ impl TimelineEntry {
                 let messages = count(messages as usize, "message");
                 (Actor::Level(5), format!("{messages} → {from}"))
             }
+            // Other events, such as appends and served views, are too frequent for the timeline.
             _ => return None,
         };
         Some(Self {

@@ -127,6 +127,7 @@ fn calls(name: &str, steps: &[ImportStep<'_>]) -> Vec<UploadCall> {
             }
             ImportStep::Rewind(_) | ImportStep::Compacted(_) | ImportStep::Removed { .. } => {}
         }
+        // A full batch is flushed. A view change also flushes, because it applies to the messages before it.
         if !messages.is_empty() {
             calls.push(UploadCall::Append {
                 lines: std::mem::take(&mut lines),
@@ -263,6 +264,7 @@ async fn run_calls(
     (is_atomic, defects): (bool, &mut Vec<String>),
 ) -> Result<(), String> {
     let describe = |status: Status| status_error(&status).to_string();
+    // A rewind without a target removes all messages, so it needs the id of the first one.
     let first = calls.iter().find_map(|call| match call {
         UploadCall::Append { messages, .. } => Some(messages.first()?.id.clone()),
         UploadCall::Rewind(_) | UploadCall::Change(_) => None,

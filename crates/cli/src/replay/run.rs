@@ -105,6 +105,7 @@ fn replay_file(
         for (sum, measured) in replayed.measured.iter_mut().zip(&of_session) {
             sum.add(measured);
         }
+        // The chart shows one session, so only the curves of the longest one are kept.
         let curves = of_session
             .into_iter()
             .map(|one| (one.view_tokens, one.compacted_at));

@@ -102,6 +102,7 @@ impl FrameBuilder<'_> {
             ("compact", budget.compact_at_tokens, AnsiColor::Magenta),
             ("block", budget.block_at_tokens, AnsiColor::Red),
         ];
+        // The names of the marks are drawn from the right, because the last one must end at the margin.
         let mut end = self.right;
         for (name, at, mark) in marks.into_iter().rev() {
             let words = format!(" {name} {}", short(at.into()));
