@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
-    let files = ["event", "message", "snapshot", "state", "view", "working"]
-        .map(|name| root.join(format!("palimpsest/storage/v1/{name}.proto")));
+    let files = [
+        "event", "memory", "message", "snapshot", "state", "view", "working",
+    ]
+    .map(|name| root.join(format!("palimpsest/storage/v1/{name}.proto")));
     println!(
         "cargo:rerun-if-changed={}",
         root.join("palimpsest/storage").display()

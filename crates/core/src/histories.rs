@@ -25,6 +25,7 @@ use crate::ids::{MessageId, Revision, SessionKey, Timestamp, TurnNumber};
 use crate::json::{RawJson, UnknownFields};
 use crate::levels::collapse::choose;
 use crate::limits::Limits;
+use crate::memory::{Memory, MemoryContent};
 use crate::message::{
     Block, Media, MediaKind, MediaSource, Message, MessageOrigin, ResultContent, Role, Thinking,
     ToolInput, ToolResult, ToolUse,
@@ -586,7 +587,9 @@ impl SessionHarness {
         let version = notes.version.as_ref();
         let update = |author, read_to| {
             Command::RecordMemoryVersion(UpdateMemory {
-                text: format!("# Task specification\nto do {what}\n").into(),
+                content: MemoryContent::verbatim(&Memory::parse(&format!(
+                    "# Task specification\nto do {what}\n"
+                ))),
                 author,
                 upon: version.map_or(0, |version| version.number),
                 source: self.session.revision(),

@@ -26,6 +26,7 @@ pub mod event;
 )]
 pub mod histories;
 pub mod levels;
+pub mod memory;
 pub mod reading;
 pub mod session;
 pub mod session_summary;
@@ -34,4 +35,4 @@ pub mod view;
 pub mod working;
 
 pub(crate) use palimpsest_types::quoting;
-pub use palimpsest_types::{ids, json, limits, memory, message, policy, summary, tokens};
+pub use palimpsest_types::{ids, json, limits, message, policy, summary, tokens};

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use palimpsest_facts::memory::before_latest;
 use palimpsest_facts::{
-    Facts, Redact, UserInputs, build_summary, parse_earlier_summary, redact_message, user_text,
+    Facts, Redact, SummaryWriter, UserInputs, build_summary, parse_earlier_summary, redact_message,
+    user_text,
 };
 
 use crate::event::Strategy;
 use crate::ids::Ordinal;
-use crate::memory::{Memory, SectionKind};
+use crate::memory::MemoryContent;
 use crate::message::{Block, Message};
 use crate::session::Session;
 use crate::summary::SummaryDocument;
@@ -27,14 +27,10 @@ pub fn summary_of(
 ) -> SummaryDocument {
     let (mut memory, covers) = previous(session);
     if let Some(redact) = redact {
-        let text = memory.render();
-        let clean = redact(&text);
-        if clean != text {
-            memory = Memory::parse(&clean);
-        }
-        // Messages that session memory covers are described already.
+        memory = memory.redacted(redact);
     }
     let transcript = session.transcript();
+    // Messages that session memory covers are described already.
     let new = leaving.iter().filter(|at| Some(**at) > covers);
     let new = new.filter_map(|at| transcript.content(*at));
     // Quotations are cut to length, which could split a secret. Secrets are therefore removed first.
@@ -55,37 +51,43 @@ pub fn summary_of(
     build_summary(session.policy().summary.style, &memory, &facts, inputs)
 }
 
-/// Returns the text of session memory in the form in which it replaces messages.
-pub fn stand_in(session: &Session, text: &str) -> String {
-    let mut memory = Memory::parse(text);
+/// Renders session memory in the form in which it replaces messages.
+pub fn stand_in(session: &Session, content: &MemoryContent) -> String {
     let latest = session.latest_request();
     let latest = latest.and_then(|at| session.transcript().content(at));
-    if let Some(words) = latest.and_then(|message| user_text(message)) {
-        let state = before_latest(memory.body(SectionKind::State), &words);
-        memory.set(SectionKind::State, &state);
-    }
-    memory.without_guidance()
+    let words = latest.and_then(|message| user_text(message));
+    palimpsest_facts::memory::stand_in(content, words.as_deref())
 }
 
 /// Returns session memory and the last message that it covers. Without session memory, the latest visible summary of
 /// an earlier compaction is used.
-fn previous(session: &Session) -> (Memory, Option<Ordinal>) {
+fn previous(session: &Session) -> (MemoryContent, Option<Ordinal>) {
     if let Some(version) = session.memory().written() {
-        return (Memory::parse(&version.text), version.covers);
+        return (version.content.clone(), version.covers);
     }
     let boundaries = session.compactions().boundaries.iter().rev();
     // A compaction without a summary left only a note.
     let summaries = boundaries.filter(|boundary| boundary.strategy != Strategy::DropOldest);
-    let mut summaries = summaries.filter_map(|boundary| boundary.summary);
-    let text = summaries.find_map(|at| {
+    let mut summaries =
+        summaries.filter_map(|boundary| Some((boundary.summary?, boundary.strategy)));
+    let content = summaries.find_map(|(at, strategy)| {
         if !session.transcript().is_visible(at) {
             return None;
         }
         let message = session.transcript().content(at)?;
         match message.blocks.first() {
-            Some(Block::Text { text, .. }) => Some(parse_earlier_summary(text)),
+            Some(Block::Text { text, .. }) => {
+                Some(parse_earlier_summary(text, writer_of(strategy)))
+            }
             _ => None,
         }
     });
-    (text.unwrap_or_else(Memory::template), None)
+    (content.unwrap_or_default(), None)
+}
+
+fn writer_of(strategy: Strategy) -> SummaryWriter {
+    match strategy {
+        Strategy::Extractive => SummaryWriter::Service,
+        _ => SummaryWriter::Other,
+    }
 }

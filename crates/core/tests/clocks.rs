@@ -9,6 +9,7 @@ use palimpsest_core::command::{
 use palimpsest_core::event::Trigger;
 use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Revision, Timestamp};
+use palimpsest_core::memory::{Memory, MemoryContent};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, Strategy};
@@ -76,7 +77,7 @@ fn a_failure_of_a_clock_ahead_is_tried_again_at_once() {
 fn a_text_of_a_clock_ahead_is_followed_at_once() {
     let mut world = long();
     world.run(Command::RecordMemoryVersion(UpdateMemory {
-        text: NOTES.into(),
+        content: MemoryContent::verbatim(&Memory::parse(NOTES)),
         author: Author::Extractive,
         upon: 0,
         source: Revision::new(1),

@@ -14,12 +14,12 @@ use palimpsest_core::command::{
 use palimpsest_core::event::Event;
 use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
-use palimpsest_core::memory::{Memory, SectionKind};
+use palimpsest_core::memory::{Memory, MemoryContent, SectionKind};
 use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_core::policy::Policy;
-use palimpsest_core::session::Author;
+use palimpsest_core::session::{Author, text_digest};
 use uuid::Uuid;
 
 struct Told {
@@ -113,7 +113,7 @@ impl Told {
     fn command(&self, author: Author, text: &str, read_to: Option<Ordinal>) -> UpdateMemory {
         let version = self.world.session.memory().version.as_ref();
         UpdateMemory {
-            text: text.into(),
+            content: MemoryContent::verbatim(&Memory::parse(text)),
             author,
             upon: version.map_or(0, |version| version.number),
             source: self.world.session.revision(),
@@ -358,4 +358,19 @@ fn what_was_read_stays_read_when_less_may_be_read_now() {
     told.update(Author::Extractive).unwrap();
     let version = told.world.session.memory().version.clone().unwrap();
     assert_eq!((version.read, version.covers), (Some(said), Some(said)));
+}
+
+/// An upgrade of the service can change the wording of a fact.
+#[test]
+fn a_file_with_an_earlier_wording_is_no_edit() {
+    let mut told = Told::new();
+    told.user(10_000);
+    told.update(Author::Extractive).unwrap();
+    let mut memory = told.world.session.memory().clone();
+    let text = memory.version.as_ref().unwrap().text().to_string();
+    assert!(memory.knows(text.as_bytes()));
+    let earlier = text.replace("Mend it", "Repair it");
+    assert!(!memory.knows(earlier.as_bytes()));
+    memory.version.as_mut().unwrap().digest = text_digest(earlier.as_bytes());
+    assert!(memory.knows(earlier.as_bytes()));
 }

@@ -1,44 +1,42 @@
-//! Conversion of an existing summary back into session memory, so that the next summary can build on
-//! it.
+//! Conversion of an existing summary into session memory, so that the next summary can build on it.
 //!
-//! The sections of a summary differ from those of session memory. Lines in a known format return to
-//! their original section. A model's text goes to the section with the matching subject. Content
-//! that the next summary derives from the session itself, such as user messages, is omitted.
+//! A summary is prose, whoever wrote it. Its lines become verbatim lines of the section with the
+//! matching subject. Sections that the next summary derives from the session itself, such as user
+//! messages, are omitted.
 
-use palimpsest_types::memory::{Memory, SectionKind, is_cut_note};
+use palimpsest_types::memory::{Memory, SectionKind};
 use palimpsest_types::policy::SummaryStyle;
 use palimpsest_types::summary::SummarySection;
 
-use super::lines::join;
-use super::memory::{is_of_state, is_of_workflow, is_of_worklog};
+use super::memory::MemoryContent;
 use super::summary::{FILE_KINDS_PREFIX, PROGRAMS_PREFIX};
+use super::text::paragraphs;
 
 /// The tags of the frame around a summary.
 const OPENING_TAG: &str = "<conversation-summary>";
 const CLOSING_TAG: &str = "</conversation-summary>";
 
 /// The minimum length, in characters, at which a text without sections is kept as results.
-const MIN_FREE_CHARS: usize = 200;
+const MIN_UNSECTIONED_CHARS: usize = 200;
+/// The maximum size of a section, in tokens. Half of a section of the next summary is left for new facts.
+const MAX_SECTION_TOKENS: u32 = 1_200;
 
-/// The beginnings of lines that every summary writes anew.
-const REBUILT_SECTIONS: [&str; 11] = [
-    FILE_KINDS_PREFIX,
-    PROGRAMS_PREFIX,
-    "The user asked:",
-    "The user then said:",
-    "The latest request ",
-    "Before the latest request, ",
-    "On the way the user said: ",
-    "The user said: ",
-    "The user said, one after another:",
-    "The user's latest request was: ",
-    "Go on with the latest request",
-];
-/// The first characters of quoted user messages and of the note about omitted messages.
-const QUOTES: [char; 2] = ['>', '('];
+/// The writer of an earlier summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SummaryWriter {
+    /// The service, from facts. The next summary writes most of its sections anew.
+    Service,
+    /// A model, a person or another program.
+    Other,
+}
 
-/// Returns the session memory that corresponds to a summary.
-pub fn parse_earlier_summary(text: &str) -> Memory {
+/// Returns the session memory that corresponds to a summary. All of its lines are verbatim.
+pub fn parse_earlier_summary(text: &str, writer: SummaryWriter) -> MemoryContent {
+    let memory = sections_of_memory(text, writer);
+    MemoryContent::verbatim(&memory.fit(MAX_SECTION_TOKENS, u32::MAX).memory)
+}
+
+fn sections_of_memory(text: &str, writer: SummaryWriter) -> Memory {
     let inner = text
         .split_once(OPENING_TAG)
         .map_or(text, |(_, inner)| inner);
@@ -48,15 +46,15 @@ pub fn parse_earlier_summary(text: &str) -> Memory {
     for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
         let sections = sections(inner, style);
         if !sections.is_empty() {
-            return sort_into_memory(&sections);
+            return sort_into_memory(&sections, writer);
         }
     }
     let mut memory = Memory::parse(inner);
     // The parser places text outside of sections into the title section.
     let title = memory.body(SectionKind::Title).to_owned();
-    if title.chars().nth(MIN_FREE_CHARS).is_some() {
+    if title.chars().nth(MIN_UNSECTIONED_CHARS).is_some() {
         memory.set(SectionKind::Title, "");
-        let results = join([title, memory.body(SectionKind::Results).to_owned()]);
+        let results = paragraphs([title, memory.body(SectionKind::Results).to_owned()]);
         memory.set(SectionKind::Results, &results);
     }
     memory
@@ -83,87 +81,65 @@ fn sections(text: &str, style: SummaryStyle) -> Vec<(SummarySection, Vec<&str>)>
     found
 }
 
-fn sort_into_memory(sections: &[(SummarySection, Vec<&str>)]) -> Memory {
-    let mut bodies: Vec<(SectionKind, Vec<&str>)> = SectionKind::ALL
-        .into_iter()
-        .map(|kind| (kind, Vec::new()))
-        .collect();
-    for (section, lines) in sections {
-        let mut kind = None;
-        let mut notes = Vec::new();
-        for line in lines {
-            // A cut note precedes the lines that remain, so it is placed together with the next
-            // line.
-            if is_cut_note(line) {
-                notes.push(*line);
-                continue;
-            }
-            // A blank line stays with the preceding line.
-            if !line.trim().is_empty() {
-                kind = target_section(*section, line);
-            }
-            let body = bodies.iter_mut().find(|(other, _)| Some(*other) == kind);
-            if let Some((_, body)) = body {
-                if line.trim().is_empty() {
-                    body.push(line);
-                    continue;
-                }
-                body.append(&mut notes);
-                body.push(line);
-            }
-        }
-    }
+fn sort_into_memory(sections: &[(SummarySection, Vec<&str>)], writer: SummaryWriter) -> Memory {
     let mut memory = Memory::template();
-    for (kind, lines) in bodies {
-        memory.set(kind, &lines.join("\n"));
+    for (section, lines) in sections {
+        let Some(kind) = target_section(*section, writer) else {
+            continue;
+        };
+        let kept = (0..lines.len()).filter(|at| !is_made_anew(*section, &lines[*at..]));
+        let kept: Vec<&str> = kept.map(|at| lines[at]).collect();
+        let body = paragraphs([memory.body(kind).to_owned(), kept.join("\n")]);
+        memory.set(kind, &body);
     }
     memory
 }
 
-/// Returns the section for a line. Returns `None` if the line is written anew or describes a past
-/// next step.
-fn target_section(section: SummarySection, line: &str) -> Option<SectionKind> {
-    let quotes = matches!(
-        section,
-        SummarySection::Request | SummarySection::Constraints
-    );
-    let is_quote = quotes && line.starts_with(QUOTES);
-    if is_quote || REBUILT_SECTIONS.iter().any(|begin| line.starts_with(begin)) {
-        return None;
+/// Returns true if the next summary writes the first of these lines anew.
+fn is_made_anew(section: SummarySection, lines: &[&str]) -> bool {
+    let is_quote = |line: &str| line.starts_with('>');
+    let line = lines[0];
+    match section {
+        SummarySection::Concepts => {
+            line.starts_with(FILE_KINDS_PREFIX) || line.starts_with(PROGRAMS_PREFIX)
+        }
+        // Quotes are user messages. A line before a quote introduces it.
+        SummarySection::Request | SummarySection::Constraints => {
+            let mut after = lines[1..].iter().filter(|line| !line.trim().is_empty());
+            let introduces = line.ends_with(':') && after.next().is_some_and(|line| is_quote(line));
+            is_quote(line) || introduces
+        }
+        _ => false,
     }
-    if is_of_worklog(line) {
-        return Some(SectionKind::Worklog);
-    }
-    if is_of_workflow(line) {
-        return Some(SectionKind::Workflow);
-    }
+}
+
+/// Returns the section for the lines of a summary's section. Returns `None` if the next summary
+/// writes the section anew.
+fn target_section(section: SummarySection, writer: SummaryWriter) -> Option<SectionKind> {
+    let is_ours = writer == SummaryWriter::Service;
     Some(match section {
-        SummarySection::UserMessages | SummarySection::Next => return None,
+        SummarySection::UserMessages | SummarySection::Next | SummarySection::BriefNext => {
+            return None;
+        }
+        SummarySection::Request
+        | SummarySection::Constraints
+        | SummarySection::Current
+        | SummarySection::Doing
+            if is_ours =>
+        {
+            return None;
+        }
+        // The work items of the service stay until the summary after the next one.
+        SummarySection::Pending if is_ours => SectionKind::State,
+        SummarySection::Pending => return None,
         SummarySection::Concepts => SectionKind::Documentation,
         SummarySection::Files | SummarySection::BriefFiles => SectionKind::Files,
         SummarySection::Errors => SectionKind::Errors,
         SummarySection::Constraints | SummarySection::Decisions => SectionKind::Learnings,
-        SummarySection::Pending
-        | SummarySection::Current
-        | SummarySection::Doing
-        | SummarySection::BriefNext => {
-            if is_of_state(line) {
-                SectionKind::State
-            } else if matches!(section, SummarySection::Current | SummarySection::Doing) {
-                // The work in progress at that time has been continued since, so it becomes history.
-                SectionKind::Worklog
-            } else {
-                return None;
-            }
-        }
-        SummarySection::Problems if is_learning(line) => SectionKind::Learnings,
+        // The work in progress at that time has been continued since, so it becomes history.
+        SummarySection::Current | SummarySection::Doing => SectionKind::Worklog,
         SummarySection::Request | SummarySection::Problems | SummarySection::Done => {
             SectionKind::Results
         }
     })
-}
-
-/// Returns true if a line states a rule or the fix of a failure.
-fn is_learning(line: &str) -> bool {
-    line.starts_with("The user's rule: ") || line.starts_with('`')
 }

@@ -1,11 +1,12 @@
 //! Tests of the conversion of summaries back into session memory.
 
-use palimpsest_types::memory::{Memory, SectionKind};
+use palimpsest_types::memory::SectionKind;
 use palimpsest_types::policy::SummaryStyle;
 
-use super::earlier_summary::parse_earlier_summary;
-use super::tests::{does, session};
-use super::{Facts, UserInputs, build_summary, memory};
+use super::earlier_summary::{SummaryWriter, parse_earlier_summary};
+use super::memory::{MemoryContent, update};
+use super::tests::{body, does, session};
+use super::{Facts, UserInputs, build_summary};
 
 /// Returns the text that replaces the summarized messages in a view.
 fn framed(document: &palimpsest_types::summary::SummaryDocument) -> String {
@@ -16,34 +17,41 @@ fn framed(document: &palimpsest_types::summary::SummaryDocument) -> String {
 }
 
 #[test]
-fn an_earlier_summary_is_parsed_into_its_parts() {
+fn the_lines_of_a_summary_go_to_the_section_of_their_subject() {
     let all = session();
     let facts = Facts::of(&all);
-    let memory = memory::update(&Memory::template(), &facts);
+    let content = update(&MemoryContent::default(), &facts);
     for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
         let text = framed(&build_summary(
             style,
-            &Memory::template(),
+            &MemoryContent::default(),
             &facts,
             UserInputs::default(),
         ));
-        let back = parse_earlier_summary(&text);
-        let mut same = vec![SectionKind::Files, SectionKind::Results];
+        let back = parse_earlier_summary(&text, SummaryWriter::Service);
+        let mut same = vec![SectionKind::Files];
         if style == SummaryStyle::NineSections {
-            same.extend([
-                SectionKind::Errors,
-                SectionKind::Documentation,
-                SectionKind::Workflow,
-            ]);
+            same.push(SectionKind::Errors);
+            assert!(body(&back, SectionKind::State).contains("“Type” (under way)"));
         }
         for kind in same {
-            assert_eq!(back.body(kind), memory.body(kind), "{style:?} {kind:?}");
+            assert_eq!(
+                body(&back, kind),
+                body(&content, kind),
+                "{style:?} {kind:?}"
+            );
         }
-        assert!(
-            back.body(SectionKind::Worklog)
-                .contains("It edited `src/parser.rs`")
+        let results = body(&back, SectionKind::Results);
+        assert!(results.starts_with("The user's rule") || results.starts_with("On “Please"));
+        assert!(results.contains("It edited `src/parser.rs`"));
+        // The next summary contains these lines once, and the new facts.
+        let again = build_summary(style, &back, &facts, UserInputs::default()).render();
+        assert_eq!(again.matches("Paths are relative to").count(), 1, "{again}");
+        assert_eq!(
+            again.matches("The work is on files").count() < 2,
+            true,
+            "{again}"
         );
-        assert!(back.body(SectionKind::State).contains("“Type” (under way)"));
     }
 }
 
@@ -52,7 +60,7 @@ fn text_of_a_model_is_kept_by_later_summaries() {
     let text = "## 1. Primary Request and Intent\n\nThe parser must be exact.\n\n## 3. Files and Code Sections\n\n\
         - `parser.rs` holds the loop.\n\n## 5. Problem Solving\n\nThe loop ended too early.\n\n## 9. Optional Next Step\n\nGo on.";
     let said = ["Fix the parser."];
-    let mut previous = parse_earlier_summary(text);
+    let mut previous = parse_earlier_summary(text, SummaryWriter::Other);
     for n in 0..10 {
         let new = does(
             "Bash",
@@ -71,9 +79,9 @@ fn text_of_a_model_is_kept_by_later_summaries() {
             &Facts::of(&new),
             inputs,
         );
-        previous = parse_earlier_summary(&framed(&document));
+        previous = parse_earlier_summary(&framed(&document), SummaryWriter::Service);
     }
-    let text = previous.render();
+    let text = &**previous.text();
     for kept in [
         "The parser must be exact.",
         "`parser.rs` holds the loop.",
@@ -84,28 +92,8 @@ fn text_of_a_model_is_kept_by_later_summaries() {
         assert_eq!(text.matches(kept).count().min(1), 1, "{kept}\n{text}");
     }
     assert!(!text.contains("Go on.") && text.len() < 4_000, "{text}");
-    let free = parse_earlier_summary(&format!("No sections. {}", "Words of a kind. ".repeat(40)));
-    assert!(free.body(SectionKind::Results).starts_with("No sections."));
-    assert!(free.body(SectionKind::Title).is_empty());
-}
-
-#[test]
-fn a_truncation_note_stays_with_the_remaining_text() {
-    let cut = |lines: u32| {
-        format!("_({lines} lines were cut here to keep this section within its limit.)_")
-    };
-    let text = format!(
-        "## 5. Problem Solving\n\n{}\n\nOn “x”: It is done.\n\n{}\nThe assistant ran `make`.",
-        cut(3),
-        cut(4)
-    );
-    let memory = parse_earlier_summary(&text);
-    assert_eq!(
-        memory.body(SectionKind::Results),
-        format!("{}\nOn “x”: It is done.", cut(3))
-    );
-    assert_eq!(
-        memory.body(SectionKind::Worklog),
-        format!("{}\nThe assistant ran `make`.", cut(4))
-    );
+    let free = format!("No sections. {}", "Words of a kind. ".repeat(40));
+    let free = parse_earlier_summary(&free, SummaryWriter::Other);
+    assert!(body(&free, SectionKind::Results).starts_with("No sections."));
+    assert!(body(&free, SectionKind::Title).is_empty());
 }

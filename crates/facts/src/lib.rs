@@ -15,7 +15,6 @@ mod earlier_summary;
 mod earlier_tests;
 mod facts;
 mod lessons;
-mod lines;
 pub mod memory;
 mod notes;
 mod redact;
@@ -31,9 +30,8 @@ pub mod tool_action;
 mod user_messages;
 mod user_text;
 
-pub use earlier_summary::parse_earlier_summary;
+pub use earlier_summary::{SummaryWriter, parse_earlier_summary};
 pub use facts::Facts;
-pub use memory::{before_latest, root_in as told_root};
 pub use redact::{Redact, redact_message};
 pub use shell::{command_family, display_command};
 pub use span::{SpanFeatures, describe_span, later_references, span_features};

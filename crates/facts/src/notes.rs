@@ -2,9 +2,10 @@
 
 use super::action_outcome::ActionOutcome;
 use super::facts::{Deed, Fact, Facts, UserInput};
+use super::memory::fact::{FailedAction, FailedActionKind};
 use super::shell;
 use super::steps::{PathStyle, short};
-use super::text::{code, sentences, without_label};
+use super::text::{code, label, sentences, without_label};
 use super::tool_action::Act;
 
 /// The result text of a call that was skipped because a sibling call in the same response failed.
@@ -30,10 +31,9 @@ pub(crate) struct TurnFacts<'a> {
 
 /// A failed action.
 pub(crate) struct ObservedFailure<'a> {
-    /// The description of the failed action.
-    pub(crate) what: String,
+    pub(crate) action: FailedAction,
     pub(crate) key: String,
-    pub(crate) times: usize,
+    pub(crate) times: u32,
     /// The latest error text of the tool.
     pub(crate) why: &'a str,
     /// The action that followed the failure.
@@ -143,7 +143,7 @@ impl<'a> Timeline<'a> {
                     } else {
                         open.push(self.failures.len());
                         self.failures.push(ObservedFailure {
-                            what: describe(deed, self.root),
+                            action: failed_action(deed, self.root),
                             key,
                             times: 1,
                             position: place,
@@ -224,32 +224,17 @@ fn failure_key(deed: &Deed) -> Option<String> {
     }
 }
 
-/// Returns the key of the action that a note describes.
-pub(crate) fn key_of_note(what: &str, root: Option<&str>) -> Option<String> {
-    let name = what.split('`').nth(1)?;
-    let path = || match root {
-        Some(root) if !name.starts_with('/') => format!("{root}/{name}"),
-        _ => name.to_owned(),
-    };
-    match what.split_once('`')?.0 {
-        "" => Some(shell::family(name)),
-        "Editing " => Some(format!("edit {}", path())),
-        "Reading " => Some(format!("read {}", path())),
-        "Looking up " => Some(format!("fetch {name}")),
-        "The tool " => Some(format!("tool {name}")),
-        _ => None,
-    }
-}
-
-fn describe(deed: &Deed, root: Option<&str>) -> String {
+fn failed_action(deed: &Deed, root: Option<&str>) -> FailedAction {
     let target = &deed.call.target;
-    match deed.call.act {
-        Act::Run => code(&shell::tidy(target, 100), 100),
-        Act::Edit | Act::Write => format!("Editing {}", code(short(target, root), 160)),
-        Act::Read => format!("Reading {}", code(short(target, root), 160)),
-        Act::Fetch => format!("Looking up {}", code(target, 160)),
-        _ => format!("The tool {}", code(&deed.call.tool, 80)),
-    }
+    let (kind, name) = match deed.call.act {
+        Act::Run => (FailedActionKind::Run, label(&shell::tidy(target, 100), 100)),
+        Act::Edit | Act::Write => (FailedActionKind::Edit, label(short(target, root), 160)),
+        Act::Read => (FailedActionKind::Read, label(short(target, root), 160)),
+        Act::Fetch => (FailedActionKind::Fetch, label(target, 160)),
+        _ => (FailedActionKind::Tool, label(&deed.call.tool, 80)),
+    };
+    let name = name.into();
+    FailedAction { kind, name }
 }
 
 /// Describes the effect of a call on the work. Returns `None` for calls without an effect.

@@ -9,6 +9,7 @@ use palimpsest_types::tokens::{Counter, estimate_text};
 use super::action_outcome::ActionOutcome;
 use super::facts::{Deed, Fact, Facts};
 use super::lessons::lessons;
+use super::memory::action;
 use super::notes::Timeline;
 use super::steps::{ActionSignature, PathStyle, steps};
 use super::text::{clip, gist, quoted, sentences};
@@ -106,7 +107,7 @@ pub fn describe_span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Str
             .filter(|failure| !failure.mended)
             .take(failures);
         for failure in unmended {
-            parts.push(format!("{} has not passed.", failure.what));
+            parts.push(format!("{} has not passed.", action(&failure.action)));
         }
         if said > 0 {
             parts.extend(conclusion(&notes, said));

@@ -1,16 +1,19 @@
 //! The sections of a compaction summary that is written without a model.
 
-use palimpsest_types::memory::{Memory, SectionKind};
+use palimpsest_types::memory::SectionKind;
 use palimpsest_types::policy::SummaryStyle;
 use palimpsest_types::summary::{SummaryDocument, SummarySection};
 
 use super::facts::Facts;
 use super::lessons::lessons;
-use super::memory::{before_latest, beside, block_quote, pending, root_in, told_worklog, update};
+use super::memory::fact::MemoryFact;
+use super::memory::{
+    MemoryContent, beside, block_quote, render, root_of, state_lines, update, without_answers,
+};
 use super::notes::Timeline;
 use super::shell;
 use super::steps::steps;
-use super::text::{clip, code, gist, list, quoted};
+use super::text::{clip, code, gist, list, paragraphs, quoted};
 use super::tool_action::Act;
 use super::user_messages::user_messages;
 
@@ -26,8 +29,6 @@ const LATEST_REQUEST_FOLLOWS: &str = "The latest request follows word for word a
 /// The beginnings of lines that list file types and programs.
 pub(super) const FILE_KINDS_PREFIX: &str = "The work is on files of the kinds ";
 pub(super) const PROGRAMS_PREFIX: &str = "It is done with ";
-/// The beginning of a line that states a decision.
-pub(super) const DECISION_PREFIX: &str = "The assistant said: ";
 
 /// The user inputs of a session, including those before earlier compactions.
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,25 +56,28 @@ impl<'a> UserInputs<'a> {
 /// memory, on which the new summary builds.
 pub fn build_summary(
     style: SummaryStyle,
-    previous: &Memory,
+    previous: &MemoryContent,
     facts: &Facts,
     said: UserInputs<'_>,
 ) -> SummaryDocument {
     let (inputs, latest) = said.split();
-    let memory = update(previous, facts)
-        .fit(MAX_SECTION_TOKENS, u32::MAX)
-        .memory;
+    let content = update(previous, facts).fit(MAX_SECTION_TOKENS, u32::MAX);
     // Paths in the new sections must be relative to the same directory as those in the files
     // section.
     let mut notes = Timeline::of(facts);
-    let root = root_in(memory.body(SectionKind::Files));
-    notes.root = root.as_deref();
+    notes.root = root_of(content.facts(SectionKind::Files));
     let mut document = SummaryDocument::new(style);
+    let memory = content.document();
     let body = |kind| memory.body(kind);
-    let state = match latest {
-        Some(latest) => before_latest(body(SectionKind::State), latest),
-        None => body(SectionKind::State).to_owned(),
-    };
+    let (mut pending, mut state) = (Vec::new(), Vec::new());
+    for line in state_lines(&content, latest) {
+        let lines = if line.is_pending {
+            &mut pending
+        } else {
+            &mut state
+        };
+        lines.push(line.text);
+    }
     let messages = || user_messages(inputs.iter().copied(), said.max_tokens);
     match style {
         SummaryStyle::NineSections => {
@@ -81,30 +85,26 @@ pub fn build_summary(
                 SummarySection::Request,
                 &request(inputs, latest, body(SectionKind::Task)),
             );
-            document.set(SummarySection::Concepts, &concepts(&notes, &memory));
+            document.set(SummarySection::Concepts, &concepts(&notes, &content));
             document.set(SummarySection::Files, body(SectionKind::Files));
             document.set(SummarySection::Errors, body(SectionKind::Errors));
-            document.set(SummarySection::Problems, &problems(&memory));
+            document.set(SummarySection::Problems, &problems(&content));
             document.set(SummarySection::UserMessages, &messages());
-            document.set(SummarySection::Pending, &pending(&state).join("\n\n"));
-            document.set(SummarySection::Current, &current_work(&notes, &state));
+            document.set(SummarySection::Pending, &paragraphs(pending));
+            document.set(SummarySection::Current, &current_work(&notes, state));
             document.set(SummarySection::Next, &next_step(&notes, latest));
         }
         SummaryStyle::Brief => {
-            document.set(SummarySection::Done, &completed_work(&memory));
-            document.set(SummarySection::Doing, &current_work(&notes, &state));
+            document.set(SummarySection::Done, &completed_work(&content));
+            document.set(SummarySection::Doing, &current_work(&notes, state));
             document.set(SummarySection::BriefFiles, body(SectionKind::Files));
-            let mut next = pending(&state);
-            next.push(next_step(&notes, latest));
-            document.set(SummarySection::BriefNext, &next.join("\n\n"));
+            pending.push(next_step(&notes, latest));
+            document.set(SummarySection::BriefNext, &pending.join("\n\n"));
             document.set(
                 SummarySection::Constraints,
                 &constraints(inputs, &messages()),
             );
-            document.set(
-                SummarySection::Decisions,
-                &decisions(&notes, body(SectionKind::Learnings)),
-            );
+            document.set(SummarySection::Decisions, &decisions(&notes, &content));
         }
     }
     document
@@ -144,7 +144,7 @@ fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
 }
 
 /// Lists the programs and file types in use, the model's explanations and the commands of the work.
-fn concepts(notes: &Timeline<'_>, memory: &Memory) -> String {
+fn concepts(notes: &Timeline<'_>, content: &MemoryContent) -> String {
     let mut programs: Vec<String> = Vec::new();
     let mut kinds: Vec<String> = Vec::new();
     for deed in notes.deeds() {
@@ -189,42 +189,43 @@ fn concepts(notes: &Timeline<'_>, memory: &Memory) -> String {
     if !programs.is_empty() {
         parts.push(format!("{PROGRAMS_PREFIX}{}.", named(&programs)));
     }
-    parts.push(memory.body(SectionKind::Documentation).to_owned());
-    let story = told_worklog(memory.body(SectionKind::Worklog));
-    parts.push(beside(memory.body(SectionKind::Workflow), &story));
-    parts.retain(|part| !part.is_empty());
-    parts.join("\n\n")
+    parts.push(text_of(content, SectionKind::Documentation));
+    parts.push(commands_beside(content, &story_of(content)));
+    paragraphs(parts)
 }
 
-fn problems(memory: &Memory) -> String {
-    // The errors section reports how a failing command was fixed, so such lines are omitted here.
-    let is_of_errors = |line: &&str| line.starts_with('`') && line.contains("` failed with ");
-    let learnings = memory.body(SectionKind::Learnings).lines();
-    let learnings: Vec<&str> = learnings
-        .filter(|line| !line.is_empty() && !is_of_errors(line))
-        .collect();
-    let story = told_worklog(memory.body(SectionKind::Worklog));
-    let results = memory.body(SectionKind::Results);
-    let parts = [&*learnings.join("\n\n"), results, &*story];
-    let parts = parts.into_iter().filter(|body| !body.is_empty());
-    parts.collect::<Vec<_>>().join("\n\n")
+fn text_of(content: &MemoryContent, kind: SectionKind) -> String {
+    let lines: Vec<String> = content.facts(kind).map(render).collect();
+    lines.join("\n")
+}
+
+fn story_of(content: &MemoryContent) -> String {
+    without_answers(content.facts(SectionKind::Worklog))
+}
+
+fn commands_beside(content: &MemoryContent, story: &str) -> String {
+    beside(content.facts(SectionKind::Workflow), story)
+}
+
+fn problems(content: &MemoryContent) -> String {
+    // The errors section reports how a failing command was fixed, so fixes are omitted here.
+    let learnings = content.facts(SectionKind::Learnings);
+    let learnings = learnings.filter(|fact| !matches!(fact, MemoryFact::Fix(_)));
+    let learnings = paragraphs(learnings.map(render));
+    let results = text_of(content, SectionKind::Results);
+    paragraphs([learnings, results, story_of(content)])
 }
 
 /// Returns the current state without the lines that the section `Pending Tasks` contains.
-fn current_work(notes: &Timeline<'_>, state: &str) -> String {
-    let pending = pending(state);
-    let lines = state
-        .lines()
-        .filter(|line| !line.is_empty() && pending.iter().all(|other| other != line));
-    let mut parts: Vec<String> = lines.map(Into::into).collect();
-    if parts.is_empty() {
+fn current_work(notes: &Timeline<'_>, mut parts: Vec<String>) -> String {
+    if parts.iter().all(|part| part.trim().is_empty()) {
         let deeds: Vec<_> = notes.deeds().collect();
         let steps = steps(&deeds, notes.naming(), 6);
         if !steps.is_empty() {
             parts.push(format!("The assistant {}.", steps.join("; ")));
         }
     }
-    parts.join("\n\n")
+    paragraphs(parts)
 }
 
 /// Quotes the latest request and the latest statement. The next step follows from these alone.
@@ -272,13 +273,11 @@ fn last_of(words: &str) -> String {
     )
 }
 
-fn completed_work(memory: &Memory) -> String {
-    let results = memory.body(SectionKind::Results);
-    let story = told_worklog(memory.body(SectionKind::Worklog));
-    let commands = beside(memory.body(SectionKind::Workflow), &story);
-    let parts = [results, &*story, &*commands];
-    let parts = parts.into_iter().filter(|body| !body.is_empty());
-    parts.collect::<Vec<_>>().join("\n\n")
+fn completed_work(content: &MemoryContent) -> String {
+    let results = text_of(content, SectionKind::Results);
+    let story = story_of(content);
+    let commands = commands_beside(content, &story);
+    paragraphs([results, story, commands])
 }
 
 /// Lists all user messages and the rules in them.
@@ -295,19 +294,23 @@ fn constraints(inputs: &[&str], messages: &str) -> String {
     lines.join("\n\n")
 }
 
-/// Lists the sentences in which the model states a decision, after those of earlier summaries.
-fn decisions(notes: &Timeline<'_>, learnings: &str) -> String {
+/// Lists the sentences in which the model states a decision, after the verbatim lines of the learnings,
+/// which contain the decisions of an earlier summary.
+fn decisions(notes: &Timeline<'_>, content: &MemoryContent) -> String {
     let said = notes
         .turns
         .iter()
         .flat_map(|turn| turn.said.iter().map(|(_, text)| *text));
     let sentences = said.flat_map(super::text::sentences);
-    let earlier = learnings
-        .lines()
-        .filter(|line| line.starts_with(DECISION_PREFIX));
-    let mut found: Vec<String> = earlier.map(Into::into).collect();
+    let learnings = content.facts(SectionKind::Learnings);
+    let mut found: Vec<String> = learnings
+        .filter_map(|fact| match fact {
+            MemoryFact::Verbatim(line) if !line.trim().is_empty() => Some(line.to_string()),
+            _ => None,
+        })
+        .collect();
     for sentence in sentences.filter(|sentence| super::span::states_decision(sentence)) {
-        let line = format!("{DECISION_PREFIX}{}.", quoted(sentence, 240));
+        let line = format!("The assistant said: {}.", quoted(sentence, 240));
         if !found.contains(&line) {
             found.push(line);
         }

@@ -34,8 +34,18 @@ pub(crate) fn clip(text: &str, max: usize) -> String {
 
 /// Returns the text on one line in typographic quotes. Quotes inside are replaced.
 pub(crate) fn quoted(text: &str, max: usize) -> String {
-    let line = one_line(text).replace(['“', '”'], "\"");
-    format!("“{}”", clip(&line, max))
+    format!("“{}”", quote(text, max))
+}
+
+/// Returns the content that `quoted` encloses in quotes.
+pub(crate) fn quote(text: &str, max: usize) -> String {
+    clip(&one_line(text).replace(['“', '”'], "\""), max)
+}
+
+/// Joins paragraphs with blank lines. Skips empty paragraphs.
+pub(crate) fn paragraphs(parts: impl IntoIterator<Item = String>) -> String {
+    let parts = parts.into_iter().filter(|part| !part.trim().is_empty());
+    parts.collect::<Vec<_>>().join("\n\n")
 }
 
 /// Returns the text before the first escaped line break (`\n` as two characters). Programs that
@@ -244,23 +254,6 @@ pub(crate) fn whole_sentences(line: &str, max: usize) -> String {
         return clip(line, max);
     }
     out.trim_end_matches(':').to_owned()
-}
-
-/// Returns the text outside of backticks and quotes. Returns `None` if a quote is not closed.
-pub(crate) fn outside_of_quotes(line: &str) -> Option<String> {
-    let mut out = String::with_capacity(line.len());
-    let mut close = None;
-    for c in line.chars() {
-        match (close, c) {
-            (None, '`') => close = Some('`'),
-            (None, '“') => close = Some('”'),
-            (None, '”') => return None,
-            (None, c) => out.push(c),
-            (Some(end), c) if c == end => close = None,
-            (Some(_), _) => {}
-        }
-    }
-    close.is_none().then_some(out)
 }
 
 #[cfg(test)]

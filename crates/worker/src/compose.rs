@@ -1,10 +1,10 @@
-//! Composition of the next text of session memory from the previous text and new messages. A model writes it, or a
-//! fallback without a model. Limits and redaction are applied to the result.
+//! Composition of the next content of session memory from the previous content and new messages. A model writes it, or
+//! a fallback without a model. Limits and redaction are applied to the result.
 
 use std::sync::Arc;
 
 use palimpsest_core::ids::{Ordinal, SessionKey};
-use palimpsest_core::memory::{Memory, apply_sections};
+use palimpsest_core::memory::{Memory, MemoryContent, apply_sections};
 use palimpsest_core::message::Message;
 use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
 use palimpsest_core::session::Author;
@@ -28,7 +28,7 @@ pub(crate) struct UpdateInput {
 /// A candidate for the next version.
 #[derive(Debug)]
 pub(crate) struct MemoryDraft {
-    pub(crate) text: Box<str>,
+    pub(crate) content: MemoryContent,
     pub(crate) author: Author,
     /// The error of the model, if a model should have written the text and failed.
     pub(crate) model_failed: Option<String>,
@@ -103,37 +103,36 @@ impl UpdateInput {
     }
 }
 
-/// Writes the next text. If the model fails, the text is derived from the facts alone.
+/// Writes the next content. If the model fails, the content is derived from the facts alone.
 pub(crate) async fn write(
     shared: &WorkerContext,
     job: &MemoryJob,
-    previous: &Memory,
+    previous: &MemoryContent,
     notebook: &UpdateInput,
 ) -> MemoryDraft {
     let (redact, limits) = (redactor(shared, &job.summary), job.memory.clone());
     let mut model_failed = None;
     if let (Some(writer), Some(transcript)) = (writer(shared, &job.summary), &notebook.transcript) {
         match write_by_model(&**writer, job, previous, &transcript.text()).await {
-            Ok(memory) => {
-                let text =
-                    run_blocking_limited(shared, move || finalize_text(&memory, redact, &limits))
-                        .await;
+            Ok(content) => {
+                let content =
+                    run_blocking_limited(shared, move || finalize(&content, redact, &limits));
                 return MemoryDraft {
-                    text,
+                    content: content.await,
                     author: Author::Model,
                     model_failed,
                 };
             }
-            // A failed model does not fail the update: the text below is written without a model.
+            // A failed model does not fail the update: the content below is derived without a model.
             Err(why) => model_failed = Some(why),
         }
     }
     let (previous, facts) = (previous.clone(), notebook.facts.clone());
-    let text = run_blocking_limited(shared, move || {
-        finalize_text(&update(&previous, &facts), redact, &limits)
+    let content = run_blocking_limited(shared, move || {
+        finalize(&update(&previous, &facts), redact, &limits)
     });
     MemoryDraft {
-        text: text.await,
+        content: content.await,
         author: Author::Extractive,
         model_failed,
     }
@@ -142,9 +141,10 @@ pub(crate) async fn write(
 async fn write_by_model(
     writer: &dyn MemoryWriter,
     job: &MemoryJob,
-    previous: &Memory,
+    previous: &MemoryContent,
     messages: &str,
-) -> Result<Memory, String> {
+) -> Result<MemoryContent, String> {
+    let document = previous.document();
     let policy = &job.summary;
     let extra = ExtraInstructions {
         standing: policy.instructions.as_deref(),
@@ -154,39 +154,39 @@ async fn write_by_model(
         model: policy.model.clone(),
         fallback_model: policy.fallback_model.clone(),
         system: SYSTEM,
-        prompt: memory_request(previous, messages, job.memory.max_section_tokens, extra),
+        prompt: memory_request(&document, messages, job.memory.max_section_tokens, extra),
         max_output_tokens: policy.max_output_tokens,
     };
     let written = writer.write(ask).await.map_err(|error| error.to_string())?;
-    let applied = apply_sections(previous, &written.text, written.truncated);
+    let applied = apply_sections(&document, &written.text, written.truncated);
     let memory = applied.map_err(|error| error.to_string())?.memory;
     // Such a text is of no use, so the caller falls back to a text without a model.
     if !memory.is_ready() {
         return Err("the model's notes say nothing of the task or of the current state".into());
     }
-    Ok(memory)
+    // The lines that the model repeats stay facts, and its prose is kept as it is.
+    Ok(previous.aligned(&memory))
 }
 
-/// Renders a text as it is stored: redacted and within its limits. The whole text is redacted, because a secret may
-/// only appear when several notes are combined.
-pub(crate) fn finalize_text(
-    memory: &Memory,
+/// Returns content as it is stored: redacted and within its limits.
+fn finalize(
+    content: &MemoryContent,
     redact: Option<Redact>,
     limits: &SessionMemoryPolicy,
-) -> Box<str> {
-    let clean = redact.map(|redact| Memory::parse(&redact(&memory.render())));
-    let memory = clean.as_ref().unwrap_or(memory);
-    let fitted = memory.fit(limits.max_section_tokens, limits.max_tokens);
-    fitted.memory.render().into()
+) -> MemoryContent {
+    let clean = redact.map(|redact| content.redacted(redact));
+    let content = clean.as_ref().unwrap_or(content);
+    content.fit(limits.max_section_tokens, limits.max_tokens)
 }
 
-/// Renders the text of a person under the same rules.
-pub(crate) fn finalize_edit(shared: &WorkerContext, job: &MemoryJob, text: &str) -> Box<str> {
-    finalize_text(
-        &Memory::parse(text),
-        redactor(shared, &job.summary),
-        &job.memory,
-    )
+/// Returns the content of a text that a person edited, under the same rules. Lines that the person left unchanged stay
+/// facts.
+pub(crate) fn finalize_edit(shared: &WorkerContext, job: &MemoryJob, text: &str) -> MemoryContent {
+    let version = job.session_memory.version.as_ref();
+    let template = MemoryContent::default();
+    let before = version.map_or(&template, |version| &version.content);
+    let edited = before.aligned(&Memory::parse(text));
+    finalize(&edited, redactor(shared, &job.summary), &job.memory)
 }
 
 /// Runs long computations on a blocking thread. The number of concurrent computations is limited, so calls in flight

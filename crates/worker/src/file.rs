@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use palimpsest_core::command::{FailMemory, UpdateMemory};
 use palimpsest_core::ids::{Ordinal, Revision, SessionKey};
-use palimpsest_core::memory::Memory;
+use palimpsest_core::memory::MemoryContent;
 use palimpsest_core::session::{Author, SessionMemory, text_digest};
 use palimpsest_store::blobs::{BlobError, ReplaceOutcome, SummaryFile};
 use palimpsest_store::error_chain;
@@ -114,7 +114,7 @@ pub(crate) async fn import(
     let text = String::from_utf8_lossy(edited);
     let version = job.session_memory.version.as_ref();
     let edit = UpdateMemory {
-        text: compose::finalize_edit(shared, job, &text),
+        content: compose::finalize_edit(shared, job, &text),
         author: Author::Person,
         upon: version.map_or(0, |version| version.number),
         source: job.revision,
@@ -215,8 +215,8 @@ async fn write_once(
 /// The expected content of the file: the latest version, or the template if no version exists.
 fn content(key: &SessionKey, notes: &SessionMemory) -> Bytes {
     match &notes.version {
-        Some(version) => version_mark::mark(key, version.number, version.source, &version.text),
-        None => version_mark::mark(key, 0, Revision::ZERO, &Memory::template().render()),
+        Some(version) => version_mark::mark(key, version.number, version.source, version.text()),
+        None => version_mark::mark(key, 0, Revision::ZERO, MemoryContent::default().text()),
     }
 }
 

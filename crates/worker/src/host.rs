@@ -77,8 +77,7 @@ pub trait SessionHost: Send + Sync + 'static {
 
     /// Records the start of an update, after the template if session memory has no version yet. Returns the state
     /// after the start, or `None` if no update is due any more.
-    async fn begin(&self, key: &SessionKey, template: &str)
-    -> Result<Option<MemoryJob>, HostError>;
+    async fn begin(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError>;
 
     /// Records a version, together with a failure that occurred before it. `began` is the start of the update, or
     /// `None` for an edit.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use palimpsest_core::command::{FailMemory, UpdateMemory};
 use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
-use palimpsest_core::memory::Memory;
+use palimpsest_core::memory::MemoryContent;
 use palimpsest_core::session::Author;
 use palimpsest_store::{DueChange, crash_point, error_chain};
 
@@ -88,8 +88,7 @@ async fn update(
     key: &SessionKey,
     job: &MemoryJob,
 ) -> Result<(), HostError> {
-    let template = Memory::template().render();
-    let (began, done) = match shared.host.begin(key, &template).await {
+    let (began, done) = match shared.host.begin(key).await {
         Ok(None) => return Ok(()),
         Ok(Some(begun)) => (
             begun.session_memory.running,
@@ -118,7 +117,7 @@ async fn write_version(
     let notebook = compose::read_new_messages(shared, key, &job, base.read).await?;
     crash_point("memory.noted");
     for _ in 0..MAX_DRAFTS {
-        let draft = compose::write(shared, &job, &base.text, &notebook).await;
+        let draft = compose::write(shared, &job, &base.content, &notebook).await;
         crash_point("memory.drafted");
         // The last check for an edit that this version can include. Without a model the update takes only a moment,
         // and a later edit is found when the file is written.
@@ -134,7 +133,7 @@ async fn write_version(
                 readable_through,
                 ..edited_job
             };
-            base.text = UpdateBase::of(&job).text;
+            base.content = UpdateBase::of(&job).content;
             continue;
         }
         if commit(shared, key, &job, draft, &began).await? {
@@ -161,23 +160,23 @@ struct UpdateStart {
     by_clock: Duration,
 }
 
-/// The text and the last read message on which an update is based.
+/// The content and the last read message on which an update is based.
 struct UpdateBase {
-    text: Memory,
+    content: MemoryContent,
     read: Option<Ordinal>,
 }
 
 impl UpdateBase {
-    /// Returns the base of the next version. A text of the service that mentions removed messages is written again
-    /// from the start. A text with contributions of others is kept as the base, because it cannot be produced again.
+    /// Returns the base of the next version. Content of the service that mentions removed messages is derived again
+    /// from the start. Content with contributions of others is kept as the base, because it cannot be derived again.
     fn of(job: &MemoryJob) -> Self {
         match &job.session_memory.version {
             Some(version) if !job.is_invalidated || job.session_memory.by_others => Self {
-                text: Memory::parse(&version.text),
+                content: version.content.clone(),
                 read: version.read,
             },
             _ => Self {
-                text: Memory::template(),
+                content: MemoryContent::default(),
                 read: None,
             },
         }
@@ -205,7 +204,7 @@ async fn commit(
     let took = shared.clock.monotonic().saturating_sub(began.by_clock);
     let version = job.session_memory.version.as_ref();
     let update = UpdateMemory {
-        text: draft.text,
+        content: draft.content,
         author: draft.author,
         upon: version.map_or(0, |version| version.number),
         source: job.revision,

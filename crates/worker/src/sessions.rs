@@ -8,6 +8,7 @@ use palimpsest_core::command::{
     Command, FailMemory, FileMemory, StartMemory, UpdateMemory, memory_update_due, wants_memory,
 };
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use palimpsest_core::memory::MemoryContent;
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{Author, Session};
 use palimpsest_engine::clock::{Clock, IdSource};
@@ -158,11 +159,7 @@ impl SessionHost for LocalHost {
         })
     }
 
-    async fn begin(
-        &self,
-        key: &SessionKey,
-        template: &str,
-    ) -> Result<Option<MemoryJob>, HostError> {
+    async fn begin(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
         let begun = self.change(key, |transaction| {
             let now = transaction.now();
             let Some(session) = transaction.session() else {
@@ -177,7 +174,7 @@ impl SessionHost for LocalHost {
             if session.memory().version.is_none() {
                 let source = session.revision();
                 transaction.run(Command::RecordMemoryVersion(UpdateMemory {
-                    text: template.into(),
+                    content: MemoryContent::default(),
                     author: Author::Template,
                     upon: 0,
                     source,
@@ -352,10 +349,10 @@ mod tests {
 
         let host = LocalHost(sessions);
         let mut text = Memory::template();
-        let job = host.begin(&key, &text.render()).await.unwrap().unwrap();
+        let job = host.begin(&key).await.unwrap().unwrap();
         text.set(SectionKind::Task, "Mend it.");
         let update = UpdateMemory {
-            text: text.render().into(),
+            content: MemoryContent::verbatim(&text),
             author: Author::Extractive,
             upon: job.session_memory.version.as_ref().unwrap().number,
             source: job.revision,

@@ -8,9 +8,9 @@ use crate::event::{
     Visibility,
 };
 use crate::ids::{Ordinal, Revision, Timestamp};
-use crate::memory::{Memory, changed_sections};
+use crate::memory::MemoryContent;
 use crate::message::Role;
-use crate::session::{MemoryFailure, Session};
+use crate::session::{MemoryFailure, Session, text_digest};
 
 /// Maximum size of `summary.md` per token that the policy allows, in bytes. Applies to all authors.
 const MAX_BYTES_PER_TOKEN: usize = 8;
@@ -28,16 +28,16 @@ pub struct StartMemory;
 /// Records a new version of session memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpdateMemory {
-    /// The complete text of `summary.md`.
-    pub text: Box<str>,
-    /// The author of the text.
+    /// The facts from which `summary.md` is rendered.
+    pub content: MemoryContent,
+    /// The author of the version.
     pub author: Author,
-    /// The number of the version that the text is based on. 0 if there is none. If a newer version exists, the command
-    /// does nothing, so that no text of another author is lost.
+    /// The number of the version that the facts are based on. 0 if there is none. If a newer version exists, the command
+    /// does nothing, so that no fact of another author is lost.
     pub upon: u64,
-    /// The session's revision that the text was written from.
+    /// The session's revision that the facts were derived from.
     pub source: Revision,
-    /// The last message that was read for the text or for the version it is based on. `None` if no message was read.
+    /// The last message that was read for the facts or for the version it is based on. `None` if no message was read.
     pub read_to: Option<Ordinal>,
     /// The digest of the file as a person left it. `None` for other authors.
     pub file: Option<TextDigest>,
@@ -77,22 +77,23 @@ impl UpdateMemory {
         let policy = &session.policy().session_memory;
         let limit = (policy.max_tokens as usize).saturating_mul(MAX_BYTES_PER_TOKEN);
         let limit = limit.max(MIN_LIMIT_BYTES);
-        if self.text.len() > limit {
+        let text = self.content.text();
+        if text.len() > limit {
             return Err(Rejection::TooLarge {
                 field: "summary.md".into(),
                 limit,
-                actual: self.text.len(),
+                actual: text.len(),
             });
         }
+        let digest = text_digest(text.as_bytes());
         // An unchanged text by a model or the service is recorded all the same, because it ends the running update.
         let before = session.memory().version.as_ref();
-        let is_same = before.is_some_and(|before| *before.text == *self.text);
+        let is_same = before.is_some_and(|before| before.digest == digest);
         let says_the_same = is_same && matches!(self.author, Author::Template | Author::Person);
         if self.upon != latest_number(session) || says_the_same {
             return Ok(Decided::events(Vec::new()));
         }
-        let written = Memory::parse(&self.text);
-        if matches!(self.author, Author::Model | Author::Extractive) && !written.is_ready() {
+        if matches!(self.author, Author::Model | Author::Extractive) && !text.is_ready() {
             return Err(Rejection::invalid(
                 "summary.md",
                 "says nothing yet: neither the task nor the current state is filled in",
@@ -112,13 +113,16 @@ impl UpdateMemory {
             Author::Person => covered.min(self.read_to),
             Author::Model | Author::Extractive => session.memory_mark(read, covered),
         };
-        let earlier = before.map_or_else(Memory::template, |before| Memory::parse(&before.text));
+        let template = MemoryContent::default();
+        let earlier = before.map_or(&template, |before| &before.content);
+        let number = self.upon + 1;
         Ok(Decided::events(vec![Event::MemoryUpdated(MemoryUpdated {
-            number: self.upon + 1,
+            number,
             covers,
             read,
-            changed: changed_sections(&earlier, &written),
-            text: self.text,
+            changed: self.content.changed_sections(earlier),
+            content: self.content.recorded(number, earlier),
+            digest,
             author: self.author,
             source: self.source,
             file: self.file,

@@ -172,7 +172,7 @@ pub(super) fn ready(session: &Session, running: &RunningCompaction) -> Option<Wr
         });
     }
     Some(WrittenSummary {
-        text: stand_in(session, &session.memory().written()?.text).into(),
+        text: stand_in(session, &session.memory().written()?.content).into(),
         strategy: Strategy::SessionMemory,
         model: "".into(),
         usage: Usage::default(),

@@ -2,7 +2,7 @@
 
 use super::parts::{Author, TextDigest};
 use crate::ids::{Ordinal, Revision, Timestamp};
-use crate::memory::SectionKind;
+use crate::memory::{MemoryContent, SectionKind};
 
 /// An update of session memory started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,15 +16,17 @@ pub struct MemoryUpdateStarted {
 pub struct MemoryUpdated {
     /// The version number, starting at 1.
     pub number: u64,
-    /// The complete text of `summary.md`.
-    pub text: Box<str>,
+    /// The facts from which `summary.md` is rendered.
+    pub content: MemoryContent,
+    /// Digest of the text that was rendered. A later wording renders another text.
+    pub digest: TextDigest,
     /// The author of the version.
     pub author: Author,
-    /// The session's revision that the text was written from.
+    /// The session's revision that the facts were derived from.
     pub source: Revision,
-    /// The coverage: the last message that the text summarizes.
+    /// The coverage: the last message that the facts summarize.
     pub covers: Option<Ordinal>,
-    /// The last message that was read for the text.
+    /// The last message that was read for the facts.
     pub read: Option<Ordinal>,
     /// The sections that differ from the previous version.
     pub changed: Vec<SectionKind>,

@@ -303,7 +303,7 @@ impl Trial {
                 tokens,
                 "growth counts from what was read"
             );
-            assert!(session.memory().knows(version.text.as_bytes()));
+            assert!(session.memory().knows(version.text().as_bytes()));
         }
     }
 

@@ -1,5 +1,5 @@
-//! The state of session memory (`summary.md`): its text, its coverage, the growth since the last update, and the last
-//! failures. The module `memory` parses the text. The worker writes it.
+//! The state of session memory (`summary.md`): its facts, its coverage, the growth since the last update, and the last
+//! failures. The module `memory` renders the facts. The worker updates them.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::event::{Author, MemoryUpdateFailed, MemoryUpdated, TextDigest};
 use crate::ids::{Ordinal, Revision, Timestamp};
-use crate::memory::MemoryText;
+use crate::memory::{MemoryContent, MemoryText};
 
 /// Number of earlier versions whose digests are kept. A file that matches one of them is an outdated copy and not
 /// an edit by a person.
@@ -18,8 +18,10 @@ const MAX_DIGESTS: usize = 32;
 pub struct MemoryVersion {
     /// The version number, starting at 1.
     pub number: u64,
-    /// The complete text of `summary.md`.
-    pub text: MemoryText,
+    /// The facts from which `summary.md` is rendered.
+    pub content: MemoryContent,
+    /// Digest of the text that was rendered when this version was recorded.
+    pub digest: TextDigest,
     /// The author of this version.
     pub author: Author,
     /// Time of the update.
@@ -85,6 +87,13 @@ pub fn text_digest(text: &[u8]) -> TextDigest {
     digest
 }
 
+impl MemoryVersion {
+    /// Returns the text of `summary.md`.
+    pub fn text(&self) -> &MemoryText {
+        self.content.text()
+    }
+}
+
 impl SessionMemory {
     /// Returns the latest version, unless it contains only the template's headings.
     pub fn written(&self) -> Option<&MemoryVersion> {
@@ -95,8 +104,8 @@ impl SessionMemory {
     /// Returns true if the text is a version of this session memory. Any other text was written by a person.
     pub fn knows(&self, text: &[u8]) -> bool {
         let latest = self.version.as_ref();
-        latest.is_some_and(|latest| latest.text.as_bytes() == text)
-            || self.earlier.contains(&text_digest(text))
+        let digest = text_digest(text);
+        latest.is_some_and(|latest| latest.digest == digest) || self.earlier.contains(&digest)
     }
 
     /// Returns true if the update that began at `began` is still running. Always true for `None`.
@@ -131,7 +140,8 @@ impl SessionMemory {
     pub(super) fn updated(&mut self, at: Timestamp, event: &MemoryUpdated) {
         let before = self.version.replace(MemoryVersion {
             number: event.number,
-            text: event.text.clone().into(),
+            content: event.content.clone(),
+            digest: event.digest,
             author: event.author,
             at,
             source: event.source,
@@ -144,7 +154,7 @@ impl SessionMemory {
             self.filed_read = before.as_ref().and_then(|before| before.read);
         }
         // The file that a person edited also counts as known, so that it is not taken for a second edit.
-        let before = before.map(|before| text_digest(before.text.as_bytes()));
+        let before = before.map(|before| before.digest);
         for digest in before.into_iter().chain(event.file) {
             if self.earlier.len() >= MAX_DIGESTS {
                 self.earlier.pop_front();

@@ -383,12 +383,14 @@ impl Session {
         const PER_MESSAGE: usize = 480;
         const PER_CALL: usize = 288;
         const BYTES_PER_PERSIST_DECISION: usize = 3 * 1024;
+        let version = self.memory.version.as_ref();
         BASE + self.transcript.content_bytes()
             + self.transcript.len() * PER_MESSAGE
             + self.calls.iter().len() * PER_CALL
             + self.persist_decisions.iter().len() * BYTES_PER_PERSIST_DECISION
             + size_of_val(self.sealed.pieces())
             + usize::try_from(self.working.bytes()).unwrap_or(usize::MAX)
+            + version.map_or(0, |version| version.content.weight_bytes())
     }
 
     /// Returns the re-emitted message if the last append was a re-emission.

@@ -1,196 +1,111 @@
 //! The section of errors: failures, the actions that followed, and their final outcome.
 
-use std::fmt::Write as _;
-
+use super::content::body;
+use super::fact::{Declined, FailedActionKind, Failure, MemoryFact};
+use super::render::{action, render};
+use super::section::join;
 use crate::action_outcome::DECLINED;
 use crate::lessons::{Lesson, lessons};
-use crate::lines::{ManagedLine, join};
-use crate::notes::{ObservedFailure, Timeline, key_of_note};
-use crate::text::{first_line, outside_of_quotes, quoted, times};
+use crate::notes::{ObservedFailure, Timeline};
+use crate::text::{first_line, quote};
 
 const MAX_WHY: usize = 200;
 
-/// A failure as a line of the section.
-struct Failing {
-    what: String,
-    times: usize,
-    /// The error text of the tool, in quotes.
-    why: String,
-    next: Option<String>,
-    end: FailureState,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum FailureState {
-    Open,
-    Passed,
-}
-
-impl FailureState {
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Open => "it has not passed since.",
-            Self::Passed => "it passed afterwards.",
-        }
-    }
-}
-
-impl ManagedLine for Failing {
-    fn read(line: &str) -> Option<Self> {
-        let (what, rest) = line
-            .split_once(" failed ")
-            .filter(|(what, _)| what.contains('`'))?;
-        let (often, rest) = rest.split_once(", saying “")?;
-        let times = match often {
-            "once" => 1,
-            "twice" => 2,
-            many => many.strip_suffix(" times")?.parse().ok()?,
-        };
-        let (why, rest) = rest.split_once("”. ")?;
-        let end = [FailureState::Open, FailureState::Passed]
-            .into_iter()
-            .find(|end| rest.ends_with(&end.words()[1..]))?;
-        let next = rest.strip_suffix(end.words()).and_then(|rest| {
-            rest.strip_prefix("The assistant then ")?
-                .strip_suffix(", and ")
-        });
-        if next.is_none() && !rest.starts_with('I')
-            || outside_of_quotes(next.unwrap_or_default())?.contains(". ")
-        {
-            return None;
-        }
-        Some(Self {
-            what: what.into(),
-            times,
-            why: format!("“{why}”"),
-            next: next.map(Into::into),
-            end,
-        })
-    }
-
-    fn write(&self) -> String {
-        let mut out = format!(
-            "{} failed {}, saying {}. ",
-            self.what,
-            times(self.times),
-            self.why
-        );
-        let end = self.end.words();
-        match &self.next {
-            Some(next) => {
-                let _ = write!(out, "The assistant then {next}, and {end}");
-            }
-            None => {
-                let _ = write!(out, "I{}", &end[1..]);
-            }
-        }
-        out
-    }
-}
-
-impl Failing {
-    fn new(failure: &ObservedFailure<'_>) -> Self {
+impl Failure {
+    fn of(failure: &ObservedFailure<'_>) -> Self {
+        let next = failure
+            .change
+            .as_ref()
+            .filter(|_| failure.mended)
+            .or(failure.next.as_ref());
         Self {
-            what: failure.what.clone(),
+            action: failure.action.clone(),
+            key: failure.key.as_str().into(),
             times: failure.times,
-            why: quoted(first_line(failure.why), MAX_WHY),
-            next: failure
-                .change
-                .clone()
-                .filter(|_| failure.mended)
-                .or_else(|| failure.next.clone()),
-            end: if failure.mended {
-                FailureState::Passed
-            } else {
-                FailureState::Open
-            },
+            why: quote(first_line(failure.why), MAX_WHY).into(),
+            next: next.map(|next| next.as_str().into()),
+            is_fixed: failure.mended,
         }
+    }
+
+    /// Continues an open failure with a later failure or success of the same action.
+    fn go_on(&mut self, later: Self) {
+        self.times += later.times;
+        self.why = later.why;
+        self.next = later.next.or(self.next.take());
+        self.is_fixed = later.is_fixed;
     }
 }
 
-pub(super) fn update(body: &str, notes: &Timeline<'_>) -> String {
-    let mut lines: Vec<String> = Vec::new();
+pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<MemoryFact> {
+    let known = body(&facts);
     let mut begun: Vec<usize> = Vec::new();
-    for line in body.lines() {
-        let open = Failing::read(line)
-            .filter(|read| read.write() == line && read.end == FailureState::Open);
-        let Some(mut failing) = open else {
-            lines.push(line.into());
+    let mut facts = facts;
+    for fact in &mut facts {
+        let MemoryFact::Failure(failure) = fact else {
             continue;
         };
-        // An open failure of the document is continued by a new failure or success with the same
-        // key.
-        let key = key_of_note(&failing.what, notes.root);
+        if failure.is_fixed {
+            continue;
+        }
         let again = notes
             .failures
             .iter()
             .enumerate()
-            .find(|(_, new)| Some(&new.key) == key.as_ref());
+            .find(|(_, new)| *new.key == *failure.key);
         if let Some((at, new)) = again {
             begun.push(at);
-            failing.times += new.times;
-            failing.why = quoted(first_line(new.why), MAX_WHY);
-            failing.next = Failing::new(new).next.or(failing.next);
-            failing.end = if new.mended {
-                FailureState::Passed
-            } else {
-                FailureState::Open
-            };
-        } else if key.is_some_and(|key| notes.passed.contains(&key)) {
-            failing.end = FailureState::Passed;
+            failure.go_on(Failure::of(new));
+        } else if notes.passed.iter().any(|key| **key == *failure.key) {
+            failure.is_fixed = true;
         }
-        lines.push(failing.write());
     }
-    let mut parts = vec![lines.join("\n")];
+    let mut new: Vec<MemoryFact> = Vec::new();
     for (at, failure) in notes.failures.iter().enumerate() {
         // Failures that continue an existing line are part of that line already.
         if !begun.contains(&at) && is_worth_a_note(failure) {
-            let line = line_of(failure);
-            if !body.contains(&line) {
-                parts.push(line);
-            }
+            new.push(fact_of(failure));
         }
     }
     for asked in notes.inputs() {
         for (lesson, sentence) in lessons(&asked.words) {
-            let line = format!(
-                "The user corrected the assistant: {}.",
-                quoted(sentence, 300)
-            );
-            if lesson == Lesson::Correction && !body.contains(&line) {
-                parts.push(line);
+            if lesson == Lesson::Correction {
+                new.push(MemoryFact::Correction(quote(sentence, 300).into()));
             }
         }
     }
-    join(parts)
+    new.retain(|fact| !known.contains(&render(fact)));
+    join(std::iter::once(facts).chain(new.into_iter().map(|fact| vec![fact])))
 }
 
-/// Writes the line of a failure. A rejection by the user is not reported as a failure of the work.
-fn line_of(failure: &ObservedFailure<'_>) -> String {
+/// Converts a failure. A rejection by the user is not reported as a failure of the work.
+fn fact_of(failure: &ObservedFailure<'_>) -> MemoryFact {
     match failure.why.strip_prefix(DECLINED) {
-        Some("") => format!("The user declined {}.", failure.what),
-        Some(why) => {
-            let why = quoted(why.trim_start_matches(':').trim(), MAX_WHY);
-            format!("The user declined {}, saying {why}.", failure.what)
-        }
-        None => Failing::new(failure).write(),
+        Some(why) => MemoryFact::Declined(Declined {
+            action: failure.action.clone(),
+            why: quote(why.trim_start_matches(':'), MAX_WHY).into(),
+        }),
+        None => MemoryFact::Failure(Failure::of(failure)),
     }
 }
 
 /// Returns true if a failure deserves a note. An edit that succeeded after one or two attempts does
 /// not.
 fn is_worth_a_note(failure: &ObservedFailure<'_>) -> bool {
-    let is_command = failure.what.starts_with('`');
+    let is_command = failure.action.kind == FailedActionKind::Run;
     is_command || !failure.mended || failure.change.is_some() || failure.times > 2
 }
 
 /// Returns the commands that failed last and have not passed since, latest first. Edits are
 /// excluded, because a failed edit is usually replaced by a different one.
-pub(super) fn failing(body: &str) -> Vec<String> {
-    let lines = body.lines().rev().filter_map(|line| {
-        let failing = Failing::read(line).filter(|read| read.write() == line)?;
-        let was_run = failing.what.starts_with('`') && !failing.why[3..].starts_with(DECLINED);
-        (failing.end == FailureState::Open && was_run).then_some(failing.what)
+pub(super) fn failing(facts: &[MemoryFact]) -> Vec<String> {
+    let commands = facts.iter().rev().filter_map(|fact| match fact {
+        MemoryFact::Failure(failure) => Some(failure).filter(|failure| {
+            let was_run =
+                failure.action.kind == FailedActionKind::Run && !failure.why.starts_with(DECLINED);
+            was_run && !failure.is_fixed
+        }),
+        _ => None,
     });
-    lines.collect()
+    commands.map(|failure| action(&failure.action)).collect()
 }

@@ -1,70 +1,69 @@
-//! The update of `summary.md` from its previous content and new facts.
+//! Session memory as facts: the content of a version, its rendering as `summary.md`, and its update
+//! with new facts.
 //!
-//! An update needs the facts of new messages only. Managed lines are parsed and rewritten with the
-//! new facts. All other lines belong to a person or a model and are kept. Size limits are applied by
-//! `Memory::fit`.
+//! An update needs the previous content and the facts of new messages only. Verbatim lines belong to
+//! a person or a model and are kept. Size limits are applied by [`MemoryContent::fit`].
+//! `docs/decisions/0014-session-memory-as-facts.md` gives the reasons.
 
+mod content;
 mod errors;
+pub mod fact;
 mod files;
 mod prose;
+mod render;
+mod section;
 mod state;
 mod story;
 mod task;
 mod workflow;
 mod worklog;
 
-pub use files::root_in;
-pub use state::before_latest;
-pub(crate) use state::{is_ours as is_of_state, pending};
-pub(super) use task::block_quote;
-pub(super) use workflow::{beside, is_ours as is_of_workflow};
-pub(super) use worklog::{is_ours as is_of_worklog, told as told_worklog};
+pub use content::{MemoryContent, MemoryEntry};
+pub(super) use files::root_of;
+pub(super) use render::{action, block_quote, render};
+pub(super) use state::lines as state_lines;
+pub use state::stand_in;
+pub(super) use workflow::beside;
+pub(super) use worklog::without_answers;
 
-use palimpsest_types::memory::{Memory, SectionKind};
+use palimpsest_types::memory::SectionKind;
 
+use self::fact::MemoryFact;
 use super::facts::Facts;
 use super::notes::Timeline;
 
-/// Returns the document after an update with new facts.
+/// Returns the content after an update with new facts.
 #[must_use]
-pub fn update(previous: &Memory, facts: &Facts) -> Memory {
+pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
     if facts.is_empty() {
         return previous.clone();
     }
+    let section = |kind| -> Vec<MemoryFact> { previous.facts(kind).cloned().collect() };
+    let files = section(SectionKind::Files);
+    let root = files::root_for(&files, facts.root());
     let mut notes = Timeline::of(facts);
-    let root = files::root_for(previous.body(SectionKind::Files), facts.root());
     notes.root = root.as_deref();
-    let mut next = previous.clone();
-    let mut write = |kind: SectionKind, update: &dyn Fn(&str) -> String| {
-        let body = update(previous.body(kind));
-        next.set(kind, &body);
-    };
-    write(SectionKind::Title, &|body| task::title(body, facts, &notes));
-    write(SectionKind::Task, &|body| task::task(body, facts, &notes));
-    write(SectionKind::Files, &|body| files::update(body, &notes));
-    write(SectionKind::Workflow, &|body| {
-        workflow::update(body, &notes)
-    });
-    write(SectionKind::Errors, &|body| errors::update(body, &notes));
-    write(SectionKind::Documentation, &|body| {
-        prose::documentation(body, &notes)
-    });
-    write(SectionKind::Learnings, &|body| {
-        prose::learnings(body, facts, &notes)
-    });
-    let asked = state::asked(previous.body(SectionKind::State));
-    let title = previous.body(SectionKind::Title);
-    let named = asked.as_deref().filter(|words| !task::is_going_on(words));
-    write(SectionKind::Results, &|body| {
-        prose::results(body, &notes, named.or(Some(title)))
-    });
-    write(SectionKind::Worklog, &|body| worklog::update(body, &notes));
-    // The state is written last, because it lists the failures that the new errors section leaves
-    // open.
-    let failing = errors::failing(next.body(SectionKind::Errors));
-    next.set(
-        SectionKind::State,
-        &state::update(previous.body(SectionKind::State), &notes, &failing),
+    let title = content::body(previous.facts(SectionKind::Title));
+    let state = section(SectionKind::State);
+    let asked = state::asked(&state).filter(|words| !task::is_going_on(words));
+    let results = prose::results(
+        section(SectionKind::Results),
+        &notes,
+        asked.or(Some(&*title)),
     );
-    next
+    let errors = errors::update(section(SectionKind::Errors), &notes);
+    // The state lists the failures that the new errors section leaves open.
+    let failing = errors::failing(&errors);
+    MemoryContent::new([
+        task::title(section(SectionKind::Title), facts, &notes),
+        state::update(state, &notes, &failing),
+        task::task(section(SectionKind::Task), facts, &notes),
+        files::update(files, &notes),
+        workflow::update(section(SectionKind::Workflow), &notes),
+        errors,
+        prose::documentation(section(SectionKind::Documentation), &notes),
+        prose::learnings(section(SectionKind::Learnings), facts, &notes),
+        results,
+        worklog::update(section(SectionKind::Worklog), &notes),
+    ])
 }

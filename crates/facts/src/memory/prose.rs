@@ -1,13 +1,16 @@
 //! The sections written as sentences: documentation, learnings and results.
 
+use super::content::body;
+use super::fact::{Answer, FailedActionKind, Fix, MemoryFact, Source};
+use super::render::render;
+use super::section::join;
+use super::task::{is_going_on, name_of};
 use crate::action_outcome::ActionOutcome;
 use crate::facts::Facts;
 use crate::lessons::{Lesson, lessons};
-use crate::lines::join;
-use crate::memory::task::{is_going_on, name_of};
 use crate::notes::{Timeline, TurnFacts};
 use crate::steps::short;
-use crate::text::{code, gist, one_line, quoted, sentences, without_label};
+use crate::text::{gist, label, one_line, quote, sentences, without_label};
 use crate::tool_action::Act;
 
 /// The maximum number of lines that one update adds to each of these sections.
@@ -92,54 +95,59 @@ const NOT_EXPLAINING: [&str; 69] = [
     "thus",
 ];
 
-fn add(body: &str, lines: Vec<String>, max: usize) -> String {
-    let mut new: Vec<String> = Vec::new();
-    for line in lines {
-        if !body.contains(&line) && !new.contains(&line) {
-            new.push(line);
+fn add(facts: Vec<MemoryFact>, new: Vec<MemoryFact>, max: usize) -> Vec<MemoryFact> {
+    let known = body(&facts);
+    let mut added: Vec<MemoryFact> = Vec::new();
+    for fact in new {
+        if !known.contains(&render(&fact)) && !added.contains(&fact) {
+            added.push(fact);
         }
     }
-    let skip = new.len().saturating_sub(max);
-    let new = new.split_off(skip);
-    join(std::iter::once(body.to_owned()).chain(new))
+    let skip = added.len().saturating_sub(max);
+    let added = added.split_off(skip);
+    join(std::iter::once(facts).chain(added.into_iter().map(|fact| vec![fact])))
 }
 
 /// Adds the model's explanations of the material it read, and the documents and pages it read.
-pub(super) fn documentation(body: &str, notes: &Timeline<'_>) -> String {
-    let mut lines = Vec::new();
+pub(super) fn documentation(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<MemoryFact> {
+    let mut new = Vec::new();
     for turn in &notes.turns {
-        explained(turn, &mut lines);
+        explained(turn, &mut new);
     }
     for deed in notes.deeds() {
         let said = match &deed.outcome {
             ActionOutcome::Passed(said) if !said.is_empty() => &**said,
             _ => continue,
         };
-        let name = code(short(&deed.call.target, notes.root), 200);
+        let source = |max| Source {
+            name: label(short(&deed.call.target, notes.root), 200).into(),
+            text: quote(said, max).into(),
+        };
         match deed.call.act {
             // A document that is read in parts is described by its first part.
             Act::Read => {
-                let begin = format!("{name} has the sections ");
-                if !body.contains(&begin) && !lines.iter().any(|line| line.starts_with(&begin)) {
-                    lines.push(format!("{begin}{}.", quoted(said, 240)));
+                let source = source(240);
+                let is_it = |fact: &MemoryFact| matches!(fact, MemoryFact::Document(known) if known.name == source.name);
+                if !facts.iter().chain(&new).any(is_it) {
+                    new.push(MemoryFact::Document(source));
                 }
             }
             // The result of a web search repeats the query and adds nothing.
             Act::Fetch if said.contains(&*deed.call.target) => {
-                lines.push(format!("Looked up {name}."));
+                new.push(MemoryFact::Lookup(Source {
+                    text: Box::default(),
+                    ..source(160)
+                }));
             }
-            Act::Fetch => lines.push(format!(
-                "Looked up {name}, which begins: {}.",
-                quoted(said, 160)
-            )),
+            Act::Fetch => new.push(MemoryFact::Lookup(source(160))),
             _ => {}
         }
     }
-    add(body, lines, MAX_SENTENCES)
+    add(facts, new, MAX_SENTENCES)
 }
 
 /// Adds sentences that explain a named item, if the model read something before.
-fn explained(turn: &TurnFacts<'_>, lines: &mut Vec<String>) {
+fn explained(turn: &TurnFacts<'_>, new: &mut Vec<MemoryFact>) {
     for (done, text) in &turn.said {
         let has_read = turn.deeds[..*done].iter().any(|deed| {
             matches!(
@@ -153,9 +161,10 @@ fn explained(turn: &TurnFacts<'_>, lines: &mut Vec<String>) {
         let of_text = sentences(without_label(text))
             .filter(|sentence| explains(sentence))
             .take(2);
-        lines.extend(
-            of_text.map(|sentence| one_line(sentence.trim_start_matches(['-', '*', ' ', '>']))),
-        );
+        new.extend(of_text.map(|sentence| {
+            let sentence = one_line(sentence.trim_start_matches(['-', '*', ' ', '>']));
+            MemoryFact::Explanation(sentence.into())
+        }));
     }
 }
 
@@ -177,12 +186,16 @@ fn explains(sentence: &str) -> bool {
 }
 
 /// Adds the user's rules and the changes that fixed failures.
-pub(super) fn learnings(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
-    let mut lines = Vec::new();
+pub(super) fn learnings(
+    known: Vec<MemoryFact>,
+    facts: &Facts,
+    notes: &Timeline<'_>,
+) -> Vec<MemoryFact> {
+    let mut new = Vec::new();
     for asked in facts.old_inputs().chain(notes.inputs().collect::<Vec<_>>()) {
         for (lesson, sentence) in lessons(&asked.words) {
             if lesson == Lesson::Rule {
-                lines.push(format!("The user's rule: {}.", quoted(sentence, 300)));
+                new.push(MemoryFact::Rule(quote(sentence, 300).into()));
             }
         }
     }
@@ -192,35 +205,38 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Timeline<'_>) -> Stri
     {
         // The user's answer arrived through a tool, so it is attributed to the tool.
         if let ActionOutcome::Passed(said) = &deed.outcome {
-            lines.push(format!(
-                "{} returned {}.",
-                code(&deed.call.tool, 60),
-                quoted(said, 500)
-            ));
+            new.push(MemoryFact::ToolAnswer(Source {
+                name: label(&deed.call.tool, 60).into(),
+                text: quote(said, 500).into(),
+            }));
         }
     }
     for failure in notes.failures.iter().filter(|failure| failure.mended) {
         // A success without a change in between teaches nothing.
-        let Some(change) = failure
-            .change
-            .as_ref()
-            .filter(|_| failure.what.starts_with('`'))
-        else {
+        let is_command = failure.action.kind == FailedActionKind::Run;
+        let Some(change) = failure.change.as_ref().filter(|_| is_command) else {
             continue;
         };
         // One line per command is enough. The errors section lists every failure.
-        let begin = format!("{} failed with ", failure.what);
-        if !body.contains(&begin) && !lines.iter().any(|line| line.starts_with(&begin)) {
-            let why = quoted(failure.why, 120);
-            lines.push(format!("{begin}{why} until the assistant {change}."));
+        let is_it = |fact: &MemoryFact| matches!(fact, MemoryFact::Fix(fix) if fix.action == failure.action);
+        if !known.iter().chain(&new).any(is_it) {
+            new.push(MemoryFact::Fix(Fix {
+                action: failure.action.clone(),
+                why: quote(failure.why, 120).into(),
+                change: change.as_str().into(),
+            }));
         }
     }
-    add(body, lines, MAX_RULES)
+    add(known, new, MAX_RULES)
 }
 
 /// Adds the model's answers at the end of turns. `asked` is the last request before these notes.
-pub(super) fn results(body: &str, notes: &Timeline<'_>, asked: Option<&str>) -> String {
-    let mut lines = Vec::new();
+pub(super) fn results(
+    facts: Vec<MemoryFact>,
+    notes: &Timeline<'_>,
+    asked: Option<&str>,
+) -> Vec<MemoryFact> {
+    let mut new = Vec::new();
     let mut request = asked.filter(|words| !is_going_on(words));
     for turn in &notes.turns {
         let words = turn.asked.map(|asked| &*asked.words);
@@ -228,15 +244,15 @@ pub(super) fn results(body: &str, notes: &Timeline<'_>, asked: Option<&str>) -> 
         let Some(answer) = turn.answer() else {
             continue;
         };
-        let said = gist(answer, MAX_RESULT);
-        let is_short = said.chars().count() < MIN_RESULT && said.is_ascii();
-        if is_short || said.is_empty() {
+        let text = gist(answer, MAX_RESULT);
+        let is_short = text.chars().count() < MIN_RESULT && text.is_ascii();
+        if is_short || text.is_empty() {
             continue;
         }
-        lines.push(match request {
-            Some(words) => format!("On {}: {said}", quoted(&name_of(words), 90)),
-            None => format!("On the request before: {said}"),
-        });
+        new.push(MemoryFact::Answer(Answer {
+            request: request.map(|words| quote(&name_of(words), 90).into()),
+            text: text.into(),
+        }));
     }
-    add(body, lines, MAX_RESULTS)
+    add(facts, new, MAX_RESULTS)
 }

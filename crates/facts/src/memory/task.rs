@@ -5,8 +5,11 @@ use std::collections::HashSet;
 
 use palimpsest_types::memory::heading;
 
+use super::content::body;
+use super::fact::{MemoryFact, Request};
+use super::render::block_quote;
+use super::section::{is_blank, join};
 use crate::facts::{Facts, UserInput};
-use crate::lines::join;
 use crate::notes::Timeline;
 use crate::text::{clip, one_line, sentences};
 
@@ -59,13 +62,18 @@ fn inputs<'a>(facts: &'a Facts, notes: &Timeline<'a>) -> impl Iterator<Item = &'
 }
 
 /// Derives the title from the first request. An existing title is kept.
-pub(super) fn title(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
-    if !body.trim().is_empty() {
-        return body.to_owned();
+pub(super) fn title(
+    known: Vec<MemoryFact>,
+    facts: &Facts,
+    notes: &Timeline<'_>,
+) -> Vec<MemoryFact> {
+    if !known.iter().all(is_blank) {
+        return known;
     }
     let mut requests = inputs(facts, notes).map(|asked| &*asked.words);
     let request = requests.find(|words| !is_going_on(words));
-    request.map(title_of).unwrap_or_default()
+    let title = request.map(|request| MemoryFact::Title(title_of(request).into()));
+    title.into_iter().collect()
 }
 
 /// The maximum number of lines in which a title is searched.
@@ -114,25 +122,24 @@ pub(super) fn name_of(words: &str) -> Cow<'_, str> {
     }
 }
 
-/// Appends every input with a request, verbatim and in order. Skips inputs that the body quotes
+/// Appends every input with a request, verbatim and in order. Skips inputs that the section quotes
 /// already.
-pub(super) fn task(body: &str, facts: &Facts, notes: &Timeline<'_>) -> String {
-    let mut said: HashSet<Cow<'_, str>> = quotes(body).map(Cow::Borrowed).collect();
-    let mut parts = vec![body.to_owned()];
+pub(super) fn task(known: Vec<MemoryFact>, facts: &Facts, notes: &Timeline<'_>) -> Vec<MemoryFact> {
+    let text = body(&known);
+    let mut said: HashSet<Cow<'_, str>> = quotes(&text).map(Cow::Borrowed).collect();
+    let mut paragraphs = vec![known];
     for asked in inputs(facts, notes).filter(|asked| !is_going_on(&asked.words)) {
-        let is_first = parts.len() == 1 && body.is_empty();
-        let (lead, max) = if is_first {
-            ("The user asked:", MAX_FIRST)
-        } else {
-            ("The user then said:", MAX_LATER)
-        };
-        let quote = block_quote(&clip(&asked.words, max));
-        let part = format!("{lead}\n{quote}");
-        if said.insert(Cow::Owned(quote)) {
-            parts.push(part);
+        let is_first = paragraphs.len() == 1 && text.is_empty();
+        let max = if is_first { MAX_FIRST } else { MAX_LATER };
+        let words = clip(&asked.words, max);
+        if said.insert(Cow::Owned(block_quote(&words))) {
+            paragraphs.push(vec![MemoryFact::Request(Request {
+                is_first,
+                words: words.into(),
+            })]);
         }
     }
-    join(parts)
+    join(paragraphs)
 }
 
 /// Returns the block quotes of a section.
@@ -147,16 +154,4 @@ fn quotes(body: &str) -> impl Iterator<Item = &str> {
         rest = after;
         (!quote.is_empty()).then(|| quote.trim_end())
     })
-}
-
-/// Formats a text as a block quote, so that no line of it is parsed as a heading or a fence.
-pub(crate) fn block_quote(words: &str) -> String {
-    let mut out = String::with_capacity(words.len() + 16);
-    for line in words.lines() {
-        out.push_str(if line.trim().is_empty() { ">" } else { "> " });
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    out.truncate(out.trim_end().len());
-    out
 }

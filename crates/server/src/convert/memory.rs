@@ -31,7 +31,7 @@ pub(super) fn updated(event: &MemoryUpdated, session: &Session) -> v1::MemoryUpd
         source: source(event.author).into(),
         changed_sections: event.changed.iter().map(|it| section(*it).into()).collect(),
         last_summarized_message_id: message_id(session, event.covers),
-        tokens: estimate_text(&event.text),
+        tokens: estimate_text(event.content.text()),
     }
 }
 
@@ -114,24 +114,25 @@ impl MemoryView {
             return (told, false);
         };
         told.version = version.number;
-        told.tokens = version.text.tokens();
+        let text = version.text();
+        told.tokens = text.tokens();
         told.source = source(version.author).into();
         told.update_time = Some(export_timestamp(version.at));
         told.source_revision = version.source.get();
         told.reference = summary_path(key);
-        told.sha256 = version.text.sha256().to_vec().into();
+        told.sha256 = text.sha256().to_vec().into();
         told.run_duration = Some(export_millis(version.took_ms));
         // A caller that has this version keeps its text, which can be large.
         let unchanged = version.number == known_version;
         if !unchanged {
-            told.text = version.text.to_string();
-            told.sections = sections(&version.text);
+            told.text = text.to_string();
+            told.sections = sections(text);
         }
         (told, unchanged)
     }
 
     fn state(&self) -> v1::MemoryState {
-        let text = self.version.as_ref().map(|version| &version.text);
+        let text = self.version.as_ref().map(MemoryVersion::text);
         let is_ready = text.is_some_and(MemoryText::is_ready);
         let is_late = self.is_due || self.run_start.is_some() || self.has_failed;
         // The order of the arms is the precedence of the states.

@@ -73,7 +73,7 @@ async fn a_pass_of_the_worker_compares_the_session_twice() {
     // One read before the first step of the pass, and one after its last step.
     assert_eq!(log.reads().calls - before.calls, 2);
     let version = sessions.read(&key, |session| session.memory().version.clone());
-    let text = version.await.unwrap().unwrap().text.to_string();
+    let text = version.await.unwrap().unwrap().text().to_string();
     let file = blobs.summary(&key).await.unwrap().unwrap();
     let file = std::str::from_utf8(&file.text).unwrap();
     // The file ends with a marker of its version, which is not part of the text in the log.

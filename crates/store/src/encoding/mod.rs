@@ -13,6 +13,9 @@ mod error;
 mod event;
 mod hooks;
 mod levels;
+mod memory_facts;
+#[cfg(test)]
+mod memory_facts_tests;
 mod message;
 mod persist_decisions;
 mod prompt_cache;

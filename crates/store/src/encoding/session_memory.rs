@@ -2,9 +2,8 @@
 
 use palimpsest_core::event::{MemoryFiled, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
 use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
-use palimpsest_core::session::{Author, MemoryFailure, MemoryVersion, SessionMemory};
-
-use palimpsest_core::memory::SectionKind;
+use palimpsest_core::memory::{Memory, MemoryContent, SectionKind};
+use palimpsest_core::session::{Author, MemoryFailure, MemoryVersion, SessionMemory, text_digest};
 
 use super::error::{DecodeError, sixteens};
 use super::stored_as::StoredAs;
@@ -37,7 +36,7 @@ impl StoredAs<v1::MemoryUpdated> for MemoryUpdated {
 fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
     v1::MemoryUpdated {
         number: event.number,
-        text: event.text.to_string(),
+        text: String::new(),
         author: event.author.to_proto(),
         source: event.source.get(),
         covers: event.covers.map(Ordinal::get),
@@ -45,14 +44,26 @@ fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
         read: event.read.map(Ordinal::get),
         changed: event.changed.iter().copied().map(write_section).collect(),
         file: event.file.iter().flatten().copied().collect(),
+        sections: event.content.to_proto(),
+        digest: event.digest.to_proto(),
     }
 }
 
 fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, DecodeError> {
+    let author = Author::from_proto(stored.author)?;
+    // A version without sections was written before facts were stored. Its text has no known fact.
+    let (content, digest) = if stored.sections.is_empty() {
+        let content = MemoryContent::verbatim(&Memory::parse(&stored.text));
+        (content, text_digest(stored.text.as_bytes()))
+    } else {
+        let content = MemoryContent::from_proto(stored.sections)?;
+        (content, StoredAs::from_proto(stored.digest)?)
+    };
     Ok(MemoryUpdated {
         number: stored.number,
-        author: Author::from_proto(stored.author)?,
-        text: stored.text.into(),
+        author,
+        content,
+        digest,
         source: Revision::new(stored.source),
         covers: stored.covers.map(Ordinal::new),
         read: stored.read.map(Ordinal::new),
@@ -101,7 +112,7 @@ pub(super) fn write(notes: &SessionMemory) -> v1::Notes {
     v1::Notes {
         version: version.map(|version| v1::MemoryUpdated {
             number: version.number,
-            text: version.text.to_string(),
+            text: String::new(),
             author: version.author.to_proto(),
             source: version.source.get(),
             covers: version.covers.map(Ordinal::get),
@@ -109,6 +120,8 @@ pub(super) fn write(notes: &SessionMemory) -> v1::Notes {
             read: version.read.map(Ordinal::get),
             changed: Vec::new(),
             file: Vec::new().into(),
+            sections: version.content.to_proto(),
+            digest: version.digest.to_proto(),
         }),
         written_ms: version.map_or(0, |version| version.at.as_millis()),
         running_ms: notes.running.map(Timestamp::as_millis),
@@ -131,7 +144,8 @@ pub(super) fn read(stored: Option<v1::Notes>) -> Result<SessionMemory, DecodeErr
     Ok(SessionMemory {
         version: version.map(|event| MemoryVersion {
             number: event.number,
-            text: event.text.into(),
+            content: event.content,
+            digest: event.digest,
             author: event.author,
             at: Timestamp::from_millis(written),
             source: event.source,
@@ -148,4 +162,39 @@ pub(super) fn read(stored: Option<v1::Notes>) -> Result<SessionMemory, DecodeErr
         by_others: stored.by_others,
         filed_read: stored.filed_read.map(Ordinal::new),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Versions before 0.1.0 stored the text.
+    #[test]
+    fn a_former_version_is_read_as_verbatim_lines() {
+        let mut document = Memory::template();
+        document.set(SectionKind::Task, "The user asked:\n> Mend it.");
+        let text = document.render();
+        let stored = v1::MemoryUpdated {
+            number: 2,
+            text: text.clone(),
+            author: v1::Author::Extractive.into(),
+            ..v1::MemoryUpdated::default()
+        };
+        let event = read_updated(stored).unwrap();
+        assert_eq!(&**event.content.text(), text);
+        assert_eq!(event.digest, text_digest(text.as_bytes()));
+        // The new form of the same version is equal.
+        assert_eq!(read_updated(write_updated(&event)), Ok(event));
+    }
+
+    #[test]
+    fn a_version_without_a_digest_is_damaged() {
+        let stored = v1::MemoryUpdated {
+            author: v1::Author::Template.into(),
+            sections: MemoryContent::default().to_proto(),
+            ..v1::MemoryUpdated::default()
+        };
+        let read = read_updated(stored);
+        assert!(matches!(read, Err(DecodeError::Damaged(_))), "{read:?}");
+    }
 }

@@ -13,7 +13,7 @@ use palimpsest_core::compaction::{
 };
 use palimpsest_core::event::{CompactionFailureReason, CompactionFinished, Event, Trigger};
 use palimpsest_core::ids::{MessageId, Ordinal};
-use palimpsest_core::memory::Memory;
+use palimpsest_core::memory::MemoryContent;
 use palimpsest_core::message::{Block, Message, Usage};
 use palimpsest_core::session::{Author, Strategy};
 use palimpsest_core::session_summary::summary_of;
@@ -43,8 +43,8 @@ impl Driver {
         // A text that describes rewound messages is rewritten from the start.
         let version = version.filter(|_| !self.session.memory_is_false());
         let (previous, read) = version.map_or_else(
-            || (Memory::template(), None),
-            |version| (Memory::parse(&version.text), version.read),
+            || (MemoryContent::default(), None),
+            |version| (version.content.clone(), version.read),
         );
         let begin = read.map_or(0, |read| read.index() + 1);
         let entries = self.session.transcript().entries();
@@ -57,7 +57,7 @@ impl Driver {
         let facts = Facts::of(messages);
         let policy = &self.session.policy().session_memory;
         let next = update(&previous, &facts).fit(policy.max_section_tokens, policy.max_tokens);
-        if !next.memory.is_ready() {
+        if !next.text().is_ready() {
             self.run(Command::FailMemoryUpdate(FailMemory {
                 of_file: false,
                 detail: "there is nothing to note yet".into(),
@@ -67,7 +67,7 @@ impl Driver {
         }
         let latest = self.session.memory().version.as_ref();
         self.run(Command::RecordMemoryVersion(UpdateMemory {
-            text: next.memory.render().into(),
+            content: next,
             author: Author::Extractive,
             upon: latest.map_or(0, |version| version.number),
             source: self.session.revision(),
@@ -175,13 +175,18 @@ impl Driver {
             .collect();
         let left = event.leaving.iter();
         let left = left.filter_map(|at| Some(&*self.log.get(at.index())?.1));
+        let root = self.log.iter().find_map(|(_, message)| {
+            let mut attributes = message.attributes.iter();
+            attributes.find(|(name, _)| &**name == "cwd")
+        });
+        let root = root.map(|(_, path)| &**path);
         let compaction = ReplayCompaction {
             line: self.line,
             strategy: event.strategy,
             before_tokens: event.before_tokens,
             after_tokens: event.after_tokens,
             summary: added.first().map_or("", |summary| text_of(summary)).into(),
-            survival: survival(left, &added),
+            survival: survival(left, &added, root),
             keeps_latest: self.shows_latest(),
         };
         self.counters.compactions.push(compaction);

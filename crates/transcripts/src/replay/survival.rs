@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest_core::message::{Block, Message};
-use palimpsest_facts::{command_family, display_command, told_root};
+use palimpsest_facts::{command_family, display_command};
 
 use super::needles::facts;
 use super::probe_kind::ProbeKind;
@@ -61,9 +61,11 @@ impl Survival {
 }
 
 /// Compares the facts of the replaced messages with the text of the messages that replaced them.
+/// `root` is the working directory of the session.
 pub(super) fn survival<'m>(
     left: impl IntoIterator<Item = &'m Message>,
     added: &[&Message],
+    root: Option<&str>,
 ) -> Survival {
     let texts: Vec<&str> = added
         .iter()
@@ -73,7 +75,7 @@ pub(super) fn survival<'m>(
             _ => None,
         })
         .collect();
-    let told = FlattenedText::new(&texts.join("\n"));
+    let told = FlattenedText::new(&texts.join("\n"), root);
     let mut seen: BTreeSet<(ProbeKind, Box<str>)> = BTreeSet::new();
     let mut survival = Survival::default();
     for message in left {
@@ -93,16 +95,19 @@ pub(super) fn survival<'m>(
 /// A text on one line, because notes put their quotes on one line.
 struct FlattenedText {
     line: String,
+    /// The directory to which the text declares its paths relative.
     root: Option<String>,
     /// The kinds of the commands in the text.
     families: BTreeSet<String>,
 }
 
 impl FlattenedText {
-    fn new(text: &str) -> Self {
+    fn new(text: &str, root: Option<&str>) -> Self {
+        let root = root.map(|root| root.trim_end_matches('/'));
+        let root = root.filter(|root| text.contains(&format!("`{root}`")));
         Self {
             line: flatten(text),
-            root: told_root(text),
+            root: root.map(Into::into),
             families: text
                 .split('`')
                 .skip(1)

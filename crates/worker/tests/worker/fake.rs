@@ -15,6 +15,7 @@ use palimpsest_core::command::{
 use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
+use palimpsest_core::memory::MemoryContent;
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, Session};
@@ -168,7 +169,7 @@ impl Fake {
     pub(crate) fn text(&self, key: &SessionKey) -> String {
         self.look(key, |session| {
             let version = session.memory().version.as_ref();
-            version.map_or_else(String::new, |version| version.text.to_string())
+            version.map_or_else(String::new, |version| version.text().to_string())
         })
     }
 
@@ -283,18 +284,14 @@ impl SessionHost for Fake {
         })
     }
 
-    async fn begin(
-        &self,
-        key: &SessionKey,
-        template: &str,
-    ) -> Result<Option<MemoryJob>, HostError> {
+    async fn begin(&self, key: &SessionKey) -> Result<Option<MemoryJob>, HostError> {
         let Some(job) = self.job(key).await? else {
             return Ok(None);
         };
         let mut commands = Vec::new();
         if job.session_memory.version.is_none() {
             commands.push(Command::RecordMemoryVersion(UpdateMemory {
-                text: template.into(),
+                content: MemoryContent::default(),
                 author: Author::Template,
                 upon: 0,
                 source: job.revision,

@@ -34,7 +34,7 @@ pub(super) fn session_memory(
             max_tokens: policy.keep_max_tokens.into(),
         },
     )?;
-    let summary = stand_in(session, &version.text);
+    let summary = stand_in(session, &version.content);
     let what = CompactionSpec {
         key: session.compactions().next_key(),
         trigger: asked,

@@ -1,0 +1,221 @@
+//! The content of a version of session memory: the facts of the ten sections.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use palimpsest_types::memory::{Memory, MemoryText, SectionKind};
+
+use super::fact::MemoryFact;
+use super::render::render;
+use crate::redact::Redact;
+
+/// The facts of the ten sections, in the order in which they are rendered. Cloning is cheap: copies share the facts
+/// and the rendered text.
+#[derive(Clone, Default)]
+pub struct MemoryContent(Arc<SharedContent>);
+
+#[derive(Default)]
+struct SharedContent {
+    sections: [Vec<MemoryEntry>; 10],
+    text: OnceLock<MemoryText>,
+}
+
+/// A fact of a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryEntry {
+    /// The fact.
+    pub fact: MemoryFact,
+    /// The version that recorded the fact first. The event of that version contains its author, its time and the
+    /// messages that were read. 0 if no version has recorded the fact yet.
+    pub version: u64,
+}
+
+impl From<MemoryFact> for MemoryEntry {
+    fn from(fact: MemoryFact) -> Self {
+        Self { fact, version: 0 }
+    }
+}
+
+impl MemoryContent {
+    /// Creates content from the entries of each section. The entries must come from recorded content.
+    pub fn from_entries(sections: [Vec<MemoryEntry>; 10]) -> Self {
+        Self(Arc::new(SharedContent {
+            sections,
+            text: OnceLock::new(),
+        }))
+    }
+
+    /// Creates content from a text without any known fact: every line is verbatim.
+    pub fn verbatim(document: &Memory) -> Self {
+        Self::default().aligned(document)
+    }
+
+    /// Creates content from new facts.
+    pub(super) fn new(mut facts: [Vec<MemoryFact>; 10]) -> Self {
+        let raw = Self::from_entries(SectionKind::ALL.map(|kind| {
+            let facts = std::mem::take(&mut facts[kind.index()]);
+            facts.into_iter().map(MemoryEntry::from).collect()
+        }));
+        // A document escapes lines that would start another section. Such a line cannot stay a fact, because the fact
+        // would not render to it.
+        raw.aligned(&raw.document())
+    }
+
+    /// Returns the entries of a section.
+    pub fn entries(&self, kind: SectionKind) -> &[MemoryEntry] {
+        &self.0.sections[kind.index()]
+    }
+
+    /// Returns the facts of a section.
+    pub fn facts(&self, kind: SectionKind) -> impl DoubleEndedIterator<Item = &MemoryFact> {
+        self.entries(kind).iter().map(|entry| &entry.fact)
+    }
+
+    /// Renders the sections.
+    pub fn document(&self) -> Memory {
+        let mut document = Memory::template();
+        for kind in SectionKind::ALL {
+            document.set(kind, &body(self.facts(kind)));
+        }
+        document
+    }
+
+    /// Returns the text of `summary.md`. It is rendered on first use.
+    pub fn text(&self) -> &MemoryText {
+        let render = || MemoryText::from(self.document().render());
+        self.0.text.get_or_init(render)
+    }
+
+    /// Returns the content of a changed document. A line that equals the line of a fact of the same section stays this
+    /// fact. Every other line becomes verbatim. Facts without a line are removed.
+    #[must_use]
+    pub fn aligned(&self, document: &Memory) -> Self {
+        let section = |kind| align(self.entries(kind), document.body(kind));
+        Self::from_entries(SectionKind::ALL.map(section))
+    }
+
+    /// Returns the content within the limits of a policy, see [`Memory::fit`]. Facts whose lines are cut are removed.
+    #[must_use]
+    pub fn fit(&self, max_section_tokens: u32, max_tokens: u32) -> Self {
+        let document = self.document();
+        let fitted = document.fit(max_section_tokens, max_tokens).memory;
+        self.changed(&document, &fitted)
+    }
+
+    /// Returns the content without secrets. The whole text is redacted, because a secret may appear only when several
+    /// facts are combined. A line with a secret becomes verbatim.
+    #[must_use]
+    pub fn redacted(&self, redact: Redact) -> Self {
+        let text = self.text();
+        let clean = redact(text);
+        if *clean == **text {
+            return self.clone();
+        }
+        self.aligned(&Memory::parse(&clean))
+    }
+
+    /// Returns the content as version `number` records it: facts of the previous version keep their versions, and all
+    /// others are new.
+    #[must_use]
+    pub fn recorded(&self, number: u64, previous: &Self) -> Self {
+        let sections = SectionKind::ALL.map(|kind| {
+            let known = previous.entries(kind).iter();
+            let known: HashMap<_, _> = known.map(|entry| (&entry.fact, entry.version)).collect();
+            let entries = self.entries(kind).iter().cloned();
+            let entries = entries.map(|entry| MemoryEntry {
+                version: known.get(&entry.fact).copied().unwrap_or(number),
+                ..entry
+            });
+            entries.collect()
+        });
+        // The versions are not part of the text.
+        Self(Arc::new(SharedContent {
+            sections,
+            text: self.0.text.clone(),
+        }))
+    }
+
+    /// Estimates the memory use, in bytes. The rendered text is included.
+    pub fn weight_bytes(&self) -> usize {
+        // An estimate: an entry of about 120 bytes, its strings, and its line of the text.
+        const PER_ENTRY: usize = 384;
+        let entries: usize = self.0.sections.iter().map(Vec::len).sum();
+        entries * PER_ENTRY
+    }
+
+    /// Returns the sections whose facts differ.
+    pub fn changed_sections(&self, before: &Self) -> Vec<SectionKind> {
+        let differs = |kind: &SectionKind| !self.facts(*kind).eq(before.facts(*kind));
+        SectionKind::ALL.into_iter().filter(differs).collect()
+    }
+
+    fn changed(&self, before: &Memory, after: &Memory) -> Self {
+        if before == after {
+            self.clone()
+        } else {
+            self.aligned(after)
+        }
+    }
+}
+
+impl PartialEq for MemoryContent {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.sections == other.0.sections
+    }
+}
+
+impl Eq for MemoryContent {}
+
+impl fmt::Debug for MemoryContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.0.sections).finish()
+    }
+}
+
+/// Renders the facts of a section.
+pub(super) fn body<'a>(facts: impl IntoIterator<Item = &'a MemoryFact>) -> String {
+    let lines: Vec<String> = facts.into_iter().map(render).collect();
+    lines.join("\n")
+}
+
+fn align(entries: &[MemoryEntry], body: &str) -> Vec<MemoryEntry> {
+    let rendered: Vec<String> = entries.iter().map(|entry| render(&entry.fact)).collect();
+    let mut unused: HashMap<&str, VecDeque<usize>> = HashMap::new();
+    for verbatim in [false, true] {
+        // A fact has precedence over an equal verbatim line, which would hide the fact from updates.
+        for (at, entry) in entries.iter().enumerate() {
+            if matches!(entry.fact, MemoryFact::Verbatim(_)) == verbatim {
+                let first = rendered[at].lines().next().unwrap_or_default();
+                unused.entry(first).or_default().push_back(at);
+            }
+        }
+    }
+    let lines: Vec<&str> = body.lines().collect();
+    let mut aligned = Vec::with_capacity(lines.len());
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        let candidates = unused.get_mut(line);
+        // A request has several lines, and its first line does not identify it.
+        let is_next = |found: &usize| {
+            let mut rest = lines[at..].iter();
+            let mut own = rendered[*found].lines();
+            own.all(|line| rest.next() == Some(&line))
+        };
+        let found = candidates.and_then(|candidates| {
+            let position = candidates.iter().position(is_next)?;
+            candidates.remove(position)
+        });
+        match found {
+            Some(found) => {
+                at += rendered[found].lines().count().max(1);
+                aligned.push(entries[found].clone());
+            }
+            None => {
+                at += 1;
+                aligned.push(MemoryFact::Verbatim((*line).into()).into());
+            }
+        }
+    }
+    aligned
+}
