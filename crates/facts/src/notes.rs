@@ -63,7 +63,8 @@ impl<'a> TurnFacts<'a> {
 }
 
 impl<'a> Timeline<'a> {
-    pub(crate) fn of(facts: &'a Facts) -> Self {
+    /// Arranges facts in turns. `root` is the directory to which paths are relative.
+    pub(crate) fn of(facts: &'a Facts, root: Option<&'a str>) -> Self {
         let mut turns = vec![TurnFacts::default()];
         for fact in facts.iter() {
             if let Fact::UserInput(asked) = fact {
@@ -88,7 +89,7 @@ impl<'a> Timeline<'a> {
             turns,
             failures: Vec::new(),
             passed: Vec::new(),
-            root: facts.root(),
+            root,
         };
         notes.find_failures();
         notes

@@ -67,7 +67,7 @@ pub(super) fn states_decision(sentence: &str) -> bool {
 /// and the decisions. The least important parts are dropped to fit.
 pub fn describe_span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     let facts = Facts::of(messages);
-    let notes = Timeline::of(&facts);
+    let notes = Timeline::of(&facts, facts.root());
     let deeds: Vec<&Deed> = notes.deeds().collect();
     let naming = PathStyle {
         root: facts.root(),

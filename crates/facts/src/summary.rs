@@ -64,8 +64,7 @@ pub fn build_summary(
     let content = update(previous, facts).fit(MAX_SECTION_TOKENS, u32::MAX);
     // Paths in the new sections must be relative to the same directory as those in the files
     // section.
-    let mut notes = Timeline::of(facts);
-    notes.root = root_of(content.facts(SectionKind::Files));
+    let notes = Timeline::of(facts, root_of(content.facts(SectionKind::Files)));
     let mut document = SummaryDocument::new(style);
     let memory = content.document();
     let body = |kind| memory.body(kind);

@@ -547,7 +547,7 @@ fn a_failure_that_passes_in_a_later_update_is_not_left_open() {
     let content = updated(&content, &in_folder("/w", edit("ok", None)));
     assert_eq!(
         body(&content, SectionKind::Errors),
-        "Editing `a.rs` failed once, saying “no such text”. It passed afterwards."
+        "Editing `sub/a.rs` failed once, saying “no such text”. It passed afterwards."
     );
 }
 

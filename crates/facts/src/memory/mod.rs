@@ -41,8 +41,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
     let section = |kind| -> Vec<MemoryFact> { previous.facts(kind).cloned().collect() };
     let files = section(SectionKind::Files);
     let root = files::root_for(&files, facts.root());
-    let mut notes = Timeline::of(facts);
-    notes.root = root.as_deref();
+    let notes = Timeline::of(facts, root.as_deref());
     let title = content::body(previous.facts(SectionKind::Title));
     let state = section(SectionKind::State);
     let asked = state::asked(&state).filter(|words| !task::is_going_on(words));
