@@ -20,6 +20,7 @@ use palimpsest_core::event::{
 use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::limits::Limits;
+use palimpsest_core::memory::{Memory, MemoryContent};
 use palimpsest_core::message::{Block, Message, Role, Usage};
 use palimpsest_core::policy::{Overlay, Preset};
 use palimpsest_core::session::Author;
@@ -81,9 +82,9 @@ impl Case {
 
     /// Writes session memory of all messages.
     pub(super) fn with_memory(mut self) -> Self {
+        let text = "# Task specification\nMake the lights blink.\n# Current State\nThey do.\n";
         self.world.run(Command::RecordMemoryVersion(UpdateMemory {
-            text: "# Task specification\nMake the lights blink.\n# Current State\nThey do.\n"
-                .into(),
+            content: MemoryContent::verbatim(&Memory::parse(text)),
             author: Author::Extractive,
             upon: 0,
             source: self.world.session.revision(),

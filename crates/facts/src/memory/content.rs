@@ -206,15 +206,12 @@ fn align(entries: &[MemoryEntry], body: &str) -> Vec<MemoryEntry> {
             let position = candidates.iter().position(is_next)?;
             candidates.remove(position)
         });
-        match found {
-            Some(found) => {
-                at += rendered[found].lines().count().max(1);
-                aligned.push(entries[found].clone());
-            }
-            None => {
-                at += 1;
-                aligned.push(MemoryFact::Verbatim((*line).into()).into());
-            }
+        if let Some(found) = found {
+            at += rendered[found].lines().count().max(1);
+            aligned.push(entries[found].clone());
+        } else {
+            at += 1;
+            aligned.push(MemoryFact::Verbatim((*line).into()).into());
         }
     }
     aligned

@@ -100,14 +100,14 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
     // Files that were edited once without a defined name share one line, which keeps the section short.
     let (once, changed): (Vec<ChangedFile>, _) =
         changed.into_iter().partition(ChangedFile::is_plain);
-    let once = once.into_iter().map(|file| file.path).collect();
+    let once: Vec<Box<str>> = once.into_iter().map(|file| file.path).collect();
     // If the section is too long, its last lines are kept longest. A person's lines are therefore
     // placed last.
     join([
         root.into_iter().collect(),
         changed.into_iter().map(MemoryFact::ChangedFile).collect(),
-        listed(once, MemoryFact::FilesEditedOnce),
-        listed(read, MemoryFact::FilesRead),
+        listed(&once, MemoryFact::FilesEditedOnce),
+        listed(&read, MemoryFact::FilesRead),
         theirs,
     ])
 }

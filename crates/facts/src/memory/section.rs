@@ -54,7 +54,7 @@ pub(super) fn join(paragraphs: impl IntoIterator<Item = Vec<MemoryFact>>) -> Vec
 
 /// Splits names into facts of at most 20 names.
 pub(super) fn listed(
-    names: Vec<Box<str>>,
+    names: &[Box<str>],
     fact: impl Fn(Vec<Box<str>>) -> MemoryFact,
 ) -> Vec<MemoryFact> {
     let lists = names.chunks(MAX_NAMES);

@@ -113,10 +113,10 @@ impl Now {
                 self.asked = Some(quote(&asked.words, MAX_ASKED).into());
             }
             if let Some(words) = turn.last_words() {
-                let words = gist(words, MAX_SAID);
-                self.said = Some(quote(&words, MAX_SAID).into())
-                    .filter(|words: &Box<str>| !words.is_empty())
-                    .or(self.said.take());
+                let words = quote(&gist(words, MAX_SAID), MAX_SAID);
+                if !words.is_empty() {
+                    self.said = Some(words.into());
+                }
             }
             if !turn.deeds.is_empty() {
                 // Only the latest calls describe the current state.

@@ -134,13 +134,12 @@ pub(super) fn tell(facts: &mut Vec<MemoryFact>, turn: &TurnFacts<'_>, root: Opti
         let Some((kind, target)) = target_of(deed, root) else {
             continue;
         };
-        match last_step(facts).filter(|step| !step.is_full()) {
-            Some(step) => step.take(kind, target),
-            None => {
-                let mut step = Step::default();
-                step.take(kind, target);
-                facts.push(MemoryFact::Step(step));
-            }
+        if let Some(step) = last_step(facts).filter(|step| !step.is_full()) {
+            step.take(kind, target);
+        } else {
+            let mut step = Step::default();
+            step.take(kind, target);
+            facts.push(MemoryFact::Step(step));
         }
     }
 }

@@ -103,10 +103,10 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
     // Commands that passed once share one line, which keeps the section short.
     let (once, commands): (Vec<CommandRuns>, _) =
         commands.into_iter().partition(CommandRuns::is_plain);
-    let once = once.into_iter().map(|runs| runs.command).collect();
+    let once: Vec<Box<str>> = once.into_iter().map(|runs| runs.command).collect();
     join([
         commands.into_iter().map(MemoryFact::CommandRuns).collect(),
-        listed(once, MemoryFact::CommandsRunOnce),
+        listed(&once, MemoryFact::CommandsRunOnce),
         exploration.into_iter().collect(),
         theirs,
     ])
@@ -125,12 +125,12 @@ pub(super) fn is_of_the_program(deed: &Deed) -> bool {
 
 /// Renders a section without the commands that the worklog contains already.
 pub(crate) fn beside<'a>(facts: impl IntoIterator<Item = &'a MemoryFact>, story: &str) -> String {
-    let is_new = |name: &Box<str>| !story.contains(&format!("`{name}`"));
+    let is_new = |name: &str| !story.contains(&format!("`{name}`"));
     let mut lines: Vec<String> = Vec::new();
     for fact in facts {
         let line = match fact.clone() {
             MemoryFact::CommandsRunOnce(mut commands) => {
-                commands.retain(is_new);
+                commands.retain(|name| is_new(name));
                 if commands.is_empty() {
                     String::new()
                 } else {
@@ -138,7 +138,7 @@ pub(crate) fn beside<'a>(facts: impl IntoIterator<Item = &'a MemoryFact>, story:
                 }
             }
             MemoryFact::CommandRuns(mut runs) => {
-                runs.others.retain(is_new);
+                runs.others.retain(|name| is_new(name));
                 render(&MemoryFact::CommandRuns(runs))
             }
             fact => render(&fact),

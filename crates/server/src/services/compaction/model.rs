@@ -33,7 +33,7 @@ pub(super) async fn ask(
     service: &Service,
     models: &Models,
     key: &SessionKey,
-    request: &SummaryTask,
+    task: &SummaryTask,
     extracted: &SummaryDocument,
 ) -> Result<WrittenSummary, SummaryFailure> {
     let failed = |why, detail: &str| SummaryFailure {
@@ -41,19 +41,19 @@ pub(super) async fn ask(
         detail: detail.into(),
     };
     let unavailable = CompactionFailureReason::ModelUnavailable;
-    let Some(question) = SummaryPrompt::of(&request.started).await else {
+    let Some(question) = SummaryPrompt::of(&task.started).await else {
         let detail = "the messages could not be read; compact again";
         return Err(failed(unavailable, detail));
     };
-    let policy = &request.started.session.policy().summary;
+    let policy = &task.started.session.policy().summary;
     let asking = SummaryQuery {
         policy,
-        redacts: service.redacts(&request.started.session),
+        redacts: service.redacts(&task.started.session),
         question: &question,
         window: models.limits().window_tokens,
         most: models.limits().max_output_tokens,
     };
-    let model = request.model.as_deref().or(policy.model.as_deref());
+    let model = task.model.as_deref().or(policy.model.as_deref());
     let attempts = models.attempts(model, policy.fallback_model.as_deref());
     // Failed attempts used tokens too, so the usage accumulates over all attempts.
     let mut usage = NO_USAGE;
@@ -63,7 +63,7 @@ pub(super) async fn ask(
     ));
     let count = attempts.len();
     for (at, attempt) in attempts.into_iter().enumerate() {
-        let left = time_left(service, &request.started.running);
+        let left = time_left(service, &task.started.running);
         if left.is_zero() {
             break;
         }

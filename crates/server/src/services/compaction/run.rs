@@ -118,9 +118,9 @@ impl<'a> Driver<'a> {
                     StepResult::Estimated(Box::pin(self.estimate(dry_run)).await?)
                 }
                 Step::Load => StepResult::Loaded(compaction_messages(service, key).await?),
-                Step::Summarize(request) => {
+                Step::Summarize(task) => {
                     crash_point("compaction.begun");
-                    let summary = Box::pin(summarise::summarise(service, key, &request)).await;
+                    let summary = Box::pin(summarise::summarise(service, key, &task)).await;
                     crash_point("compaction.summarised");
                     StepResult::Summarized(summary)
                 }

@@ -22,9 +22,9 @@ use crate::errors::ServiceError;
 pub(super) async fn summarise(
     service: &Service,
     key: &SessionKey,
-    request: &SummaryTask,
+    task: &SummaryTask,
 ) -> Result<WrittenSummary, SummaryFailure> {
-    let extracted = match extract(service, key, &request.started).await {
+    let extracted = match extract(service, key, &task.started).await {
         Ok(extracted) => extracted,
         Err(error) => {
             let error = tonic::Status::from(error);
@@ -37,25 +37,25 @@ pub(super) async fn summarise(
         }
     };
     // A dry run queries no model. The extractive summary approximates the size of a model's summary.
-    if request.is_estimate {
+    if task.is_estimate {
         return Ok(WrittenSummary {
-            strategy: request.strategy,
-            ..from_structure(service, request, &extracted)?
+            strategy: task.strategy,
+            ..from_structure(service, task, &extracted)?
         });
     }
-    if let (Some(models), Strategy::Model) = (&service.models, request.strategy) {
-        let written = model::ask(service, models, key, request, &extracted).await;
-        if written.is_ok() || !request.falls_back {
+    if let (Some(models), Strategy::Model) = (&service.models, task.strategy) {
+        let written = model::ask(service, models, key, task, &extracted).await;
+        if written.is_ok() || !task.falls_back {
             return written;
         }
     }
-    from_structure(service, request, &extracted)
+    from_structure(service, task, &extracted)
 }
 
 /// Writes the summary without a model.
 fn from_structure(
     service: &Service,
-    request: &SummaryTask,
+    task: &SummaryTask,
     extracted: &SummaryDocument,
 ) -> Result<WrittenSummary, SummaryFailure> {
     let text = extracted.render();
@@ -66,7 +66,7 @@ fn from_structure(
         });
     }
     // Text from several messages can form a secret only when joined, so the rendered text is redacted again.
-    let text = match redactor(service, &request.started.session) {
+    let text = match redactor(service, &task.started.session) {
         Some(redact) => redact(&text),
         None => text,
     };
