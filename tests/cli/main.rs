@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, Position, SessionLog as _};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog as _, Store as _};
 use palimpsest_tests::array::untagged;
 use palimpsest_tests::{Server, palimpsest};
 use serde_json::Value;

@@ -10,7 +10,7 @@ use palimpsest_engine::migrate::{Deletions, MigrationJournal, StoreSide, migrate
 use palimpsest_server::errors::BoxError;
 use palimpsest_server::{BLOB_FOLDER, store};
 use palimpsest_settings::Config;
-use palimpsest_store::SessionLog;
+use palimpsest_store::Store;
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::postgres::PostgresLog;
 
@@ -121,7 +121,7 @@ impl Migrate {
         to_blobs.verify().await?;
         // A mirrored deletion removes files of the source. The binding prevents it in a place that the target took over.
         let from_blobs = from_blobs.bind(Owner::of(&*from_log).await?);
-        let side = |log: &Arc<dyn SessionLog>, blobs| {
+        let side = |log: &Arc<dyn Store>, blobs| {
             let side = StoreSide::new(Arc::clone(log), Arc::new(blobs), Arc::clone(&clock));
             side.map_err(|error| anyhow!("{error}"))
         };
@@ -151,7 +151,7 @@ async fn open(
     engine: EngineArg,
     embedded_blobs: &str,
     is_source: bool,
-) -> Result<(Arc<dyn SessionLog>, Blobs), BoxError> {
+) -> Result<(Arc<dyn Store>, Blobs), BoxError> {
     match engine {
         EngineArg::Sled => {
             let log = if is_source {

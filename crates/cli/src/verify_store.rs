@@ -12,7 +12,7 @@ use palimpsest_server::maintenance::referenced_files::{self, ReferencedFiles};
 use palimpsest_server::store;
 use palimpsest_store::blobs::{BlobError, Blobs, result_path};
 use palimpsest_store::encoding::{decode_about, decode_frame};
-use palimpsest_store::{MAX_LIST, SessionHead, SessionLog, StoreError};
+use palimpsest_store::{FileIntents, MAX_LIST, SessionHead, SessionLog, Store, StoreError};
 use serde_json::json;
 
 use super::client::block_on;
@@ -145,7 +145,7 @@ impl VerifyStore {
 
 /// Returns the paths of all files with an intent in the log.
 async fn intended_files(
-    log: &dyn SessionLog,
+    log: &dyn FileIntents,
     found: &mut StoreFindings,
 ) -> anyhow::Result<HashSet<String>> {
     let (mut paths, mut after) = (HashSet::new(), None::<(SessionKey, Box<str>)>);
@@ -328,7 +328,7 @@ async fn events(
 
 /// Counts files of sessions that do not exist, and deleted sessions whose data is not removed yet.
 async fn check_orphans(
-    log: &dyn SessionLog,
+    log: &dyn Store,
     blobs: &Blobs,
     intended: &HashSet<String>,
     found: &mut StoreFindings,

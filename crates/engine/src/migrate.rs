@@ -18,7 +18,7 @@ use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, Target};
 use palimpsest_store::blobs::{BlobError, Blobs, ReplaceOutcome};
 use palimpsest_store::{
-    Batch, DueChange, Frame, MAX_LIST, Position, SessionHead, SessionLog, StoreError, crash_point,
+    Batch, DueChange, Frame, MAX_LIST, Position, SessionHead, Store, StoreError, crash_point,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -81,7 +81,7 @@ pub enum MigrateError {
 
 /// One of the two stores.
 pub struct StoreSide {
-    log: Arc<dyn SessionLog>,
+    log: Arc<dyn Store>,
     blobs: Arc<Blobs>,
     sessions: Sessions,
 }
@@ -89,7 +89,7 @@ pub struct StoreSide {
 impl StoreSide {
     /// Creates a side from a log and its blob store.
     pub fn new(
-        log: Arc<dyn SessionLog>,
+        log: Arc<dyn Store>,
         blobs: Arc<Blobs>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, OverlayError> {

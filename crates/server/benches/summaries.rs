@@ -26,7 +26,7 @@ use palimpsest_proto::context::v1::{
 };
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_store::SessionLog;
+use palimpsest_store::Store;
 use palimpsest_store::StoreId;
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::sled::{SledLog, SledOptions};
@@ -55,7 +55,7 @@ struct Bench {
 impl Bench {
     fn new(folder: &Path, with_worker: bool) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let log: Arc<dyn SessionLog> =
+        let log: Arc<dyn Store> =
             Arc::new(SledLog::open(&SledOptions::new(folder.join("log"))).unwrap());
         let blobs = folder.join("blobs");
         let blobs = Arc::new(Blobs::open(&blobs.to_string_lossy()).unwrap().bind(Owner {

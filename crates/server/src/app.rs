@@ -6,7 +6,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
-use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Owner;
 use palimpsest_store::sled::PendingWrites;
 use palimpsest_worker::sessions;
@@ -161,7 +160,7 @@ impl BackgroundTask {
 
 /// The backend of the app: the log, the background tasks and the metrics sampler.
 struct StoreBackend {
-    log: Arc<dyn SessionLog>,
+    log: Arc<dyn palimpsest_store::Store>,
     background: Mutex<[Option<BackgroundTask>; 3]>,
     sampler: Mutex<Option<Sampler>>,
 }

@@ -9,7 +9,7 @@ use palimpsest_settings::Config;
 use palimpsest_store::blobs::{BlobError, Blobs, Owner};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions, Secret};
 use palimpsest_store::sled::{Observers, PendingWrites, SledLog, SledOptions, copy_for_reading};
-use palimpsest_store::{SessionLog, StoreError, error_chain};
+use palimpsest_store::{Store, StoreError, error_chain};
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
 use tokio::task::spawn_blocking;
@@ -33,7 +33,7 @@ pub enum Engine {
 
 impl Engine {
     /// Returns the log of either engine.
-    pub fn log(&self) -> Arc<dyn SessionLog> {
+    pub fn log(&self) -> Arc<dyn Store> {
         match self {
             Self::Embedded(log) => Arc::<SledLog>::clone(log),
             Self::Shared(log) => Arc::<PostgresLog>::clone(log),
@@ -77,7 +77,7 @@ pub async fn make_folder(folder: &Path) -> Result<(), BoxError> {
 /// A log that is open for reading, with its temporary copy if one was made.
 pub struct ReadOnlyLog {
     /// The open log.
-    pub log: Arc<dyn SessionLog>,
+    pub log: Arc<dyn Store>,
     /// The temporary copy. Its folder is deleted on drop.
     _copy: Option<tempfile::TempDir>,
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
-use palimpsest_store::{Batch, DueChange, Position, SessionLog};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog, Store as _};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

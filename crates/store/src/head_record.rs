@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
-use crate::log::{holds, is_due};
+use crate::work_queue::{holds, is_due};
 use crate::{
     Batch, DueChange, Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_OWNER_BYTES,
     MAX_SUMMARY_BYTES, Position, SessionHead, SnapshotMark, StoreError, Tombstone,
@@ -211,7 +211,7 @@ impl HeadRecord {
 }
 
 impl Tombstone {
-    /// Implements [`crate::SessionLog::claim_removal`].
+    /// Implements [`crate::Tombstones::claim_removal`].
     pub(crate) fn claim(&mut self, incarnation: u64, lease: Lease, now: Timestamp) -> bool {
         let is_held = |held: &Lease| held.owner != lease.owner && held.holds(now);
         if self.incarnation != incarnation || self.lease.as_ref().is_some_and(is_held) {

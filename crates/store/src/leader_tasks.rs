@@ -12,7 +12,7 @@ use crate::Lease;
 pub(crate) struct LeaderTasks(Mutex<BTreeMap<&'static str, Lease>>);
 
 impl LeaderTasks {
-    /// Implements [`crate::SessionLog::claim_leader_task`].
+    /// Implements [`crate::Leadership::claim_leader_task`].
     pub(crate) fn claim(&self, duty: &'static str, lease: Lease, now: Timestamp) -> bool {
         let mut duties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has = duties.get(duty);

@@ -1,6 +1,7 @@
 //! Storage of sessions: the log of events, and the blobs with tool results.
 //!
-//! The store engines implement [`SessionLog`] and store opaque bytes. Only `encoding` knows the events.
+//! The store engines implement [`Store`] and store opaque bytes. A caller takes the role that it needs, such as
+//! [`WorkQueue`]. Only `encoding` knows the events.
 
 pub mod archive;
 pub mod blobs;
@@ -9,6 +10,7 @@ pub mod conformance;
 mod crash;
 pub mod encoding;
 mod error;
+mod file_intents;
 mod fs;
 mod head_record;
 mod identity;
@@ -17,13 +19,21 @@ mod log;
 pub mod memory;
 pub mod postgres;
 pub mod sled;
+mod store;
+mod tombstones;
+mod work_queue;
 
 pub use crash::crash_point;
 pub use error::{StoreError, error_chain};
+pub use file_intents::{FileIntent, FileIntents, IntentPage, MAX_FILE_BYTES, MAX_FILES};
 pub use identity::{NotAStoreId, StoreId};
 pub use log::{
-    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, IntentPage, LONGEST_LEASE_MS,
-    LONGEST_WAIT_MS, Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
-    MAX_SUMMARY_BYTES, Position, RowPage, SessionHead, SessionLog, SnapshotMark, StorageUsage,
-    StoredSnapshot, Tombstone,
+    Batch, Frame, MAX_FRAME_BYTES, MAX_LIST, MAX_SUMMARY_BYTES, Position, RowPage, SessionHead,
+    SessionLog, SnapshotMark, StoredSnapshot,
+};
+pub use store::{Leadership, StorageUsage, Store};
+pub use tombstones::{Tombstone, Tombstones};
+pub use work_queue::{
+    DueChange, DueQuery, DueSession, LONGEST_LEASE_MS, LONGEST_WAIT_MS, Lease, MAX_OWNER_BYTES,
+    WorkQueue,
 };

@@ -13,9 +13,9 @@ use crate::head_record::{
 };
 use crate::leader_tasks::LeaderTasks;
 use crate::{
-    Batch, DueChange, DueQuery, DueSession, FileIntent, Frame, IntentPage, Lease, MAX_LIST,
-    Position, RowPage, SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot,
-    Tombstone,
+    Batch, DueChange, DueQuery, DueSession, FileIntent, FileIntents, Frame, IntentPage, Leadership,
+    Lease, MAX_LIST, Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError,
+    StoreId, StoredSnapshot, Tombstone, Tombstones, WorkQueue,
 };
 
 /// A log that is lost when the process ends, for tests and evaluation.
@@ -87,16 +87,6 @@ fn frames_after(frames: &[Frame], after: Revision) -> &[Frame] {
 
 #[async_trait]
 impl SessionLog for MemoryLog {
-    fn is_exclusive(&self) -> bool {
-        true
-    }
-
-    async fn store_id(&self) -> Result<StoreId, StoreError> {
-        drop(self.open()?);
-        let new = StoreId::random()?;
-        Ok(*self.id.get_or_init(|| new))
-    }
-
     async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
         let state = self.open()?;
         Ok(state.sessions.get(key).map(|session| session.record.head()))
@@ -154,6 +144,202 @@ impl SessionLog for MemoryLog {
         Ok(session.record.position())
     }
 
+    async fn delete(
+        &self,
+        key: &SessionKey,
+        expected: Position,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        let mut state = self.open()?;
+        let record = state.sessions.get(key).map(|session| &session.record);
+        check_position(record, expected)?;
+        if let Some(session) = state.sessions.remove(key) {
+            let tombstone = session.record.tombstone(key, at);
+            state.tombstones.insert(key.clone(), tombstone);
+        }
+        Ok(())
+    }
+
+    async fn snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+    ) -> Result<Option<StoredSnapshot>, StoreError> {
+        let state = self.open()?;
+        let session = state.session(key, incarnation);
+        Ok(session.and_then(|session| {
+            let mark = session.record.snapshot?;
+            Some(StoredSnapshot {
+                at: Revision::new(mark.at),
+                bytes: session.snapshot.clone(),
+            })
+        }))
+    }
+
+    async fn put_snapshot(
+        &self,
+        key: &SessionKey,
+        at: Position,
+        bytes: Bytes,
+    ) -> Result<(), StoreError> {
+        check_snapshot(&bytes)?;
+        let mut state = self.open()?;
+        let session = state
+            .sessions
+            .get_mut(key)
+            .filter(|session| session.record.incarnation == at.incarnation)
+            .ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        if session.record.accepts_snapshot(at.revision)? {
+            let tail = frames_after(&session.frames, at.revision);
+            let tail_bytes = tail.iter().map(|frame| frame.bytes.len() as u64).sum();
+            let size = bytes.len() as u64;
+            session.record.set_snapshot(at.revision, size, tail_bytes);
+            session.snapshot = bytes;
+        }
+        Ok(())
+    }
+
+    async fn rows(
+        &self,
+        project: Option<&ProjectId>,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<RowPage, StoreError> {
+        let state = self.open()?;
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        let page = state
+            .sessions
+            .range((from, Bound::Unbounded))
+            .filter(|(key, _)| project.is_none_or(|project| key.project == *project))
+            .take(limit.min(MAX_LIST));
+        let rows = page.map(|(key, session)| (key.clone(), Ok(session.record.head())));
+        Ok(RowPage {
+            rows: rows.collect(),
+            nameless: 0,
+        })
+    }
+}
+
+#[async_trait]
+impl WorkQueue for MemoryLog {
+    async fn due(
+        &self,
+        query: DueQuery<'_>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<DueSession>, StoreError> {
+        let state = self.open()?;
+        let mut ready: Vec<_> = state
+            .sessions
+            .iter()
+            .filter_map(|(key, session)| {
+                let ready = session.record.ready()?;
+                let is_ready = session.record.is_ready(now.as_millis());
+                is_ready.then_some((ready, key, &session.record))
+            })
+            .collect();
+        ready.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        // The limit per project applies to the sorted list, so each project keeps its oldest sessions.
+        let mut of_project: BTreeMap<&ProjectId, usize> = BTreeMap::new();
+        ready.retain(|(_, key, _)| {
+            let seen = of_project.entry(&key.project).or_default();
+            *seen += 1;
+            *seen <= query.each
+        });
+        ready.truncate(limit.min(MAX_LIST));
+        Ok(ready
+            .into_iter()
+            .map(|(ready, key, record)| DueSession {
+                key: key.clone(),
+                at: Timestamp::from_millis(record.due.unwrap_or(ready)),
+                revision: Revision::new(record.revision),
+            })
+            .collect())
+    }
+
+    async fn claim(
+        &self,
+        key: &SessionKey,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let mut state = self.open()?;
+        let session = state.sessions.get_mut(key);
+        Ok(session.is_some_and(|session| session.record.claim(&lease, now)))
+    }
+
+    async fn release(
+        &self,
+        key: &SessionKey,
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.open()?;
+        // The lease of a deleted session has moved to its tombstone.
+        if let Some(tombstone) = state.tombstones.get_mut(key) {
+            let given = tombstone.lease.take_if(|lease| lease.owner == owner);
+            if given.is_some() {
+                return Ok(true);
+            }
+        }
+        let session = state.sessions.get_mut(key);
+        Ok(session.is_some_and(|session| session.record.release(owner, next)))
+    }
+}
+
+#[async_trait]
+impl Tombstones for MemoryLog {
+    async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
+        Ok(self.open()?.tombstones.get(key).cloned())
+    }
+
+    async fn tombstones(
+        &self,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<Tombstone>, StoreError> {
+        let state = self.open()?;
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        let page = state.tombstones.range((from, Bound::Unbounded));
+        let page = page.take(limit.min(MAX_LIST));
+        Ok(page.map(|(_, tombstone)| tombstone.clone()).collect())
+    }
+
+    async fn claim_removal(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let mut state = self.open()?;
+        let found = state.tombstones.get_mut(key);
+        Ok(found.is_some_and(|found| found.claim(incarnation, lease, now)))
+    }
+
+    async fn forget(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        owner: &str,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.open()?;
+        let found = state.tombstones.get(key);
+        let Some(found) = found.filter(|it| it.incarnation == incarnation) else {
+            return Ok(true);
+        };
+        if !found.may_be_forgotten_by(owner) {
+            return Ok(false);
+        }
+        state.tombstones.remove(key);
+        Ok(true)
+    }
+}
+
+#[async_trait]
+impl FileIntents for MemoryLog {
     async fn intend(
         &self,
         key: &SessionKey,
@@ -216,198 +402,10 @@ impl SessionLog for MemoryLog {
         self.open()?.intents.remove(&(key.clone(), file.into()));
         Ok(())
     }
+}
 
-    async fn snapshot(
-        &self,
-        key: &SessionKey,
-        incarnation: u64,
-    ) -> Result<Option<StoredSnapshot>, StoreError> {
-        let state = self.open()?;
-        let session = state.session(key, incarnation);
-        Ok(session.and_then(|session| {
-            let mark = session.record.snapshot?;
-            Some(StoredSnapshot {
-                at: Revision::new(mark.at),
-                bytes: session.snapshot.clone(),
-            })
-        }))
-    }
-
-    async fn put_snapshot(
-        &self,
-        key: &SessionKey,
-        at: Position,
-        bytes: Bytes,
-    ) -> Result<(), StoreError> {
-        check_snapshot(&bytes)?;
-        let mut state = self.open()?;
-        let session = state
-            .sessions
-            .get_mut(key)
-            .filter(|session| session.record.incarnation == at.incarnation)
-            .ok_or_else(|| StoreError::NotFound(key.clone()))?;
-        if session.record.accepts_snapshot(at.revision)? {
-            let tail = frames_after(&session.frames, at.revision);
-            let tail_bytes = tail.iter().map(|frame| frame.bytes.len() as u64).sum();
-            let size = bytes.len() as u64;
-            session.record.set_snapshot(at.revision, size, tail_bytes);
-            session.snapshot = bytes;
-        }
-        Ok(())
-    }
-
-    async fn rows(
-        &self,
-        project: Option<&ProjectId>,
-        after: Option<&SessionKey>,
-        limit: usize,
-    ) -> Result<RowPage, StoreError> {
-        let state = self.open()?;
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
-        let page = state
-            .sessions
-            .range((from, Bound::Unbounded))
-            .filter(|(key, _)| project.is_none_or(|project| key.project == *project))
-            .take(limit.min(MAX_LIST));
-        let rows = page.map(|(key, session)| (key.clone(), Ok(session.record.head())));
-        Ok(RowPage {
-            rows: rows.collect(),
-            nameless: 0,
-        })
-    }
-
-    async fn delete(
-        &self,
-        key: &SessionKey,
-        expected: Position,
-        at: Timestamp,
-    ) -> Result<(), StoreError> {
-        let mut state = self.open()?;
-        let record = state.sessions.get(key).map(|session| &session.record);
-        check_position(record, expected)?;
-        if let Some(session) = state.sessions.remove(key) {
-            let tombstone = session.record.tombstone(key, at);
-            state.tombstones.insert(key.clone(), tombstone);
-        }
-        Ok(())
-    }
-
-    async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
-        Ok(self.open()?.tombstones.get(key).cloned())
-    }
-
-    async fn tombstones(
-        &self,
-        after: Option<&SessionKey>,
-        limit: usize,
-    ) -> Result<Vec<Tombstone>, StoreError> {
-        let state = self.open()?;
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
-        let page = state.tombstones.range((from, Bound::Unbounded));
-        let page = page.take(limit.min(MAX_LIST));
-        Ok(page.map(|(_, tombstone)| tombstone.clone()).collect())
-    }
-
-    async fn claim_removal(
-        &self,
-        key: &SessionKey,
-        incarnation: u64,
-        lease: Lease,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        check_lease(&lease)?;
-        let mut state = self.open()?;
-        let found = state.tombstones.get_mut(key);
-        Ok(found.is_some_and(|found| found.claim(incarnation, lease, now)))
-    }
-
-    async fn forget(
-        &self,
-        key: &SessionKey,
-        incarnation: u64,
-        owner: &str,
-    ) -> Result<bool, StoreError> {
-        let mut state = self.open()?;
-        let found = state.tombstones.get(key);
-        let Some(found) = found.filter(|it| it.incarnation == incarnation) else {
-            return Ok(true);
-        };
-        if !found.may_be_forgotten_by(owner) {
-            return Ok(false);
-        }
-        state.tombstones.remove(key);
-        Ok(true)
-    }
-
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError> {
-        self.due_for(DueQuery::ALL, now, limit).await
-    }
-
-    async fn due_for(
-        &self,
-        worker: DueQuery<'_>,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<DueSession>, StoreError> {
-        let state = self.open()?;
-        let mut ready: Vec<_> = state
-            .sessions
-            .iter()
-            .filter_map(|(key, session)| {
-                let ready = session.record.ready()?;
-                let is_ready = session.record.is_ready(now.as_millis());
-                is_ready.then_some((ready, key, &session.record))
-            })
-            .collect();
-        ready.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
-        // The limit per project applies to the sorted list, so each project keeps its oldest sessions.
-        let mut of_project: BTreeMap<&ProjectId, usize> = BTreeMap::new();
-        ready.retain(|(_, key, _)| {
-            let seen = of_project.entry(&key.project).or_default();
-            *seen += 1;
-            *seen <= worker.each
-        });
-        ready.truncate(limit.min(MAX_LIST));
-        Ok(ready
-            .into_iter()
-            .map(|(ready, key, record)| DueSession {
-                key: key.clone(),
-                at: Timestamp::from_millis(record.due.unwrap_or(ready)),
-                revision: Revision::new(record.revision),
-            })
-            .collect())
-    }
-
-    async fn claim(
-        &self,
-        key: &SessionKey,
-        lease: Lease,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        check_lease(&lease)?;
-        let mut state = self.open()?;
-        let session = state.sessions.get_mut(key);
-        Ok(session.is_some_and(|session| session.record.claim(&lease, now)))
-    }
-
-    async fn release(
-        &self,
-        key: &SessionKey,
-        owner: &str,
-        next: DueChange,
-    ) -> Result<bool, StoreError> {
-        let mut state = self.open()?;
-        // The lease of a deleted session has moved to its tombstone.
-        if let Some(tombstone) = state.tombstones.get_mut(key) {
-            let given = tombstone.lease.take_if(|lease| lease.owner == owner);
-            if given.is_some() {
-                return Ok(true);
-            }
-        }
-        let session = state.sessions.get_mut(key);
-        Ok(session.is_some_and(|session| session.record.release(owner, next)))
-    }
-
+#[async_trait]
+impl Leadership for MemoryLog {
     async fn claim_leader_task(
         &self,
         duty: &'static str,
@@ -416,6 +414,19 @@ impl SessionLog for MemoryLog {
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
         Ok(self.duties.claim(duty, lease, now))
+    }
+}
+
+#[async_trait]
+impl Store for MemoryLog {
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
+    async fn store_id(&self) -> Result<StoreId, StoreError> {
+        drop(self.open()?);
+        let new = StoreId::random()?;
+        Ok(*self.id.get_or_init(|| new))
     }
 
     async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use palimpsest_store::SessionLog;
+use palimpsest_store::Store;
 use palimpsest_store::conformance::{self, Harness};
 use palimpsest_store::memory::MemoryLog;
 use palimpsest_store::postgres::{LeaseClock, PostgresLog, PostgresOptions};
@@ -21,11 +21,11 @@ struct Memory;
 
 #[async_trait]
 impl Harness for Memory {
-    async fn fresh(&self) -> Arc<dyn SessionLog> {
+    async fn fresh(&self) -> Arc<dyn Store> {
         Arc::new(MemoryLog::new())
     }
 
-    async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog> {
+    async fn reopen(&self, log: Arc<dyn Store>) -> Arc<dyn Store> {
         log
     }
 }
@@ -46,7 +46,7 @@ impl Sled {
         }
     }
 
-    fn open(&self) -> Arc<dyn SessionLog> {
+    fn open(&self) -> Arc<dyn Store> {
         let dir = self.newest.lock().unwrap().clone();
         Arc::new(SledLog::open(&SledOptions::new(dir)).unwrap())
     }
@@ -54,13 +54,13 @@ impl Sled {
 
 #[async_trait]
 impl Harness for Sled {
-    async fn fresh(&self) -> Arc<dyn SessionLog> {
+    async fn fresh(&self) -> Arc<dyn Store> {
         let n = self.stores.fetch_add(1, Ordering::Relaxed);
         *self.newest.lock().unwrap() = self.root.path().join(format!("store-{n}"));
         self.open()
     }
 
-    async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog> {
+    async fn reopen(&self, log: Arc<dyn Store>) -> Arc<dyn Store> {
         log.close().await.unwrap();
         drop(log);
         self.open()
@@ -81,7 +81,7 @@ impl Postgres {
         }
     }
 
-    async fn open(&self) -> Arc<dyn SessionLog> {
+    async fn open(&self) -> Arc<dyn Store> {
         let options = PostgresOptions {
             schema: format!("store-{}", self.stores.load(Ordering::Relaxed)),
             // The checks need a new count after every change, so caching is off.
@@ -99,12 +99,12 @@ impl Postgres {
 
 #[async_trait]
 impl Harness for Postgres {
-    async fn fresh(&self) -> Arc<dyn SessionLog> {
+    async fn fresh(&self) -> Arc<dyn Store> {
         self.stores.fetch_add(1, Ordering::Relaxed);
         self.open().await
     }
 
-    async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog> {
+    async fn reopen(&self, log: Arc<dyn Store>) -> Arc<dyn Store> {
         log.close().await.unwrap();
         self.open().await
     }

@@ -15,7 +15,9 @@ use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreError, StoredSnapshot};
+use palimpsest_store::{
+    Batch, DueChange, Position, SessionLog, Store as _, StoreError, StoredSnapshot,
+};
 
 /// A tmpfs of a given size, unmounted on drop.
 struct Small {

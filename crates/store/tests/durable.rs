@@ -13,7 +13,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
-use palimpsest_store::{Batch, DueChange, Lease, Position, SessionLog, StoreError};
+use palimpsest_store::{
+    Batch, DueChange, DueQuery, Leadership as _, Lease, Position, SessionLog, Store as _,
+    StoreError, Tombstones as _, WorkQueue as _,
+};
 use palimpsest_test_servers::{Cluster, Options};
 
 /// Flushes the WAL so rarely that only commits which wait for it are durable.
@@ -270,7 +273,7 @@ async fn a_process_with_a_wrong_clock_takes_nothing_from_the_others() {
 
     let wrong = [("ahead", ahead), ("behind", behind)];
     for (owner, at) in wrong {
-        assert_eq!(log.due(at, 9).await.unwrap(), [], "{owner}");
+        assert_eq!(log.due(DueQuery::ALL, at, 9).await.unwrap(), [], "{owner}");
         let claimed = log.claim(&of, lease(owner, at), at).await;
         assert!(!claimed.unwrap(), "{owner}");
         let leads = log.claim_leader_task("sweep", lease(owner, at), at).await;
@@ -288,7 +291,7 @@ async fn a_process_with_a_wrong_clock_takes_nothing_from_the_others() {
     let due = batch(Position::START, DueChange::At(now.plus_millis(HOUR / 30)));
     log.append(&soon, due).await.unwrap();
     for (owner, at) in wrong {
-        assert_eq!(log.due(at, 9).await.unwrap(), [], "{owner}");
+        assert_eq!(log.due(DueQuery::ALL, at, 9).await.unwrap(), [], "{owner}");
         let claimed = log.claim(&soon, lease(owner, at), at).await;
         assert!(!claimed.unwrap(), "{owner}");
     }

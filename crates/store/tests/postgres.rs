@@ -13,7 +13,10 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::postgres::{LeaseClock, PostgresLog, PostgresOptions};
-use palimpsest_store::{Batch, DueChange, DueQuery, Lease, Position, SessionLog, StoreError};
+use palimpsest_store::{
+    Batch, DueChange, DueQuery, FileIntents as _, Lease, Position, SessionLog, Store as _,
+    StoreError, Tombstones as _, WorkQueue as _,
+};
 use palimpsest_test_servers::Cluster;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -540,7 +543,7 @@ async fn a_project_with_many_due_sessions_hides_nobodys() {
             each: 4,
             others_before: Timestamp::from_millis(others_before),
         };
-        let due = log.due_for(asks, now, 9).await.unwrap();
+        let due = log.due(asks, now, 9).await.unwrap();
         due.into_iter().map(|due| due.key).collect::<Vec<_>>()
     };
     let with_few = |of: &[SessionKey]| [of, std::slice::from_ref(&few)].concat();
@@ -603,7 +606,10 @@ async fn a_row_that_cannot_be_read_hides_no_other() {
         assert_eq!(nameless, 1);
     }
     assert!(log.list(None, None, 9).await.is_err(), "one is missing");
-    let due = log.due(Timestamp::from_millis(9), 9).await.unwrap();
+    let due = log
+        .due(DueQuery::ALL, Timestamp::from_millis(9), 9)
+        .await
+        .unwrap();
     let due: Vec<_> = due.into_iter().map(|due| due.key).collect();
     assert_eq!(due, [key("c")]);
 }

@@ -14,7 +14,10 @@ use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
-use palimpsest_store::{Batch, DueChange, Lease, Position, SessionLog, StoreError, StoredSnapshot};
+use palimpsest_store::{
+    Batch, DueChange, DueQuery, Lease, Position, SessionLog, Store as _, StoreError,
+    StoredSnapshot, WorkQueue as _,
+};
 
 fn key(number: u64) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/s{number}")).unwrap()
@@ -295,7 +298,9 @@ async fn dump(log: &SledLog) -> String {
     }
     out + &format!(
         "{:?}",
-        log.due(Timestamp::from_millis(1000), 100).await.unwrap()
+        log.due(DueQuery::ALL, Timestamp::from_millis(1000), 100)
+            .await
+            .unwrap()
     )
 }
 

@@ -36,7 +36,7 @@ pub fn worker(
     models: Option<Arc<Models>>,
 ) -> Worker {
     let worker = Worker::new(
-        Arc::clone(sessions.log()),
+        sessions.log().clone(),
         Arc::new(LocalHost(Arc::clone(sessions))),
         Arc::clone(blobs),
         Arc::clone(clock),

@@ -10,7 +10,7 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_facts::Redact;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::{DueChange, DueQuery, SessionLog, error_chain};
+use palimpsest_store::{DueChange, DueQuery, WorkQueue, error_chain};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -35,7 +35,7 @@ const MAX_RESERVATION: Duration = Duration::from_secs(5);
 
 /// The state that all passes share.
 pub(crate) struct WorkerContext {
-    pub(crate) log: Arc<dyn SessionLog>,
+    pub(crate) log: Arc<dyn WorkQueue>,
     pub(crate) host: Arc<dyn SessionHost>,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -126,7 +126,7 @@ impl fmt::Debug for Worker {
 impl Worker {
     /// Creates a worker without a model.
     pub fn new(
-        log: Arc<dyn SessionLog>,
+        log: Arc<dyn WorkQueue>,
         host: Arc<dyn SessionHost>,
         blobs: Arc<Blobs>,
         clock: Arc<dyn Clock>,
@@ -251,7 +251,7 @@ impl WorkerLoop {
                 MAX_RESERVATION.min(options.poll * MAX_RESERVED_POLLS),
             ),
         };
-        match self.shared.log.due_for(asks, now, LIST_SESSIONS).await {
+        match self.shared.log.due(asks, now, LIST_SESSIONS).await {
             Ok(due) => {
                 let running: HashSet<&SessionKey> = self.keys.values().collect();
                 let waiting = due.into_iter().filter(|due| !running.contains(&due.key));

@@ -17,7 +17,7 @@ use palimpsest_proto::context::v1::{
 };
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_store::SessionLog;
+use palimpsest_store::Store;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_tests::say::{anthropic, assistant, user};
 use palimpsest_worker::{WorkerConfig, sessions};
@@ -52,12 +52,12 @@ impl InProcessServer {
     pub const HOLDS: usize = 2;
 
     /// Creates a server whose cache evicts no session.
-    pub fn new(log: Arc<dyn SessionLog>) -> Result<Self> {
+    pub fn new(log: Arc<dyn Store>) -> Result<Self> {
         Self::with_cache(log, 1 << 30)
     }
 
     /// Creates a server with a cache of `cache_bytes`.
-    pub fn with_cache(log: Arc<dyn SessionLog>, cache_bytes: usize) -> Result<Self> {
+    pub fn with_cache(log: Arc<dyn Store>, cache_bytes: usize) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let blobs = Arc::new(Blobs::in_memory());
         let sessions = Sessions::new(
@@ -101,7 +101,7 @@ impl InProcessServer {
     }
 
     /// Returns the log.
-    pub fn log(&self) -> &Arc<dyn SessionLog> {
+    pub fn log(&self) -> &Arc<dyn Store> {
         self.sessions.log()
     }
 

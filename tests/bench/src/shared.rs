@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions, append_statement};
-use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreError};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog, Store as _, StoreError};
 use palimpsest_test_servers::{Cluster, binary};
 
 use crate::row::{CALLS, Row, Target};

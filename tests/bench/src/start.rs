@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use palimpsest_load::figures::{count, megabytes, short};
 use palimpsest_load::sessions;
 use palimpsest_server::LOG_FOLDER;
-use palimpsest_store::SessionLog as _;
+use palimpsest_store::Store as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
 
 use crate::row::{Figure, MILLIS, Row, Target, figure};

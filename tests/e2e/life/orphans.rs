@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use palimpsest_core::ids::{SessionKey, Timestamp};
-use palimpsest_store::SessionLog as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::{FileIntents as _, Store as _};
 use palimpsest_tests::say::{append, assistant_call, prepare, result, user};
 use palimpsest_tests::{Server, name, palimpsest};
 use tokio::time::Instant;

@@ -15,8 +15,8 @@ use palimpsest_store::archive::{Archive, hex};
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::sled::{SledLog, SledOptions, put_in_place};
 use palimpsest_store::{
-    Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, Position, SessionLog, StoreId,
-    crash_point,
+    Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, Position, SessionLog, Store as _,
+    StoreId, crash_point,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use palimpsest_core::ids::ProjectId;
-use palimpsest_store::{SessionLog, StorageUsage, StoreError};
+use palimpsest_store::{StorageUsage, Store, StoreError};
 
 use super::bucket::TokenBucket;
 use super::limits::QuotaLimits;
@@ -232,7 +232,7 @@ impl Account {
     /// rejection. A new session is reserved immediately, so that concurrent creations cannot share the last free one.
     pub(super) async fn grow(
         this: &Arc<Self>,
-        log: &dyn SessionLog,
+        log: &dyn Store,
         project: Option<&ProjectId>,
         creates: bool,
         now: Duration,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use palimpsest_core::ids::ProjectId;
-use palimpsest_store::{SessionLog, StoreError};
+use palimpsest_store::{Store, StoreError};
 
 pub use self::account::QuotaPermit;
 use self::account::{Account, Reservation};
@@ -149,7 +149,7 @@ impl QuotaTracker {
     /// writes may exceed the quota of bytes once; later ones are rejected.
     pub async fn may_grow(
         &self,
-        log: &dyn SessionLog,
+        log: &dyn Store,
         project: &ProjectId,
         creates: bool,
     ) -> Result<Result<StorageReservation, QuotaExceeded>, StoreError> {

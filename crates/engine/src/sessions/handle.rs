@@ -7,7 +7,7 @@ use std::time::Duration;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_store::encoding::encode_snapshot;
-use palimpsest_store::{Batch, Position, SessionLog, StoreError};
+use palimpsest_store::{Batch, Position, Store, StoreError};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -91,7 +91,7 @@ impl LoadedSession {
 
     /// Takes a snapshot in the background if a load would have to read much log. A snapshot only makes loads faster.
     /// After a failure the next one is tried after the same amount of log.
-    pub(super) fn take_snapshot_if_due(&mut self, log: &Arc<dyn SessionLog>, key: &SessionKey) {
+    pub(super) fn take_snapshot_if_due(&mut self, log: &Arc<dyn Store>, key: &SessionKey) {
         let last = self.snapshot_bytes.load(Ordering::Relaxed);
         if self.tail_bytes <= (TAIL_TO_SNAPSHOT * last).max(MIN_TAIL_BYTES) {
             return;
@@ -247,7 +247,7 @@ impl HandleState {
     /// because it is ahead of its log.
     pub(super) async fn append(
         &mut self,
-        log: &dyn SessionLog,
+        log: &dyn Store,
         key: &SessionKey,
         mut loaded: Box<LoadedSession>,
         batch: Batch,

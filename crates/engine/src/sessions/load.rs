@@ -9,7 +9,7 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{ReplayError, Session, Snapshot};
 use palimpsest_store::encoding::{DecodeError, decode_frame, decode_snapshot};
-use palimpsest_store::{Frame, Position, SessionHead, SessionLog};
+use palimpsest_store::{Frame, Position, SessionHead, SessionLog, Store};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -41,7 +41,7 @@ pub(super) struct SessionReader {
 }
 
 impl SessionReader {
-    pub(super) fn new(log: Arc<dyn SessionLog>) -> Self {
+    pub(super) fn new(log: Arc<dyn Store>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             is_shared: !log.is_exclusive(),

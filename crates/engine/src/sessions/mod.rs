@@ -32,7 +32,7 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::encoding::DecodeError;
-use palimpsest_store::{Lease, Position, SessionLog, StoreError, crash_point, error_chain};
+use palimpsest_store::{Lease, Position, Store, StoreError, crash_point, error_chain};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{MutexGuard, Notify};
 use tokio_util::sync::CancellationToken;
@@ -158,7 +158,7 @@ impl Drop for LockedSession<'_> {
 
 /// The sessions of this process.
 pub struct Sessions {
-    log: Arc<dyn SessionLog>,
+    log: Arc<dyn Store>,
     reader: SessionReader,
     cache: SessionCache,
     clock: Arc<dyn Clock>,
@@ -186,7 +186,7 @@ impl Sessions {
     /// Creates sessions on a log. `policies` provides the defaults of new sessions. `cache_bytes` is the approximate
     /// limit of memory for loaded sessions.
     pub fn new(
-        log: Arc<dyn SessionLog>,
+        log: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         limits: Arc<Limits>,
         policies: DefaultPolicies,
@@ -249,7 +249,7 @@ impl Sessions {
     }
 
     /// The log that stores the sessions.
-    pub fn log(&self) -> &Arc<dyn SessionLog> {
+    pub fn log(&self) -> &Arc<dyn Store> {
         &self.log
     }
 

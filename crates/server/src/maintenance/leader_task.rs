@@ -81,7 +81,7 @@ mod tests {
     use palimpsest_engine::clock::Clock;
     use palimpsest_engine::sessions::DefaultPolicies;
     use palimpsest_store::memory::MemoryLog;
-    use palimpsest_store::{Lease, SessionLog};
+    use palimpsest_store::{Leadership as _, Lease, Store};
     use tokio::time::{Instant, sleep};
 
     use super::*;
@@ -111,7 +111,7 @@ mod tests {
     impl Process {
         fn on(log: &Arc<MemoryLog>, clock: &Arc<OfRuntime>, name: &str) -> Self {
             let sessions = Sessions::new(
-                Arc::clone(log) as Arc<dyn SessionLog>,
+                Arc::clone(log) as Arc<dyn Store>,
                 Arc::clone(clock) as Arc<dyn Clock>,
                 Arc::new(Limits::default()),
                 DefaultPolicies::default(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use palimpsest_engine::clock::Clock;
-use palimpsest_store::SessionLog;
+use palimpsest_store::{DueQuery, Store};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -72,7 +72,7 @@ impl Sampler {
     /// Starts sampling the store in `data_dir` and the log's work queue.
     pub(crate) fn start(
         metrics: &Metrics,
-        log: Arc<dyn SessionLog>,
+        log: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         (data_dir, log_dir): (PathBuf, PathBuf),
     ) -> Self {
@@ -103,13 +103,13 @@ impl Sampler {
 
 async fn sample(
     samples: &Arc<Samples>,
-    log: &Arc<dyn SessionLog>,
+    log: &Arc<dyn Store>,
     clock: &dyn Clock,
     (data_dir, log_dir): (&Path, &Path),
 ) {
     let now = clock.now();
     // A failing store is already reported by the canary.
-    if let Ok(due) = log.due(now, 1).await {
+    if let Ok(due) = log.due(DueQuery::ALL, now, 1).await {
         let lag = due.first().map_or(0, |oldest| now.millis_since(oldest.at));
         samples.summary_lag_ms.store(lag, Relaxed);
     }

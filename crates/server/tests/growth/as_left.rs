@@ -12,8 +12,8 @@ use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
 use palimpsest_engine::sessions::{
     DefaultPolicies, MissingSession, ReadMode, Sessions, SessionsError, Transaction,
 };
-use palimpsest_store::SessionLog as _;
 use palimpsest_store::blobs::Blobs;
+use palimpsest_store::{DueQuery, SessionLog as _, WorkQueue as _};
 use palimpsest_worker::{WorkerConfig, sessions};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,13 @@ async fn a_pass_of_the_worker_compares_the_session_twice() {
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();
     let sessions = Arc::new(process(&log, &clock));
     let mut number = 0;
-    while log.itself().due(clock.now(), 1).await.unwrap().is_empty() {
+    while log
+        .itself()
+        .due(DueQuery::ALL, clock.now(), 1)
+        .await
+        .unwrap()
+        .is_empty()
+    {
         turn(&sessions, &key, number).await;
         number += 1;
     }

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_store::{
-    Batch, DueChange, DueQuery, DueSession, Frame, IntentPage, Lease, Position, RowPage,
-    SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
+    Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership, Lease,
+    Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
+    StoredSnapshot, Tombstone, Tombstones, WorkQueue,
 };
 
 /// The number of reads.
@@ -70,45 +71,7 @@ impl<L> CountingLog<L> {
 }
 
 #[async_trait]
-impl<L: SessionLog> SessionLog for CountingLog<L> {
-    fn is_exclusive(&self) -> bool {
-        !self.is_shared && self.log.is_exclusive()
-    }
-
-    async fn store_id(&self) -> Result<StoreId, StoreError> {
-        self.log.store_id().await
-    }
-
-    async fn intend(
-        &self,
-        key: &SessionKey,
-        files: Vec<Box<str>>,
-        at: Timestamp,
-    ) -> Result<(), StoreError> {
-        self.log.intend(key, files, at).await
-    }
-
-    async fn intents(
-        &self,
-        after: Option<(&SessionKey, &str)>,
-        limit: usize,
-    ) -> Result<IntentPage, StoreError> {
-        self.log.intents(after, limit).await
-    }
-
-    async fn doom_intent(
-        &self,
-        key: &SessionKey,
-        file: &str,
-        before: Timestamp,
-    ) -> Result<bool, StoreError> {
-        self.log.doom_intent(key, file, before).await
-    }
-
-    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
-        self.log.end_intent(key, file).await
-    }
-
+impl<L: Store> SessionLog for CountingLog<L> {
     async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
         self.count(0, 0);
         self.log.head(key).await
@@ -128,6 +91,15 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
 
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         self.log.append(key, batch).await
+    }
+
+    async fn delete(
+        &self,
+        key: &SessionKey,
+        expected: Position,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.log.delete(key, expected, at).await
     }
 
     async fn snapshot(
@@ -167,29 +139,40 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
             .fetch_add(listing.rows.len() as u64, Ordering::SeqCst);
         Ok(listing)
     }
+}
 
-    async fn claim_leader_task(
+#[async_trait]
+impl<L: Store> WorkQueue for CountingLog<L> {
+    async fn due(
         &self,
-        duty: &'static str,
+        query: DueQuery<'_>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<DueSession>, StoreError> {
+        self.log.due(query, now, limit).await
+    }
+
+    async fn claim(
+        &self,
+        key: &SessionKey,
         lease: Lease,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        self.log.claim_leader_task(duty, lease, now).await
+        self.log.claim(key, lease, now).await
     }
 
-    async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
-        self.log.usage(project).await
-    }
-
-    async fn delete(
+    async fn release(
         &self,
         key: &SessionKey,
-        expected: Position,
-        at: Timestamp,
-    ) -> Result<(), StoreError> {
-        self.log.delete(key, expected, at).await
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, StoreError> {
+        self.log.release(key, owner, next).await
     }
+}
 
+#[async_trait]
+impl<L: Store> Tombstones for CountingLog<L> {
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
         self.count(0, 0);
         self.log.tombstone(key).await
@@ -221,37 +204,65 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
     ) -> Result<bool, StoreError> {
         self.log.forget(key, incarnation, owner).await
     }
+}
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError> {
-        self.count(0, 0);
-        self.log.due(now, limit).await
-    }
-
-    async fn due_for(
-        &self,
-        worker: DueQuery<'_>,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<DueSession>, StoreError> {
-        self.log.due_for(worker, now, limit).await
-    }
-
-    async fn claim(
+#[async_trait]
+impl<L: Store> FileIntents for CountingLog<L> {
+    async fn intend(
         &self,
         key: &SessionKey,
+        files: Vec<Box<str>>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.log.intend(key, files, at).await
+    }
+
+    async fn intents(
+        &self,
+        after: Option<(&SessionKey, &str)>,
+        limit: usize,
+    ) -> Result<IntentPage, StoreError> {
+        self.log.intents(after, limit).await
+    }
+
+    async fn doom_intent(
+        &self,
+        key: &SessionKey,
+        file: &str,
+        before: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.log.doom_intent(key, file, before).await
+    }
+
+    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+        self.log.end_intent(key, file).await
+    }
+}
+
+#[async_trait]
+impl<L: Store> Leadership for CountingLog<L> {
+    async fn claim_leader_task(
+        &self,
+        duty: &'static str,
         lease: Lease,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        self.log.claim(key, lease, now).await
+        self.log.claim_leader_task(duty, lease, now).await
+    }
+}
+
+#[async_trait]
+impl<L: Store> Store for CountingLog<L> {
+    fn is_exclusive(&self) -> bool {
+        !self.is_shared && self.log.is_exclusive()
     }
 
-    async fn release(
-        &self,
-        key: &SessionKey,
-        owner: &str,
-        next: DueChange,
-    ) -> Result<bool, StoreError> {
-        self.log.release(key, owner, next).await
+    async fn store_id(&self) -> Result<StoreId, StoreError> {
+        self.log.store_id().await
+    }
+
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
+        self.log.usage(project).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -13,7 +13,7 @@ use palimpsest_proto::context::v1::{
 };
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_store::SessionLog;
+use palimpsest_store::Store;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ pub(crate) type Log = CountingLog<MemoryLog>;
 
 /// Returns the handlers of a newly started process on a log.
 pub(crate) fn handlers(log: &Arc<Log>) -> ContextHandlers {
-    let log: Arc<dyn SessionLog> = log.clone();
+    let log: Arc<dyn Store> = log.clone();
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
     let limits = Arc::new(Limits::default());
     let sessions = Sessions::new(

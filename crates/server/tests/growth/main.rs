@@ -23,15 +23,15 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_engine::clock::{Clock, ManualClock};
 use palimpsest_engine::sessions::{DefaultPolicies, MissingSession, Sessions};
-use palimpsest_store::SessionLog;
 use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::{SessionLog as _, Store};
 use uuid::Uuid;
 
 const MESSAGES: u128 = 4_000;
 const QUARTER: u128 = MESSAGES / 4;
 
 fn sessions(log: &Arc<SledLog>) -> Sessions {
-    let log: Arc<dyn SessionLog> = log.clone();
+    let log: Arc<dyn Store> = log.clone();
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
     let limits = Arc::new(Limits::default());
     Sessions::new(log, clock, limits, DefaultPolicies::default(), 1 << 28)

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use super::error::{BlobError, knows_no_conditions, lost};
 use super::location;
 use super::store::Blobs;
-use crate::{SessionLog, StoreError, StoreId};
+use crate::{Store, StoreError, StoreId};
 
 /// Project names cannot begin with an underscore.
 const PATH: &str = "_palimpsest/store.json";
@@ -35,7 +35,7 @@ pub struct Owner {
 
 impl Owner {
     /// Returns the owner for a log. A log with sessions or tombstones adopts files without a marker.
-    pub async fn of(log: &dyn SessionLog) -> Result<Self, StoreError> {
+    pub async fn of(log: &dyn Store) -> Result<Self, StoreError> {
         let store = log.store_id().await?;
         let is_empty =
             log.list(None, None, 1).await?.is_empty() && log.tombstones(None, 1).await?.is_empty();

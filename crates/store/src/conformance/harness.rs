@@ -9,21 +9,19 @@ use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey, Timestamp};
 
 use super::by_name::ByName as _;
-use crate::{
-    Batch, DueChange, Frame, Lease, Position, SessionHead, SessionLog, StoreError, Tombstone,
-};
+use crate::{Batch, DueChange, Frame, Lease, Position, SessionHead, Store, StoreError, Tombstone};
 
 /// Creates the stores for the conformance suite.
 #[async_trait]
 pub trait Harness: Send + Sync {
     /// Returns a new empty store.
-    async fn fresh(&self) -> Arc<dyn SessionLog>;
+    async fn fresh(&self) -> Arc<dyn Store>;
 
     /// Restarts a store. An engine without persistent state returns `log` itself.
-    async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog>;
+    async fn reopen(&self, log: Arc<dyn Store>) -> Arc<dyn Store>;
 }
 
-pub(super) type Log = Arc<dyn SessionLog>;
+pub(super) type Log = Arc<dyn Store>;
 
 pub(super) fn key(name: &str) -> SessionKey {
     let (project, session) = name.split_once('/').expect("a name has a slash");

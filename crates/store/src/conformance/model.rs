@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::by_name::ByName as _;
 use super::harness::{Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
 use crate::memory::MemoryLog;
-use crate::{Batch, DueChange, Frame, SnapshotMark, StoreError, StoredSnapshot};
+use crate::{Batch, DueChange, DueQuery, Frame, SnapshotMark, StoreError, StoredSnapshot};
 
 const NAMES: [&str; 5] = ["p/a", "p/a.b", "p/a-b", "p.a/b", "q/a"];
 const OWNERS: [&str; 2] = ["x", "y"];
@@ -378,7 +378,11 @@ impl ModelState {
     }
 
     async fn due(&self, now: i64, limit: usize) -> Outcome {
-        let listed = self.log.due(time(now), limit).await.map_err(fail)?;
+        let listed = self
+            .log
+            .due(DueQuery::ALL, time(now), limit)
+            .await
+            .map_err(fail)?;
         let mut expected: Vec<_> = self
             .sessions
             .iter()

@@ -28,7 +28,7 @@ async fn append(log: &Log, name: &str, due: DueChange) {
 }
 
 async fn due_names(log: &Log, now: i64, limit: usize) -> Vec<String> {
-    let due = log.due(time(now), limit).await.expect("due");
+    let due = log.due(DueQuery::ALL, time(now), limit).await.expect("due");
     due.iter().map(|due| due.key.session.to_string()).collect()
 }
 
@@ -57,7 +57,7 @@ async fn due_in_order(harness: &dyn Harness) {
             each,
             others_before: time(i64::MAX),
         };
-        let due = log.due_for(asks, time(30), limit).await.expect("due");
+        let due = log.due(asks, time(30), limit).await.expect("due");
         due.iter()
             .map(|due| due.key.to_string())
             .collect::<Vec<_>>()
@@ -80,7 +80,10 @@ async fn due_in_order(harness: &dyn Harness) {
     append(&log, "p/c", DueChange::At(time(25))).await;
     append(&log, "p/a", DueChange::Clear).await;
     append(&log, "q/b", DueChange::Keep).await;
-    let due = log.due(time(i64::MAX), 9).await.expect("due");
+    let due = log
+        .due(DueQuery::ALL, time(i64::MAX), 9)
+        .await
+        .expect("due");
     let entry = |name: &str, at: i64, revision: u64| DueSession {
         key: key(name),
         at: time(at),
@@ -142,7 +145,7 @@ async fn leases(harness: &dyn Harness) {
             .await
             .expect("not its lease")
     );
-    let due = log.due(time(70), 9).await.expect("due");
+    let due = log.due(DueQuery::ALL, time(70), 9).await.expect("due");
     assert_eq!(due.len(), 1, "a lease that lapsed hides nothing");
     assert_eq!(due[0].at, time(10));
     assert!(
@@ -253,7 +256,7 @@ async fn sessions_stay_with_who_had_them(log: &Log) {
             each: 9,
             others_before: time(others_before),
         };
-        let due = log.due_for(asks, time(now), 9).await.expect("due");
+        let due = log.due(asks, time(now), 9).await.expect("due");
         due.iter().any(|due| due.key == a)
     };
     append(log, "p/a", DueChange::At(time(10))).await;
@@ -319,7 +322,7 @@ async fn a_wrong_clock_holds_nothing_up(log: &Log) {
         each: 9,
         others_before: time(NOW),
     };
-    let offered = log.due_for(asks, time(NOW), 9).await.expect("due");
+    let offered = log.due(asks, time(NOW), 9).await.expect("due");
     assert!(offered.iter().any(|due| due.key == key("p/far")));
 
     // One lease from a clock that is ahead, and one of the maximum length.

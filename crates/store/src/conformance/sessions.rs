@@ -6,7 +6,9 @@ use super::by_name::ByName as _;
 use super::harness::{
     Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all, time,
 };
-use crate::{Batch, DueChange, MAX_LIST, Position, SnapshotMark, StoreError, StoredSnapshot};
+use crate::{
+    Batch, DueChange, DueQuery, MAX_LIST, Position, SnapshotMark, StoreError, StoredSnapshot,
+};
 
 pub(super) async fn run(harness: &dyn Harness) {
     snapshots(harness).await;
@@ -206,14 +208,17 @@ async fn deletes(harness: &dyn Harness) {
             .await
             .expect("puts");
         incarnations.push(head(&log, &a).await.incarnation);
-        assert_eq!(log.due(time(9), 9).await.expect("due").len(), 1);
+        assert_eq!(
+            log.due(DueQuery::ALL, time(9), 9).await.expect("due").len(),
+            1
+        );
         assert!(erase(&log, &a).await);
         if round == 1 {
             log = harness.reopen(log).await;
         }
         assert_eq!(log.head(&a).await.expect("head"), None);
         assert_eq!(log.snapshot_of(&a).await.expect("snapshot"), None);
-        assert_eq!(log.due(time(9), 9).await.expect("due"), []);
+        assert_eq!(log.due(DueQuery::ALL, time(9), 9).await.expect("due"), []);
         assert_eq!(log.list(None, None, 9).await.expect("lists"), []);
         let frames = log.frames_of(&a, Revision::ZERO, 1).await.expect("reads");
         assert_eq!(frames, []);

@@ -6,7 +6,7 @@ use super::by_name::ByName as _;
 use super::harness::{
     Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, restart, time,
 };
-use crate::{DueChange, LONGEST_LEASE_MS, StoreError, Tombstone};
+use crate::{DueChange, DueQuery, LONGEST_LEASE_MS, StoreError, Tombstone};
 
 pub(super) async fn run(harness: &dyn Harness) {
     a_name_is_kept_until_all_is_gone(harness).await;
@@ -91,7 +91,7 @@ async fn a_lease_outlives_its_session(harness: &dyn Harness) {
     let given = log.release(&a, "w", DueChange::At(time(60))).await;
     assert!(given.expect("is the holder"));
     assert_eq!(found(&log, &a).await.expect("still there").lease, None);
-    assert_eq!(log.due(time(99), 9).await.expect("due"), []);
+    assert_eq!(log.due(DueQuery::ALL, time(99), 9).await.expect("due"), []);
 }
 
 async fn one_removes_at_a_time(harness: &dyn Harness) {

@@ -7,7 +7,7 @@ use super::pool::Pool;
 use super::read::{get, limited};
 use super::retry::{RetryBudget, retry};
 use super::{error, names};
-use crate::log::IntentCollector;
+use crate::file_intents::IntentCollector;
 use crate::{FileIntent, IntentPage, StoreError, StoreId};
 
 /// Returns the identity of the store, which was created with the tables.
@@ -29,7 +29,7 @@ pub(super) async fn store_id(pool: &Pool, budget: RetryBudget) -> Result<StoreId
     Ok(StoreId::from_bytes(id))
 }
 
-/// Implements [`crate::SessionLog::intend`].
+/// Implements [`crate::FileIntents::intend`].
 pub(super) async fn intend(
     pool: &Pool,
     budget: RetryBudget,
@@ -86,7 +86,7 @@ pub(super) async fn lost(
     Ok(lost.cloned())
 }
 
-/// Implements [`crate::SessionLog::intents`].
+/// Implements [`crate::FileIntents::intents`].
 pub(super) async fn intents(
     pool: &Pool,
     budget: RetryBudget,
@@ -125,7 +125,7 @@ fn intent_of(row: &Row) -> Result<FileIntent, StoreError> {
     })
 }
 
-/// Implements [`crate::SessionLog::doom_intent`].
+/// Implements [`crate::FileIntents::doom_intent`].
 pub(super) async fn doom(
     pool: &Pool,
     budget: RetryBudget,
@@ -141,7 +141,7 @@ pub(super) async fn doom(
     Ok(error::number(doomed)? == 1)
 }
 
-/// Implements [`crate::SessionLog::end_intent`].
+/// Implements [`crate::FileIntents::end_intent`].
 pub(super) async fn end(
     pool: &Pool,
     budget: RetryBudget,

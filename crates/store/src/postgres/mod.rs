@@ -40,8 +40,9 @@ use self::retry::RetryBudget;
 use self::usage::UsageCache;
 use crate::head_record::{check_batch, check_files, check_lease, check_snapshot};
 use crate::{
-    Batch, DueChange, DueQuery, DueSession, Frame, IntentPage, Lease, Position, RowPage,
-    SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
+    Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership, Lease,
+    Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
+    StoredSnapshot, Tombstone, Tombstones, WorkQueue,
 };
 
 pub use self::connect::{Secret, is_address};
@@ -108,11 +109,6 @@ impl PostgresLog {
 
 #[async_trait]
 impl SessionLog for PostgresLog {
-    async fn store_id(&self) -> Result<StoreId, StoreError> {
-        self.call()?;
-        Ok(self.id)
-    }
-
     async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
         let (pool, budget) = self.call()?;
         read::head(pool, budget, key).await
@@ -137,39 +133,16 @@ impl SessionLog for PostgresLog {
         Ok(stands)
     }
 
-    async fn intend(
+    async fn delete(
         &self,
         key: &SessionKey,
-        files: Vec<Box<str>>,
+        expected: Position,
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        check_files(&files)?;
         let (pool, budget) = self.call()?;
-        intents::intend(pool, budget, (key, &files), at).await
-    }
-
-    async fn intents(
-        &self,
-        after: Option<(&SessionKey, &str)>,
-        limit: usize,
-    ) -> Result<IntentPage, StoreError> {
-        let (pool, budget) = self.call()?;
-        intents::intents(pool, budget, after, limit).await
-    }
-
-    async fn doom_intent(
-        &self,
-        key: &SessionKey,
-        file: &str,
-        before: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let (pool, budget) = self.call()?;
-        intents::doom(pool, budget, (key, file), before).await
-    }
-
-    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
-        let (pool, budget) = self.call()?;
-        intents::end(pool, budget, (key, file)).await
+        removal::delete(pool, budget, (key, expected), at).await?;
+        self.tell(key);
+        Ok(())
     }
 
     async fn snapshot(
@@ -201,19 +174,44 @@ impl SessionLog for PostgresLog {
         let (pool, budget) = self.call()?;
         read::rows(pool, budget, project, after, limit).await
     }
+}
 
-    async fn delete(
+#[async_trait]
+impl WorkQueue for PostgresLog {
+    async fn due(
         &self,
-        key: &SessionKey,
-        expected: Position,
-        at: Timestamp,
-    ) -> Result<(), StoreError> {
+        query: DueQuery<'_>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<DueSession>, StoreError> {
         let (pool, budget) = self.call()?;
-        removal::delete(pool, budget, (key, expected), at).await?;
-        self.tell(key);
-        Ok(())
+        queue::due(pool, budget, query, now, limit).await
     }
 
+    async fn claim(
+        &self,
+        key: &SessionKey,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let (pool, budget) = self.call()?;
+        queue::claim(pool, budget, key, &lease, now).await
+    }
+
+    async fn release(
+        &self,
+        key: &SessionKey,
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, StoreError> {
+        let (pool, budget) = self.call()?;
+        queue::release(pool, budget, key, owner, next).await
+    }
+}
+
+#[async_trait]
+impl Tombstones for PostgresLog {
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
         let (pool, budget) = self.call()?;
         removal::tombstone(pool, budget, key).await
@@ -249,47 +247,48 @@ impl SessionLog for PostgresLog {
         let (pool, budget) = self.call()?;
         removal::forget(pool, budget, (key, incarnation), owner).await
     }
+}
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError> {
+#[async_trait]
+impl FileIntents for PostgresLog {
+    async fn intend(
+        &self,
+        key: &SessionKey,
+        files: Vec<Box<str>>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        check_files(&files)?;
         let (pool, budget) = self.call()?;
-        queue::due(pool, budget, DueQuery::ALL, now, limit).await
+        intents::intend(pool, budget, (key, &files), at).await
     }
 
-    async fn due_for(
+    async fn intents(
         &self,
-        worker: DueQuery<'_>,
-        now: Timestamp,
+        after: Option<(&SessionKey, &str)>,
         limit: usize,
-    ) -> Result<Vec<DueSession>, StoreError> {
+    ) -> Result<IntentPage, StoreError> {
         let (pool, budget) = self.call()?;
-        queue::due_for(pool, budget, worker, now, limit).await
+        intents::intents(pool, budget, after, limit).await
     }
 
-    async fn claim(
+    async fn doom_intent(
         &self,
         key: &SessionKey,
-        lease: Lease,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        check_lease(&lease)?;
-        let (pool, budget) = self.call()?;
-        queue::claim(pool, budget, key, &lease, now).await
-    }
-
-    async fn release(
-        &self,
-        key: &SessionKey,
-        owner: &str,
-        next: DueChange,
+        file: &str,
+        before: Timestamp,
     ) -> Result<bool, StoreError> {
         let (pool, budget) = self.call()?;
-        queue::release(pool, budget, key, owner, next).await
+        intents::doom(pool, budget, (key, file), before).await
     }
 
-    fn hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
-        self.hints.as_ref().map(Hints::heard)
+    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+        let (pool, budget) = self.call()?;
+        intents::end(pool, budget, (key, file)).await
     }
+}
 
+#[async_trait]
+impl Leadership for PostgresLog {
     async fn claim_leader_task(
         &self,
         duty: &'static str,
@@ -299,6 +298,18 @@ impl SessionLog for PostgresLog {
         check_lease(&lease)?;
         let (pool, budget) = self.call()?;
         queue::claim_duty(pool, budget, duty, &lease, now).await
+    }
+}
+
+#[async_trait]
+impl Store for PostgresLog {
+    async fn store_id(&self) -> Result<StoreId, StoreError> {
+        self.call()?;
+        Ok(self.id)
+    }
+
+    fn hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
+        self.hints.as_ref().map(Hints::heard)
     }
 
     async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {

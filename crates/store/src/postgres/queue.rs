@@ -21,8 +21,8 @@ fn due_of(row: &Row) -> Result<DueSession, StoreError> {
     })
 }
 
-/// Implements [`crate::SessionLog::due`].
-pub(super) async fn due(
+/// Returns due sessions in the order of an index, without the limit per project.
+async fn in_order(
     pool: &Pool,
     budget: RetryBudget,
     worker: DueQuery<'_>,
@@ -42,17 +42,21 @@ pub(super) async fn due(
     Ok(rows.iter().filter_map(|row| due_of(row).ok()).collect())
 }
 
-/// Implements [`crate::SessionLog::due_for`]. A short queue is read in the order of an index, and the
+/// Implements [`crate::WorkQueue::due`]. A short queue is read in the order of an index, and the
 /// limit per project is applied here. The more expensive query per project is used only if the queue
 /// exceeds one list.
-pub(super) async fn due_for(
+pub(super) async fn due(
     pool: &Pool,
     budget: RetryBudget,
     worker: DueQuery<'_>,
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<DueSession>, StoreError> {
-    let mut first = due(pool, budget, worker, now, MAX_LIST).await?;
+    if worker.each >= limit {
+        // No project can exceed its limit.
+        return in_order(pool, budget, worker, now, limit).await;
+    }
+    let mut first = in_order(pool, budget, worker, now, MAX_LIST).await?;
     // The list is complete, or no project can exceed its limit.
     if first.len() < MAX_LIST || worker.each >= MAX_LIST {
         let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
@@ -81,7 +85,7 @@ pub(super) async fn due_for(
     Ok(rows.iter().filter_map(|row| due_of(row).ok()).collect())
 }
 
-/// Implements [`crate::SessionLog::claim`]. A retry renews the lease.
+/// Implements [`crate::WorkQueue::claim`]. A retry renews the lease.
 pub(super) async fn claim(
     pool: &Pool,
     budget: RetryBudget,
@@ -101,7 +105,7 @@ pub(super) async fn claim(
     Ok(claimed == 1)
 }
 
-/// Implements [`crate::SessionLog::claim_leader_task`]. A retry renews the lease.
+/// Implements [`crate::Leadership::claim_leader_task`]. A retry renews the lease.
 pub(super) async fn claim_duty(
     pool: &Pool,
     budget: RetryBudget,
@@ -120,7 +124,7 @@ pub(super) async fn claim_duty(
     Ok(claimed == 1)
 }
 
-/// Implements [`crate::SessionLog::release`]. A retry may return false although the first attempt
+/// Implements [`crate::WorkQueue::release`]. A retry may return false although the first attempt
 /// succeeded. Callers take no action in that case.
 pub(super) async fn release(
     pool: &Pool,

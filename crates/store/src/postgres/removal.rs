@@ -72,7 +72,7 @@ pub(super) async fn delete(
     })
 }
 
-/// Implements [`crate::SessionLog::tombstone`].
+/// Implements [`crate::Tombstones::tombstone`].
 pub(super) async fn tombstone(
     pool: &Pool,
     budget: RetryBudget,
@@ -87,7 +87,7 @@ pub(super) async fn tombstone(
     row.as_ref().map(tombstone_of).transpose()
 }
 
-/// Implements [`crate::SessionLog::tombstones`].
+/// Implements [`crate::Tombstones::tombstones`].
 pub(super) async fn tombstones(
     pool: &Pool,
     budget: RetryBudget,
@@ -103,7 +103,7 @@ pub(super) async fn tombstones(
     rows.iter().map(tombstone_of).collect()
 }
 
-/// Implements [`crate::SessionLog::claim_removal`]. Idempotent, so it can be retried.
+/// Implements [`crate::Tombstones::claim_removal`]. Idempotent, so it can be retried.
 pub(super) async fn claim(
     pool: &Pool,
     budget: RetryBudget,
@@ -124,7 +124,7 @@ pub(super) async fn claim(
     Ok(claimed == 1)
 }
 
-/// Implements [`crate::SessionLog::forget`]. It changes only deleted data, which is never restored, so
+/// Implements [`crate::Tombstones::forget`]. It changes only deleted data, which is never restored, so
 /// every step can be retried.
 pub(super) async fn forget(
     pool: &Pool,
@@ -169,7 +169,7 @@ pub(super) async fn forget(
     Ok(forgotten)
 }
 
-/// Implements [`crate::SessionLog::check`]. The row that it writes also registers this process.
+/// Implements [`crate::Store::check`]. The row that it writes also registers this process.
 ///
 /// The canary is not retried, because it runs regularly and decides the readiness of the process. If
 /// the pool is exhausted, the canary opens its own connection. Otherwise an overloaded server would

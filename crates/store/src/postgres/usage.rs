@@ -119,7 +119,7 @@ impl UsageCache {
         }
     }
 
-    /// Implements [`crate::SessionLog::usage`]. Concurrent calls share one count.
+    /// Implements [`crate::Store::usage`]. Concurrent calls share one count.
     pub(super) async fn usage(
         &self,
         pool: &Arc<Pool>,

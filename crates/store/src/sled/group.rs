@@ -253,7 +253,7 @@ impl<'a> WriteGroup<'a> {
     }
 
     /// Removes a tombstone. Returns false while the journal still contains data of the session. See
-    /// [`crate::SessionLog::forget`].
+    /// [`crate::Tombstones::forget`].
     pub(super) fn forget(
         &mut self,
         key: &SessionKey,

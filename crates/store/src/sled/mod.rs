@@ -43,8 +43,9 @@ use self::shared::Shared;
 use crate::head_record::{check_batch, check_files, check_lease, check_snapshot};
 use crate::leader_tasks::LeaderTasks;
 use crate::{
-    Batch, DueChange, DueQuery, DueSession, Frame, IntentPage, Lease, Position, RowPage,
-    SessionHead, SessionLog, StorageUsage, StoreError, StoreId, StoredSnapshot, Tombstone,
+    Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership, Lease,
+    Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
+    StoredSnapshot, Tombstone, Tombstones, WorkQueue,
 };
 
 pub use self::batch::PendingWrites;
@@ -189,15 +190,6 @@ impl Drop for SledLog {
 
 #[async_trait]
 impl SessionLog for SledLog {
-    fn is_exclusive(&self) -> bool {
-        true
-    }
-
-    async fn store_id(&self) -> Result<StoreId, StoreError> {
-        self.shared.check_open()?;
-        Ok(self.id)
-    }
-
     async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
         let key = key.clone();
         self.blocking(move |shared| read::head(shared, &key)).await
@@ -221,42 +213,14 @@ impl SessionLog for SledLog {
             .await
     }
 
-    async fn intend(
+    async fn delete(
         &self,
         key: &SessionKey,
-        files: Vec<Box<str>>,
+        expected: Position,
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        check_files(&files)?;
         let key = key.clone();
-        self.submit(|reply| WriteJob::Intend(key, files, at, reply))
-            .await
-    }
-
-    async fn intents(
-        &self,
-        after: Option<(&SessionKey, &str)>,
-        limit: usize,
-    ) -> Result<IntentPage, StoreError> {
-        let after = after.map(|(key, file)| (key.clone(), Box::from(file)));
-        self.blocking(move |shared| read::intents(shared, after.as_ref(), limit))
-            .await
-    }
-
-    async fn doom_intent(
-        &self,
-        key: &SessionKey,
-        file: &str,
-        before: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let (key, file) = (key.clone(), file.into());
-        self.submit(|reply| WriteJob::DoomIntent(key, file, before, reply))
-            .await
-    }
-
-    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
-        let (key, file) = (key.clone(), file.into());
-        self.submit(|reply| WriteJob::EndIntent(key, file, reply))
+        self.submit(|reply| WriteJob::Delete(key, expected, at, reply))
             .await
     }
 
@@ -292,18 +256,47 @@ impl SessionLog for SledLog {
         self.blocking(move |shared| read::rows(shared, project.as_ref(), after.as_ref(), limit))
             .await
     }
+}
 
-    async fn delete(
+#[async_trait]
+impl WorkQueue for SledLog {
+    async fn due(
         &self,
-        key: &SessionKey,
-        expected: Position,
-        at: Timestamp,
-    ) -> Result<(), StoreError> {
-        let key = key.clone();
-        self.submit(|reply| WriteJob::Delete(key, expected, at, reply))
+        query: DueQuery<'_>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<DueSession>, StoreError> {
+        let each = query.each;
+        self.blocking(move |shared| read::due(shared, now, limit, each))
             .await
     }
 
+    async fn claim(
+        &self,
+        key: &SessionKey,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let key = key.clone();
+        self.submit(|reply| WriteJob::Claim(key, lease, now, reply))
+            .await
+    }
+
+    async fn release(
+        &self,
+        key: &SessionKey,
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, StoreError> {
+        let (key, owner) = (key.clone(), owner.to_owned());
+        self.submit(|reply| WriteJob::Release(key, owner, next, reply))
+            .await
+    }
+}
+
+#[async_trait]
+impl Tombstones for SledLog {
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
         let key = key.clone();
         self.blocking(move |shared| read::tombstone(shared, &key))
@@ -343,45 +336,52 @@ impl SessionLog for SledLog {
         self.submit(|reply| WriteJob::Forget(key, incarnation, owner, reply))
             .await
     }
+}
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<DueSession>, StoreError> {
-        self.due_for(DueQuery::ALL, now, limit).await
-    }
-
-    async fn due_for(
-        &self,
-        worker: DueQuery<'_>,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<DueSession>, StoreError> {
-        let each = worker.each;
-        self.blocking(move |shared| read::due(shared, now, limit, each))
-            .await
-    }
-
-    async fn claim(
+#[async_trait]
+impl FileIntents for SledLog {
+    async fn intend(
         &self,
         key: &SessionKey,
-        lease: Lease,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        check_lease(&lease)?;
+        files: Vec<Box<str>>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        check_files(&files)?;
         let key = key.clone();
-        self.submit(|reply| WriteJob::Claim(key, lease, now, reply))
+        self.submit(|reply| WriteJob::Intend(key, files, at, reply))
             .await
     }
 
-    async fn release(
+    async fn intents(
+        &self,
+        after: Option<(&SessionKey, &str)>,
+        limit: usize,
+    ) -> Result<IntentPage, StoreError> {
+        let after = after.map(|(key, file)| (key.clone(), Box::from(file)));
+        self.blocking(move |shared| read::intents(shared, after.as_ref(), limit))
+            .await
+    }
+
+    async fn doom_intent(
         &self,
         key: &SessionKey,
-        owner: &str,
-        next: DueChange,
+        file: &str,
+        before: Timestamp,
     ) -> Result<bool, StoreError> {
-        let (key, owner) = (key.clone(), owner.to_owned());
-        self.submit(|reply| WriteJob::Release(key, owner, next, reply))
+        let (key, file) = (key.clone(), file.into());
+        self.submit(|reply| WriteJob::DoomIntent(key, file, before, reply))
             .await
     }
 
+    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+        let (key, file) = (key.clone(), file.into());
+        self.submit(|reply| WriteJob::EndIntent(key, file, reply))
+            .await
+    }
+}
+
+#[async_trait]
+impl Leadership for SledLog {
     async fn claim_leader_task(
         &self,
         duty: &'static str,
@@ -390,6 +390,18 @@ impl SessionLog for SledLog {
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
         Ok(self.duties.claim(duty, lease, now))
+    }
+}
+
+#[async_trait]
+impl Store for SledLog {
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
+    async fn store_id(&self) -> Result<StoreId, StoreError> {
+        self.shared.check_open()?;
+        Ok(self.id)
     }
 
     async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {

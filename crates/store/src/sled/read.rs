@@ -10,8 +10,8 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use super::keys::{self, OBJECT_HEADER, ObjectHeader};
 use super::shared::Shared;
 use super::space::was_no_room;
+use crate::file_intents::IntentCollector;
 use crate::head_record::HeadRecord;
-use crate::log::IntentCollector;
 use crate::{
     DueSession, FileIntent, Frame, IntentPage, MAX_FRAME_BYTES, MAX_LIST, Position, RowPage,
     SessionHead, StoreError, StoredSnapshot, Tombstone,
@@ -255,7 +255,7 @@ fn unless_damaged<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, S
     }
 }
 
-/// Implements [`crate::SessionLog::due_for`].
+/// Implements [`crate::WorkQueue::due`].
 pub(super) fn due(
     shared: &Shared,
     now: Timestamp,
@@ -325,7 +325,7 @@ pub(super) fn stored_intent(
     }
 }
 
-/// Implements [`crate::SessionLog::intents`].
+/// Implements [`crate::FileIntents::intents`].
 pub(super) fn intents(
     shared: &Shared,
     after: Option<&(SessionKey, Box<str>)>,
@@ -346,7 +346,7 @@ pub(super) fn intents(
     Ok(found.page())
 }
 
-/// Implements [`crate::SessionLog::tombstone`]. A head that is still visible means that the deletion is
+/// Implements [`crate::Tombstones::tombstone`]. A head that is still visible means that the deletion is
 /// not durable yet.
 pub(super) fn tombstone(
     shared: &Shared,
@@ -359,7 +359,7 @@ pub(super) fn tombstone(
     })
 }
 
-/// Implements [`crate::SessionLog::tombstones`].
+/// Implements [`crate::Tombstones::tombstones`].
 pub(super) fn tombstones(
     shared: &Shared,
     after: Option<&SessionKey>,

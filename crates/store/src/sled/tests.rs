@@ -13,7 +13,10 @@ use super::group::{Sequences, WriteGroup};
 use super::shared::Shared;
 use super::{SledLog, SledOptions, garbage, keys, open, read};
 use crate::conformance::ByName as _;
-use crate::{Batch, DueChange, Position, SessionLog, StoreError, StoreId};
+use crate::{
+    Batch, DueChange, DueQuery, FileIntents as _, Position, SessionLog, Store as _, StoreError,
+    StoreId, Tombstones as _, WorkQueue as _,
+};
 
 fn key(name: &str) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
@@ -379,7 +382,10 @@ async fn what_cannot_be_read_of_one_session_hides_nothing_of_the_others() {
     assert!(listing.rows[1].1.is_ok());
     // `list` must not skip a session, so it fails.
     assert!(log.list(None, None, 9).await.is_err());
-    let due = log.due(Timestamp::from_millis(9), 9).await.unwrap();
+    let due = log
+        .due(DueQuery::ALL, Timestamp::from_millis(9), 9)
+        .await
+        .unwrap();
     let due: Vec<_> = due.into_iter().map(|due| due.key).collect();
     assert_eq!(due, [key("b")]);
     let tombstones = log.tombstones(None, 9).await.unwrap();

@@ -94,7 +94,7 @@ fn decode(row: Option<&[u8]>) -> StorageUsage {
     }
 }
 
-/// Implements [`crate::SessionLog::usage`].
+/// Implements [`crate::Store::usage`].
 pub(super) fn read(db: &Db, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
     let key = project.map_or_else(|| keys::USAGE_KEY.to_vec(), keys::usage);
     let row = db.get(key).map_err(|e| StoreError::Read(e.to_string()))?;

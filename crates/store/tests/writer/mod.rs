@@ -16,7 +16,9 @@ use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::blobs::{Blobs, Owner, result_path};
 use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, Frame, Position, SessionLog, StoreError, StoredSnapshot};
+use palimpsest_store::{
+    Batch, DueChange, Frame, Position, SessionLog, Store as _, StoreError, StoredSnapshot,
+};
 use sha2::{Digest, Sha256};
 
 const PLAN: &str = "PALIMPSEST_WRITER_PLAN";

@@ -22,7 +22,7 @@ use palimpsest_core::session::{Author, Session};
 use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::memory::MemoryLog;
-use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreId};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog as _, StoreId, WorkQueue};
 use palimpsest_worker::{HostError, MemoryJob, MessagePage, SessionHost, Worker, WorkerOptions};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -97,7 +97,7 @@ impl Fake {
     pub(crate) fn worker(self: &Arc<Self>, options: WorkerOptions) -> Worker {
         let clock: Arc<dyn Clock> = Arc::new(self.clock());
         Worker::new(
-            Arc::clone(&self.log) as Arc<dyn SessionLog>,
+            Arc::clone(&self.log) as Arc<dyn WorkQueue>,
             Arc::clone(self) as Arc<dyn SessionHost>,
             Arc::clone(&self.blobs),
             Arc::clone(&clock),

@@ -20,7 +20,7 @@ use palimpsest_core::message::Role;
 use palimpsest_core::session::Author;
 use palimpsest_engine::clock::Clock;
 use palimpsest_store::blobs::{Blobs, summary_path};
-use palimpsest_store::{Lease, SessionLog};
+use palimpsest_store::{DueQuery, Lease, SessionLog, WorkQueue as _};
 use palimpsest_worker::{Worker, WorkerOptions, WorkerStats};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -90,7 +90,7 @@ async fn due_sessions_are_updated_and_leave_the_queue() {
     assert_eq!(file(&fake, &key).await, fake.text(&key));
     assert!(fake.text(&key).contains("Mend a."), "{}", fake.text(&key));
     let later = Timestamp::from_millis(i64::MAX);
-    assert_eq!(fake.log.due(later, 9).await.unwrap(), []);
+    assert_eq!(fake.log.due(DueQuery::ALL, later, 9).await.unwrap(), []);
     assert_eq!(fake.log.head(&key).await.unwrap().unwrap().lease, None);
     assert_eq!((running.stats.updates(), running.stats.failures()), (1, 0));
     running.stop().await;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use palimpsest_bench::in_process::{InProcessServer, name};
 use palimpsest_core::ids::SessionKey;
-use palimpsest_store::SessionLog;
+use palimpsest_store::Store;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use serde_json::json;
 
@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         .build()?;
     runtime.block_on(async {
         let log = SledLog::open(&SledOptions::new(PathBuf::from(folder)))?;
-        let log: Arc<dyn SessionLog> = Arc::new(log);
+        let log: Arc<dyn Store> = Arc::new(log);
         let nothing = let_go(InProcessServer::new(Arc::clone(&log))?).await?;
 
         // A session whose whole view was sent has all contents loaded, which is its maximum size.

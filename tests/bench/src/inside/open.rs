@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_load::figures::{count, grouped, short};
-use palimpsest_store::SessionLog;
+use palimpsest_store::Store;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use serde::Deserialize;
 
@@ -39,7 +39,7 @@ struct Weighed {
 /// Measures a long session that was appended turn by turn, as agents do: two messages per call.
 pub(super) async fn rows(extent: &Extent, folder: &Path) -> Result<Vec<Row>> {
     let options = SledOptions::new(folder.join("open"));
-    let log: Arc<dyn SessionLog> = Arc::new(SledLog::open(&options)?);
+    let log: Arc<dyn Store> = Arc::new(SledLog::open(&options)?);
     let etag = fill(Arc::clone(&log), extent.long).await?;
     let opened = open(extent, &log, &etag).await?;
     log.close().await?;
@@ -48,7 +48,7 @@ pub(super) async fn rows(extent: &Extent, folder: &Path) -> Result<Vec<Row>> {
     Ok(vec![opened, loaded, idle])
 }
 
-async fn fill(log: Arc<dyn SessionLog>, messages: usize) -> Result<Bytes> {
+async fn fill(log: Arc<dyn Store>, messages: usize) -> Result<Bytes> {
     let server = InProcessServer::new(log)?;
     let mut etag = Bytes::new();
     for turn in 0..messages / 2 {
@@ -58,7 +58,7 @@ async fn fill(log: Arc<dyn SessionLog>, messages: usize) -> Result<Bytes> {
     Ok(etag)
 }
 
-async fn open(extent: &Extent, log: &Arc<dyn SessionLog>, etag: &[u8]) -> Result<Row> {
+async fn open(extent: &Extent, log: &Arc<dyn Store>, etag: &[u8]) -> Result<Row> {
     let key = SessionKey::parse(&name(SESSION))?;
     let (mut rounds, mut deltas, mut wholes, mut reads) = (vec![], vec![], vec![], vec![]);
     for _ in 0..extent.rounds {

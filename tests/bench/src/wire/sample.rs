@@ -14,7 +14,7 @@ use palimpsest_load::test_server::TestServer;
 use palimpsest_load::workloads::{Workload, WorkloadKind};
 use palimpsest_server::LOG_FOLDER;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, MAX_LIST, Position, SessionLog};
+use palimpsest_store::{Batch, DueChange, MAX_LIST, Position, SessionLog, Store as _};
 
 use super::client::{Callers, Requests};
 use super::method;
