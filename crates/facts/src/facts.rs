@@ -30,7 +30,7 @@ const MAX_OPEN: usize = 256;
 /// to 4 MiB.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    facts: VecDeque<Fact>,
+    entries: VecDeque<Fact>,
     /// The number of facts dropped from the front of the queue.
     dropped_count: usize,
     bytes: usize,
@@ -105,7 +105,7 @@ impl Facts {
 
     /// Returns true if there are no facts.
     pub fn is_empty(&self) -> bool {
-        self.facts.is_empty() && self.old_inputs.is_empty()
+        self.entries.is_empty() && self.old_inputs.is_empty()
     }
 
     /// Returns the number of facts that were dropped to stay within the size limit.
@@ -114,7 +114,7 @@ impl Facts {
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Fact> {
-        self.facts.iter()
+        self.entries.iter()
     }
 
     /// Returns the user inputs that precede all facts of `iter`.
@@ -158,7 +158,7 @@ impl Facts {
                     }
                     self.open.push_back(OpenCall {
                         id: tool.id.clone(),
-                        at: self.dropped_count + self.facts.len(),
+                        at: self.dropped_count + self.entries.len(),
                         actions: calls.len(),
                     });
                     for call in calls {
@@ -197,7 +197,7 @@ impl Facts {
                 symbols: Vec::new(),
                 plan: None,
             };
-            let at = self.dropped_count + self.facts.len();
+            let at = self.dropped_count + self.entries.len();
             self.push(Fact::Action(Deed::new(call)));
             self.complete(at, output, None);
         }
@@ -206,7 +206,7 @@ impl Facts {
     fn complete(&mut self, at: usize, text: &str, is_error: Option<bool>) {
         let Some(Fact::Action(deed)) = at
             .checked_sub(self.dropped_count)
-            .and_then(|at| self.facts.get_mut(at))
+            .and_then(|at| self.entries.get_mut(at))
         else {
             return;
         };
@@ -228,9 +228,9 @@ impl Facts {
 
     fn push(&mut self, fact: Fact) {
         self.bytes += fact.bytes();
-        self.facts.push_back(fact);
+        self.entries.push_back(fact);
         while self.bytes > MAX_BYTES {
-            let Some(fact) = self.facts.pop_front() else {
+            let Some(fact) = self.entries.pop_front() else {
                 break;
             };
             self.dropped_count += 1;

@@ -241,7 +241,7 @@ pub fn later_references<'a>(
                 return all;
             }
             for_each_text(block, &mut |text| {
-                missing.retain(|name| !contains_name(text, name))
+                missing.retain(|name| !contains_name(text, name));
             });
         }
     }

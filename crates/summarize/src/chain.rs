@@ -117,13 +117,13 @@ impl GuardedModel {
         if let Some(wait) = self.breaker.open_for() {
             return Err(Error::Unavailable {
                 retry_after: Some(wait),
-                fault: ProviderError::local("it failed too often and is given a rest"),
+                fault: ProviderError::local("it failed too often, and its circuit breaker is open"),
             });
         }
         let result = self.summarizer.summarize(request).await;
         match &result {
             Err(Error::Unavailable { retry_after, .. }) => {
-                self.breaker.record_failure(*retry_after)
+                self.breaker.record_failure(*retry_after);
             }
             // A timeout at the caller's deadline gives no information about the endpoint.
             Err(Error::Timeout { .. }) if Instant::now() >= request.deadline => {}

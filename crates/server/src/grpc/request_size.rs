@@ -192,10 +192,10 @@ impl DecodeEstimator<'_> {
                 }
                 // A packed list: each element has at least one byte on the wire.
                 (FieldType::Scalar, Some(value)) => {
-                    self.add(value.len() * LIST_CAPACITY_FACTOR * SCALAR_BYTES / 2)?
+                    self.add(value.len() * LIST_CAPACITY_FACTOR * SCALAR_BYTES / 2)?;
                 }
                 (FieldType::Scalar, None) if field.is_list => {
-                    self.add(LIST_CAPACITY_FACTOR * SCALAR_BYTES)?
+                    self.add(LIST_CAPACITY_FACTOR * SCALAR_BYTES)?;
                 }
                 _ => {}
             }
