@@ -107,7 +107,7 @@ fn the_key_file_is_private_and_contains_no_key() {
     let run = |args: &[&str]| palimpsest(&[&["keys"], args, &["--keys-file", path]].concat());
     fails(
         &run(&["create", "--project", "p", "--right", "all"]),
-        "is no right",
+        "is not a right",
     );
     fails(
         &run(&["create", "--project", "../p", "--right", "read"]),

@@ -66,9 +66,9 @@ pub async fn make_folder(folder: &Path) -> Result<(), BoxError> {
         let text = if error.kind() == std::io::ErrorKind::AlreadyExists
             || error.kind() == std::io::ErrorKind::NotADirectory
         {
-            format!("failed to use the data folder {path}: a file is in its place; pass --data-dir with a folder")
+            format!("cannot use the data folder {path}: a file is in its place. Pass --data-dir with a folder")
         } else {
-            format!("failed to make the data folder {path}: {error}; pass --data-dir with a folder that can be written")
+            format!("cannot create the data folder {path}: {error}. Pass --data-dir with a writable folder")
         };
         BoxError::from(text)
     })
@@ -148,7 +148,11 @@ fn existing_options(config: &Config) -> Result<SledOptions, BoxError> {
     if options.dir.is_dir() {
         return Ok(options);
     }
-    Err(format!("there is no store in {}", config.data_dir.display()).into())
+    Err(format!(
+        "no store exists in {}: check --data-dir",
+        config.data_dir.display()
+    )
+    .into())
 }
 
 /// Opens the log in the data folder, even if the settings configure PostgreSQL.
@@ -179,7 +183,7 @@ pub fn embedded(config: &Config) -> SledOptions {
 pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
     let postgres = &config.store.postgres;
     let url = postgres.url.as_ref();
-    let url = url.ok_or("store.postgres.url is not set: it says where the database is")?;
+    let url = url.ok_or("store.postgres.url is not set: set it to the address of the database")?;
     // The variable takes precedence over the file.
     let password = match (&postgres.password_env, &postgres.password_file) {
         (Some(variable), _) => Some(SecretSource::Env(variable.as_str().to_owned())),

@@ -41,7 +41,7 @@ pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
     check(
         config.grpc.request_timeout_ms <= config.grpc.max_request_timeout_ms,
         &["grpc.request_timeout_ms", "grpc.max_request_timeout_ms"],
-        "is more than grpc.max_request_timeout_ms",
+        "is more than grpc.max_request_timeout_ms: lower it",
     );
     check(
         config.limits.max_request_bytes <= config.grpc.max_request_bytes_in_flight,
@@ -83,7 +83,7 @@ fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str],
             "policy.autocompact.compact_buffer_tokens",
             "policy.autocompact.warn_buffer_tokens",
         ],
-        "leaves no room: it must be more than autocompact.output_reserve_tokens + \
+        "is too small: it must be more than autocompact.output_reserve_tokens + \
          compact_buffer_tokens + warn_buffer_tokens",
     );
 }
@@ -150,24 +150,24 @@ fn check_listen_addresses(
             "auth.keys_file",
             "auth.jwt.jwks_file",
         ],
-        "can be reached by other machines, and nothing asks callers who they are: set \
-         auth.keys_file (`palimpsest keys create` makes one) or auth.jwt.jwks_file, choose a \
-         loopback address such as 127.0.0.1, put a proxy that authenticates in front, or accept \
-         it with --insecure-listen-anywhere (PALIMPSEST_INSECURE_LISTEN_ANYWHERE=true)",
+        "can be reached by other machines, and no authentication is configured: set auth.keys_file \
+         (`palimpsest keys create` creates the file) or auth.jwt.jwks_file, or choose a loopback \
+         address such as 127.0.0.1. To allow callers without authentication, for example behind a \
+         proxy, set --insecure-listen-anywhere (PALIMPSEST_INSECURE_LISTEN_ANYWHERE=true)",
     );
     check(
         is_near || !is_on || is_private || config.auth.allow_plaintext,
         &["listen", "tls.cert_file", "auth.allow_plaintext"],
-        "can be reached by other machines, and credentials would come in the clear: set \
-         tls.cert_file and tls.key_file, or, where something else encrypts every connection (a \
-         service mesh, a proxy on this machine), auth.allow_plaintext = true",
+        "can be reached by other machines, and credentials would be sent without encryption: set \
+         tls.cert_file and tls.key_file. If a service mesh or a proxy on this machine encrypts every \
+         connection, set auth.allow_plaintext = true",
     );
     check(
         config.admin.listen.ip().is_loopback() || config.admin.listen_anywhere,
         &["admin.listen", "admin.listen_anywhere"],
-        "can be reached by other machines, and asks nobody who they are: choose a loopback address \
-         such as 127.0.0.1, or, where metrics are scraped from outside, accept it with \
-         admin.listen_anywhere = true (it shows metrics and health, and never content)",
+        "can be reached by other machines, and the admin port has no authentication: choose a \
+         loopback address such as 127.0.0.1. If another machine scrapes the metrics, set \
+         admin.listen_anywhere = true (the port shows metrics and health, and no message content)",
     );
 }
 
@@ -178,8 +178,8 @@ fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str
         // The default blob folder lies in the data directory, which other processes do not see.
         postgres.url.is_none() || config.blobs.url.is_some(),
         &["blobs.url", "store.postgres.url"],
-        "must be set beside store.postgres.url: whoever shares the database has to find the same files. Say a \
-         bucket, such as \"s3://bucket/prefix\", or a folder that all of them mount, as \"file:///folder\"",
+        "must be set with store.postgres.url, because all processes need the same blobs: write a bucket, such as \
+         \"s3://bucket/prefix\", or a folder that all processes mount, such as \"file:///folder\"",
     );
     check(
         postgres.password_env.is_none() || postgres.password_file.is_none(),

@@ -72,7 +72,7 @@ impl fmt::Display for EndpointName {
     }
 }
 
-const NAME: &str = "a name of at most 64 small letters, digits, - and _";
+const NAME: &str = "a name of at most 64 lowercase letters, digits, - and _";
 
 impl SettingValue for Option<EndpointName> {
     fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {

@@ -74,5 +74,5 @@ texts! {
     DatabaseUrl: is_address, "the address of a database without a password in it, such as \"postgres://palimpsest@db:5432/palimpsest?sslmode=require\"; store.postgres.password_env or password_file has the password";
     /// Name of a schema.
     SchemaName: |text| (1..=63).contains(&text.len()) && !text.contains(char::is_control),
-        "the name of a schema, of at most 63 bytes";
+        "the name of a schema, at most 63 bytes";
 }

@@ -71,7 +71,9 @@ impl fmt::Display for ConfigErrors {
         for problem in &self.0 {
             write!(f, "\n  {problem}")?;
         }
-        f.write_str("\n`palimpsest config` lists every setting with its value and where it is set")
+        f.write_str(
+            "\n`palimpsest config` prints every setting, its value and the origin of the value",
+        )
     }
 }
 

@@ -192,7 +192,7 @@ impl SettingValue for ModelNames {
         let text = text.filter(|text| text.is_empty() || text.split(',').all(is_name));
         text.map(Self::new).ok_or_else(|| {
             raw.type_error(
-                "names of models with commas between them, such as \"claude-haiku-*,gpt-5-mini\"",
+                "names of models separated by commas, such as \"claude-haiku-*,gpt-5-mini\"",
             )
         })
     }
@@ -246,14 +246,14 @@ texts! {
             && url.has_host()
             && url.username().is_empty()
             && url.password().is_none()
-    }), "an http or https URL without a name and a password in it, such as \"https://api.anthropic.com\"";
+    }), "an http or https URL without a user name and password, such as \"https://api.anthropic.com\"";
     /// Name of a model.
-    ModelName: is_model_name, "the name of a model, of at most 256 bytes and without blanks";
+    ModelName: is_model_name, "the name of a model, at most 256 bytes without blanks";
     /// Name of an environment variable.
     VariableName: |text| {
         !text.is_empty()
             && text.len() <= 128
             && !text.starts_with(|c: char| c.is_ascii_digit())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-    }, "the name of the environment variable that holds the key, such as \"ANTHROPIC_API_KEY\", and not the key itself";
+    }, "the name of the environment variable with the key, such as \"ANTHROPIC_API_KEY\", not the key itself";
 }

@@ -59,12 +59,12 @@ fn all_errors_are_reported_together() {
               p.toml:9: log.level must be a level (error, warn, info, debug, trace) or a filter such as "info,h2=debug", is "inof"
               p.toml:10: log.format must be "auto" or "pretty" or "json", is a TOML array
               CLAUDE_CODE_MAX_OUTPUT_TOKENS: policy.autocompact.output_reserve_tokens must be a whole number from 0 to 4294967295, is "-1"
-              PALIMPSEST_ADMIN_LISTEN: admin.listen can be reached by other machines, and asks nobody who they are: choose a loopback address such as 127.0.0.1, or, where metrics are scraped from outside, accept it with admin.listen_anywhere = true (it shows metrics and health, and never content)
+              PALIMPSEST_ADMIN_LISTEN: admin.listen can be reached by other machines, and the admin port has no authentication: choose a loopback address such as 127.0.0.1. If another machine scrapes the metrics, set admin.listen_anywhere = true (the port shows metrics and health, and no message content)
               PALIMPSEST_GRPC_KEEPALIVE_MS: grpc.keepalive_ms must be a whole number from 1000 to 3600000, is "soon"
               PALIMPSEST_STORE_CACHE_BYTE: is not a variable of any setting: did you mean PALIMPSEST_STORE_CACHE_BYTES?
               --blobs: blobs.url must be a URL, such as "s3://bucket/prefix", is "bucket"
               --set: nonsense is not a setting
-            `palimpsest config` lists every setting with its value and where it is set"#]],
+            `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
 }
 
@@ -85,7 +85,7 @@ fn a_missing_file_names_the_setting_that_requires_it() {
         &expect![[r#"
             the configuration has an error:
               PALIMPSEST_CONFIG: failed to read gone.toml: entity not found
-            `palimpsest config` lists every setting with its value and where it is set"#]],
+            `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
 }
 
@@ -105,9 +105,9 @@ fn conflicting_settings_are_rejected() {
             the configuration has 4 errors:
               p.toml:2: admin.listen is also the address of the gRPC services: use another port
               p.toml:3: limits.max_message_bytes is more than limits.max_request_bytes: a message of this size would be rejected
-              p.toml:4: grpc.request_timeout_ms is more than grpc.max_request_timeout_ms
-              p.toml:5: policy.tokens.default_window_tokens leaves no room: it must be more than autocompact.output_reserve_tokens + compact_buffer_tokens + warn_buffer_tokens
-            `palimpsest config` lists every setting with its value and where it is set"#]],
+              p.toml:4: grpc.request_timeout_ms is more than grpc.max_request_timeout_ms: lower it
+              p.toml:5: policy.tokens.default_window_tokens is too small: it must be more than autocompact.output_reserve_tokens + compact_buffer_tokens + warn_buffer_tokens
+            `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
 }
 
@@ -213,7 +213,7 @@ fn an_invalid_variable_of_claude_code_is_an_error() {
           CLAUDE_AUTOCOMPACT_PCT_OVERRIDE: policy.autocompact.compact_at_percent must be between 1 and 100
           CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE: policy.autocompact.block_at_tokens must be a whole number from 0 to 4294967295, is "many"
           DISABLE_COMPACT: must be 1, true, yes or on, or else 0, false, no or off, is "maybe"
-        `palimpsest config` lists every setting with its value and where it is set"#]],
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
     let source = FixedSource::default().var("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "101");
     errors(
@@ -222,7 +222,7 @@ fn an_invalid_variable_of_claude_code_is_an_error() {
         &expect![[r#"
         the configuration has an error:
           CLAUDE_AUTOCOMPACT_PCT_OVERRIDE: policy.autocompact.compact_at_percent must be between 0 and 100
-        `palimpsest config` lists every setting with its value and where it is set"#]],
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
 }
 
@@ -384,7 +384,7 @@ fn all_errors_in_policies_are_reported_together() {
               PALIMPSEST_POLICY_SNIP_NUGDE: is not a variable of any setting: did you mean PALIMPSEST_POLICY_SNIP_NUDGE?
               PALIMPSEST_PRICES_CACHE_READ: prices.cache_read must be a number from 0 to 1000000, is "-1"
               --set: policy.snip.nugde is not a setting: did you mean policy.snip.nudge?
-            `palimpsest config` lists every setting with its value and where it is set"#]],
+            `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
     let (flags, source) = with_file(
         "[policy.collapse]\n\
@@ -399,7 +399,7 @@ fn all_errors_in_policies_are_reported_together() {
         the configuration has 2 errors:
           p.toml:2: policy.collapse.target_percent must be less than commit_at_percent
           p.toml:4: policy.model_tools.max_answer_bytes must be at least 1,000
-        `palimpsest config` lists every setting with its value and where it is set"#]],
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
 }
 
@@ -425,7 +425,7 @@ fn a_former_name_is_rejected_with_its_new_name() {
               p.toml:6: projects.p.policy.attachments.listings is not a setting: its new name is projects.p.policy.attachments.capabilities
               PALIMPSEST_SWEEP_GRACE_MS: is not a variable of any setting: its new name is PALIMPSEST_SWEEP_MIN_AGE_MS
               --set: prices.uncached is not a setting: its new name is prices.input
-            `palimpsest config` lists every setting with its value and where it is set"#]],
+            `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
 }
 
@@ -560,13 +560,13 @@ fn a_model_has_a_provider_a_name_and_one_key() {
         &expect![[r#"
         the configuration has 7 errors:
           p.toml:2: summarizer.model has no effect without summarizer.provider: set it to "anthropic" or "openai"
-          p.toml:3: summarizer.base_url must be an http or https URL without a name and a password in it, such as "https://api.anthropic.com"
-          p.toml:4: summarizer.api_key_env must be the name of the environment variable that holds the key, such as "ANTHROPIC_API_KEY", and not the key itself
+          p.toml:3: summarizer.base_url must be an http or https URL without a user name and password, such as "https://api.anthropic.com"
+          p.toml:4: summarizer.api_key_env must be the name of the environment variable with the key, such as "ANTHROPIC_API_KEY", not the key itself
           p.toml:5: summarizer.window_tokens must be a whole number from 2000 to 100000000, is 5
           p.toml:7: summarizer.fallback.provider has no effect without summarizer.provider: set it to "anthropic" or "openai"
           p.toml:7: summarizer.fallback.model must be set to the name of the model that is called if the main model returns no summary
           p.toml:8: summarizer.fallback.api_key_env is set together with summarizer.fallback.api_key_file: remove one of them
-        `palimpsest config` lists every setting with its value and where it is set"#]],
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
     let (flags, source) = with_file("[summarizer.fallback]\nbase_url = \"http://x\"\n");
     let source = source.var("PALIMPSEST_SUMMARIZER_PROVIDER", "anthropic");
@@ -577,7 +577,7 @@ fn a_model_has_a_provider_a_name_and_one_key() {
         the configuration has 2 errors:
           p.toml:2: summarizer.fallback.base_url has no effect without summarizer.fallback.provider: without it, the fallback is another model of the main API
           PALIMPSEST_SUMMARIZER_PROVIDER: summarizer.model must be set to the name of the model that writes summaries
-        `palimpsest config` lists every setting with its value and where it is set"#]],
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
 }
 
@@ -626,9 +626,9 @@ fn all_errors_in_hook_endpoints_are_reported() {
           p.toml:7: hooks.endpoints.audit.max_concurrent must be a whole number from 1 to 10000, is 0
           p.toml:9: hooks.endpoints.lost.url must be set to the address of the hook service
           p.toml:9: hooks.endpoints.lost.token_env is set together with token_file: remove one of them
-          p.toml:12: hooks.endpoints.Ä.url is not a valid endpoint: use a name of at most 64 small letters, digits, - and _
+          p.toml:12: hooks.endpoints.Ä.url is not a valid endpoint: use a name of at most 64 lowercase letters, digits, - and _
           p.toml:14: policy.hooks.endpoint names an endpoint that is not configured: add [hooks.endpoints.NAME] with its url
-        `palimpsest config` lists every setting with its value and where it is set"#]],
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
     );
 }
 

@@ -10,8 +10,8 @@ use super::grant::{Grant, ProjectSet, Right};
 use super::key::{KeyHash, KeyId, PREFIX};
 
 /// The comment at the beginning of the file.
-const HEAD: &str = "# API keys, written by `palimpsest keys`: hashes, from which no key can be had.\n\
-                    # A running server takes a change up within auth.reload_ms.\n";
+const HEAD: &str = "# API keys, written by `palimpsest keys`: hashes, from which no key can be computed.\n\
+                    # A running server reloads a changed file within auth.reload_ms.\n";
 /// The maximum number of keys in a file. The complete file is read again after each change.
 pub const MAX_KEYS: usize = 100_000;
 const MAX_LABEL_CHARS: usize = 200;
@@ -81,7 +81,7 @@ impl KeyFile {
             format!("{line}{}", without_values(error.message()))
         })?;
         if file.keys.len() > MAX_KEYS {
-            return Err(format!("it has more than {MAX_KEYS} keys"));
+            return Err(format!("the file has more than {MAX_KEYS} keys"));
         }
         file.checked().map(|_| ()).map(|()| file)
     }
@@ -95,7 +95,7 @@ impl KeyFile {
                 let key = entry.checked().map_err(|what| format!("key {n}: {what}"))?;
                 // Keys are looked up by their id, so a duplicate would hide another key.
                 if !seen.insert(key.id.clone()) {
-                    return Err(format!("key {n}: its id is that of an earlier one"));
+                    return Err(format!("key {n}: an earlier key has the same id"));
                 }
                 Ok(key)
             })
@@ -114,9 +114,9 @@ impl KeyEntry {
     fn checked(&self) -> Result<ParsedKey, String> {
         let names = self.projects.iter().map(String::as_str);
         Ok(ParsedKey {
-            id: KeyId::parse(&self.id).ok_or("id must be 16 small hexadecimal digits")?,
+            id: KeyId::parse(&self.id).ok_or("id must be 16 lowercase hexadecimal digits")?,
             hash: KeyHash::parse(&self.hash)
-                .ok_or("hash must be \"sha256:\" and 64 small hexadecimal digits")?,
+                .ok_or("hash must be \"sha256:\" and 64 lowercase hexadecimal digits")?,
             grant: Grant {
                 projects: ProjectSet::read(names).map_err(|what| without_key("projects", &what))?,
                 rights: rights(&self.rights).map_err(|what| without_key("rights", &what))?,
@@ -137,11 +137,11 @@ impl KeyEntry {
 /// Parses the names of rights. Fails on an unknown name and on an empty list.
 pub fn rights(names: &[String]) -> Result<BTreeSet<Right>, String> {
     let right = |name: &String| {
-        Right::by_name(name).ok_or_else(|| format!("{name:?} is no right: those are {}", all()))
+        Right::by_name(name).ok_or_else(|| format!("{name:?} is not a right: write {}", all()))
     };
     let rights: BTreeSet<_> = names.iter().map(right).collect::<Result<_, _>>()?;
     if rights.is_empty() {
-        return Err(format!("must have a right at least: {}", all()));
+        return Err(format!("must have at least one right: {}", all()));
     }
     Ok(rights)
 }
@@ -224,15 +224,15 @@ mod tests {
         let secret = "plk_0000";
         check(
             |key| key.hash = secret.into(),
-            "key 1: hash must be \"sha256:\" and 64 small hexadecimal digits",
+            "key 1: hash must be \"sha256:\" and 64 lowercase hexadecimal digits",
         );
         check(
             |key| key.id = secret.into(),
-            "key 1: id must be 16 small hexadecimal digits",
+            "key 1: id must be 16 lowercase hexadecimal digits",
         );
         check(
             |key| key.rights = vec![],
-            "key 1: rights: must have a right at least: read, write, compact, admin",
+            "key 1: rights: must have at least one right: read, write, compact, admin",
         );
         check(
             |key| key.rights = vec![secret.into()],
