@@ -97,7 +97,7 @@ impl Driver {
                 Step::Load => StepResult::Loaded(self.compaction_messages()),
                 Step::Start(start) => self.commit(Command::StartCompaction(start)),
                 Step::Advance(advance) => self.commit(Command::AdvanceCompaction(advance)),
-                Step::Summarize(request) => StepResult::Summarized(self.summarize(&request)),
+                Step::Summarize(task) => StepResult::Summarized(self.summarize(&task)),
                 _ => break,
             });
         }
@@ -125,8 +125,8 @@ impl Driver {
     }
 
     /// Writes a summary from the structure of the messages.
-    fn summarize(&self, request: &SummaryTask) -> Result<WrittenSummary, SummaryFailure> {
-        let StartedCompaction { session, running } = &request.started;
+    fn summarize(&self, task: &SummaryTask) -> Result<WrittenSummary, SummaryFailure> {
+        let StartedCompaction { session, running } = &task.started;
         let starts = session.turns().starts().iter();
         let transcript = session.transcript();
         let holds = |at: &&Ordinal| transcript.get(**at).is_some_and(|it| it.standing.holds());
