@@ -17,7 +17,7 @@ use crate::session_summary::stand_in;
 #[derive(Debug, Clone)]
 pub(super) struct Started {
     /// The session and the compaction as they started. The hooks of the compaction are added.
-    started: StartedCompaction,
+    compaction: StartedCompaction,
     /// The writer of the summary.
     strategy: Strategy,
     hook: PreCompact,
@@ -49,7 +49,7 @@ impl Started {
     pub(super) fn new(started: StartedCompaction, ready: Option<WrittenSummary>) -> Self {
         Self {
             strategy: started.running.strategy,
-            started,
+            compaction: started,
             hook: PreCompact::Open,
             began: None,
             summary: ready.map(Ok),
@@ -58,7 +58,7 @@ impl Started {
 
     /// Returns the key of the compaction, unless the caller's model writes its summary.
     pub(super) fn key_of_server(&self) -> Option<CompactionKey> {
-        let running = &self.started.running;
+        let running = &self.compaction.running;
         (!running.is_delegated()).then_some(running.key)
     }
 
@@ -72,9 +72,9 @@ impl Started {
         match &self.hook {
             PreCompact::Open => {
                 // The first answer is durable. A restart or another process must not call the hook again.
-                let is_asked = self.started.running.hooks.is_asked();
+                let is_asked = self.compaction.running.hooks.is_asked();
                 if context.calls_hooks && !is_asked && !request.is_dry_run {
-                    let call = HookRequest::PreCompact(self.started.clone());
+                    let call = HookRequest::PreCompact(self.compaction.clone());
                     return Ok(step(Step::CallHook(call)));
                 }
             }
@@ -82,13 +82,13 @@ impl Started {
             PreCompact::Recorded => self.take_hooks(session, context)?,
             PreCompact::Done => {}
         }
-        let key = self.started.running.key;
+        let key = self.compaction.running.key;
         if self.strategy == Strategy::Delegated && !request.is_dry_run {
             return Ok(NextOfStarted::Delegated(key));
         }
         let Some(summary) = self.summary.take() else {
             return Ok(step(Step::Summarize(SummaryTask {
-                started: self.started.clone(),
+                started: self.compaction.clone(),
                 strategy: self.strategy,
                 model: request.model.clone(),
                 // A caller that chose `MODEL` gets the model's error, not an extractive summary.
@@ -96,13 +96,13 @@ impl Started {
                 is_estimate: request.is_dry_run,
             })));
         };
-        let finishing = Finishing::new(self.started.clone(), summary, began, Stamps::default());
+        let finishing = Finishing::new(self.compaction.clone(), summary, began, Stamps::default());
         Ok(NextOfStarted::Finish(Box::new(finishing)))
     }
 
     /// Returns the command that records the hook's answer, or that ends the compaction if the hook stopped it.
     fn record(&self, answer: &HookAnswer) -> AdvanceCompaction {
-        let (key, call) = (self.started.running.key, answer.call.clone());
+        let (key, call) = (self.compaction.running.key, answer.call.clone());
         if !call.result.stops() {
             let answered = CompactionInput::HookAnswered {
                 call,
@@ -112,7 +112,7 @@ impl Started {
             return AdvanceCompaction::new(key, answered);
         }
         AdvanceCompaction {
-            attempt: self.started.running.attempt,
+            attempt: self.compaction.running.attempt,
             took_ms: call.took_ms,
             hooks: vec![call.clone()],
             ..AdvanceCompaction::new(key, stopped(&call).into())
@@ -125,11 +125,11 @@ impl Started {
         session: &Session,
         context: &CompactionContext,
     ) -> Result<(), Rejection> {
-        let key = self.started.running.key;
+        let key = self.compaction.running.key;
         let running = session.compactions().running.as_ref();
         let running = running.filter(|running| running.key == key);
         let hooks = &running.ok_or(Rejection::CompactionNotFound { key })?.hooks;
-        self.started.running.hooks = hooks.clone();
+        self.compaction.running.hooks = hooks.clone();
         // A summary that exists was written without the hook's instructions, so a new one is written.
         if hooks.instructions.is_some() && self.summary.take().is_some() {
             self.strategy = context.usual();

@@ -46,9 +46,9 @@ impl SessionHarness {
         for _ in 0..MAX_STEPS {
             let context = CompactionContext {
                 now: Timestamp::from_millis(self.now),
-                has_model: facts & 1 == 0,
-                calls_hooks: facts & 2 == 0,
-                orphaned_before: (facts & 12 == 0).then_some(Timestamp::from_millis(self.now)),
+                has_model: facts & 0b1 == 0,
+                calls_hooks: facts & 0b10 == 0,
+                orphaned_before: (facts & 0b1100 == 0).then_some(Timestamp::from_millis(self.now)),
             };
             let next = machine.next(&self.session, &context);
             let step = match next {
@@ -58,9 +58,9 @@ impl SessionHarness {
             if let Step::End(outcome) = step {
                 let again = machine.next(&self.session, &context);
                 assert!(matches!(again, Ok(Step::End(end)) if end == outcome));
-                return self.check_end(&request, &outcome, &observed);
+                return Self::check_end(&request, &outcome, &observed);
             }
-            self.check_step(&step, &mut observed);
+            Self::check_step(&step, &mut observed);
             match self.perform(step, byte(), &mut observed) {
                 Ok(result) => machine.happened(result),
                 Err(rejection) => return self.check_rejected(&rejection, &observed),
@@ -96,7 +96,7 @@ impl SessionHarness {
         }
     }
 
-    fn check_step(&self, step: &Step, observed: &mut Observed) {
+    fn check_step(step: &Step, observed: &mut Observed) {
         match step {
             Step::Start(_) => assert_eq!(observed.key, None, "it starts once"),
             Step::Advance(advance) => {
@@ -125,7 +125,7 @@ impl SessionHarness {
             Step::Wait(_) => StepResult::Waited,
             Step::Estimate(_) => {
                 let tokens = u64::from(byte) * 1_000;
-                StepResult::Estimated((byte % 4 > 0).then_some(tokens))
+                StepResult::Estimated((!byte.is_multiple_of(4)).then_some(tokens))
             }
             Step::Load => StepResult::Loaded(self.made(byte)),
             Step::Start(start) => self.commit(Command::StartCompaction(start), observed)?,
@@ -160,25 +160,27 @@ impl SessionHarness {
                     event: Box::new(event),
                 }))
             }
-            Step::CallHook(request) => StepResult::HookAnswered((byte % 4 > 0).then(|| {
-                let result = match byte % 16 {
-                    1 => HookResult::Vetoed,
-                    2 => HookResult::FailedStopped,
-                    3 => HookResult::FailedContinued,
-                    _ => HookResult::Continued,
-                };
-                let call = HookCall {
-                    hook: hook_of(&request),
-                    result,
-                    detail: "".into(),
-                    took_ms: 2,
-                    messages: Vec::new(),
-                };
-                HookAnswer {
-                    instructions: byte.is_multiple_of(5).then(|| "name the lamp".into()),
-                    ..HookAnswer::of(call)
-                }
-            })),
+            Step::CallHook(request) => {
+                StepResult::HookAnswered((!byte.is_multiple_of(4)).then(|| {
+                    let result = match byte % 16 {
+                        1 => HookResult::Vetoed,
+                        2 => HookResult::FailedStopped,
+                        3 => HookResult::FailedContinued,
+                        _ => HookResult::Continued,
+                    };
+                    let call = HookCall {
+                        hook: hook_of(&request),
+                        result,
+                        detail: "".into(),
+                        took_ms: 2,
+                        messages: Vec::new(),
+                    };
+                    HookAnswer {
+                        instructions: byte.is_multiple_of(5).then(|| "name the lamp".into()),
+                        ..HookAnswer::of(call)
+                    }
+                }))
+            }
             Step::End(_) => panic!("an end is no step to perform"),
         })
     }
@@ -267,12 +269,7 @@ impl SessionHarness {
     }
 
     /// Checks that the events of a run are those of a path in decision 0010.
-    fn check_end(
-        &self,
-        request: &CompactionRequest,
-        outcome: &CompactionOutcome,
-        observed: &Observed,
-    ) {
+    fn check_end(request: &CompactionRequest, outcome: &CompactionOutcome, observed: &Observed) {
         let kinds: String = observed.events.iter().map(kind).collect();
         // An end of another compaction precedes the events of this one.
         let own = kinds.trim_start_matches('F');

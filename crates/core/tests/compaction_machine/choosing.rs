@@ -19,14 +19,14 @@ fn row_1_an_orphaned_compaction_is_ended_first() {
     case.check(
         by(Strategy::Extractive),
         [Then::Summary("said")],
-        expect![[r#"
+        expect![[r"
         advance Failed Expired, 0 hooks: Failed Expired
         start Write Extractive: Started Extractive
         summarize Extractive: written
         load
         advance Summary Extractive, 0 hooks, 0 messages: Compacted Extractive
         end: Compacted Extractive
-    "#]],
+    "]],
     );
 }
 
@@ -37,10 +37,10 @@ fn row_1_a_delegated_compaction_survives_a_restart() {
     case.check(
         by(Strategy::Extractive),
         [],
-        expect![[r#"
+        expect![[r"
         start Write Extractive: Skipped(AlreadyRunning)
         end: Skipped(AlreadyRunning)
-    "#]],
+    "]],
     );
 }
 
@@ -50,11 +50,11 @@ fn row_2_the_oldest_rounds_leave_without_a_summary() {
     Case::new(HOOKS).with_hooks().check(
         request,
         [],
-        expect![[r#"
+        expect![[r"
         load
         start DropOldest: Compacted DropOldest
         end: Compacted DropOldest
-    "#]],
+    "]],
     );
 }
 
@@ -64,9 +64,9 @@ fn row_2_nothing_is_dropped_from_a_view_that_is_small_enough() {
     Case::new("").check(
         request,
         [],
-        expect![[r#"
+        expect![[r"
         end: Skipped(UnderThreshold)
-    "#]],
+    "]],
     );
 }
 
@@ -77,13 +77,13 @@ fn row_3_a_manual_request_compares_session_memory_with_structure() {
     case.check(
         manual(),
         script,
-        expect![[r#"
+        expect![[r"
         estimate SessionMemory: Some(9000)
         estimate Extractive: Some(8000)
         load
         start SessionMemory: Compacted SessionMemory
         end: Compacted SessionMemory
-    "#]],
+    "]],
     );
 }
 
@@ -107,13 +107,13 @@ fn row_4_a_request_that_takes_no_summary_as_is_writes_one() {
         case.check(
             request,
             [Then::Summary("said")],
-            expect![[r#"
+            expect![[r"
             start Write Model: Started Model
             summarize Model: written
             load
             advance Summary Model, 0 hooks, 0 messages: Compacted Model
             end: Compacted Model
-        "#]],
+        "]],
         );
     }
 }
@@ -128,13 +128,13 @@ fn row_4_session_memory_by_name_with_instructions_is_announced_and_written() {
     case.check(
         request,
         [Then::Summary("said")],
-        expect![[r#"
+        expect![[r"
         start Write SessionMemory: Started SessionMemory
         summarize SessionMemory: written
         load
         advance Summary SessionMemory, 0 hooks, 0 messages: Compacted SessionMemory
         end: Compacted SessionMemory
-    "#]],
+    "]],
     );
 }
 
@@ -145,14 +145,14 @@ fn row_5_a_comparison_waits_for_memory_once() {
     case.check(
         manual(),
         script,
-        expect![[r#"
+        expect![[r"
         wait ForMemory { at_most_ms: 15000 }
         estimate SessionMemory: Some(9000)
         estimate Extractive: Some(8000)
         load
         start SessionMemory: Compacted SessionMemory
         end: Compacted SessionMemory
-    "#]],
+    "]],
     );
 }
 
@@ -163,7 +163,7 @@ fn row_6_memory_that_would_be_skipped_is_left_out() {
     case.check(
         manual(),
         script,
-        expect![[r#"
+        expect![[r"
         estimate SessionMemory: None
         load
         start Prepared: Skipped(NothingEligible)
@@ -172,7 +172,7 @@ fn row_6_memory_that_would_be_skipped_is_left_out() {
         load
         advance Summary Model, 0 hooks, 0 messages: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }
 
@@ -183,13 +183,13 @@ fn row_8_memory_is_used_if_structure_would_be_skipped() {
     case.check(
         manual(),
         script,
-        expect![[r#"
+        expect![[r"
         estimate SessionMemory: Some(90000)
         estimate Extractive: None
         load
         start SessionMemory: Compacted SessionMemory
         end: Compacted SessionMemory
-    "#]],
+    "]],
     );
 }
 
@@ -204,7 +204,7 @@ fn row_9_memory_that_is_far_behind_is_left_out() {
     case.check(
         manual(),
         script,
-        expect![[r#"
+        expect![[r"
         estimate SessionMemory: Some(90000)
         estimate Extractive: Some(8000)
         load
@@ -214,7 +214,7 @@ fn row_9_memory_that_is_far_behind_is_left_out() {
         load
         advance Summary Model, 0 hooks, 0 messages: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }
 
@@ -224,12 +224,12 @@ fn row_10_an_automatic_request_waits_for_memory_once() {
     case.check(
         automatic(),
         [],
-        expect![[r#"
+        expect![[r"
         wait ForMemory { at_most_ms: 15000 }
         load
         start SessionMemory: Compacted SessionMemory
         end: Compacted SessionMemory
-    "#]],
+    "]],
     );
 }
 
@@ -243,11 +243,11 @@ fn row_10_a_dry_run_waits_for_nothing() {
     case.check(
         request,
         [],
-        expect![[r#"
+        expect![[r"
         load
         start SessionMemory: Compacted SessionMemory
         end: Compacted SessionMemory
-    "#]],
+    "]],
     );
 }
 
@@ -258,7 +258,7 @@ fn row_11_an_automatic_request_waits_for_a_summary_that_is_being_prepared() {
     case.check(
         automatic(),
         script,
-        expect![[r#"
+        expect![[r"
         wait ForEnd(compaction-0)
         load
         start Prepared: Skipped(NothingEligible)
@@ -267,7 +267,7 @@ fn row_11_an_automatic_request_waits_for_a_summary_that_is_being_prepared() {
         load
         advance Summary Model, 0 hooks, 0 messages: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }
 
@@ -277,7 +277,7 @@ fn row_11_a_wait_that_is_given_up_goes_on_and_displaces_the_other_compaction() {
     case.check(
         automatic(),
         [Then::Summary("said")],
-        expect![[r#"
+        expect![[r"
         wait ForEnd(compaction-0)
         load
         start Prepared: Skipped(NothingEligible)
@@ -286,7 +286,7 @@ fn row_11_a_wait_that_is_given_up_goes_on_and_displaces_the_other_compaction() {
         load
         advance Summary Model, 0 hooks, 0 messages: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }
 
@@ -296,7 +296,7 @@ fn row_11_a_manual_request_does_not_wait() {
     case.check(
         manual(),
         [Then::Summary("said")],
-        expect![[r#"
+        expect![[r"
         load
         start Prepared: Skipped(NothingEligible)
         start Write Model: Started Model
@@ -304,7 +304,7 @@ fn row_11_a_manual_request_does_not_wait() {
         load
         advance Summary Model, 0 hooks, 0 messages: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }
 
@@ -314,7 +314,7 @@ fn rows_13_and_14_sources_without_a_summary_are_passed_over() {
     case.check(
         automatic(),
         [Then::Summary("said")],
-        expect![[r#"
+        expect![[r"
         load
         start SessionMemory: Skipped(NothingEligible)
         load
@@ -324,7 +324,7 @@ fn rows_13_and_14_sources_without_a_summary_are_passed_over() {
         load
         advance Summary Model, 0 hooks, 0 messages: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }
 
@@ -333,11 +333,11 @@ fn row_14_session_memory_by_name_has_no_other_source() {
     Case::new(MODEL_FIRST).check(
         by(Strategy::SessionMemory),
         [],
-        expect![[r#"
+        expect![[r"
         load
         start SessionMemory: Skipped(NothingEligible)
         end: Skipped(NothingEligible)
-    "#]],
+    "]],
     );
 }
 
@@ -347,11 +347,11 @@ fn row_15_a_request_that_may_not_start_ends() {
     case.check(
         manual(),
         [],
-        expect![[r#"
+        expect![[r"
         load
         start SessionMemory: Skipped(Disabled)
         end: Skipped(Disabled)
-    "#]],
+    "]],
     );
 }
 
@@ -377,10 +377,10 @@ fn row_16_a_repeat_ends_with_the_event_of_the_original() {
     case.check(
         request,
         [],
-        expect![[r#"
+        expect![[r"
         start Write Extractive: Answered(Revision(12))
         end: Answered(Revision(12))
-    "#]],
+    "]],
     );
 }
 
@@ -390,20 +390,20 @@ fn row_17_a_summary_that_exists_is_committed_at_once() {
     case.check(
         automatic(),
         [],
-        expect![[r#"
+        expect![[r"
         load
         start SessionMemory: Compacted SessionMemory
         end: Compacted SessionMemory
-    "#]],
+    "]],
     );
     let case = Case::new(&[AHEAD, MODEL_FIRST].concat()).with_prepared();
     case.check(
         manual(),
         [],
-        expect![[r#"
+        expect![[r"
         load
         start Prepared: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }

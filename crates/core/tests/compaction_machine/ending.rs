@@ -24,7 +24,7 @@ fn row_18_with_hooks_a_summary_that_exists_takes_two_steps() {
     case.check(
         automatic(),
         script,
-        expect![[r#"
+        expect![[r"
         load
         start SessionMemory, then hooks: Started SessionMemory
         call PreCompact: disabled
@@ -34,7 +34,7 @@ fn row_18_with_hooks_a_summary_that_exists_takes_two_steps() {
         call SessionStart: disabled
         advance Summary SessionMemory, 0 hooks, 0 messages: Compacted SessionMemory
         end: Compacted SessionMemory
-    "#]],
+    "]],
     );
 }
 
@@ -50,7 +50,7 @@ fn rows_19_and_20_the_hook_is_called_and_its_answer_recorded() {
     case.check(
         manual(),
         script,
-        expect![[r#"
+        expect![[r"
         load
         start Prepared, then hooks: Skipped(NothingEligible)
         start Write Model: Started Model
@@ -63,7 +63,7 @@ fn rows_19_and_20_the_hook_is_called_and_its_answer_recorded() {
         call SessionStart: Continued
         advance Summary Model, 2 hooks, 1 messages: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }
 
@@ -89,7 +89,7 @@ fn row_19_the_hook_of_a_prepared_summary_is_not_called_again() {
     case.with_hooks().check(
         manual(),
         script,
-        expect![[r#"
+        expect![[r"
         load
         start Prepared, then hooks: Started Model
         load
@@ -98,7 +98,7 @@ fn row_19_the_hook_of_a_prepared_summary_is_not_called_again() {
         call SessionStart: Continued
         advance Summary Model, 2 hooks, 1 messages: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }
 
@@ -117,7 +117,7 @@ fn row_20_instructions_replace_a_summary_that_exists() {
         let case = case.with_memory().with_hooks();
         let of_model = case.context.has_model;
         let expected = if of_model {
-            expect![[r#"
+            expect![[r"
                 load
                 start SessionMemory, then hooks: Started SessionMemory
                 call PreCompact: Continued
@@ -129,9 +129,9 @@ fn row_20_instructions_replace_a_summary_that_exists() {
                 call SessionStart: disabled
                 advance Summary Model, 0 hooks, 0 messages: Compacted Model
                 end: Compacted Model
-            "#]]
+            "]]
         } else {
-            expect![[r#"
+            expect![[r"
                 load
                 start SessionMemory, then hooks: Started SessionMemory
                 call PreCompact: Continued
@@ -143,7 +143,7 @@ fn row_20_instructions_replace_a_summary_that_exists() {
                 call SessionStart: disabled
                 advance Summary Extractive, 0 hooks, 0 messages: Compacted Extractive
                 end: Compacted Extractive
-            "#]]
+            "]]
         };
         case.check(automatic(), script, expected);
     }
@@ -167,9 +167,9 @@ fn row_20_the_first_answer_holds_and_a_compaction_that_ended_is_not_found() {
     case.check_machine(
         machine,
         [],
-        expect![[r#"
+        expect![[r"
         rejected: compaction-0 is not under way: it has finished, has failed, or never began
-    "#]],
+    "]],
     );
 }
 
@@ -178,25 +178,25 @@ fn row_21_a_hook_stops_the_compaction() {
     for (result, expected) in [
         (
             HookResult::Vetoed,
-            expect![[r#"
+            expect![[r"
             load
             start Prepared, then hooks: Skipped(NothingEligible)
             start Write Model: Started Model
             call PreCompact: Vetoed
             advance Failed HookVetoed, 1 hooks: Failed HookVetoed
             end: Failed HookVetoed
-        "#]],
+        "]],
         ),
         (
             HookResult::FailedStopped,
-            expect![[r#"
+            expect![[r"
             load
             start Prepared, then hooks: Skipped(NothingEligible)
             start Write Model: Started Model
             call PreCompact: FailedStopped
             advance Failed HookFailed, 1 hooks: Failed HookFailed
             end: Failed HookFailed
-        "#]],
+        "]],
         ),
     ] {
         let case = Case::new(&[MODEL_FIRST, HOOKS].concat()).with_hooks();
@@ -210,12 +210,12 @@ fn row_22_a_delegated_compaction_leaves_the_summary_to_the_caller() {
     case.check(
         by(Strategy::Delegated),
         [Then::Hook(None)],
-        expect![[r#"
+        expect![[r"
         start Write Delegated: Started Delegated
         call PreCompact: Continued
         advance HookAnswered: HookCalled
         end: Running(compaction-0)
-    "#]],
+    "]],
     );
 }
 
@@ -229,13 +229,13 @@ fn row_22_a_dry_run_of_a_delegated_compaction_estimates_the_summary() {
     case.check(
         request,
         [Then::Summary("said")],
-        expect![[r#"
+        expect![[r"
         start Write Delegated: Started Delegated
         summarize Delegated as an estimate: written
         load
         advance Summary Delegated, 0 hooks, 0 messages: Compacted Delegated
         end: Compacted Delegated
-    "#]],
+    "]],
     );
 }
 
@@ -245,13 +245,13 @@ fn row_24_a_model_by_name_has_no_fallback() {
     case.check(
         by(Strategy::Model),
         [Then::Summary("said")],
-        expect![[r#"
+        expect![[r"
         start Write Model: Started Model
         summarize Model alone: written
         load
         advance Summary Model, 0 hooks, 0 messages: Compacted Model
         end: Compacted Model
-    "#]],
+    "]],
     );
 }
 
@@ -262,13 +262,13 @@ fn row_25_a_summary_that_failed_ends_the_compaction() {
     case.check(
         by(Strategy::Model),
         script,
-        expect![[r#"
+        expect![[r"
         start Write Model: Started Model
         call PreCompact: disabled
         summarize Model alone: failed
         advance Failed ModelUnavailable, 0 hooks: Failed ModelUnavailable
         end: Failed ModelUnavailable
-    "#]],
+    "]],
     );
 }
 
@@ -280,7 +280,7 @@ fn row_26_a_result_that_takes_no_effect_is_shown_to_no_hook() {
     case.check(
         by(Strategy::Model),
         script,
-        expect![[r#"
+        expect![[r"
         start Write Model: Started Model
         call PreCompact: disabled
         summarize Model alone: written
@@ -288,7 +288,7 @@ fn row_26_a_result_that_takes_no_effect_is_shown_to_no_hook() {
         preview: no effect
         advance Summary Model, 0 hooks, 0 messages: Failed NotSmaller
         end: Failed NotSmaller
-    "#]],
+    "]],
     );
 }
 
@@ -299,7 +299,7 @@ fn row_26_a_summary_that_is_prepared_ahead_is_shown_to_no_hook() {
     case.check(
         CompactionRequest::prepare_ahead(),
         script,
-        expect![[r#"
+        expect![[r"
         start Write Model: Started Model
         call PreCompact: Continued
         advance HookAnswered: HookCalled
@@ -307,7 +307,7 @@ fn row_26_a_summary_that_is_prepared_ahead_is_shown_to_no_hook() {
         load
         advance Summary Model, 0 hooks, 0 messages: Prepared
         end: Prepared
-    "#]],
+    "]],
     );
 }
 
@@ -322,7 +322,7 @@ fn row_27_the_hook_after_the_summary_may_stop_the_compaction() {
     case.check(
         by(Strategy::Extractive),
         script,
-        expect![[r#"
+        expect![[r"
         start Write Extractive: Started Extractive
         call PreCompact: disabled
         summarize Extractive: written
@@ -331,7 +331,7 @@ fn row_27_the_hook_after_the_summary_may_stop_the_compaction() {
         call PostCompact: Vetoed
         advance Failed HookVetoed, 1 hooks: Failed HookVetoed
         end: Failed HookVetoed
-    "#]],
+    "]],
     );
 }
 
@@ -343,7 +343,7 @@ fn row_28_the_last_hook_adds_messages_or_stops_the_compaction() {
     case.check(
         by(Strategy::Extractive),
         script,
-        expect![[r#"
+        expect![[r"
         start Write Extractive: Started Extractive
         call PreCompact: disabled
         summarize Extractive: written
@@ -353,14 +353,14 @@ fn row_28_the_last_hook_adds_messages_or_stops_the_compaction() {
         call SessionStart: Continued
         advance Summary Extractive, 2 hooks, 1 messages: Compacted Extractive
         end: Compacted Extractive
-    "#]],
+    "]],
     );
     let case = Case::new(HOOKS).with_hooks();
     let script = start(Then::Stop(HookResult::FailedStopped));
     case.check(
         by(Strategy::Extractive),
         script,
-        expect![[r#"
+        expect![[r"
         start Write Extractive: Started Extractive
         call PreCompact: disabled
         summarize Extractive: written
@@ -370,7 +370,7 @@ fn row_28_the_last_hook_adds_messages_or_stops_the_compaction() {
         call SessionStart: FailedStopped
         advance Failed HookFailed, 2 hooks: Failed HookFailed
         end: Failed HookFailed
-    "#]],
+    "]],
     );
 }
 
@@ -380,19 +380,19 @@ fn row_29_a_delegated_summary_ends_the_compaction_or_may_be_followed_by_a_shorte
     for (text, expected) in [
         (
             "said",
-            expect![[r#"
+            expect![[r"
         load
         advance Summary Delegated, 0 hooks, 0 messages: Compacted Delegated
         end: Compacted Delegated
-    "#]],
+    "]],
         ),
         (
             long.as_str(),
-            expect![[r#"
+            expect![[r"
         load
         advance Summary Delegated, 0 hooks, 0 messages: Skipped(TooLittleGain)
         end: Skipped(TooLittleGain)
-    "#]],
+    "]],
         ),
     ] {
         let mut case = Case::new("").with_running(Strategy::Delegated, false);
@@ -413,10 +413,10 @@ fn row_29_a_delegated_failure_ends_the_compaction() {
     case.check_machine(
         machine,
         [],
-        expect![[r#"
+        expect![[r"
         advance Failed DelegateFailed, 0 hooks: Failed DelegateFailed
         end: Failed DelegateFailed
-    "#]],
+    "]],
     );
 }
 

@@ -34,14 +34,13 @@ pub(super) async fn get(
         (!runs).then(|| MemoryView::of(session, now))
     };
     let (sessions, draining) = (&service.sessions, &service.draining);
-    let view = match sessions.until(&key, until, draining, look).await? {
-        Some(view) => view,
+    let view = if let Some(view) = sessions.until(&key, until, draining, look).await? {
+        view
+    } else {
         // The update still runs. The caller gets the text before it.
-        None => {
-            let now = sessions.clock().now();
-            let look = |session: &Session| MemoryView::of(session, now);
-            sessions.read(&key, look).await?
-        }
+        let now = sessions.clock().now();
+        let look = |session: &Session| MemoryView::of(session, now);
+        sessions.read(&key, look).await?
     };
     let (memory, unchanged) = view.tell(&key, request.known_version);
     Ok(GetSessionMemoryResponse {

@@ -200,12 +200,11 @@ impl<'a> Driver<'a> {
             let reply = after.outcome().map(|outcome| render(session, outcome));
             Ok((reply.transpose()?, after))
         };
-        let (reply, after) = match &mut self.copy {
-            Some(copy) => copy.run(decide, finish).await?,
-            None => {
-                let (sessions, missing) = (&self.service.sessions, &MissingSession::Refuse);
-                sessions.write(self.key, missing, decide, finish).await?
-            }
+        let (reply, after) = if let Some(copy) = &mut self.copy {
+            copy.run(decide, finish).await?
+        } else {
+            let (sessions, missing) = (&self.service.sessions, &MissingSession::Refuse);
+            sessions.write(self.key, missing, decide, finish).await?
         };
         *machine = after;
         Ok(reply)
