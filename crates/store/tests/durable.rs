@@ -304,10 +304,10 @@ async fn a_process_with_a_wrong_clock_takes_nothing_from_the_others() {
         let claimed = log.claim(&other, lease(owner, at), at).await;
         assert!(claimed.unwrap(), "{owner}");
         let head = log.head(&other).await.unwrap().unwrap();
-        let held = head.lease.unwrap();
-        assert!(held.until < now.plus_millis(HOUR), "{:?}", held.until);
-        let later = held.until.plus_millis(1);
-        assert!(held.holds(now) && !held.holds(later), "{owner}");
+        let own = head.lease.unwrap();
+        assert!(own.until < now.plus_millis(HOUR), "{:?}", own.until);
+        let later = own.until.plus_millis(1);
+        assert!(own.holds(now) && !own.holds(later), "{owner}");
         assert_eq!(head.revision, Revision::new(1));
     }
 }
