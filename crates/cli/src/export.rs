@@ -12,7 +12,6 @@ use super::terminal::TerminalDocument;
 
 /// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[expect(clippy::doc_markdown, reason = "shown by --help as it is")]
 enum ExportFormat {
     /// One JSON object per line, with all data; `import` reads it
     Palimpsest,

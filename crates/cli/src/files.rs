@@ -14,7 +14,6 @@ const HEAD: u64 = 8 * 1024;
 
 /// The format of a transcript file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[expect(clippy::doc_markdown, reason = "shown by --help as it is")]
 pub(super) enum Format {
     /// JSON lines of Claude Code, one session per file
     ClaudeCode,

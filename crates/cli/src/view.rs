@@ -11,7 +11,6 @@ use super::output::print_document;
 
 /// The provider of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[expect(clippy::doc_markdown, reason = "shown by --help as it is")]
 pub(super) enum ProviderArg {
     /// Anthropic Messages
     Anthropic,

@@ -108,7 +108,7 @@ async fn list(
             .blobs
             .restored_from()
             .await
-            .map_err(unreadable_marker)?,
+            .map_err(|error| unreadable_marker(&error))?,
     };
     let restored_from = restored_from.map(|id| id.to_string()).unwrap_or_default();
     let stored = |(key, head): (SessionKey, SessionHead)| StoredSession {
@@ -302,8 +302,8 @@ async fn read_file(
     Ok(Box::pin(stream))
 }
 
-fn unreadable_marker(error: BlobError) -> ServiceError {
-    tracing::warn!(error = %error_chain(&error), "failed to read the marker of the stored results");
+fn unreadable_marker(error: &BlobError) -> ServiceError {
+    tracing::warn!(error = %error_chain(error), "failed to read the marker of the stored results");
     ServiceError::StoreUnavailable { retry_after: SOON }
 }
 

@@ -39,6 +39,7 @@ fn step(kind: StepKind) -> MemoryFact {
 }
 
 /// Returns facts of all kinds, with all values of their enums.
+#[expect(clippy::too_many_lines, reason = "one list of values")]
 fn facts() -> Vec<MemoryFact> {
     use FailedActionKind as Action;
     let words = || Box::<str>::from("words");

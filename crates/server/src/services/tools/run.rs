@@ -114,9 +114,10 @@ fn page(text: &str, part: Range<usize>, max: usize) -> String {
         Some(line) => {
             let (end, last) = (line + 1, line_of(text, part.end.saturating_sub(1)));
             let next = line_of(text, part.start + end);
-            let lines = match part.end == text.len() {
-                true => String::new(),
-                false => format!(" and lines {}", last + 1 - next),
+            let lines = if part.end == text.len() {
+                String::new()
+            } else {
+                format!(" and lines {}", last + 1 - next)
             };
             (end, format!("first_line {next}{lines}"))
         }
@@ -567,7 +568,7 @@ mod tests {
 
     #[test]
     fn the_notes_of_cut_pages_lead_to_the_end_of_a_result() {
-        let lines: String = (0..2_000).map(|line| format!("line {line}\n")).collect();
+        let lines = (0..2_000).fold(String::new(), |text, line| text + &format!("line {line}\n"));
         assert_eq!(read_on(&lines, 0..lines.len()), lines);
         // A model that asked for some lines gets these lines and no more.
         let some = ResultSelection::Lines {
