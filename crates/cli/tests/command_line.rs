@@ -144,14 +144,17 @@ fn it_serves_until_a_signal_and_logs_json_off_a_terminal() {
             .unwrap(),
     );
     let mut log = BufReader::new(server.0.stderr.take().unwrap()).lines();
-    // The limits of connections are logged before; a low limit of file handles adds a warning to them.
+    // The limits of connections are logged first. A low limit of file handles adds a warning.
     let serving = loop {
         let line = log.next().expect("the server ended").unwrap();
         assert!(line.starts_with("{\"timestamp\":"), "{line}");
         if line.contains("\"message\":\"serving\"") {
             break line;
         }
-        assert!(line.contains("palimpsest_server::net::handles"), "{line}");
+        assert!(
+            line.contains("palimpsest_server::net::file_limits"),
+            "{line}"
+        );
     };
     assert!(serving.contains("\"grpc\":\"127.0.0.1:"), "{serving}");
     let pid = server.0.id().to_string();

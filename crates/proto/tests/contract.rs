@@ -1,4 +1,4 @@
-//! What must hold of the contract as a whole, read from the descriptors that reflection serves.
+//! Tests of rules for the whole contract, on the descriptors that reflection serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, Fil
 
 const PACKAGE: &str = "palimpsest.context.v1";
 
-// Field numbers in `google/protobuf/descriptor.proto`, of which the paths of comments are made.
+// Field numbers in `google/protobuf/descriptor.proto`. The paths of comments consist of them.
 const FILE_MESSAGE: i32 = 4;
 const FILE_ENUM: i32 = 5;
 const FILE_SERVICE: i32 = 6;
@@ -19,7 +19,7 @@ const MESSAGE_ONEOF: i32 = 8;
 const ENUM_VALUE: i32 = 2;
 const SERVICE_METHOD: i32 = 2;
 
-/// The contract's own files; the well-known types are left out.
+/// Returns the files of the contract, without the well-known types.
 fn files() -> Vec<FileDescriptorProto> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the descriptors decode");
     let own: Vec<_> = set
@@ -31,7 +31,7 @@ fn files() -> Vec<FileDescriptorProto> {
     own
 }
 
-/// Every named thing of the contract with the comment before it.
+/// Returns each named element of the contract with its leading comment.
 fn comments() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for file in files() {
@@ -84,7 +84,7 @@ fn walk_message(
         );
     }
     for (i, oneof) in (0..).zip(&message.oneof_decl) {
-        // The compiler makes one for every `optional` field.
+        // The compiler generates a oneof for each `optional` field.
         if !oneof.name().starts_with('_') {
             add(
                 &[path, &[MESSAGE_ONEOF, i]].concat(),
@@ -190,11 +190,11 @@ fn every_field_of_a_request_says_whether_it_is_required() {
         .iter()
         .flat_map(|file| &file.message_type)
         .map(|message| message.name().to_owned())
-        // The server fills those of hooks; all that they have is output.
+        // The server fills the requests of hooks, so all their fields are output.
         .filter(|name| name.ends_with("Request") && !hooks.contains(&name.as_str()))
         .filter(|name| name != "DelegatedRequest")
         .collect();
-    // The fields of a oneof are each a way to fulfil what the oneof's comment says.
+    // The comment of a oneof applies to all its fields.
     let in_oneof: BTreeSet<String> = files()
         .iter()
         .flat_map(|file| &file.message_type)

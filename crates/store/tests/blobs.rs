@@ -69,7 +69,7 @@ async fn behaves(blobs: &Blobs) {
         "a\\b",
         ".hidden",
         "ü",
-        &"x".repeat(129),
+        &"x".repeat(161),
     ] {
         let refused = blobs.put_file(&s, bad, Bytes::new()).await;
         assert!(matches!(refused, Err(BlobError::Name(_))), "{bad}");

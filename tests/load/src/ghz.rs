@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn shed_calls_are_distinguished_from_errors() {
         let report = r#"{"total":2000000000,"statusCodeDistribution":{"OK":2,"ResourceExhausted":4},
-            "errorDistribution":{"rpc error: code = ResourceExhausted desc = the server has too much to do: try again":3,
+            "errorDistribution":{"rpc error: code = ResourceExhausted desc = the server is overloaded: try again":3,
             "rpc error: code = ResourceExhausted desc = the quota":1},
             "details":[{"latency":9,"status":"OK"},{"latency":1,"status":"ResourceExhausted"},{"latency":5,"status":"OK"}]}"#;
         let outcome = outcome(serde_json::from_str(report).unwrap(), 1);

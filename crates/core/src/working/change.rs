@@ -1,11 +1,11 @@
-//! How working state changes: entries leave by their key, then others are added or take the place of
-//! those with the same key.
+//! Changes of working state. Entries are removed by key first. Then entries are added, or replace those with the same
+//! key.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Capability, CapabilityKind, FileState, Note, Pin, Skill, Task, WorkingState};
 
-/// Entries that are to leave.
+/// The entries to remove.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkingStateRemoval {
     /// Files.
@@ -37,13 +37,13 @@ pub struct WorkingStateRemoval {
 /// A change of working state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StateChange {
-    /// What leaves, first.
+    /// The entries to remove. Removals are applied first.
     pub remove: WorkingStateRemoval,
-    /// What is added then, or put in the place of what has the same key.
+    /// The entries to add, or to replace entries with the same key.
     pub set: WorkingState,
 }
 
-/// An entry of a list.
+/// An entry with a key.
 trait KeyedEntry: Clone + PartialEq {
     fn key(&self) -> &str;
 }
@@ -60,7 +60,7 @@ macro_rules! entries {
 
 entries!(FileState: path, Skill: name, Task: id, Capability: name, Note: id, Pin: id);
 
-/// Calls one macro with every list and every single value, so that none can be forgotten in one place.
+/// Calls one macro for each list and another for each single value. A new part is added here once.
 macro_rules! for_each_part {
     ($list:ident, $single:ident) => {
         $list!(files);
@@ -79,7 +79,7 @@ macro_rules! for_each_part {
 }
 
 impl StateChange {
-    /// The same less what would change nothing of a state.
+    /// Returns the change without the parts that have no effect on a state.
     #[must_use]
     pub fn upon(mut self, state: &WorkingState) -> Self {
         macro_rules! list {
@@ -106,12 +106,12 @@ impl StateChange {
         self
     }
 
-    /// Whether it changes nothing.
+    /// Returns true if the change has no effect.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The names of the parts that it changes.
+    /// Returns the names of the changed parts.
     pub fn parts(&self) -> Vec<&'static str> {
         let mut parts = Vec::new();
         macro_rules! list {
@@ -132,7 +132,7 @@ impl StateChange {
         parts
     }
 
-    /// The names that leave a list of capabilities by it.
+    /// Returns the capabilities that the change removes and does not add again.
     pub fn delisted(&self, kind: CapabilityKind) -> impl Iterator<Item = &str> {
         let set = self.set.capabilities(kind).iter();
         let back: HashSet<&str> = set.map(|capability| &*capability.name).collect();
@@ -147,7 +147,7 @@ impl StateChange {
 }
 
 impl WorkingState {
-    /// Changes it.
+    /// Applies a change.
     pub fn change(&mut self, change: &StateChange) {
         macro_rules! list {
             ($part:ident) => {
@@ -181,7 +181,7 @@ fn remove<T: KeyedEntry>(entries: &mut Vec<T>, keys: &[Box<str>]) {
     }
 }
 
-/// What is replaced keeps its place in the list.
+/// Adds or replaces entries. A replaced entry keeps its position in the list.
 fn set<T: KeyedEntry>(entries: &mut Vec<T>, new: &[T]) {
     if new.is_empty() {
         return;
@@ -244,7 +244,7 @@ mod tests {
             set: notes(&[("a", "1")]),
         };
         assert!(same.upon(&state).is_empty());
-        // Removed and set again is set, at the end.
+        // An entry that is removed and set by one change moves to the end.
         let again = StateChange {
             remove: WorkingStateRemoval {
                 notes: vec!["a".into()],

@@ -1,7 +1,7 @@
-//! Working state: what an agent is in the middle of, as data, so that no model has to remember it.
+//! Working state: files, plans, tasks, permissions and pins of an agent, as data. A compaction cannot lose it.
 //!
-//! It is bounded by the policy, and changes by key. Not here: what of it comes back after a compaction
-//! and in which words (`levels::attachments`).
+//! The policy limits its size. Each entry has a key and is changed by it. `levels::attachments` selects the entries
+//! that return to the view after a compaction, and writes their text.
 
 mod change;
 mod pins;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::ids::{MessageId, Ordinal, Timestamp};
 
-/// What an entry costs beside its texts, so that many empty ones are bounded too.
+/// The size of an entry without its texts, in bytes. It bounds the number of entries with empty texts.
 const ENTRY_BYTES: u64 = 64;
 
 /// All working state of a session.
@@ -33,91 +33,91 @@ pub struct WorkingState {
     pub tasks: Vec<Task>,
     /// The tools that the model may use.
     pub tools: Vec<Capability>,
-    /// The agents that it may start.
+    /// The agents that the model may start.
     pub agents: Vec<Capability>,
     /// MCP servers and their instructions.
     pub mcp_servers: Vec<Capability>,
-    /// What the agent may do.
+    /// The permissions of the agent.
     pub permissions: Option<Permissions>,
     /// Decisions, constraints and known issues.
     pub notes: Vec<Note>,
-    /// What survives every level byte for byte.
+    /// Content that every level keeps byte for byte.
     pub pins: Vec<Pin>,
 }
 
-/// A file as the agent knows it.
+/// A file that the agent has read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileState {
-    /// The path, as the tools name it.
+    /// The path in the form that the tools use.
     pub path: Box<str>,
-    /// The content; rebuilt from the transcript where the caller has not given it.
+    /// The content. If the caller has not sent it, it is rebuilt from the transcript.
     pub content: Option<Arc<str>>,
-    /// When it was read or written last.
+    /// The time of the last read or write.
     pub accessed: Timestamp,
-    /// The first message that can say something newer about it.
+    /// The first message that can contain a newer state of the file.
     pub since: Ordinal,
 }
 
 /// The plan that the agent follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Where it is kept; empty when that was not said.
+    /// The path of its file. Empty if unknown.
     pub path: Box<str>,
-    /// Its text.
+    /// The text of the plan.
     pub content: Box<str>,
 }
 
-/// Whether the agent is planning and must not act yet.
+/// Plan mode: the agent plans and must not act yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanMode {
-    /// Whether it is on.
+    /// True if plan mode is on.
     pub active: bool,
-    /// What the model is told about it; empty for the service's own words.
+    /// The instructions for the model. Empty selects the default text.
     pub instructions: Box<str>,
 }
 
 /// A skill that was invoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
-    /// Its name.
+    /// The name of the skill. The key of the entry.
     pub name: Box<str>,
-    /// Its instructions.
+    /// The instructions of the skill.
     pub content: Box<str>,
-    /// Where they are kept; empty when that was not said.
+    /// The path of its file. Empty if unknown.
     pub path: Box<str>,
-    /// When it was invoked last.
+    /// The time of the last invocation.
     pub invoked: Timestamp,
 }
 
-/// Where a task stands.
+/// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TaskStatus {
-    /// Not begun.
+    /// The work has not started.
     Pending,
-    /// Being worked on.
+    /// The work has started.
     InProgress,
-    /// Done.
+    /// The work is finished.
     Completed,
-    /// Given up.
+    /// The work was abandoned.
     Cancelled,
 }
 
 /// A task of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// Its id.
+    /// The id of the task. The key of the entry.
     pub id: Box<str>,
-    /// What is to be done.
+    /// The work to do, in one line.
     pub subject: Box<str>,
-    /// More about it.
+    /// Details of the work.
     pub description: Box<str>,
-    /// Where it stands.
+    /// The status.
     pub status: TaskStatus,
-    /// Tasks that must be done before it.
+    /// Ids of the tasks that must be completed first.
     pub blocked_by: Vec<Box<str>>,
-    /// Tasks that wait for it.
+    /// Ids of the tasks that wait for this one.
     pub blocks: Vec<Box<str>>,
-    /// The agent that works on it; empty for none.
+    /// The agent that works on the task. Empty for none.
     pub agent: Box<str>,
     /// The caller's own attributes, by name.
     pub metadata: Vec<(Box<str>, Box<str>)>,
@@ -126,15 +126,15 @@ pub struct Task {
 /// A tool, an agent or an MCP server that the model may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capability {
-    /// Its name.
+    /// The name of the capability. The key of the entry.
     pub name: Box<str>,
-    /// What the model is told about it.
+    /// The description for the model.
     pub description: Box<str>,
-    /// Whether the model found it during the session.
+    /// True if the model found it during the session.
     pub discovered: bool,
 }
 
-/// What the agent may do.
+/// The permissions of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permissions {
     /// The name of the mode.
@@ -143,71 +143,71 @@ pub struct Permissions {
     pub rules: Vec<PermissionRule>,
 }
 
-/// How a rule decides.
+/// The decision of a permission rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PermissionLevel {
-    /// It may be done.
+    /// The action is allowed.
     Allow,
-    /// A human is asked.
+    /// A person decides.
     Ask,
-    /// It may not be done.
+    /// The action is denied.
     Deny,
 }
 
 /// One permission rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionRule {
-    /// How it decides.
+    /// The decision.
     pub level: PermissionLevel,
-    /// The tool it is about; empty for every tool.
+    /// The tool to which the rule applies. Empty for all tools.
     pub tool: Box<str>,
-    /// The path or pattern it is about; empty for everything.
+    /// The path or pattern to which the rule applies. Empty for all.
     pub path: Box<str>,
 }
 
-/// What a note is.
+/// The kind of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NoteKind {
-    /// Something that was decided.
+    /// A decision.
     Decision,
-    /// Something that must hold.
+    /// A condition that must stay true.
     Constraint,
-    /// Something that is known to be wrong.
+    /// A known fault.
     KnownIssue,
 }
 
 /// A decision, a constraint or a known issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Its id.
+    /// The id of the note. The key of the entry.
     pub id: Box<str>,
-    /// What it is.
+    /// The kind.
     pub kind: NoteKind,
-    /// Its text.
+    /// The text.
     pub text: Box<str>,
 }
 
-/// What survives every level byte for byte.
+/// A pin: content that every level keeps byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
-    /// Its id.
+    /// The id of the pin. The key of the entry.
     pub id: Box<str>,
-    /// What is pinned.
+    /// The pinned content.
     pub target: PinTarget,
 }
 
-/// What is pinned.
+/// The pinned content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PinTarget {
     /// A message of the transcript.
     Message(MessageId),
-    /// A block of one.
+    /// A block of a message, by its index.
     Block(MessageId, u16),
-    /// A text of the caller's own.
+    /// A text of the caller.
     Text(Box<str>),
 }
 
-/// A list of capabilities.
+/// The kind of a list of capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CapabilityKind {
     /// Tools.
@@ -219,17 +219,17 @@ pub enum CapabilityKind {
 }
 
 impl CapabilityKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Tools, Self::Agents, Self::McpServers];
 }
 
 impl WorkingState {
-    /// Whether there is nothing in it.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// One of its lists of capabilities.
+    /// Returns a list of capabilities.
     pub fn capabilities(&self, kind: CapabilityKind) -> &[Capability] {
         match kind {
             CapabilityKind::Tools => &self.tools,
@@ -238,7 +238,7 @@ impl WorkingState {
         }
     }
 
-    /// What counts towards the policy's limit: the bytes of its texts, and some for each entry.
+    /// Returns the size that the policy limits, in bytes: the texts, and [`ENTRY_BYTES`] per entry.
     pub fn bytes(&self) -> u64 {
         let mut size = Bytes::default();
         for file in self.files.iter().chain(&self.instruction_files) {
@@ -288,7 +288,7 @@ impl WorkingState {
     }
 }
 
-/// A sum of bytes.
+/// A sum of sizes, in bytes.
 #[derive(Default)]
 struct Bytes(u64);
 

@@ -1,4 +1,4 @@
-//! Where the pins of a session stand in its transcript.
+//! The positions of pinned content in the transcript.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::{PinTarget, WorkingState};
 use crate::ids::Ordinal;
 use crate::session::Transcript;
 
-/// The places of pinned messages and blocks, and the pins that name them.
+/// The positions of pinned messages and blocks, with their pins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pins {
     messages: BTreeMap<Ordinal, Box<str>>,
@@ -14,7 +14,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Those of a working state. Pins only ever name messages that are there.
+    /// Collects the pins of a working state. Each pin names an existing message.
     pub(crate) fn of(state: &WorkingState, transcript: &Transcript) -> Self {
         let mut pins = Self::default();
         for pin in &state.pins {
@@ -35,12 +35,12 @@ impl Pins {
         pins
     }
 
-    /// Whether nothing of the transcript is pinned.
+    /// Returns true if nothing in the transcript is pinned.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.blocks.is_empty()
     }
 
-    /// The pin that holds a message, or a block of it.
+    /// Returns the pin of a message, or of one of its blocks.
     pub fn within(&self, message: Ordinal) -> Option<&str> {
         let mut blocks = self.blocks.range((message, 0)..=(message, u16::MAX));
         let of_block = || blocks.next().map(|(_, pin)| pin);
@@ -48,7 +48,7 @@ impl Pins {
         Some(pin)
     }
 
-    /// The pin that holds a block, or its whole message.
+    /// Returns the pin of a block, or of its whole message.
     pub fn at(&self, message: Ordinal, block: u16) -> Option<&str> {
         let of_message = || self.messages.get(&message);
         let pin = self.blocks.get(&(message, block)).or_else(of_message)?;
