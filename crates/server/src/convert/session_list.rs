@@ -55,6 +55,12 @@ pub fn session_filter(
         return Err(FieldError::invalid("filter.attributes", what));
     }
     let states = known(&filter.states, "filter.states")?;
+    // The rows of lists do not record compactions, so this filter would never match.
+    if states.contains(&v1::SessionState::Compacting) {
+        let problem =
+            "must not contain SESSION_STATE_COMPACTING, which lists do not record: call GetSession";
+        return Err(FieldError::invalid("filter.states", problem));
+    }
     let parent = match filter.parent_session.as_str() {
         "" => None,
         name => Some(session_key(name, "filter.parent_session")?),
@@ -110,5 +116,24 @@ impl<'a> SessionListEntry<'a> {
             state: session_state(about),
             last_model: &about.last_model,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_can_never_match_is_rejected() {
+        let filter = |state: v1::SessionState| {
+            let filter = v1::SessionFilter {
+                states: vec![state.into()],
+                ..v1::SessionFilter::default()
+            };
+            session_filter(Some(filter), &Limits::default())
+        };
+        assert!(filter(v1::SessionState::Idle).is_ok());
+        let rejected = filter(v1::SessionState::Compacting).unwrap_err();
+        assert!(rejected.to_string().contains("GetSession"), "{rejected}");
     }
 }
