@@ -238,7 +238,7 @@ impl WorkingState {
         }
     }
 
-    /// Returns the size that the policy limits, in bytes: the texts, and [`ENTRY_BYTES`] per entry.
+    /// Returns the size that the policy limits, in bytes: the texts, and 64 bytes per entry.
     pub fn bytes(&self) -> u64 {
         let mut size = Bytes::default();
         for file in self.files.iter().chain(&self.instruction_files) {
