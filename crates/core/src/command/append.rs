@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::create::check_attributes;
-use super::decision::{Decided, DecisionContext, answered, check_revision};
+use super::decision::{Decided, DecisionContext, answered_or_current};
 use super::intake::Intake;
 use super::reject::Rejection;
 use crate::event::{Event, MessagesAppended, RequestStamp, Visibility};
@@ -68,10 +68,10 @@ impl Append {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decided::Answered(revision));
+        let (request, expected) = (self.request.as_ref(), self.expected_revision);
+        if let Some(answer) = answered_or_current(session, request, expected, context)? {
+            return Ok(answer);
         }
-        check_revision(session, self.expected_revision)?;
         let own = &session.policy().limits;
         let limits = context.limits.narrowed_by(own);
         let limit = limits.max_messages;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Decided, Decision, DecisionContext, SkipReason, answered, check_revision};
+use super::decision::{Decided, Decision, DecisionContext, SkipReason, answered_or_current};
 use super::persist::shrunk;
 use super::reject::Rejection;
 use crate::effect::{Effect, StoreFile};
@@ -60,10 +60,10 @@ impl Clear {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decided::Answered(revision));
+        let (request, expected) = (self.request.as_ref(), self.expected_revision);
+        if let Some(answer) = answered_or_current(session, request, expected, context)? {
+            return Ok(answer);
         }
-        check_revision(session, self.expected_revision)?;
         let policy = &session.policy().microcompact;
         if !policy.enabled {
             return Ok(Decided::Skipped(SkipReason::Disabled));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Decided, DecisionContext, SkipReason, answered, check_revision};
+use super::decision::{Decided, DecisionContext, SkipReason, answered_or_current};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, Span, SpansCollapsed, SpansStaged, Trigger};
 use crate::ids::{Ordinal, Revision};
@@ -62,10 +62,10 @@ impl Collapse {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decided::Answered(revision));
+        let (request, expected) = (self.request.as_ref(), self.expected_revision);
+        if let Some(answer) = answered_or_current(session, request, expected, context)? {
+            return Ok(answer);
         }
-        check_revision(session, self.expected_revision)?;
         let target = match self.target(session) {
             Ok(target) => target,
             Err(skip) => return Ok(Decided::Skipped(skip)),

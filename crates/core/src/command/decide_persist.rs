@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::decision::{Decided, Decision, DecisionContext, answered, check_revision};
+use super::decision::{Decided, Decision, DecisionContext, answered_or_current};
 use super::reject::{Conflict, Rejection};
 use crate::effect::{Effect, StoreFile};
 use crate::event::{
@@ -141,10 +141,10 @@ impl Offering {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decided::Answered(revision));
+        let (request, expected) = (self.request.as_ref(), self.expected_revision);
+        if let Some(answer) = answered_or_current(session, request, expected, context)? {
+            return Ok(answer);
         }
-        check_revision(session, self.expected_revision)?;
         self.check(context)?;
         let nothing = Ok(Decided::events(Vec::new()));
         let call = match self.find(session)? {

@@ -128,6 +128,22 @@ pub(super) fn answered(
     }
 }
 
+/// Returns the answer to a repeated request. Otherwise checks the revision that the caller expects.
+///
+/// The order matters: a repeat carries the revision from before its first run, which the session has left.
+pub(super) fn answered_or_current(
+    session: &Session,
+    request: Option<&RequestStamp>,
+    expected: Option<Revision>,
+    context: DecisionContext<'_>,
+) -> Result<Option<Decided>, Rejection> {
+    if let Some(revision) = answered(session, request, context)? {
+        return Ok(Some(Decided::Answered(revision)));
+    }
+    check_revision(session, expected)?;
+    Ok(None)
+}
+
 /// Rejects a command if the session is not at the revision that the caller expects (optimistic locking).
 pub(super) fn check_revision(
     session: &Session,

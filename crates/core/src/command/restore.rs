@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::decision::{Decided, DecisionContext, SkipReason, answered, check_revision};
+use super::decision::{Decided, DecisionContext, SkipReason, answered_or_current};
 use super::reject::Rejection;
 use crate::event::{CallState, ContextRestored, Event, RequestStamp, Span, settle};
 use crate::ids::{CallKey, Ordinal, Revision};
@@ -34,10 +34,10 @@ impl RestoreContext {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decided::Answered(revision));
+        let (request, expected) = (self.request.as_ref(), self.expected_revision);
+        if let Some(answer) = answered_or_current(session, request, expected, context)? {
+            return Ok(answer);
         }
-        check_revision(session, self.expected_revision)?;
         // The decision compares the layouts of both states, so it needs all visible contents.
         if !session.transcript().is_whole() || !self.past.transcript().is_whole() {
             return Err(Rejection::ContentNotLoaded);

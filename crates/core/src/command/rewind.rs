@@ -1,7 +1,7 @@
 //! Rewind: removes later messages from the view, for example to regenerate or edit a message or to replace a partial
 //! response.
 
-use super::decision::{Decided, DecisionContext, answered, check_revision};
+use super::decision::{Decided, DecisionContext, answered_or_current};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, SessionRewound, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision};
@@ -27,10 +27,10 @@ impl Rewind {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decided::Answered(revision));
+        let (request, expected) = (self.request.as_ref(), self.expected_revision);
+        if let Some(answer) = answered_or_current(session, request, expected, context)? {
+            return Ok(answer);
         }
-        check_revision(session, self.expected_revision)?;
         let transcript = session.transcript();
         let to = match self.to {
             None => None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::decision::{Decided, DecisionContext, answered, check_revision};
+use super::decision::{Decided, DecisionContext, answered_or_current};
 use super::reject::{Rejection, SnipRejection, SnipTarget};
 use crate::event::{ContentSnipped, Event, RequestStamp, Trigger, Visibility};
 use crate::ids::{CallKey, MessageId, Ordinal, Revision, TurnNumber};
@@ -52,10 +52,10 @@ impl Snip {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decided::Answered(revision));
+        let (request, expected) = (self.request.as_ref(), self.expected_revision);
+        if let Some(answer) = answered_or_current(session, request, expected, context)? {
+            return Ok(answer);
         }
-        check_revision(session, self.expected_revision)?;
         self.check(session)?;
         let mut leaving = self.leaving(session)?;
         // A call without its result (or a result without its call) is invalid for providers, so both leave.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::decision::{Decided, DecisionContext, answered, check_revision};
+use super::decision::{Decided, DecisionContext, answered_or_current};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, WorkingStateUpdated};
 use crate::ids::{MessageId, Revision};
@@ -26,10 +26,10 @@ impl UpdateWorkingState {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decided::Answered(revision));
+        let (request, expected) = (self.request.as_ref(), self.expected_revision);
+        if let Some(answer) = answered_or_current(session, request, expected, context)? {
+            return Ok(answer);
         }
-        check_revision(session, self.expected_revision)?;
         check_keys(&self.change.set)?;
         check_pins(session, &self.change.set)?;
         let set = &mut self.change.set;
