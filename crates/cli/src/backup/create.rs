@@ -128,14 +128,12 @@ pub(super) async fn create_backup<W: GrpcTransport>(
     let mut page = first.await?.into_inner();
     let store_id = page.store_id.clone();
     let last = last.filter(|_| !full);
-    if let Some((last, found)) = last
-        .as_ref()
-        .and_then(|last| Some((last, last.store_id.as_ref()?)))
+    // A restored store continues the backups that it was restored from.
+    if let Some(last) = &last
+        && let Some(found) = &last.store_id
+        && *found != page.restored_from
     {
-        // A restored store continues the backups that it was restored from.
-        if *found != page.restored_from {
-            is_store(found, &store_id, &last.id)?;
-        }
+        is_store(found, &store_id, &last.id)?;
     }
     let base = last.map(|last| last.id);
     let backup = ManifestHeader {

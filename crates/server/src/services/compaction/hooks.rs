@@ -45,8 +45,8 @@ async fn pre_compact(
         Some(reason) => Ok(HookDecision::Veto(reason)),
         None => convert::wishes(answer).map(HookDecision::Continue),
     };
-    let whom = (key, &session.policy().hooks);
-    let (call, wishes) = ask(service, whom, running.expires, request, read).await?;
+    let hooks = (key, &session.policy().hooks);
+    let (call, wishes) = ask(service, hooks, running.expires, request, read).await?;
     // Hook texts become part of stored events, so secrets are redacted first.
     let (wishes, redacts) = (wishes.unwrap_or_default(), service.redacts(session));
     let stored = |text: String| -> Box<str> {
@@ -80,9 +80,9 @@ async fn post_compact(
         Some(reason) => Ok(HookDecision::Veto(reason)),
         None => Ok(HookDecision::Continue(())),
     };
-    let whom = (key, &started.session.policy().hooks);
+    let hooks = (key, &started.session.policy().hooks);
     let expires = started.running.expires;
-    let (call, _) = ask(service, whom, expires, request, read).await?;
+    let (call, _) = ask(service, hooks, expires, request, read).await?;
     Some(HookAnswer::of(call))
 }
 
@@ -103,8 +103,8 @@ async fn session_start(
         let mut next_id = service.next_id();
         convert::hook_messages(answer, &limits, &mut next_id).map(HookDecision::Continue)
     };
-    let whom = (key, &policy.hooks);
-    let (call, messages) = ask(service, whom, running.expires, request, read).await?;
+    let hooks = (key, &policy.hooks);
+    let (call, messages) = ask(service, hooks, running.expires, request, read).await?;
     Some(HookAnswer {
         messages: messages.unwrap_or_default(),
         ..HookAnswer::of(call)
