@@ -129,14 +129,50 @@ impl Server {
         Self::start_until("serving", binary_command(), ANY_PORT, data_dir, extra, &[])
     }
 
+    /// Starts a server that ends at a crash point, and waits until it has ended. The server may end before it is ready.
+    pub fn run_until_crash(data_dir: &Path, extra: &[&str], point: &str) -> ExitStatus {
+        let (server, _lines) = Self::spawn(
+            binary_command(),
+            ANY_PORT,
+            data_dir,
+            extra,
+            &[("CRASH_AT", point)],
+        );
+        server.wait()
+    }
+
     fn start_until(
         awaited: &str,
-        mut command: Command,
+        command: Command,
         address: &str,
         data_dir: &Path,
         extra: &[&str],
         vars: &[(&str, &str)],
     ) -> Self {
+        // From here on, a panic drops this value, which kills the process.
+        let (mut server, lines) = Self::spawn(command, address, data_dir, extra, vars);
+        loop {
+            let line = lines.recv_timeout(TIMEOUT);
+            let line = line.unwrap_or_else(|_| panic!("not ready: {:?}", server.log()));
+            let message = text_of(&line, "message");
+            if message == Some("serving") {
+                let text = |key| text_of(&line, key).unwrap().to_owned();
+                (server.address, server.admin) = (text("grpc"), text("admin"));
+            }
+            if message == Some(awaited) {
+                return server;
+            }
+        }
+    }
+
+    /// Starts the process and collects its log. Returns its log lines as they are written.
+    fn spawn(
+        mut command: Command,
+        address: &str,
+        data_dir: &Path,
+        extra: &[&str],
+        vars: &[(&str, &str)],
+    ) -> (Self, mpsc::Receiver<String>) {
         let store = on_a_database(data_dir, extra);
         let mut child = command
             .args(["serve", "--listen", address, "--log-format", "json"])
@@ -150,36 +186,24 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let stderr = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(Vec::new()));
-        let (sender, received) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         let kept = Arc::clone(&log);
         std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
+            for line in stderr.map_while(Result::ok) {
                 // The receiver is dropped once the server is ready.
                 let _ = sender.send(line.clone());
                 kept.lock().unwrap().push(line);
             }
         });
-        // From here on, a panic drops this value, which kills the process.
-        let mut server = Self {
+        let server = Self {
             child,
             address: String::new(),
             admin: String::new(),
             log,
         };
-        loop {
-            let line = received.recv_timeout(TIMEOUT);
-            let line = line.unwrap_or_else(|_| panic!("not ready: {:?}", server.log()));
-            let message = text_of(&line, "message");
-            if message == Some("serving") {
-                let text = |key| text_of(&line, key).unwrap().to_owned();
-                (server.address, server.admin) = (text("grpc"), text("admin"));
-            }
-            if message == Some(awaited) {
-                return server;
-            }
-        }
+        (server, lines)
     }
 
     /// Returns the process id.

@@ -277,6 +277,9 @@ async fn nobody_goes_on_from_what_the_store_has_lost() {
     assert_eq!((kept.at, &kept.bytes[..]), (later.revision, &b"there"[..]));
 }
 
+/// Timeout of a silent host. It is long compared to the work of a test on a busy machine.
+const WAIT: Duration = Duration::from_secs(20);
+
 /// A proxy that stops forwarding on request. Connections stay open, but no data passes any more.
 struct Silent {
     port: u16,
@@ -334,9 +337,9 @@ async fn a_host_that_says_nothing_is_left_for_the_next() {
     let silent = Silent::before(cluster.port()).await;
     let options = PostgresOptions {
         connections: 8,
-        connect: Duration::from_secs(5),
-        statement: Duration::from_secs(5),
-        retry: Duration::from_mins(2),
+        connect: WAIT,
+        statement: WAIT,
+        retry: Duration::from_hours(1),
         ..PostgresOptions::new(silent.url_before(&cluster))
     };
     let log = PostgresLog::open(&options).await.unwrap();
@@ -355,41 +358,25 @@ async fn a_host_that_says_nothing_is_left_for_the_next() {
     log.append(&keys[0], batch(*first[0].as_ref().unwrap(), "2"))
         .await
         .unwrap();
-    assert!(
-        began.elapsed() < Duration::from_mins(1),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < WAIT * 6, "{:?}", began.elapsed());
     let began = Instant::now();
     for (of, at) in keys.iter().zip(&first).skip(1) {
         log.append(of, batch(*at.as_ref().unwrap(), "2"))
             .await
             .unwrap();
     }
-    // Seven timeouts would take 35 seconds.
-    assert!(
-        began.elapsed() < Duration::from_secs(25),
-        "{:?}",
-        began.elapsed()
-    );
+    // Each of the seven would wait for a timeout of its own.
+    assert!(began.elapsed() < WAIT * 6, "{:?}", began.elapsed());
     log.close().await.unwrap();
 
     // A new log waits for the first host until its timeout, and then remembers the second.
     let began = Instant::now();
     let log = PostgresLog::open(&options).await.unwrap();
-    assert!(
-        began.elapsed() >= Duration::from_secs(5),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() >= WAIT, "{:?}", began.elapsed());
     let began = Instant::now();
     let heads = join_all(keys.iter().map(|of| log.head(of))).await;
     // Without that memory, every new connection would wait for the silent host.
-    assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < WAIT, "{:?}", began.elapsed());
     for head in heads {
         assert_eq!(head.unwrap().unwrap().revision.get(), 2);
     }

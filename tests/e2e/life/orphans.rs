@@ -135,8 +135,7 @@ async fn an_interrupted_sweep_is_completed_by_the_next() {
         let orphan = files(data, "s");
         assert_eq!(orphan.len(), 1);
         make_old(data, &[]).await;
-        let server = Server::start_with(data, &sweeping(), &[("CRASH_AT", point)]);
-        server.wait();
+        Server::run_until_crash(data, &sweeping(), point);
         assert_eq!(intents(data).await, 1, "{point}: it goes on from here");
         let server = Server::start(data, &sweeping());
         let began = Instant::now();
