@@ -6,9 +6,12 @@ pub mod background;
 pub mod backup;
 pub mod call;
 pub mod clock;
+mod error;
 pub mod maintenance;
 pub mod migrate;
 pub mod models;
 pub mod quotas;
 pub mod sessions;
 pub mod tally;
+
+pub use self::error::EngineError;

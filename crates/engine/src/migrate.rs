@@ -25,8 +25,9 @@ use sha2::{Digest as _, Sha256};
 pub use self::deletions::{DeletedSession, DeletedSessions, Deletions};
 use self::journal::MigratedSession;
 pub use self::journal::MigrationJournal;
+use crate::EngineError;
 use crate::clock::Clock;
-use crate::sessions::{DefaultPolicies, READ_BYTES, Sessions, SessionsError};
+use crate::sessions::{DefaultPolicies, READ_BYTES, Sessions};
 
 /// Sessions that are copied concurrently.
 const PARALLEL: usize = 8;
@@ -44,7 +45,7 @@ pub enum MigrateError {
     Blobs(SessionKey, #[source] BlobError),
     /// A session could not be read to compare its views.
     #[error("{0} cannot be read: {1}")]
-    Session(SessionKey, #[source] SessionsError),
+    Session(SessionKey, #[source] EngineError),
     /// The target contains a different session of this name.
     #[error(
         "{0} is in the target and is not the beginning of what is in the source: delete one of them, or move into \

@@ -11,10 +11,11 @@ use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::memory::MemoryContent;
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{Author, Session};
+use palimpsest_engine::EngineError;
 use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_engine::models::Models;
 use palimpsest_engine::sessions::{
-    CommandOutcome, MissingSession, READ_BYTES, ReadMode, Sessions, SessionsError, Transaction,
+    CommandOutcome, MissingSession, READ_BYTES, ReadMode, Sessions, Transaction,
 };
 use palimpsest_summarize::redact;
 
@@ -88,7 +89,7 @@ impl LocalHost {
         });
         match read.await {
             Ok(job) => Ok(Some(job)),
-            Err(SessionsError::NotFound(_)) => Ok(None),
+            Err(EngineError::SessionNotFound(_)) => Ok(None),
             Err(error) => Err(host_error(error)),
         }
     }
@@ -99,7 +100,7 @@ impl LocalHost {
         key: &SessionKey,
         first: Revision,
         last: Revision,
-    ) -> Result<HashMap<MessageId, Arc<Message>>, SessionsError> {
+    ) -> Result<HashMap<MessageId, Arc<Message>>, EngineError> {
         let mut found = HashMap::new();
         let mut after = Revision::new(first.get().saturating_sub(1));
         while after < last {
@@ -300,10 +301,10 @@ impl PageIndex {
     }
 }
 
-fn host_error(error: SessionsError) -> HostError {
+fn host_error(error: EngineError) -> HostError {
     match error {
-        SessionsError::NotFound(_) => HostError::Gone,
-        SessionsError::Rejected(rejection) => HostError::Refused(rejection.to_string()),
+        EngineError::SessionNotFound(_) => HostError::Gone,
+        EngineError::Rejected(rejection) => HostError::Refused(rejection.to_string()),
         error => HostError::Failed(error.into()),
     }
 }

@@ -6,7 +6,8 @@ use palimpsest_core::session::{ContentNotLoaded, Session};
 
 use super::effects::Uploads;
 use super::handle::LoadedSession;
-use super::{MissingSession, Sessions, SessionsError, Transaction};
+use super::{MissingSession, Sessions, Transaction};
+use crate::EngineError;
 
 /// A copy of a session with all its contents. Several steps can run on it, one after the other.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl Sessions {
         &'a self,
         key: &'a SessionKey,
         missing: &MissingSession,
-    ) -> Result<DryRun<'a>, SessionsError> {
+    ) -> Result<DryRun<'a>, EngineError> {
         // The copy keeps the incarnation, so that missing contents can still be read from the log.
         let copy = |loaded: &LoadedSession| {
             Box::new(LoadedSession {
@@ -32,7 +33,11 @@ impl Sessions {
         };
         let copy = match self.look_at_whole(key, copy).await {
             Ok(copy) => Some(copy),
-            Err(SessionsError::NotFound(_)) if matches!(missing, MissingSession::Create(_)) => None,
+            Err(EngineError::SessionNotFound(_))
+                if matches!(missing, MissingSession::Create(_)) =>
+            {
+                None
+            }
             Err(error) => return Err(error),
         };
         let mut transaction = Transaction::new(
@@ -55,16 +60,16 @@ impl Sessions {
 
 impl DryRun<'_> {
     /// Calls `look` with the copy.
-    pub fn read<T>(&self, look: impl FnOnce(&Session) -> T) -> Result<T, SessionsError> {
+    pub fn read<T>(&self, look: impl FnOnce(&Session) -> T) -> Result<T, EngineError> {
         let seen = self.transaction.session().map(look);
-        seen.ok_or_else(|| SessionsError::NotFound(self.key.clone()))
+        seen.ok_or_else(|| EngineError::SessionNotFound(self.key.clone()))
     }
 
     /// Returns the copy after the commands so far.
-    pub fn into_session(self) -> Result<Session, SessionsError> {
+    pub fn into_session(self) -> Result<Session, EngineError> {
         let loaded = self.transaction.into_loaded();
         let session = loaded.map(|loaded| loaded.session);
-        session.ok_or_else(|| SessionsError::NotFound(self.key.clone()))
+        session.ok_or_else(|| EngineError::SessionNotFound(self.key.clone()))
     }
 
     /// Runs commands on the copy. `finish` builds the result from the state after them.
@@ -72,7 +77,7 @@ impl DryRun<'_> {
         &mut self,
         decide: impl FnOnce(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         let (answer, _) = self.change(decide, finish).await?;
         Ok(answer)
     }
@@ -82,12 +87,12 @@ impl DryRun<'_> {
         &mut self,
         decide: impl FnOnce(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<(T, D), SessionsError> {
+    ) -> Result<(T, D), EngineError> {
         let decided = decide(&mut self.transaction)?;
         let loaded = self
             .transaction
             .loaded_mut()
-            .ok_or_else(|| SessionsError::NotFound(self.key.clone()))?;
+            .ok_or_else(|| EngineError::SessionNotFound(self.key.clone()))?;
         let mut answer = finish(&loaded.session, &decided);
         // A command may have restored messages to the view whose contents were not loaded.
         if answer.is_err() {

@@ -4,7 +4,8 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::StoreError;
 
-use super::{Sessions, SessionsError, Transaction};
+use super::{Sessions, Transaction};
+use crate::EngineError;
 use crate::quotas::{QuotaExceeded, StorageReservation};
 
 /// Returns true if an event stores new data of the caller. Events of the service itself, such as clearing or
@@ -68,7 +69,7 @@ impl StorageGrowth {
     }
 
     /// The error for the events that a transaction made or was about to make, or `None` if they are allowed.
-    pub(super) fn refusal(&mut self, transaction: &Transaction<'_>) -> Option<SessionsError> {
+    pub(super) fn refusal(&mut self, transaction: &Transaction<'_>) -> Option<EngineError> {
         let mut events = transaction.events().iter();
         let is_refused = transaction.is_refused();
         // A transaction without events stores nothing, so it passes even if a limit is reached.
@@ -80,11 +81,11 @@ impl StorageGrowth {
             && let Some(quota) = self.quota.take()
         {
             return Some(match quota {
-                Ok(exceeded) => SessionsError::Quota(exceeded),
+                Ok(exceeded) => EngineError::QuotaExceeded(exceeded),
                 Err(error) => error.into(),
             });
         }
-        self.room.take().map(SessionsError::from)
+        self.room.take().map(EngineError::from)
     }
 
     /// Reports stored data to the quotas after the commit.

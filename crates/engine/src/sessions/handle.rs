@@ -15,7 +15,8 @@ use tracing::Instrument as _;
 
 use super::load::SessionReader;
 use super::transaction::Transaction;
-use super::{ReadMode, SessionsError, load};
+use super::{ReadMode, load};
+use crate::EngineError;
 use crate::call::SPANS;
 use crate::clock::Clock;
 
@@ -160,7 +161,7 @@ impl HandleState {
         &mut self,
         reader: &SessionReader,
         key: &SessionKey,
-    ) -> Result<Option<&LoadedSession>, SessionsError> {
+    ) -> Result<Option<&LoadedSession>, EngineError> {
         if reader.is_shared()
             && let Some(loaded) = &mut self.loaded
             && !Box::pin(reader.follow(key, loaded)).await?
@@ -193,7 +194,7 @@ impl HandleState {
         reader: &SessionReader,
         key: &SessionKey,
         now: Duration,
-    ) -> Result<Option<&LoadedSession>, SessionsError> {
+    ) -> Result<Option<&LoadedSession>, EngineError> {
         if begin == ReadMode::Fresh {
             self.load(reader, key).await?;
             self.certain = now;
@@ -211,7 +212,7 @@ impl HandleState {
         &mut self,
         reader: &SessionReader,
         key: &SessionKey,
-    ) -> Result<(), SessionsError> {
+    ) -> Result<(), EngineError> {
         match &mut self.loaded {
             Some(loaded) => Box::pin(reader.load_content(key, loaded)).await,
             None => Ok(()),

@@ -4,14 +4,15 @@
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::Position;
 
-use super::{Sessions, SessionsError};
+use super::Sessions;
+use crate::EngineError;
 
 impl Sessions {
     /// Returns an error unless the log still contains a position. A reader calls this function after its last step.
     /// Histories that contain the same position are identical up to it, so the reader saw no mix of histories.
-    pub async fn confirm(&self, key: &SessionKey, read: Position) -> Result<(), SessionsError> {
+    pub async fn confirm(&self, key: &SessionKey, read: Position) -> Result<(), EngineError> {
         let head = self.log.head(key).await?;
-        let now = head.ok_or_else(|| SessionsError::NotFound(key.clone()))?;
+        let now = head.ok_or_else(|| EngineError::SessionNotFound(key.clone()))?;
         let now = now.position();
         if now.agrees(read) {
             return Ok(());
@@ -23,7 +24,7 @@ impl Sessions {
                 return Ok(());
             }
         }
-        Err(SessionsError::HistoryChanged(key.clone()))
+        Err(EngineError::HistoryChanged(key.clone()))
     }
 }
 
@@ -77,20 +78,20 @@ mod tests {
         assert_eq!(now.revision, looked_at.revision);
         let deleted = sessions.delete(&key, Some(looked_at), anyway).await;
         assert!(
-            matches!(deleted, Err(SessionsError::Moved(_))),
+            matches!(deleted, Err(EngineError::RevisionConflict(_))),
             "{deleted:?}"
         );
         assert_eq!(sessions.position(&key).await.unwrap(), now);
         let confirmed = sessions.confirm(&key, looked_at).await;
         assert!(
-            matches!(confirmed, Err(SessionsError::HistoryChanged(_))),
+            matches!(confirmed, Err(EngineError::HistoryChanged(_))),
             "{confirmed:?}"
         );
         sessions.confirm(&key, now).await.unwrap();
         let ahead = now.at(Revision::new(now.revision.get() + 1));
         let confirmed = sessions.confirm(&key, ahead).await;
         assert!(
-            matches!(confirmed, Err(SessionsError::HistoryChanged(_))),
+            matches!(confirmed, Err(EngineError::HistoryChanged(_))),
             "{confirmed:?}"
         );
     }

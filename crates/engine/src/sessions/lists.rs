@@ -10,7 +10,8 @@ use palimpsest_store::encoding::decode_about;
 use palimpsest_store::{MAX_LIST, SessionHead, StoreError};
 use tokio::task::spawn_blocking;
 
-use super::{Sessions, SessionsError, load};
+use super::{Sessions, load};
+use crate::EngineError;
 
 /// Number of unreadable rows that are remembered. Each remembered row is logged once and counted.
 const REMEMBERED: usize = 10_000;
@@ -63,7 +64,7 @@ impl Sessions {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, SessionHead, About)>, SessionsError> {
+    ) -> Result<Vec<(SessionKey, SessionHead, About)>, EngineError> {
         let limit = limit.min(MAX_LIST);
         let mut page = self.list_step(project, after, limit).await?;
         let mut sessions = std::mem::take(&mut page.sessions);
@@ -83,7 +84,7 @@ impl Sessions {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<SessionPage, SessionsError> {
+    ) -> Result<SessionPage, EngineError> {
         let limit = limit.min(MAX_LIST);
         let listing = self.log.rows(project, after, limit).await?;
         let is_last = listing.rows.len() < limit;

@@ -15,7 +15,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::counting::prepare;
 use super::handle::LoadedSession;
-use super::{MAX_ATTEMPTS, READ_BYTES, SessionsError};
+use super::{MAX_ATTEMPTS, READ_BYTES};
+use crate::EngineError;
 
 /// Latest messages whose contents are loaded with a session.
 const HELD_MESSAGES: usize = 32;
@@ -61,7 +62,7 @@ impl SessionReader {
         &self,
         key: &SessionKey,
         loaded: &mut LoadedSession,
-    ) -> Result<bool, SessionsError> {
+    ) -> Result<bool, EngineError> {
         let Some(head) = self.log.head(key).await? else {
             return Ok(false);
         };
@@ -79,7 +80,7 @@ impl SessionReader {
         key: &SessionKey,
         loaded: &mut LoadedSession,
         head: &SessionHead,
-    ) -> Result<bool, SessionsError> {
+    ) -> Result<bool, EngineError> {
         let stands = loaded.position();
         if head.incarnation != stands.incarnation || head.revision <= stands.revision {
             return Ok(head.position() == stands);
@@ -106,7 +107,7 @@ impl SessionReader {
     pub(super) async fn load(
         &self,
         key: &SessionKey,
-    ) -> Result<Option<LoadedSession>, SessionsError> {
+    ) -> Result<Option<LoadedSession>, EngineError> {
         let _room = self.room.acquire().await;
         let mut stands = self.log.head(key).await?;
         for _ in 0..MAX_ATTEMPTS {
@@ -141,7 +142,7 @@ impl SessionReader {
             }
             stands = now;
         }
-        Err(SessionsError::Contended)
+        Err(EngineError::Contended)
     }
 
     /// Loads the message contents that a session does not hold.
@@ -149,7 +150,7 @@ impl SessionReader {
         &self,
         key: &SessionKey,
         loaded: &mut LoadedSession,
-    ) -> Result<(), SessionsError> {
+    ) -> Result<(), EngineError> {
         let Some(first) = loaded.session.transcript().first_unheld() else {
             return Ok(());
         };
@@ -159,7 +160,7 @@ impl SessionReader {
             return Ok(());
         };
         self.still_there(key, loaded.incarnation, error).await?;
-        Err(SessionsError::NotFound(key.clone()))
+        Err(EngineError::SessionNotFound(key.clone()))
     }
 
     /// Returns the error of a read, unless the session was deleted meanwhile.
@@ -167,8 +168,8 @@ impl SessionReader {
         &self,
         key: &SessionKey,
         incarnation: u64,
-        met: SessionsError,
-    ) -> Result<(), SessionsError> {
+        met: EngineError,
+    ) -> Result<(), EngineError> {
         let head = self.log.head(key).await?;
         match head.filter(|head| head.incarnation == incarnation) {
             Some(_) => Err(met),
@@ -181,7 +182,7 @@ impl SessionReader {
         &self,
         key: &SessionKey,
         revision: Revision,
-    ) -> Result<Option<PastSession>, SessionsError> {
+    ) -> Result<Option<PastSession>, EngineError> {
         let _room = self.room.acquire().await;
         let Some(head) = self.log.head(key).await? else {
             return Ok(None);
@@ -221,7 +222,7 @@ struct SessionLogView<'a> {
 }
 
 impl SessionLogView<'_> {
-    async fn load(&self, head: &SessionHead) -> Result<LoadedSession, SessionsError> {
+    async fn load(&self, head: &SessionHead) -> Result<LoadedSession, EngineError> {
         let session = match self.store.snapshot(self.key, self.incarnation).await? {
             None => {
                 let events = self.events(Revision::new(1), Some(head.revision)).await?;
@@ -247,11 +248,7 @@ impl SessionLogView<'_> {
         })
     }
 
-    async fn restored(
-        &self,
-        snapshot: Snapshot,
-        until: Revision,
-    ) -> Result<Session, SessionsError> {
+    async fn restored(&self, snapshot: Snapshot, until: Revision) -> Result<Session, EngineError> {
         // Two ranges of contents are needed: the end of the transcript, and a lead before it. The events between them
         // stay unread.
         let at = snapshot.revision;
@@ -279,7 +276,7 @@ impl SessionLogView<'_> {
     }
 
     /// Replays the log up to a revision.
-    async fn past(&self, revision: Revision) -> Result<Option<PastSession>, SessionsError> {
+    async fn past(&self, revision: Revision) -> Result<Option<PastSession>, EngineError> {
         let events = self.events(Revision::new(1), None).await?;
         let until = events.partition_point(|(at, _)| *at <= revision);
         // The log may be shorter than the revision. Without this check an older state would be returned.
@@ -306,7 +303,7 @@ impl SessionLogView<'_> {
         &self,
         session: &mut Session,
         first: Revision,
-    ) -> Result<(), SessionsError> {
+    ) -> Result<(), EngineError> {
         let events = self.events(first, Some(session.revision())).await?;
         session.load_content(messages(&events));
         if session.transcript().is_whole() {
@@ -321,7 +318,7 @@ impl SessionLogView<'_> {
         &self,
         first: Revision,
         last: Option<Revision>,
-    ) -> Result<RevisionedEvents, SessionsError> {
+    ) -> Result<RevisionedEvents, EngineError> {
         let mut all = Vec::new();
         let mut after = Revision::new(first.get().saturating_sub(1));
         while last.is_none_or(|last| after < last) {
@@ -344,8 +341,8 @@ impl SessionLogView<'_> {
         Ok(all)
     }
 
-    fn unreadable(&self, error: DecodeError) -> SessionsError {
-        SessionsError::Unreadable {
+    fn unreadable(&self, error: DecodeError) -> EngineError {
+        EngineError::Unreadable {
             key: self.key.clone(),
             error,
         }

@@ -50,12 +50,13 @@ pub use self::load::PastSession;
 use self::load::SessionReader;
 pub use self::policies::DefaultPolicies;
 pub use self::transaction::{CommandOutcome, Transaction};
+use crate::EngineError;
 use crate::call::{CurrentCall, SPANS};
 use crate::clock::Clock;
-use crate::quotas::{QuotaExceeded, QuotaTracker};
+use crate::quotas::QuotaTracker;
 use crate::tally::{Observer, Unobserved};
 
-/// Attempts of one change before it fails with [`SessionsError::Contended`]. An attempt fails when another writer
+/// Attempts of one change before it fails with [`EngineError::Contended`]. An attempt fails when another writer
 /// commits first.
 const MAX_ATTEMPTS: usize = 8;
 /// Interval at which a watcher checks the log head if other processes may write to the log.
@@ -63,58 +64,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of a log that one read returns, about 4 MiB.
 pub const READ_BYTES: usize = 4 * 1024 * 1024;
 
-/// An error while a session is read or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionsError {
-    /// The core rejected the command.
-    #[error(transparent)]
-    Rejected(#[from] Rejection),
-    /// The session does not exist.
-    #[error("there is no session {0}")]
-    NotFound(SessionKey),
-    /// A session of this name already exists.
-    #[error("there is a session {0} already")]
-    Exists(SessionKey),
-    /// The log could not be read or written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The records of the log cannot be decoded.
-    #[error("the log of {key} {error}")]
-    Unreadable {
-        /// The session.
-        key: SessionKey,
-        /// The decoding error.
-        error: DecodeError,
-    },
-    /// The project or the server is at a storage quota.
-    #[error("a quota is used up")]
-    Quota(QuotaExceeded),
-    /// The deadline of the call passed before the session's lock was acquired.
-    #[error("the call's time was over before its turn came")]
-    Expired,
-    /// An earlier session of that name is still being removed.
-    #[error("an earlier session {0} is still being removed")]
-    Deleting(SessionKey),
-    /// Another writer committed first in every attempt.
-    #[error("the session is being changed from elsewhere: try again")]
-    Contended,
-    /// The log no longer holds the position that was read.
-    #[error(
-        "{0} is not the session that was read: it was deleted and created again, or the store went on from an \
-         earlier state; read it again from its beginning"
-    )]
-    HistoryChanged(SessionKey),
-    /// The session is not at the position that the deletion expected.
-    #[error("{0} has changed since it was looked at")]
-    Moved(SessionKey),
-}
-
 /// The behavior of a change if the session does not exist.
 #[derive(Debug, Clone)]
 pub enum MissingSession {
     /// Creates the session.
     Create(Create),
-    /// Rejects the call with [`SessionsError::NotFound`].
+    /// Rejects the call with [`EngineError::SessionNotFound`].
     Refuse,
 }
 
@@ -291,7 +246,7 @@ impl Sessions {
         &self,
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         self.read_from(ReadMode::Fresh, key, look).await
     }
 
@@ -300,7 +255,7 @@ impl Sessions {
         &self,
         key: &SessionKey,
         look: impl FnOnce(&Session, Position) -> T,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         self.look_from(ReadMode::Fresh, key, |loaded| {
             look(&loaded.session, loaded.position())
         })
@@ -313,7 +268,7 @@ impl Sessions {
         begin: ReadMode,
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         self.look_from(begin, key, |loaded| look(&loaded.session))
             .await
     }
@@ -323,14 +278,14 @@ impl Sessions {
         begin: ReadMode,
         key: &SessionKey,
         look: impl FnOnce(&LoadedSession) -> T,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
         let now = self.clock.monotonic();
         let begin = state.can_begin(begin, now);
         let loaded = state.begin(begin, &self.reader, key, now).await?;
         let seen = loaded.map(look);
-        seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
+        seen.ok_or_else(|| EngineError::SessionNotFound(key.clone()))
     }
 
     /// Calls `look` with a session whose message contents are all loaded.
@@ -338,7 +293,7 @@ impl Sessions {
         &self,
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         self.look_at_whole(key, |loaded| look(&loaded.session))
             .await
     }
@@ -347,13 +302,13 @@ impl Sessions {
         &self,
         key: &SessionKey,
         look: impl FnOnce(&LoadedSession) -> T,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
         state.load(&self.reader, key).await?;
         state.load_content(&self.reader, key).await?;
         let seen = state.loaded().map(look);
-        seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
+        seen.ok_or_else(|| EngineError::SessionNotFound(key.clone()))
     }
 
     /// Changes a session. `decide` runs commands, their events are committed, and `finish` builds the result from the
@@ -367,7 +322,7 @@ impl Sessions {
         missing: &MissingSession,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         let changed = self.change(ReadMode::Fresh, key, missing, decide, finish);
         changed.await.map(Changed::answer)
     }
@@ -380,7 +335,7 @@ impl Sessions {
         missing: &MissingSession,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         let changed = self.change(begin, key, missing, decide, finish);
         changed.await.map(Changed::answer)
     }
@@ -393,7 +348,7 @@ impl Sessions {
         missing: &MissingSession,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<Changed<D, T>, SessionsError> {
+    ) -> Result<Changed<D, T>, EngineError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
         let mut uploads = Uploads::new(self.blobs.is_some());
@@ -406,10 +361,10 @@ impl Sessions {
             // A call whose deadline passed while it waited for the lock or for the load changes nothing, as if it had
             // never arrived.
             if !CurrentCall::begins() {
-                return Err(SessionsError::Expired);
+                return Err(EngineError::Expired);
             }
             if loaded.is_none() && matches!(missing, MissingSession::Refuse) {
-                return Err(SessionsError::NotFound(key.clone()));
+                return Err(EngineError::SessionNotFound(key.clone()));
             }
             if loaded.is_none() {
                 // The remains of a deleted session of this name are removed first. Otherwise results of both sessions
@@ -432,7 +387,7 @@ impl Sessions {
                 Err(_) if transaction.is_refused() => {
                     let refused = growth.refusal(&transaction);
                     state.put_back(transaction);
-                    return Err(refused.unwrap_or(SessionsError::Contended));
+                    return Err(refused.unwrap_or(EngineError::Contended));
                 }
                 Err(Rejection::ContentNotLoaded) => {
                     // Events that were applied without a commit would make the state wrong. `put_back` therefore
@@ -441,7 +396,7 @@ impl Sessions {
                     state.load(&self.reader, key).await?;
                     match state.load_content(&self.reader, key).await {
                         // Another process deleted the session. The next attempt decides on the current state.
-                        Ok(()) | Err(SessionsError::NotFound(_)) => continue,
+                        Ok(()) | Err(EngineError::SessionNotFound(_)) => continue,
                         Err(error) => return Err(error),
                     }
                 }
@@ -465,7 +420,7 @@ impl Sessions {
                 return Err(refused);
             }
             let Some(pending) = transaction.finish() else {
-                return Err(SessionsError::NotFound(key.clone()));
+                return Err(EngineError::SessionNotFound(key.clone()));
             };
             if pending.has_files() {
                 let stored = uploads.store(self, key, &pending);
@@ -505,7 +460,7 @@ impl Sessions {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(SessionsError::Contended)
+        Err(EngineError::Contended)
     }
 
     /// Runs [`Self::write`], or for a dry run the same closures on a copy that is discarded.
@@ -516,7 +471,7 @@ impl Sessions {
         dry_run: bool,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, SessionsError> {
+    ) -> Result<T, EngineError> {
         let changed = self.run_with_follow_ups(key, missing, dry_run, decide, finish);
         changed.await.map(Changed::answer)
     }
@@ -529,7 +484,7 @@ impl Sessions {
         dry_run: bool,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<Changed<D, T>, SessionsError> {
+    ) -> Result<Changed<D, T>, EngineError> {
         if dry_run {
             let mut copy = self.dry_run(key, missing).await?;
             let (answer, decided) = copy.change(decide, finish).await?;
@@ -551,7 +506,7 @@ impl Sessions {
         &self,
         key: &SessionKey,
         revision: Revision,
-    ) -> Result<Option<PastSession>, SessionsError> {
+    ) -> Result<Option<PastSession>, EngineError> {
         self.reader.past(key, revision).await
     }
 
@@ -586,7 +541,7 @@ impl Sessions {
         &self,
         duty: &'static str,
         time: Duration,
-    ) -> Result<bool, SessionsError> {
+    ) -> Result<bool, EngineError> {
         let now = self.clock.now();
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let lease = Lease {
@@ -597,9 +552,9 @@ impl Sessions {
     }
 
     /// Returns the position of a session according to the log.
-    pub async fn position(&self, key: &SessionKey) -> Result<Position, SessionsError> {
+    pub async fn position(&self, key: &SessionKey) -> Result<Position, EngineError> {
         let head = self.log.head(key).await?;
-        let head = head.ok_or_else(|| SessionsError::NotFound(key.clone()))?;
+        let head = head.ok_or_else(|| EngineError::SessionNotFound(key.clone()))?;
         Ok(head.position())
     }
 
@@ -610,7 +565,7 @@ impl Sessions {
         key: &SessionKey,
         after: Revision,
         bytes: usize,
-    ) -> Result<Vec<(Revision, RecordedEvent)>, SessionsError> {
+    ) -> Result<Vec<(Revision, RecordedEvent)>, EngineError> {
         let Some(head) = self.log.head(key).await? else {
             return Ok(Vec::new());
         };
@@ -628,7 +583,7 @@ impl Sessions {
         &self,
         key: &SessionKey,
         revision: Revision,
-    ) -> Result<Option<RecordedEvent>, SessionsError> {
+    ) -> Result<Option<RecordedEvent>, EngineError> {
         let Some(head) = self.log.head(key).await? else {
             return Ok(None);
         };
@@ -643,8 +598,8 @@ impl Sessions {
     }
 
     #[expect(clippy::unused_self, reason = "it reads as what it is about")]
-    fn unreadable(&self, key: &SessionKey, error: DecodeError) -> SessionsError {
-        SessionsError::Unreadable {
+    fn unreadable(&self, key: &SessionKey, error: DecodeError) -> EngineError {
+        EngineError::Unreadable {
             key: key.clone(),
             error,
         }

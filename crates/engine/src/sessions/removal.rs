@@ -12,7 +12,8 @@ use palimpsest_store::blobs::{BlobError, Blobs, RemovalCount};
 use palimpsest_store::{Lease, Position, StoreError, Tombstone, crash_point, error_chain};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{MAX_ATTEMPTS, Sessions, SessionsError};
+use super::{MAX_ATTEMPTS, Sessions};
+use crate::EngineError;
 use crate::call::CurrentCall;
 
 /// Interval at which a removal is retried while something blocks it.
@@ -53,14 +54,14 @@ impl Sessions {
     /// exist.
     ///
     /// `check` runs on the current session, and again if another writer changed it. With `expected`, only the session
-    /// at that position is deleted. Any other state fails with [`SessionsError::Moved`]: a later session of the name,
+    /// at that position is deleted. Any other state fails with [`EngineError::RevisionConflict`]: a later session of the name,
     /// or a store that lost commits.
     pub async fn delete(
         &self,
         key: &SessionKey,
         expected: Option<Position>,
         mut check: impl FnMut(&Session) -> Result<(), Rejection>,
-    ) -> Result<bool, SessionsError> {
+    ) -> Result<bool, EngineError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
         for _ in 0..MAX_ATTEMPTS {
@@ -69,12 +70,12 @@ impl Sessions {
             };
             // As for every change: an expired call deletes nothing.
             if !CurrentCall::begins() {
-                return Err(SessionsError::Expired);
+                return Err(EngineError::Expired);
             }
             check(&loaded.session)?;
             let stands = loaded.position();
             if expected.is_some_and(|expected| !expected.agrees(stands)) {
-                return Err(SessionsError::Moved(key.clone()));
+                return Err(EngineError::RevisionConflict(key.clone()));
             }
             // The session leaves memory before the log is deleted, so a failed deletion cannot leave outdated state
             // behind.
@@ -89,7 +90,7 @@ impl Sessions {
             self.deletions.notify_one();
             return Ok(true);
         }
-        Err(SessionsError::Contended)
+        Err(EngineError::Contended)
     }
 
     /// Returns true if a call or a watcher uses the session.
@@ -99,11 +100,7 @@ impl Sessions {
 
     /// Removes the remaining data of a deleted session. Returns false if data remains after `patience`; a background
     /// task continues then. Returns true if the name has no tombstone.
-    pub async fn removed(
-        &self,
-        key: &SessionKey,
-        patience: Duration,
-    ) -> Result<bool, SessionsError> {
+    pub async fn removed(&self, key: &SessionKey, patience: Duration) -> Result<bool, EngineError> {
         let until = Instant::now() + patience;
         // Several attempts may be needed, and the log line reports the sum of all of them.
         let mut all = RemovalCount::default();
@@ -213,11 +210,11 @@ impl Sessions {
     }
 
     /// Removes the remains of an earlier session from a name, so that a new session can use the name.
-    pub(super) async fn give_free(&self, key: &SessionKey) -> Result<(), SessionsError> {
+    pub(super) async fn give_free(&self, key: &SessionKey) -> Result<(), EngineError> {
         if self.removed(key, PATIENCE).await? {
             return Ok(());
         }
-        Err(SessionsError::Deleting(key.clone()))
+        Err(EngineError::SessionDeleting(key.clone()))
     }
 }
 

@@ -7,7 +7,8 @@ use palimpsest_core::session::Session;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::{Sessions, SessionsError};
+use super::Sessions;
+use crate::EngineError;
 use crate::call::CurrentCall;
 
 /// Interval at which a wait looks again, for changes that no commit announces: time, and other processes.
@@ -22,7 +23,7 @@ impl Sessions {
         deadline: Instant,
         stop: &CancellationToken,
         look: impl Fn(&Session, Timestamp) -> Option<T>,
-    ) -> Result<Option<T>, SessionsError> {
+    ) -> Result<Option<T>, EngineError> {
         // The watcher is created before the first look, so no change between the look and the wait is missed.
         let mut watcher = self.watch(key);
         loop {

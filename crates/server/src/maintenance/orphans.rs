@@ -15,7 +15,8 @@
 use std::time::Duration;
 
 use palimpsest_core::ids::{SessionKey, Timestamp};
-use palimpsest_engine::sessions::{Sessions, SessionsError};
+use palimpsest_engine::EngineError;
+use palimpsest_engine::sessions::Sessions;
 use palimpsest_store::blobs::{BlobError, Blobs, RemovalCount};
 use palimpsest_store::{FileIntent, IntentPage, MAX_LIST, StoreError, crash_point, error_chain};
 
@@ -32,7 +33,7 @@ pub enum SweepError {
     Store(#[from] StoreError),
     /// A session cannot be read.
     #[error(transparent)]
-    Sessions(#[from] SessionsError),
+    Sessions(#[from] EngineError),
     /// A file cannot be removed.
     #[error(transparent)]
     Blobs(#[from] BlobError),

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_engine::sessions::{READ_BYTES, Sessions, SessionsError};
+use palimpsest_engine::EngineError;
+use palimpsest_engine::sessions::{READ_BYTES, Sessions};
 
 /// Referenced files with the SHA-256 of their contents.
 pub type ReferencedFiles = HashMap<Box<str>, [u8; 32]>;
@@ -15,7 +16,7 @@ pub type ReferencedFiles = HashMap<Box<str>, [u8; 32]>;
 pub async fn read_referenced_files(
     sessions: &Sessions,
     key: &SessionKey,
-) -> Result<ReferencedFiles, SessionsError> {
+) -> Result<ReferencedFiles, EngineError> {
     let (mut names, mut after) = (ReferencedFiles::new(), Revision::ZERO);
     loop {
         let events = sessions.events(key, after, READ_BYTES).await?;

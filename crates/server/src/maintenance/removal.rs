@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use palimpsest_engine::sessions::SessionsError;
+use palimpsest_engine::EngineError;
 use palimpsest_store::{MAX_LIST, error_chain};
 use tokio::time::{sleep, timeout};
 
@@ -36,7 +36,7 @@ impl Maintenance {
     }
 
     /// Processes all tombstones once. Returns the number of remaining ones.
-    async fn remove_all(&self) -> Result<usize, SessionsError> {
+    async fn remove_all(&self) -> Result<usize, EngineError> {
         let (mut left, mut after) = (0, None);
         let tempo = self.duty_cycle();
         loop {

@@ -6,8 +6,9 @@ use std::sync::PoisonError;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::session::Session;
+use palimpsest_engine::EngineError;
 use palimpsest_engine::maintenance::{RetentionConfig, RetentionLimits, day_of};
-use palimpsest_engine::sessions::{Sessions, SessionsError};
+use palimpsest_engine::sessions::Sessions;
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::{MAX_LIST, crash_point, error_chain};
 
@@ -21,7 +22,7 @@ use super::{ClockCheck, ClockJump, DutyCycle, Maintenance, export};
 pub enum RetentionError {
     /// The sessions cannot be read.
     #[error(transparent)]
-    Sessions(#[from] SessionsError),
+    Sessions(#[from] EngineError),
     /// The blobs of the sessions cannot be listed.
     #[error(transparent)]
     Blobs(#[from] BlobError),
@@ -240,7 +241,7 @@ impl Maintenance {
     }
 
     /// Deletes a session if it has not changed since its selection. Its remaining data is removed in the background.
-    async fn delete(&self, row: &RetentionRow) -> Result<bool, SessionsError> {
+    async fn delete(&self, row: &RetentionRow) -> Result<bool, EngineError> {
         if self.sessions.is_in_use(&row.key) {
             return Ok(false);
         }
@@ -254,7 +255,7 @@ impl Maintenance {
         // The complete position is compared: a new session of the same name may have the same revision.
         let deleted = self.sessions.delete(&row.key, Some(row.position), check);
         match deleted.await {
-            Err(SessionsError::Rejected(_) | SessionsError::Moved(_)) => Ok(false),
+            Err(EngineError::Rejected(_) | EngineError::RevisionConflict(_)) => Ok(false),
             // Another process has deleted it.
             Ok(_) => Ok(true),
             Err(error) => Err(error),

@@ -7,7 +7,7 @@ use async_stream::try_stream;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 use palimpsest_core::message::Digest;
-use palimpsest_engine::sessions::SessionsError;
+use palimpsest_engine::EngineError;
 use palimpsest_proto::context::v1::admin_service_server::AdminService;
 use palimpsest_proto::context::v1::{
     ListStoredSessionsRequest, ListStoredSessionsResponse, ReadStoredFileRequest,
@@ -213,9 +213,9 @@ async fn read(
 
 /// Returns the digests of a session's files as recorded in the log. A log whose events cannot be decoded is still
 /// backed up, and its files are copied without a check.
-async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles, SessionsError> {
+async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles, EngineError> {
     match referenced_files::read_referenced_files(&service.sessions, key).await {
-        Err(error @ SessionsError::Unreadable { .. }) => {
+        Err(error @ EngineError::Unreadable { .. }) => {
             tracing::warn!(session = %key, error = %error_chain(&error), "failed to read the events of a session that is backed up; its files are copied unchecked");
             Ok(ReferencedFiles::new())
         }
@@ -230,7 +230,7 @@ async fn head(service: &Service, key: &SessionKey) -> Result<SessionHead, Servic
     })
 }
 
-fn failed(error: SessionsError) -> Status {
+fn failed(error: EngineError) -> Status {
     Status::from(ServiceError::from(error))
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
+use palimpsest_engine::EngineError;
 use palimpsest_engine::call::Deadline;
-use palimpsest_engine::sessions::SessionsError;
 use palimpsest_proto::context::v1::{DeleteSessionRequest, DeleteSessionResponse};
 use tokio::time::Instant;
 
@@ -28,7 +28,7 @@ pub(super) async fn delete(
     let expected = request.expected_revision.map(Revision::new);
     let found = service.sessions.read(&key, Session::revision).await;
     match (found, expected) {
-        (Err(SessionsError::NotFound(_)), _) => {
+        (Err(EngineError::SessionNotFound(_)), _) => {
             return deleted_before(service, key, request.allow_missing).await;
         }
         (Err(error), _) => return Err(error.into()),
@@ -106,7 +106,7 @@ async fn may_go(service: &Service, key: &SessionKey) -> Result<(), ServiceError>
         Ok(true) => Err(ServiceError::SessionOnHold {
             session: key.clone(),
         }),
-        Ok(false) | Err(SessionsError::NotFound(_)) => Ok(()),
+        Ok(false) | Err(EngineError::SessionNotFound(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

@@ -9,8 +9,9 @@ use palimpsest_core::event::{ChangeKind, Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
+use palimpsest_engine::EngineError;
 use palimpsest_engine::call::CurrentCall;
-use palimpsest_engine::sessions::{READ_BYTES, SessionChange, SessionsError};
+use palimpsest_engine::sessions::{READ_BYTES, SessionChange};
 use palimpsest_proto::context::v1::{
     EventKind, ListEventsRequest, ListEventsResponse, SessionEvent, WatchSessionRequest,
     WatchSessionResponse,
@@ -302,7 +303,7 @@ pub(super) async fn watch(
             // A session that was deleted and created again under the same name has another history.
             let now = service.sessions.position(&key).await.map_err(status)?;
             if now.incarnation != of.incarnation {
-                Err(status(SessionsError::NotFound(key.clone())))?;
+                Err(status(EngineError::SessionNotFound(key.clone())))?;
             }
             while seen < now.revision {
                 let next = batch(&service, &key, (seen, WATCH_BYTES), &kinds).await;
@@ -340,7 +341,7 @@ pub(super) async fn watch(
             };
             match news {
                 News::Change(change) if change.deleted => {
-                    Err(status(SessionsError::NotFound(key.clone())))?;
+                    Err(status(EngineError::SessionNotFound(key.clone())))?;
                 }
                 News::Draining => {
                     let retry_after = Duration::from_secs(1);
@@ -360,6 +361,6 @@ enum News {
     None,
 }
 
-fn status(error: SessionsError) -> Status {
+fn status(error: EngineError) -> Status {
     ServiceError::from(error).into()
 }

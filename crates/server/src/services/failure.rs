@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use palimpsest_core::ids::Revision;
-use palimpsest_engine::sessions::SessionsError;
+use palimpsest_engine::EngineError;
 use palimpsest_store::StoreError;
 
 use crate::errors::ServiceError;
@@ -14,29 +14,29 @@ const RESTART: Duration = Duration::from_secs(5);
 /// The retry delay for failed reads and contended sessions: 200 ms.
 pub(super) const SOON: Duration = Duration::from_millis(200);
 
-impl From<SessionsError> for ServiceError {
-    fn from(error: SessionsError) -> Self {
+impl From<EngineError> for ServiceError {
+    fn from(error: EngineError) -> Self {
         match error {
             // Errors that may disappear on their own carry a retry delay. All others need a change by the caller or
             // the operator.
-            SessionsError::Rejected(rejection) => rejection.into(),
-            SessionsError::NotFound(session) => Self::SessionNotFound { session },
-            SessionsError::Exists(session) => Self::SessionExists { session },
-            SessionsError::Deleting(session) => Self::SessionDeleting {
+            EngineError::Rejected(rejection) => rejection.into(),
+            EngineError::SessionNotFound(session) => Self::SessionNotFound { session },
+            EngineError::SessionExists(session) => Self::SessionExists { session },
+            EngineError::SessionDeleting(session) => Self::SessionDeleting {
                 session,
                 retry_after: SOON,
             },
-            SessionsError::Contended | SessionsError::Moved(_) => {
+            EngineError::Contended | EngineError::RevisionConflict(_) => {
                 Self::StoreUnavailable { retry_after: SOON }
             }
-            SessionsError::HistoryChanged(session) => Self::HistoryChanged {
+            EngineError::HistoryChanged(session) => Self::HistoryChanged {
                 session,
                 retry_after: SOON,
             },
-            SessionsError::Store(error) => error.into(),
-            SessionsError::Quota(exceeded) => Self::QuotaExceeded(exceeded),
-            SessionsError::Expired => Self::DeadlineExceeded,
-            error @ SessionsError::Unreadable { .. } => Self::internal("read a session", error),
+            EngineError::Store(error) => error.into(),
+            EngineError::QuotaExceeded(exceeded) => Self::QuotaExceeded(exceeded),
+            EngineError::Expired => Self::DeadlineExceeded,
+            error @ EngineError::Unreadable { .. } => Self::internal("read a session", error),
         }
     }
 }

@@ -5,7 +5,8 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::Overlay;
 use palimpsest_core::session::{RequestMethod, RequestStamp, Session};
-use palimpsest_engine::sessions::{MissingSession, SessionsError, Transaction, prepare};
+use palimpsest_engine::EngineError;
+use palimpsest_engine::sessions::{MissingSession, Transaction, prepare};
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, CreateSessionResponse, GetSessionRequest, GetSessionResponse,
     UpdateSessionRequest, UpdateSessionResponse,
@@ -49,7 +50,7 @@ pub(super) async fn create(
     let finish = |session: &Session, outcome: &CreateOutcome| {
         Ok(match outcome {
             CreateOutcome::Created => Ok((convert::session(session), session.counter())),
-            CreateOutcome::Exists => Err(SessionsError::Exists(session.key().clone())),
+            CreateOutcome::Exists => Err(EngineError::SessionExists(session.key().clone())),
             CreateOutcome::OtherBody(recorded, given) => Err(other_body(*recorded, *given)),
         })
     };
@@ -94,7 +95,7 @@ fn is_answer(transaction: &Transaction<'_>, stamp: Option<&RequestStamp>) -> Cre
     }
 }
 
-fn other_body(recorded: Digest, given: Digest) -> SessionsError {
+fn other_body(recorded: Digest, given: Digest) -> EngineError {
     Rejection::Conflict(palimpsest_core::command::Conflict::Request { recorded, given }).into()
 }
 

@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
-use palimpsest_engine::sessions::SessionsError;
+use palimpsest_engine::EngineError;
 use palimpsest_proto::context::v1::{ListMessagesRequest, ListMessagesResponse, TranscriptMessage};
 use prost::Message as _;
 
@@ -99,7 +99,7 @@ pub(super) async fn place(
         Some(_) => return Err(ServiceError::InvalidPageToken),
     };
     match service.sessions.confirm(key, position).await {
-        Err(SessionsError::HistoryChanged(_)) => Err(ServiceError::InvalidPageToken),
+        Err(EngineError::HistoryChanged(_)) => Err(ServiceError::InvalidPageToken),
         confirmed => Ok(confirmed.map(|()| Some(number))?),
     }
 }

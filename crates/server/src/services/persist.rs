@@ -8,7 +8,8 @@ use palimpsest_core::ids::{CallKey, Revision, SessionKey};
 use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::ToolResult;
 use palimpsest_core::session::{RequestMethod, Session};
-use palimpsest_engine::sessions::{CommandOutcome, SessionsError, Transaction};
+use palimpsest_engine::EngineError;
+use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{PersistToolResultRequest, PersistToolResultResponse};
 
 use super::Service;
@@ -69,7 +70,7 @@ pub(super) async fn persist(
     let (sessions, missing) = (&service.sessions, service.create_if_missing(&key.project));
     let outcome = sessions.run(&key, &missing, dry_run, decide, finish).await;
     let outcome = match outcome {
-        Err(SessionsError::Rejected(Rejection::AmbiguousCall(calls))) => {
+        Err(EngineError::Rejected(Rejection::AmbiguousCall(calls))) => {
             return Err(ambiguous(service, &key, &calls).await?);
         }
         outcome => outcome.map_err(|e| ServiceError::from(e).with_request_id(&request_id))?,

@@ -8,7 +8,8 @@ use palimpsest_core::command::{Command, StageSpans};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::session::Session;
-use palimpsest_engine::sessions::{MissingSession, SessionsError, Transaction};
+use palimpsest_engine::EngineError;
+use palimpsest_engine::sessions::{MissingSession, Transaction};
 
 use super::Service;
 
@@ -57,7 +58,7 @@ pub(super) fn begin(service: &Service, key: &SessionKey) {
     });
 }
 
-async fn pass(service: &Service, key: &SessionKey) -> Result<(), SessionsError> {
+async fn pass(service: &Service, key: &SessionKey) -> Result<(), EngineError> {
     let copy = service.sessions.read_whole(key, Session::clone).await?;
     let chosen = tokio::task::spawn_blocking(move || choose(&copy));
     let Ok(Ok(spans)) = chosen.await else {

@@ -4,7 +4,8 @@ use palimpsest_core::command::{Command, Rejection, UpdateWorkingState};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::attachments::rebuilt;
 use palimpsest_core::session::{ContentNotLoaded, RequestMethod, Session};
-use palimpsest_engine::sessions::{SessionsError, Transaction};
+use palimpsest_engine::EngineError;
+use palimpsest_engine::sessions::Transaction;
 use palimpsest_proto::context::v1::{
     UpdateWorkingStateRequest, UpdateWorkingStateResponse, Visibility,
 };
@@ -53,7 +54,7 @@ async fn run(
     let outcome = sessions.run(key, &missing, false, decide, finish).await;
     match outcome {
         // A pin of a message outside the view. The error contains the message's visibility.
-        Err(SessionsError::Rejected(Rejection::NotVisible { id })) => {
+        Err(EngineError::Rejected(Rejection::NotVisible { id })) => {
             let standing = |session: &Session| {
                 let found = session.transcript().find(id);
                 found.and_then(|at| Some(session.transcript().get(at)?.standing))

@@ -8,9 +8,10 @@ use std::time::Duration;
 use palimpsest_core::command::{Append, Command, Rejection};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
+use palimpsest_engine::EngineError;
 use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
 use palimpsest_engine::sessions::{
-    DefaultPolicies, MissingSession, ReadMode, Sessions, SessionsError, Transaction,
+    DefaultPolicies, MissingSession, ReadMode, Sessions, Transaction,
 };
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::{DueQuery, SessionLog as _, WorkQueue as _};
@@ -166,5 +167,5 @@ async fn each_writing_step_sees_events_of_other_processes() {
         decide,
         |_, _| Ok(()),
     );
-    assert!(matches!(gone.await, Err(SessionsError::NotFound(_))));
+    assert!(matches!(gone.await, Err(EngineError::SessionNotFound(_))));
 }

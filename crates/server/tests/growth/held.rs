@@ -6,9 +6,10 @@ use std::time::Duration;
 use palimpsest_core::command::{Append, Command, Create};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
+use palimpsest_engine::EngineError;
 use palimpsest_engine::clock::{Clock, ManualClock};
 use palimpsest_engine::quotas::{QuotaLimits, QuotaTracker, QuotasConfig};
-use palimpsest_engine::sessions::{DefaultPolicies, MissingSession, Sessions, SessionsError};
+use palimpsest_engine::sessions::{DefaultPolicies, MissingSession, Sessions};
 
 use crate::delta::Log;
 use crate::{message, turn};
@@ -53,7 +54,7 @@ async fn append(
     sessions: &Sessions,
     key: &SessionKey,
     expected_revision: Option<Revision>,
-) -> Result<(), SessionsError> {
+) -> Result<(), EngineError> {
     let append = Append {
         messages: vec![message(MESSAGES + 7)],
         expected_revision,
@@ -72,7 +73,7 @@ async fn rejected_changes_hold_no_more_than_the_cache_may() {
     let sessions = sessions(&log, CACHE_BYTES);
     for number in 0..SESSIONS {
         let rejected = append(&sessions, &key(number), Some(Revision::new(1))).await;
-        assert!(matches!(rejected, Err(SessionsError::Rejected(_))));
+        assert!(matches!(rejected, Err(EngineError::Rejected(_))));
     }
     let cached = sessions.cached();
     assert!(cached.evictions > 0, "{cached:?}");
@@ -111,7 +112,7 @@ async fn a_write_rejected_by_a_quota_keeps_the_session_in_memory() {
     let before = log.reads();
     for _ in 0..10 {
         let refused = append(&sessions, &key(0), None).await;
-        assert!(matches!(refused, Err(SessionsError::Quota(_))));
+        assert!(matches!(refused, Err(EngineError::QuotaExceeded(_))));
     }
     assert_eq!(log.reads(), before, "nothing is read again");
     let key = key(0);
@@ -142,7 +143,7 @@ async fn as_many_sessions_are_created_at_one_time_as_the_quota_allows() {
     for create in creates.collect::<Vec<_>>() {
         match create.await.unwrap() {
             Ok(()) => successes += 1,
-            Err(SessionsError::Quota(_)) => {}
+            Err(EngineError::QuotaExceeded(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }

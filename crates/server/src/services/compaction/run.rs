@@ -17,9 +17,8 @@ use palimpsest_core::compaction::{
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{ContentNotLoaded, Session};
-use palimpsest_engine::sessions::{
-    CommandOutcome, DryRun, MissingSession, SessionsError, Transaction,
-};
+use palimpsest_engine::EngineError;
+use palimpsest_engine::sessions::{CommandOutcome, DryRun, MissingSession, Transaction};
 use palimpsest_proto::context::v1;
 use palimpsest_store::crash_point;
 use tokio::time::Instant;
@@ -175,7 +174,7 @@ impl<'a> Driver<'a> {
             Some(copy) => copy.read(look)?,
             None => service.sessions.read(self.key, look).await?,
         };
-        Ok(step.map_err(SessionsError::from)?)
+        Ok(step.map_err(EngineError::from)?)
     }
 
     /// Commits a step and reports its outcome. If the step ends the compaction, the caller's result is built before

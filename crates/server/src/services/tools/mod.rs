@@ -7,7 +7,7 @@ mod run;
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Provider;
-use palimpsest_engine::sessions::SessionsError;
+use palimpsest_engine::EngineError;
 use palimpsest_proto::context::v1::tool_result_content::Content;
 use palimpsest_proto::context::v1::{
     CallToolRequest, CallToolResponse, Format, ListToolsRequest, ListToolsResponse,
@@ -34,7 +34,7 @@ pub(super) async fn list(
     let (policy, last_openai): (Policy, bool) = match service.sessions.read(&key, look).await {
         Ok(found) => found,
         // The session may not exist yet. It will start with the policy of its project.
-        Err(SessionsError::NotFound(_)) => {
+        Err(EngineError::SessionNotFound(_)) => {
             let policy = service.sessions.policies().of(&key.project);
             ((**policy).clone(), false)
         }
