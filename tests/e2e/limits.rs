@@ -34,7 +34,7 @@ static TINY: Shared = Shared::new(&[
     "--set",
     "limits.max_title_bytes=16",
     "--set",
-    "limits.max_pattern_bytes=16",
+    "limits.max_pattern_chars=16",
     "--set",
     "limits.max_page_size=5",
 ]);

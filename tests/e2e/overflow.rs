@@ -1,12 +1,13 @@
 //! Tests of full windows: rejected prompts, prepared summaries, conversations over many windows, and irreducible views.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
+use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
-    Compaction, CompactionMode, CompactionStrategy, Level, LevelAction, LevelReport, MessageInput,
-    PrepareContextRequest, PrepareContextResponse, PromptTooLong, SkipReason, Trigger,
-    level_report::Detail,
+    Compaction, CompactionMode, CompactionStrategy, EventKind, Level, LevelAction, LevelReport,
+    ListEventsRequest, MessageInput, PrepareContextRequest, PrepareContextResponse, PromptTooLong,
+    SessionEvent, SkipReason, Trigger, level_report::Detail,
 };
 use palimpsest_tests::say::{append, assistant, prepare, small_window, user, work};
 use palimpsest_tests::{name, refused};
@@ -157,19 +158,39 @@ const AHEAD: [&str; 2] = [
 ];
 
 impl World {
-    /// Waits until the provider has received `requests` requests and the prepared summary is recorded.
-    async fn prepared(&mut self, requests: usize, epoch: u64) -> u64 {
-        for _ in 0..200 {
-            let asked = self.provider.requests().len();
+    async fn ends_of_preparations(&self) -> Vec<SessionEvent> {
+        let request = ListEventsRequest {
+            kinds: vec![
+                EventKind::LevelStarted.into(),
+                EventKind::SummaryPrepared.into(),
+            ],
+            session: name("s"),
+            ..ListEventsRequest::default()
+        };
+        let mut sessions = self.server.sessions().await;
+        let listed = sessions.list_events(request).await.unwrap();
+        listed.into_inner().events
+    }
+
+    /// Waits until the first prepared summary is recorded. The view must stay the same.
+    async fn prepared(&mut self, epoch: u64) {
+        let began = Instant::now();
+        loop {
             let reply = self.prepare(request(vec![])).await.unwrap();
             assert_eq!(reply.epoch, epoch, "nothing is put in place ahead");
-            if asked == requests {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                return reply.epoch;
+            if let [started, ended] = &self.ends_of_preparations().await[..] {
+                let id = |event: &SessionEvent| event.effect.as_ref().unwrap().operation_id.clone();
+                assert_eq!(id(started), id(ended));
+                let Some(Event::SummaryPrepared(prepared)) = &ended.event else {
+                    panic!("{ended:?}");
+                };
+                assert_eq!(prepared.strategy(), CompactionStrategy::Model);
+                assert_eq!(prepared.model, "claude-fake");
+                return;
             }
+            assert!(began.elapsed() < Duration::from_mins(3), "no summary");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("nothing was written ahead");
     }
 }
 
@@ -178,7 +199,7 @@ async fn a_prepared_summary_is_used_immediately_even_after_a_restart() {
     let mut world = World::new(&AHEAD).await;
     world.turns(0..3).await;
     let epoch = world.prepare(request(vec![])).await.unwrap().epoch;
-    world.prepared(1, epoch).await;
+    world.prepared(epoch).await;
     let mut world = world.restarted().await;
     let mut found = None;
     for number in 3..5 {
@@ -204,7 +225,7 @@ async fn a_prepared_summary_of_changed_messages_is_discarded() {
     let mut world = World::new(&AHEAD).await;
     world.turns(0..3).await;
     let epoch = world.prepare(request(vec![])).await.unwrap().epoch;
-    world.prepared(1, epoch).await;
+    world.prepared(epoch).await;
     let mut sessions = world.server.sessions().await;
     let listed = palimpsest_proto::context::v1::ListMessagesRequest {
         session: name("s"),

@@ -294,7 +294,7 @@ async fn a_model_reads_searches_and_snips_by_itself() {
         &mut client,
         "model",
         "ReadToolResult",
-        &json!({"tool_use_id": "big", "last_lines": 1}),
+        &json!({"tool_use_id": "big", "tail_lines": 1}),
     )
     .await;
     assert_eq!(lines["content"], "line 20000\n");

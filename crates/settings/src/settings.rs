@@ -139,8 +139,8 @@ settings! {
         "The maximum bytes of a request id.";
     "limits.max_title_bytes" => limits.max_title_bytes in 16..=(1 << 20),
         "The maximum bytes of a title.";
-    "limits.max_pattern_bytes" => limits.max_pattern_bytes in 16..=(1 << 16),
-        "The maximum bytes of a search pattern.";
+    "limits.max_pattern_chars" => limits.max_pattern_chars in 16..=(1 << 16),
+        "The maximum characters of a search pattern.";
     "limits.max_reply_bytes" => limits.max_reply_bytes in 1_024..=(1 << 31),
         "The maximum bytes of the view in one reply. A longer view is sent in chunks. Clients accept 4 MiB by default.";
     "limits.max_page_size" => limits.max_page_size in 1..=100_000,

@@ -24,7 +24,7 @@ pub struct Limits {
     /// The maximum length of a title in bytes. Default: 1,024.
     pub max_title_bytes: usize,
     /// The maximum length of a search pattern in bytes. Default: 1,024.
-    pub max_pattern_bytes: usize,
+    pub max_pattern_chars: usize,
     /// The maximum size of one reply's view in bytes. A longer view is fetched in chunks. Default: 3
     /// MiB.
     pub max_reply_bytes: usize,
@@ -41,7 +41,7 @@ impl Limits {
             max_message_bytes: low(self.max_message_bytes, own.max_message_bytes),
             max_messages: low(self.max_messages, own.max_messages.into()),
             max_blocks: low(self.max_blocks, own.max_blocks.into()),
-            max_pattern_bytes: low(self.max_pattern_bytes, own.max_pattern_chars.into()),
+            max_pattern_chars: low(self.max_pattern_chars, own.max_pattern_chars.into()),
             max_reply_bytes: low(self.max_reply_bytes, own.max_reply_bytes.into()),
             ..self.clone()
         }
@@ -60,7 +60,7 @@ impl Default for Limits {
             max_attribute_bytes: 16 * 1024,
             max_request_id_bytes: 128,
             max_title_bytes: 1_024,
-            max_pattern_bytes: 1_024,
+            max_pattern_chars: 1_024,
             max_reply_bytes: 3 * 1024 * 1024,
             max_page_size: 1_000,
         }

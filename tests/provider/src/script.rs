@@ -127,7 +127,7 @@ pub(crate) fn input_of(tool: &str, messages: &Value) -> Value {
     });
     match reference {
         Some(reference) if tool == "ReadToolResult" => {
-            json!({"reference": reference, "last_lines": 1})
+            json!({"reference": reference, "tail_lines": 1})
         }
         _ => json!({}),
     }

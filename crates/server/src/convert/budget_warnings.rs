@@ -74,8 +74,8 @@ pub fn budget_warnings(
         warn(
             WarningCode::OverBlockThreshold,
             format!(
-                "The view has {tokens} tokens, and requests are to be blocked from {} on. Compact, \
-                 snip or rewind before you send it.",
+                "The view has {tokens} tokens, and requests should be blocked from {} tokens. Compact, \
+                 snip or rewind before you send the view.",
                 points.block
             ),
         );
@@ -84,8 +84,8 @@ pub fn budget_warnings(
         warn(
             WarningCode::Irreducible,
             format!(
-                "The view has {tokens} tokens, a compaction is due at {}, and nothing that may be \
-                 removed makes enough room. The token breakdown shows what is left.",
+                "The view has {tokens} tokens, a compaction is due at {}, and the removable content is \
+                 too small. The token breakdown shows the content that stays.",
                 points.compact
             ),
         );
@@ -94,8 +94,8 @@ pub fn budget_warnings(
         warn(
             WarningCode::AutoPaused,
             format!(
-                "Automatic compaction has stopped after {failures} failures in a row. Compact by hand \
-                 or undo to start it again."
+                "Automatic compaction is paused after {failures} consecutive failures. A successful \
+                 Compact call or an undo with RestoreContext resumes it."
             ),
         );
     }
@@ -104,8 +104,8 @@ pub fn budget_warnings(
         warn(
             WarningCode::CompactionFailed,
             format!(
-                "A compaction failed, and the view is as it was. Automatic attempts that failed in a \
-                 row: {failures}."
+                "A compaction failed, and the view is unchanged. Consecutive automatic failures: \
+                 {failures}."
             ),
         );
     }

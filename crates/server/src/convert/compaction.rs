@@ -2,6 +2,7 @@
 
 use palimpsest_core::event::{
     CompactionFailed, CompactionFailureReason, CompactionFinished, CompactionStarted, Event,
+    SummaryPrepared,
 };
 use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
 use palimpsest_core::message::{Block, MessageKind, Usage};
@@ -38,6 +39,14 @@ pub(super) fn started(event: &CompactionStarted, session: &Session) -> v1::Level
         level: v1::Level::Compaction.into(),
         first_message_id: message_id(session, event.leaving.first().copied()),
         last_message_id: message_id(session, event.leaving.last().copied()),
+    }
+}
+
+/// Converts the end of a compaction that prepared a summary.
+pub(super) fn prepared(event: &SummaryPrepared) -> v1::SummaryPrepared {
+    v1::SummaryPrepared {
+        strategy: strategy(event.strategy).into(),
+        model: event.model.to_string(),
     }
 }
 

@@ -52,7 +52,7 @@ pub fn request_stamp(
     }
     let (limit, len) = (limits.max_request_id_bytes, request_id.len());
     if len > limit {
-        let what = format!("must have at most {limit} characters, has {len}");
+        let what = format!("must have at most {limit} bytes, has {len}");
         return Err(FieldError::invalid("request_id", what));
     }
     Ok(Some(RequestStamp {

@@ -88,8 +88,8 @@ pub fn events(
         // These events are internal steps. Other events report their effects.
         Event::PersistDecisionsConsumed(_)
         | Event::MemoryFiled(_)
-        | Event::CompactionShortened(_)
-        | Event::SummaryPrepared(_) => Vec::new(),
+        | Event::CompactionShortened(_) => Vec::new(),
+        Event::SummaryPrepared(event) => vec![Out::SummaryPrepared(compaction::prepared(event))],
         Event::ContentSnipped(event) => vec![Out::ContentSnipped(levels::snipped(event, session))],
         Event::ResultsCleared(event) => vec![Out::ResultsCleared(levels::cleared(event, session))],
         Event::CacheEditsIssued(event) => {
@@ -244,6 +244,7 @@ pub const fn event_kind(event: &v1::SessionEvent) -> v1::EventKind {
         Some(Out::WorkingStateUpdated(_)) => Kind::WorkingStateUpdated,
         Some(Out::HookCalled(_)) => Kind::HookCalled,
         Some(Out::CacheEditsIssued(_)) => Kind::CacheEditsIssued,
+        Some(Out::SummaryPrepared(_)) => Kind::SummaryPrepared,
     }
 }
 

@@ -87,7 +87,6 @@ pub(super) fn cleared(event: &ResultsCleared, session: &Session) -> v1::ResultsC
         mode: clear_mode(event.mode).into(),
         calls: calls(session, &event.calls),
         persisted: event.saved.iter().map(result).collect(),
-        attachment_message_ids: Vec::new(),
         hidden_paths: event.hidden_paths.iter().map(ToString::to_string).collect(),
     }
 }
@@ -157,6 +156,16 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
             return Some(v1::LevelEffect {
                 operation_id: event.key.to_string(),
                 trigger: trigger(event.trigger).into(),
+                duration: duration.try_into().ok(),
+                ..v1::LevelEffect::default()
+            });
+        }
+        Event::SummaryPrepared(event) => {
+            let duration = std::time::Duration::from_millis(event.took_ms);
+            return Some(v1::LevelEffect {
+                operation_id: event.key.to_string(),
+                // Only an automatic compaction is prepared.
+                trigger: v1::Trigger::Auto.into(),
                 duration: duration.try_into().ok(),
                 ..v1::LevelEffect::default()
             });

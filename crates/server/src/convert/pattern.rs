@@ -70,7 +70,7 @@ pub fn text_pattern(
     let field = format!("{field}.{name}");
     required(&text, &field)?;
     // Patterns come from callers and models. Limits on length and memory bound the cost of a search.
-    let (limit, len) = (limits.max_pattern_bytes, text.chars().count());
+    let (limit, len) = (limits.max_pattern_chars, text.chars().count());
     if len > limit {
         let what = format!("must have at most {limit} characters, has {len}");
         return Err(FieldError::invalid(field, what).into());

@@ -37,7 +37,7 @@ pub(super) fn tokens(definitions: &[ToolDefinition], counter: Counter) -> u32 {
 
 fn definition(policy: &Policy, tool: ModelTool, openai: bool) -> Option<ToolDefinition> {
     let name = policy.model_tools.name_of(tool)?;
-    let (description, schema) = (description(tool), schema(tool));
+    let (description, schema) = (description(policy, tool), schema(tool));
     let definition = if openai {
         json!({"type": "function", "function": {"name": name, "description": description, "parameters": schema}})
     } else {
@@ -46,34 +46,51 @@ fn definition(policy: &Policy, tool: ModelTool, openai: bool) -> Option<ToolDefi
     Some(ToolDefinition {
         tool: model_tool(tool).into(),
         name,
-        description: description.into(),
+        description,
         input_schema_json: schema.to_string().into(),
         definition_json: definition.to_string().into(),
     })
 }
 
-const fn description(tool: ModelTool) -> &'static str {
+fn description(policy: &Policy, tool: ModelTool) -> String {
+    // The session's policy can rename or disable each tool, so a text names another tool only as the policy does.
+    let others = |tool| policy.model_tools.name_of(tool);
     match tool {
         ModelTool::Snip => {
-            "Removes earlier turns of this conversation from your context, to make room. Name them \
-             by the ids that stand as [id:...] at the end of user messages. A turn leaves with \
-             everything up to the next user message. Use it for finished or abandoned work that \
-             nothing depends on any more; not for the current turn. Nothing is lost: \
-             SearchTranscript and ReadTranscript still find it."
+            let readers = [ModelTool::SearchTranscript, ModelTool::ReadTranscript];
+            let readers: Vec<String> = readers.into_iter().filter_map(others).collect();
+            let mut text = "Removes earlier turns of this conversation from your context to free \
+                space. Name the turns by the ids that are shown as [id:...] at the end of user messages. A turn \
+                includes all messages up to the next user message. Use this for finished or abandoned work \
+                that no later step needs. Do not use it for the current turn."
+                .to_owned();
+            if !readers.is_empty() {
+                text.push_str(" Removed turns stay readable with ");
+                text.push_str(&readers.join(" and "));
+                text.push('.');
+            }
+            text
         }
         ModelTool::ReadToolResult => {
-            "Reads the full result of an earlier tool call that your context shows only as a preview, \
-             a reference or a marker. Ask for a part when it is large: lines, the last lines, or the \
-             lines that match a pattern."
+            "Reads the full result of an earlier tool call if your context shows only a preview, a \
+             reference or a placeholder. For a large result, request a part of it: some lines, the \
+             last lines, or the lines that match a pattern."
+                .to_owned()
         }
         ModelTool::ReadTranscript => {
-            "Reads messages of this conversation as they were first written, also those that are no \
-             longer in your context. Messages are numbered from 1. Of several messages, long parts \
-             are cut and say how to read the rest; one message alone comes whole."
+            "Reads original messages of this conversation, including messages that are no longer in your \
+             context. Messages are numbered from 1. If you request several messages, long parts are cut, \
+             and the answer explains how to read the rest. A single message is returned in full."
+                .to_owned()
         }
         ModelTool::SearchTranscript => {
-            "Searches this whole conversation, also what is no longer in your context, and tells where \
-             the matches stand, so that ReadTranscript can read them."
+            let reader = others(ModelTool::ReadTranscript);
+            let reader = reader.map(|name| format!(", which {name} accepts"));
+            format!(
+                "Searches this whole conversation, including messages that are no longer in your context. \
+                 Returns the numbers of the matching messages{}.",
+                reader.unwrap_or_default()
+            )
         }
     }
 }
@@ -89,7 +106,7 @@ fn schema(tool: ModelTool) -> Value {
                     "items": {"type": "string"},
                     "description": "The six-character ids of the turns to remove."
                 },
-                "reason": {"type": "string", "description": "Why they are not needed any more."}
+                "reason": {"type": "string", "description": "The reason why they are no longer needed."}
             },
             "required": ["ids"],
             "additionalProperties": false
@@ -97,14 +114,14 @@ fn schema(tool: ModelTool) -> Value {
         ModelTool::ReadToolResult => json!({
             "type": "object",
             "properties": {
-                "reference": {"type": "string", "description": "The reference that your context shows."},
-                "tool_use_id": {"type": "string", "description": "The id of the call, where there is no reference."},
-                "first_line": {"type": "integer", "minimum": 1, "description": "Begin with this line."},
-                "lines": {"type": "integer", "minimum": 1, "description": "How many lines."},
-                "last_lines": {"type": "integer", "minimum": 1, "description": "So many lines at the end instead."},
-                "offset": {"type": "integer", "minimum": 0, "description": "Begin so many bytes into the result, where an answer was cut."},
-                "pattern": {"type": "string", "description": "Only lines that match this regular expression."},
-                "context_lines": {"type": "integer", "minimum": 0, "maximum": 100, "description": "Lines around each match."}
+                "reference": {"type": "string", "description": "The reference shown in your context."},
+                "tool_use_id": {"type": "string", "description": "The id of the tool call, if no reference is shown."},
+                "first_line": {"type": "integer", "minimum": 1, "description": "The first line to read, from 1."},
+                "lines": {"type": "integer", "minimum": 1, "description": "The number of lines to read."},
+                "tail_lines": {"type": "integer", "minimum": 1, "description": "The number of lines to read at the end of the result."},
+                "offset": {"type": "integer", "minimum": 0, "description": "The byte of the result to start at. An answer that was cut names it."},
+                "pattern": {"type": "string", "description": "A regular expression. Only matching lines are returned."},
+                "context_lines": {"type": "integer", "minimum": 0, "maximum": 100, "description": "The number of lines before and after each match."}
             },
             "additionalProperties": false
         }),
@@ -112,10 +129,10 @@ fn schema(tool: ModelTool) -> Value {
             "type": "object",
             "properties": {
                 "first": {"type": "integer", "minimum": 1, "description": "The number of the first message."},
-                "last": {"type": "integer", "minimum": 1, "description": "The number of the last message; the same as the first by default."},
-                "message_id": {"type": "string", "description": "One message by its id, instead of a number."},
-                "collapse_id": {"type": "string", "description": "The messages that were folded into a note, by the id that the note tells."},
-                "offset": {"type": "integer", "minimum": 0, "description": "Begin so many bytes into the message, where an answer was cut."}
+                "last": {"type": "integer", "minimum": 1, "description": "The number of the last message. Default: the first."},
+                "message_id": {"type": "string", "description": "The id of one message, instead of numbers."},
+                "collapse_id": {"type": "string", "description": "The id in a placeholder. Reads the messages that the placeholder replaced."},
+                "offset": {"type": "integer", "minimum": 0, "description": "The byte of the message to start at. An answer that was cut names it."}
             },
             "additionalProperties": false
         }),
@@ -123,10 +140,10 @@ fn schema(tool: ModelTool) -> Value {
             "type": "object",
             "properties": {
                 "pattern": {"type": "string", "description": "The text to search for."},
-                "regex": {"type": "boolean", "description": "Whether the pattern is a regular expression."},
-                "ignore_case": {"type": "boolean", "description": "Whether upper and lower case are the same."},
-                "max_hits": {"type": "integer", "minimum": 1, "maximum": 100, "description": "How many matches at most; 20 by default."},
-                "first": {"type": "integer", "minimum": 1, "description": "Begin with this message, where an answer says that it did not search the rest."}
+                "regex": {"type": "boolean", "description": "True if the pattern is a regular expression. Default: false."},
+                "ignore_case": {"type": "boolean", "description": "True to ignore case. Default: false."},
+                "max_hits": {"type": "integer", "minimum": 1, "maximum": 100, "description": "The maximum number of matches. Default: 20."},
+                "first": {"type": "integer", "minimum": 1, "description": "The number of the first message to search. An answer that did not search all messages names it."}
             },
             "required": ["pattern"],
             "additionalProperties": false

@@ -83,7 +83,7 @@ struct ReadResultInput {
     tool_use_id: Option<String>,
     first_line: Option<u64>,
     lines: Option<u64>,
-    last_lines: Option<u64>,
+    tail_lines: Option<u64>,
     offset: Option<u64>,
     pattern: Option<String>,
     #[serde(default)]
@@ -336,7 +336,7 @@ impl ToolContext<'_> {
         }
         let selection = match (
             input.offset,
-            input.last_lines,
+            input.tail_lines,
             input.first_line,
             input.lines,
         ) {
