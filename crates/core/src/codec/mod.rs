@@ -9,11 +9,13 @@ mod anthropic_write;
 mod openai_read;
 mod openai_write;
 mod reader;
+mod result_content;
 
 use serde_json::value::RawValue;
 
 use self::reader::Audience;
 pub use self::reader::CodecError;
+pub use self::result_content::read_result_content;
 use crate::ids::MessageId;
 use crate::json::{self, JsonError};
 use crate::message::Message;

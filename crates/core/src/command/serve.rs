@@ -6,7 +6,7 @@ use super::reject::Rejection;
 use crate::event::{Event, ViewServed};
 use crate::policy::WindowHint;
 use crate::session::Session;
-use crate::view::{Layout, Piece, PieceForm, Speaker, Target, lay_out};
+use crate::view::{Layout, Piece, PieceForm, Speaker, Target, TargetOverride, lay_out};
 
 /// Serves the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,6 +22,16 @@ pub struct ServeView {
 }
 
 impl ServeView {
+    /// Serves the view for a target. Parts that the call does not state are those of the last serving.
+    pub fn for_target(session: &Session, call: &TargetOverride) -> Self {
+        let (target, window) = session.last_served().overridden(call);
+        Self {
+            target,
+            window,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn decide(
         self,
         session: &Session,

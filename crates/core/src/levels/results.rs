@@ -38,6 +38,14 @@ pub fn file_content(result: &ToolResult) -> Cow<'_, str> {
     }
 }
 
+/// Returns the content of a result from its file. JSON that is not valid becomes text.
+pub fn content_of_file(text: String, is_json: bool) -> ResultContent {
+    if is_json && let Ok(content) = codec::read_result_content(text.as_bytes()) {
+        return content;
+    }
+    ResultContent::Text(text.into())
+}
+
 /// Returns true if a result is stored as JSON.
 pub fn is_json(result: &ToolResult) -> bool {
     matches!(result.content, ResultContent::Blocks(_))

@@ -22,7 +22,7 @@ use crate::ids::{
 use crate::message::{Block, Message, Role, ToolResult};
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
 use crate::tokens::{Counter, TokenCount, TokenLedger};
-use crate::view::{Sealed, Target};
+use crate::view::{Sealed, Target, TargetOverride};
 use crate::working::Pins;
 
 /// Maximum length of [`About::first_prompt`], in characters.
@@ -117,6 +117,18 @@ pub struct LastServed {
     pub window: WindowHint,
     /// Tokens of the prompt prefix (system prompt and tool definitions), as stated by the caller.
     pub overhead_tokens: u64,
+}
+
+impl LastServed {
+    /// Returns the target and the window of a call. Parts that the call does not state are those of the last serving.
+    pub fn overridden(&self, call: &TargetOverride) -> (Target, WindowHint) {
+        let target = Target {
+            provider: call.provider.unwrap_or(self.target.provider),
+            model: call.model.as_ref().unwrap_or(&self.target.model).clone(),
+            thinking: call.thinking.unwrap_or(self.target.thinking),
+        };
+        (target, call.window.unwrap_or(self.window))
+    }
 }
 
 /// The growth of the transcript since the last snip or snip reminder.

@@ -35,7 +35,7 @@ pub(crate) use seal::{MARKER_TOKENS, shown_tokens};
 pub use seal::{Seal, Sealed};
 pub(crate) use tail::side;
 pub use tail::{Speaker, Tail};
-pub use target::{Provider, Target, WireRole};
+pub use target::{Provider, Target, TargetOverride, WireRole};
 pub use tokens::wire_tokens;
 pub use wire::{WireBlock, WireMessage, WireResult, in_array, wire};
 pub(crate) use words::{CLEARED, NO_OUTPUT};

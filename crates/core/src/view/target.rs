@@ -1,6 +1,7 @@
 //! The target of a view: the provider, the model and the request options.
 
 use crate::message::{Digest, Message, MessageOrigin};
+use crate::policy::WindowHint;
 
 /// The API for which a view is rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -40,6 +41,19 @@ pub struct Target {
     pub model: Box<str>,
     /// True if the request enables extended thinking.
     pub thinking: bool,
+}
+
+/// The parts of a target that a call states. The other parts are those of the last served view.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TargetOverride {
+    /// The provider.
+    pub provider: Option<Provider>,
+    /// The model.
+    pub model: Option<Box<str>>,
+    /// True if the request enables extended thinking.
+    pub thinking: Option<bool>,
+    /// The caller's statement about the model's context window.
+    pub window: Option<WindowHint>,
 }
 
 impl Target {

@@ -4,13 +4,11 @@ use std::collections::HashSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use palimpsest_core::codec;
-use palimpsest_core::ids::MessageId;
+use palimpsest_core::codec::{self, CodecError};
 use palimpsest_core::json::{self, JsonError, RawJson, UnknownFields};
 use palimpsest_core::message::{
     Block, Media, MediaKind, MediaSource, ResultContent, Thinking, ToolInput, ToolResult, ToolUse,
 };
-use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
 use v1::block::Block as Typed;
 use v1::media_source::Source;
@@ -242,49 +240,9 @@ fn nested(typed: v1::Block) -> Result<Block, FieldError> {
 /// Parses result blocks in the provider's schema. The codec reads whole messages, so the blocks are wrapped in one,
 /// and the wrapper's path is removed from errors.
 fn from_json(bytes: &[u8]) -> Result<ResultContent, FieldError> {
-    const BEFORE: &str =
-        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":"#;
-    let text = json::document(bytes).map_err(payload_error)?;
-    let array = RawJson::parse(&text).map_err(payload_error)?;
-    if !array.as_str().starts_with('[') {
-        return Err(payload_error(JsonError::Kind {
-            expected: "an array of blocks",
-        }));
-    }
-    let around = format!("{BEFORE}{}}}]}}", array.as_str());
-    // The wrapper message is discarded, so its id need not be unique.
-    let mut no_id = || MessageId::new(uuid::Uuid::nil());
-    let messages =
-        codec::read(Provider::Anthropic, around.as_bytes(), &mut no_id).map_err(|error| {
-            let path = error.path.strip_prefix("content[0].content");
-            let path = path.unwrap_or(&error.path).to_owned();
-            let error = error.error;
-            FieldError::new("", FieldProblem::Payload { path, error })
-        })?;
-    let read = messages.into_iter().flat_map(|message| message.blocks);
-    let content = read.into_iter().find_map(|block| match block {
-        Block::ToolResult(result) => Some(result.content),
-        _ => None,
-    });
-    // The codec accepts every block inside a result, so types that a result cannot contain are rejected here.
-    match content {
-        Some(ResultContent::Blocks(blocks)) => {
-            for (index, block) in blocks.iter().enumerate() {
-                if matches!(
-                    block,
-                    Block::ToolUse(_) | Block::ToolResult(_) | Block::Thinking(_)
-                ) {
-                    let error = JsonError::Kind {
-                        expected: "a block that a result may hold",
-                    };
-                    let path = format!("[{index}]");
-                    return Err(FieldError::new("", FieldProblem::Payload { path, error }));
-                }
-            }
-            Ok(ResultContent::Blocks(blocks))
-        }
-        other => Ok(other.unwrap_or(ResultContent::None)),
-    }
+    codec::read_result_content(bytes).map_err(|CodecError { path, error }| {
+        FieldError::new("", FieldProblem::Payload { path, error })
+    })
 }
 
 fn opaque(block: &v1::OpaqueBlock) -> Result<Block, FieldError> {

@@ -62,7 +62,6 @@ pub use page::{InvalidPageToken, PageCursor, page_size, page_token, page_token_t
 pub use pattern::{PatternError, search_pattern, text_pattern};
 pub use persist_decisions::{
     ResultForm, call_name, call_ref_of, offered_result_content, persist_response, result_rule,
-    stored_content,
 };
 pub use policy::{PolicyChange, bad_overrides, changed_paths, in_overrides, overlay, policy};
 pub use recovery::{model_tool, recovery_report, returned};
@@ -74,7 +73,9 @@ pub use scalars::{
 pub use session_in::{ChangedSession, NewSession, create, update};
 pub use session_list::{SessionFilter, session_filter};
 pub use session_out::{SessionListEntry, listed_session, session, session_state};
-pub use target::{PrefixTokens, PromptPrefix, export_target, prompt_prefix, target};
+pub use target::{
+    PrefixTokens, PromptPrefix, export_target, prompt_prefix, target, target_override,
+};
 pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{
     BlockStatuses, ContentForm, json_messages, original_blocks, transcript_message, visibility,

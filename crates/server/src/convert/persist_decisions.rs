@@ -72,19 +72,6 @@ pub fn offered_result_content(
     Ok((read, form))
 }
 
-/// Returns the content of a result from its stored file.
-pub fn stored_content(text: String, is_json: bool) -> ResultContent {
-    if is_json {
-        let json = v1::ToolResultContent {
-            content: Some(Content::Json(text.clone().into())),
-        };
-        if let Ok(content) = result_content(json) {
-            return content;
-        }
-    }
-    ResultContent::Text(text.into())
-}
-
 /// Validates the rule for the inline size of a result.
 pub fn result_rule(
     rule: Option<v1::ToolResultRule>,

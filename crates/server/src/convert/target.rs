@@ -7,7 +7,7 @@ use palimpsest_core::message::Block;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::LastServed;
 use palimpsest_core::tokens::Counter;
-use palimpsest_core::view::{Provider, Target};
+use palimpsest_core::view::{Provider, Target, TargetOverride};
 use palimpsest_proto::context::v1;
 
 use super::blocks_in::payload_error;
@@ -20,14 +20,19 @@ pub fn target(
     target: Option<v1::Target>,
     last: &LastServed,
 ) -> Result<(Target, WindowHint), FieldError> {
+    Ok(last.overridden(&target_override(target)?))
+}
+
+/// Validates the target of a call.
+pub fn target_override(target: Option<v1::Target>) -> Result<TargetOverride, FieldError> {
     let Some(target) = target else {
-        return Ok((last.target.clone(), last.window));
+        return Ok(TargetOverride::default());
     };
     let provider = match v1::Provider::try_from(target.provider) {
-        Ok(v1::Provider::Unspecified) => last.target.provider,
-        Ok(v1::Provider::Anthropic) => Provider::Anthropic,
-        Ok(v1::Provider::Bedrock) => Provider::Bedrock,
-        Ok(v1::Provider::Openai) => Provider::OpenAi,
+        Ok(v1::Provider::Unspecified) => None,
+        Ok(v1::Provider::Anthropic) => Some(Provider::Anthropic),
+        Ok(v1::Provider::Bedrock) => Some(Provider::Bedrock),
+        Ok(v1::Provider::Openai) => Some(Provider::OpenAi),
         Err(_) => return Err(unknown("target.provider")),
     };
     // A value of 0 is an error, because no request fits into it.
@@ -40,17 +45,12 @@ pub fn target(
         max_output_tokens: size(target.max_output_tokens, "target.max_output_tokens")?,
         input_limit_tokens: size(target.input_limit_tokens, "target.input_limit_tokens")?,
     };
-    let model = if target.model.is_empty() {
-        last.target.model.clone()
-    } else {
-        target.model.into()
-    };
-    let target = Target {
+    Ok(TargetOverride {
         provider,
-        model,
-        thinking: target.thinking,
-    };
-    Ok((target, window))
+        model: (!target.model.is_empty()).then(|| target.model.into()),
+        thinking: Some(target.thinking),
+        window: Some(window),
+    })
 }
 
 convert_enum! {

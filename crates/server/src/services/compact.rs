@@ -1,14 +1,13 @@
 //! `Compact`: clears old tool results, collapses old rounds, or compacts the view, by level.
 
 use palimpsest_core::command::{
-    Clear, Clearing, Collapse, Collapsing, Command, CompactionScope, SkipReason,
+    Clear, Clearing, Collapse, Collapsing, Command, CompactionScope, ServeView, SkipReason,
 };
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest, Purpose};
 use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::session::{
-    ContentNotLoaded, LastServed, RequestMethod, RequestStamp, Session, Strategy,
-};
+use palimpsest_core::session::{ContentNotLoaded, RequestMethod, RequestStamp, Session, Strategy};
+use palimpsest_core::view::TargetOverride;
 use palimpsest_proto::context::v1::compact_request::Range;
 use palimpsest_proto::context::v1::{
     self, CompactRequest, CompactResponse, CompactionMode, CompactionStrategy, Level,
@@ -19,7 +18,7 @@ use super::append::{budget, expected, tokens, window};
 use super::cache_ledger::ledger;
 use super::change::{ChangeCall, ChangeOutcome};
 use super::commit_summary;
-use super::compaction::{self, CompactionCall, OwnView, Wish};
+use super::compaction::{self, CompactionCall, Wish};
 use super::overrides::{NO_MODEL, Overrides};
 use super::recovery::removed;
 use crate::convert::{self, MessageForm};
@@ -69,7 +68,7 @@ pub(super) async fn compact(
         }
     };
     // An invalid target is rejected before anything is committed.
-    convert::target(request.target.clone(), &LastServed::default())?;
+    let view = convert::target_override(request.target.clone())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
     let stamp =
@@ -81,13 +80,13 @@ pub(super) async fn compact(
         dry_run: request.dry_run,
     };
     let target = request.target.as_ref();
-    let view = OwnView(request.target.clone());
     let outcome = change.run(
         |transaction| {
             let revision = expected(revision, transaction)?;
             let command = |revision| compacting.command(revision, stamp.clone());
             // The levels act on the pieces of a view. Pending messages have none until they are served.
-            match transaction.session().map(|session| view.serve(session)) {
+            let serve = |session: &Session| ServeView::for_target(session, &view);
+            match transaction.session().map(serve) {
                 Some(serve) => transaction.run_served(serve, revision, command),
                 None => transaction.run(command(revision)),
             }
@@ -201,12 +200,12 @@ async fn autocompact(
     by_hand: bool,
 ) -> Result<CompactResponse, ServiceError> {
     // An invalid target is rejected before anything is committed.
-    convert::target(request.target.clone(), &LastServed::default())?;
+    let view = convert::target_override(request.target.clone())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
     let stamp =
         convert::request_stamp(&request_id, RequestMethod::Compact, body, service.limits())?;
-    let wanted = wanted(service, &request, by_hand, stamp)?;
+    let wanted = wanted(service, &request, view, (by_hand, stamp))?;
     let call = Autocompact {
         service,
         key,
@@ -408,8 +407,8 @@ impl Autocompact<'_> {
 fn wanted(
     service: &Service,
     request: &CompactRequest,
-    by_hand: bool,
-    stamp: Option<RequestStamp>,
+    view: TargetOverride,
+    (by_hand, stamp): (bool, Option<RequestStamp>),
 ) -> Result<CompactionCall, ServiceError> {
     let strategy = match CompactionStrategy::try_from(request.strategy) {
         Ok(CompactionStrategy::Unspecified) => None,
@@ -471,7 +470,7 @@ fn wanted(
             is_dry_run: request.dry_run,
         },
         waits,
-        view: Some(OwnView(request.target.clone())),
+        view: Some(view),
     })
 }
 

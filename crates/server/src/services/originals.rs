@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey};
+use palimpsest_core::levels::results::content_of_file;
 use palimpsest_core::message::{Block, Message};
 use palimpsest_core::session::{Session, TranscriptEntry};
 use palimpsest_store::Position;
 
 use super::Service;
 use super::results::{BlobLoss, stored_text};
-use crate::convert::{self, Filter};
+use crate::convert::Filter;
 use crate::errors::ServiceError;
 
 /// Bounds for the number of index entries that one step reads. Large enough for a selective filter, small enough
@@ -239,7 +240,7 @@ pub(super) async fn put_back(
         // The message may be shared with the session, so it is copied before the change.
         let message = Arc::make_mut(&mut original.message);
         if let Some(Block::ToolResult(result)) = message.blocks.get_mut(usize::from(block)) {
-            result.content = convert::stored_content(text, is_json);
+            result.content = content_of_file(text, is_json);
         }
     }
     Ok(())

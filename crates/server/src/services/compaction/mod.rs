@@ -18,13 +18,14 @@ use palimpsest_core::compaction::{CompactionMachine, CompactionOutcome, Compacti
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_core::view::TargetOverride;
 
 pub(super) use self::delegate::{Delegated, DelegatedBody, request};
 pub(super) use self::delegate_result::{Brought, DelegateAnswer, commit};
 pub(super) use self::hooks::refusal;
 pub(super) use self::repeat::outcome;
+pub(super) use self::run::render_now;
 use self::run::{DriveUntil, Driver};
-pub(super) use self::run::{OwnView, render_now};
 pub(super) use self::token::Wish;
 
 use super::Service;
@@ -40,7 +41,7 @@ pub(super) struct CompactionCall {
     /// True if the caller waits for the outcome, which is in the reply. Otherwise the outcome is an event.
     pub(super) waits: bool,
     /// The target whose pending messages are served first. `None` if the caller served the view just before.
-    pub(super) view: Option<OwnView>,
+    pub(super) view: Option<TargetOverride>,
 }
 
 impl CompactionCall {

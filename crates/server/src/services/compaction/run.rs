@@ -17,37 +17,18 @@ use palimpsest_core::compaction::{
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::EngineError;
 use palimpsest_engine::sessions::{CommandOutcome, DryRun, MissingSession, Transaction};
-use palimpsest_proto::context::v1;
 use palimpsest_store::crash_point;
 use tokio::time::Instant;
 
 use super::{hooks, repeat, summarise};
-use crate::convert;
 use crate::errors::ServiceError;
 use crate::services::Service;
 use crate::services::append::expected;
 use crate::services::hooks::are_on;
 use crate::services::originals::contents;
-
-/// The target whose view a call acts on. Pending messages of the view are served first, because no call may have
-/// prepared it yet.
-#[derive(Debug, Clone)]
-pub(in crate::services) struct OwnView(pub(in crate::services) Option<v1::Target>);
-
-impl OwnView {
-    pub(in crate::services) fn serve(&self, session: &Session) -> ServeView {
-        let last = session.last_served();
-        let (target, window) = convert::target(self.0.clone(), last)
-            .unwrap_or_else(|_| (last.target.clone(), last.window));
-        ServeView {
-            target,
-            window,
-            ..ServeView::default()
-        }
-    }
-}
 
 /// The point at which [`Driver::drive`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +44,7 @@ pub(super) struct Driver<'a> {
     service: &'a Service,
     key: &'a SessionKey,
     /// The view that is served before a start. `None` if the caller served it just before.
-    view: Option<&'a OwnView>,
+    view: Option<&'a TargetOverride>,
     /// The copy on which a dry run acts.
     copy: Option<DryRun<'a>>,
 }
@@ -83,7 +64,7 @@ impl<'a> Driver<'a> {
         service: &'a Service,
         key: &'a SessionKey,
         request: &CompactionRequest,
-        view: Option<&'a OwnView>,
+        view: Option<&'a TargetOverride>,
     ) -> Result<Self, ServiceError> {
         let mut driver = Self::new(service, key);
         driver.view = view;
@@ -263,7 +244,7 @@ impl<'a> Driver<'a> {
 fn begin(
     transaction: &mut Transaction<'_>,
     start: &StartCompaction,
-    view: Option<&OwnView>,
+    view: Option<&TargetOverride>,
 ) -> Result<CommandOutcome, Rejection> {
     let expected = expected(start.expected_revision, transaction)?;
     let start = |expected_revision| {
@@ -273,7 +254,7 @@ fn begin(
         })
     };
     let serve = view.zip(transaction.session());
-    match serve.map(|(view, session)| view.serve(session)) {
+    match serve.map(|(view, session)| ServeView::for_target(session, view)) {
         Some(serve) => transaction.run_served(serve, expected, start),
         None => transaction.run(start(expected)),
     }
