@@ -1,5 +1,7 @@
 //! Errors while a session is read or changed.
 
+use std::error::Error;
+
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::StoreError;
@@ -51,4 +53,28 @@ pub enum EngineError {
     /// The session is not at the position that the deletion expected.
     #[error("{0} has changed since it was looked at")]
     RevisionConflict(SessionKey),
+    /// The blob store cannot be read at the moment.
+    #[error("the blob store cannot be read; try again")]
+    BlobsUnavailable,
+    /// A fault of the service.
+    #[error("failed to {doing}")]
+    Internal {
+        /// The failed operation. Completes the sentence "failed to …".
+        doing: &'static str,
+        /// The cause, if known.
+        source: Option<BoxError>,
+    },
+}
+
+/// Any error, boxed for the log.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+impl EngineError {
+    /// Creates an [`Self::Internal`] error for the operation `doing`.
+    pub fn internal(doing: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Internal {
+            doing,
+            source: Some(source.into()),
+        }
+    }
 }

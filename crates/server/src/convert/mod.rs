@@ -49,7 +49,7 @@ pub use cache_ledger::cache_ledger;
 pub use compaction::{compaction, running_compaction, turns, why_failed};
 pub use digest::{CanonicalRequest, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
-pub use filter::{Filter, message_filter, messages_of_span};
+pub use filter::message_filter;
 pub use hooks::{PreCompactResult, hook_attributes, hook_kind, hook_messages, pre_compact, wishes};
 pub use levels::{
     cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to, refused,

@@ -6,7 +6,9 @@ use palimpsest_store::blobs::BlobError;
 use tonic::Status;
 
 use super::families::RetentionRow;
-use crate::services::{BlobLoss, CompleteExport, Service};
+use palimpsest_engine::results::BlobLoss;
+
+use crate::services::{CompleteExport, Service};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExportError {

@@ -9,6 +9,8 @@ use palimpsest_core::codec;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, WireBlock};
+use palimpsest_engine::originals::{OriginalMessage, TranscriptWalk, put_back};
+use palimpsest_engine::results::{BlobLoss, stored_text};
 use palimpsest_proto::context::v1::{
     BlockRef, ExportTranscriptRequest, ExportTranscriptResponse, Format, LostResult, ResultLoss,
 };
@@ -17,8 +19,6 @@ use tonic::Status;
 
 use super::Service;
 use super::context::ReplyStream;
-use super::originals::{OriginalMessage, TranscriptWalk, put_back};
-use super::results::{BlobLoss, stored_text};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -114,12 +114,12 @@ pub(super) async fn export(
             yield part(head, exported);
         }
         while !walk.is_done() {
-            let originals = walk.chunk(&service, usize::MAX).await.map_err(Status::from)?;
+            let originals = walk.chunk(&service, usize::MAX).await.map_err(ServiceError::from)?;
             for mut original in originals {
                 if inline {
                     // The caller may have appended a preview in place of a stored result. The export contains the
                     // original.
-                    put_back(&service, &key, &mut original).await.map_err(Status::from)?;
+                    put_back(&service, &key, &mut original).await.map_err(ServiceError::from)?;
                 }
                 let data = file.message(&original, exported == 0);
                 exported += 1;
@@ -260,7 +260,7 @@ impl PendingResult {
         service: &Service,
         key: &SessionKey,
     ) -> Result<Result<(String, bool), BlobLoss>, ServiceError> {
-        stored_text(service, key, &self.file, &self.sha256).await
+        Ok(stored_text(service, key, &self.file, &self.sha256).await?)
     }
 }
 

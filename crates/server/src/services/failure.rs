@@ -36,6 +36,8 @@ impl From<EngineError> for ServiceError {
             EngineError::Store(error) => error.into(),
             EngineError::QuotaExceeded(exceeded) => Self::QuotaExceeded(exceeded),
             EngineError::Expired => Self::DeadlineExceeded,
+            EngineError::BlobsUnavailable => Self::StoreUnavailable { retry_after: SOON },
+            EngineError::Internal { doing, source } => Self::Internal { doing, source },
             error @ EngineError::Unreadable { .. } => Self::internal("read a session", error),
         }
     }

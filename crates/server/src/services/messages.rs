@@ -7,9 +7,9 @@ use palimpsest_proto::context::v1::{ListMessagesRequest, ListMessagesResponse, T
 use prost::Message as _;
 
 use super::Service;
-use super::originals::{OriginalMessage, TranscriptWalk};
 use crate::convert::{self, BlockStatuses, ContentForm, MessageForm, PageCursor};
 use crate::errors::ServiceError;
+use palimpsest_engine::originals::{OriginalMessage, TranscriptWalk};
 
 const DEFAULT_PAGE: u32 = 100;
 

@@ -25,7 +25,6 @@ mod list;
 mod manage;
 mod memory;
 mod messages;
-mod originals;
 mod overflow;
 mod overrides;
 mod persist;
@@ -35,24 +34,25 @@ mod restore;
 mod results;
 mod rewind;
 mod search;
-mod search_threads;
 mod session;
 mod snip;
-mod staging;
 mod stream;
 mod tools;
-mod turns;
 mod within;
 mod working;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use palimpsest_core::command::Create;
-use palimpsest_core::ids::{MessageId, ProjectId, SessionKey, Timestamp};
+use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Prices;
 use palimpsest_core::session::Session;
+use palimpsest_engine::Engine;
+use palimpsest_engine::background::Background;
 use palimpsest_engine::clock::IdSource;
+use palimpsest_engine::fair_turns::FairTurns;
 use palimpsest_engine::models::Models;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::sessions::{MissingSession, Sessions};
@@ -61,7 +61,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
 
-use self::turns::FairTurns;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::hooks::HookEndpoints;
@@ -70,23 +69,15 @@ use crate::metrics::Metrics;
 pub use backup::AdminHandlers;
 pub use context::ContextHandlers;
 pub use export::CompleteExport;
-pub(crate) use results::BlobLoss;
 pub use session::SessionHandlers;
 
-/// The shared state of all handlers.
+/// The shared state of all handlers: the engine, and the parts of the transport.
 #[derive(Debug, Clone)]
 pub struct Service {
-    sessions: Arc<Sessions>,
-    blobs: Arc<Blobs>,
-    ids: Arc<IdSource>,
+    engine: Engine,
     mutations: Mutations,
-    draining: CancellationToken,
     prices: Prices,
-    passes: staging::Passes,
     has_worker: bool,
-    models: Option<Arc<Models>>,
-    /// The start time of this process. Compactions that started earlier are orphaned.
-    started_at: Timestamp,
     hooks: Arc<HookEndpoints>,
     /// True if callers must authenticate.
     auth_required: bool,
@@ -96,7 +87,6 @@ pub struct Service {
     lists: Arc<Semaphore>,
     /// Limits concurrent reads of event batches. Their memory is part of no other budget.
     event_batches: Arc<FairTurns>,
-    searches: Arc<search_threads::Searches>,
 }
 
 impl Service {
@@ -109,23 +99,22 @@ impl Service {
         draining: CancellationToken,
     ) -> Self {
         Self {
-            started_at: sessions.clock().now(),
-            sessions,
-            blobs,
-            ids,
+            engine: Engine::new(
+                sessions,
+                blobs,
+                ids,
+                Background::clone(&mutations),
+                draining,
+            ),
             mutations,
-            draining,
             prices: Prices::default(),
-            passes: staging::Passes::default(),
             has_worker: false,
-            models: None,
             hooks: Arc::default(),
             auth_required: false,
             quotas: None,
             metrics: Metrics::default(),
             lists: Arc::new(Semaphore::new(1)),
             event_batches: Arc::new(FairTurns::new(events::MAX_BATCHES)),
-            searches: Arc::default(),
         }
     }
 
@@ -153,7 +142,7 @@ impl Service {
     /// Sets the models that write summaries. Without models, summaries are extractive.
     #[must_use]
     pub fn with_summarizer(mut self, models: Option<Arc<Models>>) -> Self {
-        self.models = models;
+        self.engine.models = models;
         self
     }
 
@@ -178,28 +167,10 @@ impl Service {
         self
     }
 
-    fn limits(&self) -> &Limits {
-        self.sessions.limits()
-    }
-
     /// Returns the limits for calls on one session. The session's policy can lower the server's limits.
     async fn limits_of(&self, key: &SessionKey) -> Result<Limits, ServiceError> {
         let narrowed = |session: &Session| self.limits().narrowed_by(&session.policy().limits);
         Ok(self.sessions.read(key, narrowed).await?)
-    }
-
-    /// Returns true if secrets are redacted in summaries, by the session's policy or the server's configuration.
-    fn redacts(&self, session: &Session) -> bool {
-        let required = || {
-            let project = &session.key().project;
-            // A session cannot switch off the redaction that the server requires.
-            self.sessions.policies().of(project).summary.redact_secrets
-        };
-        session.policy().summary.redact_secrets || required()
-    }
-
-    fn next_id(&self) -> impl FnMut() -> MessageId {
-        || self.ids.message_id()
     }
 
     /// Returns the options for a first write, which creates a missing session with the policy of its project.
@@ -209,6 +180,15 @@ impl Service {
             implicit: true,
             ..Create::default()
         })
+    }
+}
+
+/// Handlers use the parts of the engine as their own.
+impl Deref for Service {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
     }
 }
 

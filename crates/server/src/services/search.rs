@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use super::Service;
 use super::messages::place;
-use super::originals::{OriginalMessage, TranscriptWalk, put_back};
-use super::search_threads::{SearchBudget, SearchEnd};
 use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Block, Message};
 use palimpsest_core::reading;
 use palimpsest_core::session::Session;
+use palimpsest_engine::originals::{OriginalMessage, TranscriptWalk, put_back};
+use palimpsest_engine::search_threads::{SearchBudget, SearchEnd};
 use palimpsest_proto::context::v1::{
     BlockRef, CallRef, SearchHit, SearchMessagesRequest, SearchMessagesResponse,
 };

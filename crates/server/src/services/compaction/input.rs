@@ -5,8 +5,8 @@ use palimpsest_core::session::{Session, TranscriptEntry};
 use palimpsest_facts::{Redact, redact_message, user_text};
 
 use super::super::Service;
-use super::super::originals::{OriginalMessage, contents};
 use crate::errors::ServiceError;
+use palimpsest_engine::originals::{OriginalMessage, contents};
 
 /// The maximum number of user inputs in a summary. The latest are kept.
 const MAX_INPUTS: usize = 500;

@@ -19,6 +19,7 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::EngineError;
+use palimpsest_engine::originals::contents;
 use palimpsest_engine::sessions::{CommandOutcome, DryRun, MissingSession, Transaction};
 use palimpsest_store::crash_point;
 use tokio::time::Instant;
@@ -28,7 +29,6 @@ use crate::errors::ServiceError;
 use crate::services::Service;
 use crate::services::append::expected;
 use crate::services::hooks::are_on;
-use crate::services::originals::contents;
 
 /// The point at which [`Driver::drive`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

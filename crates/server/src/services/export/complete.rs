@@ -4,13 +4,13 @@
 use palimpsest_core::message::{Message, MessageOrigin, Role};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::WireBlock;
+use palimpsest_engine::originals::OriginalMessage;
+use palimpsest_engine::results::BlobLoss;
 use palimpsest_store::archive::hex;
 use palimpsest_transcripts::import::palimpsest::{VERSION, WHAT};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::super::originals::OriginalMessage;
-use super::super::results::BlobLoss;
 use crate::convert;
 
 /// The writer of one file.

@@ -25,6 +25,7 @@ use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
 use palimpsest_engine::call::{Deadline, SPANS};
 use palimpsest_engine::sessions::{Changed, CommandOutcome, MissingSession, Transaction};
+use palimpsest_engine::staging;
 
 use super::append::{AppendInput, AppendStatus, budget, tokens};
 use super::commit_summary::gap_tokens;
@@ -32,7 +33,7 @@ use super::compaction;
 use super::overflow::Overflow;
 use super::overrides::Overrides;
 use super::recovery::removed;
-use super::{Service, cache_ledger, etag, staging};
+use super::{Service, cache_ledger, etag};
 use crate::convert::{self, BreakpointOptions, MessageForm, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
 

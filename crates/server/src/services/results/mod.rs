@@ -1,32 +1,26 @@
 //! `ReadToolResult`: returns the original of a tool result, completely or in part.
 
-mod select;
-
 use bytes::Bytes;
 use futures::stream;
 use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
-use palimpsest_core::levels::results::{file_content, file_of, is_json, is_json_file};
+use palimpsest_core::levels::results::file_of;
 use palimpsest_core::limits::Limits;
-use palimpsest_core::message::{Block, Message, ToolResult};
 use palimpsest_core::session::{PersistDecision, Session, TranscriptEntry};
+use palimpsest_engine::results::{
+    ResultSelection, in_file, in_message, line_of, newlines, range, search,
+};
+use palimpsest_engine::search_threads::{SearchBudget, SearchEnd};
 use palimpsest_proto::context::v1::read_tool_result_request::{Result as Whose, Selection as Part};
 use palimpsest_proto::context::v1::{
     CallRef, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
 };
-use palimpsest_store::blobs::BlobError;
-use palimpsest_store::error_chain;
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
-use self::select::newlines;
-pub(super) use self::select::{ResultSelection, line_of, range, search};
 use super::Service;
 use super::context::ReplyStream;
-use super::failure::SOON;
 use super::messages::number;
-use super::originals::contents;
-use super::search_threads::{SearchBudget, SearchEnd};
 use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
 use crate::grpc::CallContext;
@@ -255,105 +249,6 @@ pub(super) async fn original(
     };
     let outcome = spawn_blocking(make).await;
     outcome.map_err(|error| ServiceError::internal("read a tool result", error))
-}
-
-/// Returns the original from a message. The flag is true if it is JSON.
-async fn in_message(
-    service: &Service,
-    key: &SessionKey,
-    entry: (Ordinal, TranscriptEntry),
-    block: u16,
-) -> Result<(String, bool), ServiceError> {
-    let found = contents(service, key, vec![entry]).await?;
-    let message = found.into_iter().next().map(|found| found.message);
-    let make = move || {
-        let message = message?;
-        let result = result_in(&message, block)?;
-        Some((file_content(result).into_owned(), is_json(result)))
-    };
-    // A large result is converted on a blocking thread.
-    let outcome = spawn_blocking(make).await;
-    outcome
-        .map_err(|error| ServiceError::internal("read a tool result", error))?
-        .ok_or(ServiceError::Internal {
-            doing: "find a result where its index says it is",
-            source: None,
-        })
-}
-
-/// The reason for which a stored result is lost permanently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BlobLoss {
-    /// The file does not exist.
-    Missing,
-    /// The content of the file does not match its digest in the log.
-    Damaged,
-}
-
-impl BlobLoss {
-    /// Returns the reason as written in exports and logs.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Missing => "MISSING",
-            Self::Damaged => "DAMAGED",
-        }
-    }
-}
-
-/// Returns the original from a file. The flag is true if it is JSON.
-async fn in_file(
-    service: &Service,
-    key: &SessionKey,
-    file: &str,
-    sha256: &[u8; 32],
-) -> Result<(String, bool), ServiceError> {
-    let read = stored_text(service, key, file, sha256).await?;
-    read.map_err(|loss| {
-        let what = format!("the file of a stored result is {}", loss.as_str());
-        ServiceError::internal("read a stored result", what)
-    })
-}
-
-/// Returns the original from a file and whether it is JSON, or the reason for its permanent loss.
-///
-/// # Errors
-///
-/// Fails if the file cannot be read at the moment.
-pub(in crate::services) async fn stored_text(
-    service: &Service,
-    key: &SessionKey,
-    file: &str,
-    sha256: &[u8; 32],
-) -> Result<Result<(String, bool), BlobLoss>, ServiceError> {
-    let bytes = match service.blobs.get_result(key, file, sha256).await {
-        Ok(bytes) => bytes,
-        Err(error @ (BlobError::NotFound(_) | BlobError::Damaged(_))) => {
-            // The caller decides about the consequences and reports the loss.
-            tracing::debug!(session = %key, file, %error, "a stored result is lost");
-            let is_missing = matches!(error, BlobError::NotFound(_));
-            return Ok(Err(if is_missing {
-                BlobLoss::Missing
-            } else {
-                BlobLoss::Damaged
-            }));
-        }
-        // The blob store may be reachable again soon, so the error is retryable.
-        Err(error @ (BlobError::Store(_) | BlobError::Folder(_))) => {
-            tracing::warn!(session = %key, file, error = %error_chain(&error), "failed to read a stored result");
-            return Err(ServiceError::StoreUnavailable { retry_after: SOON });
-        }
-        Err(error) => return Err(ServiceError::internal("read a stored result", error)),
-    };
-    let text = String::from_utf8(bytes.into());
-    let text = text.map_err(|error| ServiceError::internal("read a stored result", error))?;
-    Ok(Ok((text, is_json_file(file))))
-}
-
-fn result_in(message: &Message, block: u16) -> Option<&ToolResult> {
-    match message.blocks.get(usize::from(block))? {
-        Block::ToolResult(result) => Some(result),
-        _ => None,
-    }
 }
 
 fn by_call(session: &Session, named: &CallRef) -> Result<LocatedResult, ServiceError> {

@@ -10,18 +10,18 @@ use palimpsest_core::message::Digest;
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::reading;
 use palimpsest_core::session::{RequestMethod, Session, TranscriptEntry};
+use palimpsest_engine::filter::messages_of_span;
+use palimpsest_engine::originals::{contents, put_back};
+use palimpsest_engine::results::{ResultSelection, line_of, range, search as search_lines};
+use palimpsest_engine::search_threads::SearchBudget;
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
 use palimpsest_proto::context::v1::{self, CallRef, SearchMessagesRequest, TextPattern};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonic::{Code, Status};
 
-use super::super::originals::{contents, put_back};
-use super::super::results::{
-    ResultSelection, ended, line_of, original, range, search as search_lines,
-};
+use super::super::results::{ended, original};
 use super::super::search::search_from;
-use super::super::search_threads::SearchBudget;
 use super::super::{Service, snip};
 use crate::convert;
 use crate::errors::ServiceError;
@@ -145,7 +145,7 @@ impl ReadTranscriptInput {
         // A span id takes precedence over a message id, and a message id over numbers.
         let messages: Vec<Ordinal> = match (&self.collapse_id, &self.message_id) {
             (Some(id), _) => {
-                let messages = convert::messages_of_span(session, id);
+                let messages = messages_of_span(session, id);
                 let messages =
                     messages.ok_or_else(|| ServiceError::SpanNotFound { id: id.clone() })?;
                 let from = Ordinal::new(from.unwrap_or(0));

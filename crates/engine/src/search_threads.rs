@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
 use palimpsest_core::ids::ProjectId;
-use palimpsest_engine::call::Deadline;
 use regex::Regex;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::turns::FairTurns;
-use crate::errors::ServiceError;
+use crate::EngineError;
+use crate::call::Deadline;
+use crate::fair_turns::FairTurns;
 
 /// Bytes of text in which one step searches for the start of a match: 256 KiB.
 const STEP_BYTES: usize = 256 * 1024;
 /// The maximum length of a match that is guaranteed to be found completely: 64 KiB. A longer match may be cut or
 /// missed.
-pub(super) const MAX_MATCH_BYTES: usize = 64 * 1024;
+pub const MAX_MATCH_BYTES: usize = 64 * 1024;
 /// The work limit of one call: 512 MiB of searched text. Text that several steps cover is counted for each. A
 /// message of the maximum size with the maximum number of matches stays below the limit, so every call makes
 /// progress.
@@ -30,7 +30,7 @@ const MAX_SEARCHED_BYTES: u64 = 512 * 1024 * 1024;
 
 /// The search threads.
 #[derive(Debug)]
-pub(super) struct Searches {
+pub struct Searches {
     threads: FairTurns,
 }
 
@@ -47,12 +47,12 @@ impl Default for Searches {
 impl Searches {
     /// Runs a part of a search when it is the project's turn. The call's work so far is passed to the part and
     /// returned. Dropping the future stops the part at its next step.
-    pub(super) async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         project: &ProjectId,
         mut work: SearchBudget,
         part: impl FnOnce(&mut SearchBudget) -> T + Send + 'static,
-    ) -> Result<(T, SearchBudget), ServiceError> {
+    ) -> Result<(T, SearchBudget), EngineError> {
         let turn = self.threads.next(project).await;
         // A blocking task cannot be aborted, so the flag stops it at its next step.
         let mut guard = StopOnDrop(Some(Arc::clone(&work.stopped)));
@@ -65,7 +65,7 @@ impl Searches {
         let done = task.await;
         // The part finished, so the call's next part must not be stopped.
         guard.0 = None;
-        done.map_err(|error| ServiceError::internal("search", error))
+        done.map_err(|error| EngineError::internal("search", error))
     }
 }
 
@@ -81,7 +81,7 @@ impl Drop for StopOnDrop {
 
 /// The reason for which a search ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SearchEnd {
+pub enum SearchEnd {
     /// The caller cancelled the call.
     Cancelled,
     /// The deadline has passed.
@@ -92,7 +92,7 @@ pub(super) enum SearchEnd {
 
 /// The search work of one call and its deadline.
 #[derive(Debug, Default)]
-pub(super) struct SearchBudget {
+pub struct SearchBudget {
     stopped: Arc<AtomicBool>,
     until: Option<Instant>,
     steps: u64,
@@ -101,7 +101,7 @@ pub(super) struct SearchBudget {
 
 impl SearchBudget {
     /// Creates the budget of the current task's call, with its deadline.
-    pub(super) fn of_call() -> Self {
+    pub fn of_call() -> Self {
         Self {
             until: Deadline::current().map(Deadline::instant),
             ..Self::default()
@@ -109,7 +109,7 @@ impl SearchBudget {
     }
 
     /// Returns true if the call has used half of its work limit and should return the results so far.
-    pub(super) fn is_spent(&self) -> bool {
+    pub fn is_spent(&self) -> bool {
         self.bytes >= MAX_SEARCHED_BYTES / 2
     }
 
@@ -130,7 +130,7 @@ impl SearchBudget {
     }
 
     /// Returns the range of the next non-empty match that starts at or after `from`.
-    pub(super) fn find(
+    pub fn find(
         &mut self,
         pattern: &Regex,
         text: &str,
@@ -169,7 +169,7 @@ impl SearchBudget {
     }
 
     /// Returns true if a line matches. Long lines are searched in steps as well.
-    pub(super) fn is_match(&mut self, pattern: &Regex, line: &str) -> Result<bool, SearchEnd> {
+    pub fn is_match(&mut self, pattern: &Regex, line: &str) -> Result<bool, SearchEnd> {
         if line.len() <= STEP_BYTES + MAX_MATCH_BYTES {
             self.step(line.len())?;
             return Ok(pattern.is_match(line));

@@ -9,10 +9,9 @@ use palimpsest_core::message::{Block, Message};
 use palimpsest_core::session::{Session, TranscriptEntry};
 use palimpsest_store::Position;
 
-use super::Service;
-use super::results::{BlobLoss, stored_text};
-use crate::convert::Filter;
-use crate::errors::ServiceError;
+use crate::filter::{MessageFilter, ResolvedFilter};
+use crate::results::{BlobLoss, stored_text};
+use crate::{Engine, EngineError};
 
 /// Bounds for the number of index entries that one step reads. Large enough for a selective filter, small enough
 /// not to block the session.
@@ -23,29 +22,35 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 /// An original message and its index entry.
 #[derive(Debug, Clone)]
-pub(super) struct OriginalMessage {
-    pub(super) ordinal: Ordinal,
-    pub(super) entry: TranscriptEntry,
-    pub(super) message: Arc<Message>,
+pub struct OriginalMessage {
+    /// The position in the transcript.
+    pub ordinal: Ordinal,
+    /// The index entry.
+    pub entry: TranscriptEntry,
+    /// The content.
+    pub message: Arc<Message>,
     /// The stored results of the message that [`put_back`] found to be lost.
-    pub(super) unreadable: Vec<UnreadableResult>,
+    pub unreadable: Vec<UnreadableResult>,
 }
 
 /// A stored result that is lost permanently. The message keeps its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UnreadableResult {
-    pub(super) block: u16,
-    pub(super) file: Box<str>,
-    pub(super) loss: BlobLoss,
+pub struct UnreadableResult {
+    /// The index of the block.
+    pub block: u16,
+    /// The name of the file.
+    pub file: Box<str>,
+    /// The reason.
+    pub loss: BlobLoss,
 }
 
 /// A walk over the transcript of a session, in chunks.
 #[derive(Debug)]
-pub(super) struct TranscriptWalk {
+pub struct TranscriptWalk {
     key: SessionKey,
     /// The session's position at the start of the walk.
     position: Position,
-    filter: Filter,
+    filter: ResolvedFilter,
     descending: bool,
     /// The next index to read, and the exclusive end of the walk.
     next: usize,
@@ -54,32 +59,32 @@ pub(super) struct TranscriptWalk {
 
 impl TranscriptWalk {
     /// Starts a walk, or resumes one at `from`.
-    pub(super) async fn begin(
-        service: &Service,
+    pub async fn begin(
+        engine: &Engine,
         key: &SessionKey,
-        filter: Filter,
+        filter: MessageFilter,
         descending: bool,
         from: Option<u64>,
-    ) -> Result<Self, ServiceError> {
-        let (walk, ()) = Self::begin_with(service, key, (filter, descending), from, |_| ()).await?;
+    ) -> Result<Self, EngineError> {
+        let (walk, ()) = Self::begin_with(engine, key, (filter, descending), from, |_| ()).await?;
         Ok(walk)
     }
 
     /// Starts a walk, and passes the session at that moment to `look`.
-    pub(super) async fn begin_with<T>(
-        service: &Service,
+    pub async fn begin_with<T>(
+        engine: &Engine,
         key: &SessionKey,
-        (filter, descending): (Filter, bool),
+        (filter, descending): (MessageFilter, bool),
         from: Option<u64>,
         look: impl FnOnce(&Session) -> T,
-    ) -> Result<(Self, T), ServiceError> {
+    ) -> Result<(Self, T), EngineError> {
         let start = |session: &Session, position| {
             let transcript = session.transcript();
             let filter = filter.resolve(session)?;
             let range = filter.range(transcript.len());
             Ok::<_, palimpsest_core::command::Rejection>((filter, range, position, look(session)))
         };
-        let started = service.sessions.read_positioned(key, start).await?;
+        let started = engine.sessions.read_positioned(key, start).await?;
         let (filter, range, position, seen) = started?;
         let from = from.and_then(|from| usize::try_from(from).ok());
         // A descending walk counts down from the exclusive end of its range.
@@ -100,12 +105,12 @@ impl TranscriptWalk {
     }
 
     /// Returns the session's position at the start of the walk.
-    pub(super) const fn position(&self) -> Position {
+    pub const fn position(&self) -> Position {
         self.position
     }
 
     /// Returns true if no entries remain.
-    pub(super) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         if self.descending {
             self.next <= self.end
         } else {
@@ -114,16 +119,16 @@ impl TranscriptWalk {
     }
 
     /// Returns the value for `from` with which a later walk starts at this message.
-    pub(super) fn resume_at(&self, ordinal: Ordinal) -> u64 {
+    pub fn resume_at(&self, ordinal: Ordinal) -> u64 {
         u64::from(ordinal.get()) + u64::from(self.descending)
     }
 
     /// Returns the messages among the next entries that match the filter. Reads about `wanted` entries.
-    pub(super) async fn chunk(
+    pub async fn chunk(
         &mut self,
-        service: &Service,
+        engine: &Engine,
         wanted: usize,
-    ) -> Result<Vec<OriginalMessage>, ServiceError> {
+    ) -> Result<Vec<OriginalMessage>, EngineError> {
         let entries = wanted.clamp(MIN_CHUNK_ENTRIES, MAX_CHUNK_ENTRIES);
         let (from, to) = if self.descending {
             (self.next.saturating_sub(entries).max(self.end), self.next)
@@ -143,8 +148,8 @@ impl TranscriptWalk {
                 .map(|(ordinal, entry)| (ordinal, entry.clone()))
                 .collect()
         };
-        let entries = service.sessions.read(&self.key, pick).await?;
-        let mut originals = contents(service, &self.key, entries).await?;
+        let entries = engine.sessions.read(&self.key, pick).await?;
+        let mut originals = contents(engine, &self.key, entries).await?;
         // Some filters need the content, which is loaded only for entries that pass the index filter.
         if self.filter.needs_content() {
             let filter = &self.filter;
@@ -156,10 +161,10 @@ impl TranscriptWalk {
                 });
                 originals
             };
-            originals = service.sessions.read(&self.key, judge).await?;
+            originals = engine.sessions.read(&self.key, judge).await?;
         }
         // `confirm` fails if another history has replaced the session meanwhile, so index and contents match.
-        service.sessions.confirm(&self.key, self.position).await?;
+        engine.sessions.confirm(&self.key, self.position).await?;
         if self.descending {
             originals.reverse();
         }
@@ -168,11 +173,11 @@ impl TranscriptWalk {
 }
 
 /// Returns the contents of the entries, in order.
-pub(super) async fn contents(
-    service: &Service,
+pub async fn contents(
+    engine: &Engine,
     key: &SessionKey,
     entries: Vec<(Ordinal, TranscriptEntry)>,
-) -> Result<Vec<OriginalMessage>, ServiceError> {
+) -> Result<Vec<OriginalMessage>, EngineError> {
     let mut originals = Vec::with_capacity(entries.len());
     // Neighbouring messages are close in the log, so one read often serves several entries.
     let mut read: HashMap<MessageId, Arc<Message>> = HashMap::new();
@@ -182,12 +187,12 @@ pub(super) async fn contents(
             Some(Arc::clone(message))
         } else {
             if !read.contains_key(&entry.id) {
-                read = messages_from(service, key, entry.revision).await?;
+                read = messages_from(engine, key, entry.revision).await?;
             }
             read.get(&entry.id).cloned()
         };
         let Some(message) = message else {
-            return Err(ServiceError::Internal {
+            return Err(EngineError::Internal {
                 doing: "find a message where its index says it is",
                 source: None,
             });
@@ -210,11 +215,11 @@ pub(super) async fn contents(
 /// # Errors
 ///
 /// Fails if a file cannot be read at the moment, because its content is unknown.
-pub(super) async fn put_back(
-    service: &Service,
+pub async fn put_back(
+    engine: &Engine,
     key: &SessionKey,
     original: &mut OriginalMessage,
-) -> Result<(), ServiceError> {
+) -> Result<(), EngineError> {
     // Most messages contain no results. They need no read of the index.
     let has_results = |block: &Block| matches!(block, Block::ToolResult(_));
     if !original.message.blocks.iter().any(has_results) {
@@ -227,8 +232,8 @@ pub(super) async fn put_back(
             .map(|(block, stored)| (block, stored.file.clone(), stored.sha256))
             .collect::<Vec<_>>()
     };
-    for (block, file, sha256) in service.sessions.read(key, files).await? {
-        let (text, is_json) = match stored_text(service, key, &file, &sha256).await? {
+    for (block, file, sha256) in engine.sessions.read(key, files).await? {
+        let (text, is_json) = match stored_text(engine, key, &file, &sha256).await? {
             Ok(read) => read,
             Err(loss) => {
                 original
@@ -248,12 +253,12 @@ pub(super) async fn put_back(
 
 /// Returns the messages of an event and of those that follow within one read.
 async fn messages_from(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
     revision: Revision,
-) -> Result<HashMap<MessageId, Arc<Message>>, ServiceError> {
+) -> Result<HashMap<MessageId, Arc<Message>>, EngineError> {
     let before = Revision::new(revision.get().saturating_sub(1));
-    let events = service.sessions.events(key, before, CHUNK_BYTES).await?;
+    let events = engine.sessions.events(key, before, CHUNK_BYTES).await?;
     let appended = events
         .iter()
         .flat_map(|(_, recorded)| recorded.event.messages());

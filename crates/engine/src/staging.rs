@@ -8,19 +8,18 @@ use palimpsest_core::command::{Command, StageSpans};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::session::Session;
-use palimpsest_engine::EngineError;
-use palimpsest_engine::sessions::{MissingSession, Transaction};
 
-use super::Service;
+use crate::sessions::{MissingSession, Transaction};
+use crate::{Engine, EngineError};
 
 /// The sessions with a running pass. If the maximum is reached, a session is tried again on its next call.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Passes(Arc<Mutex<HashSet<SessionKey>>>);
+pub struct SpanPasses(Arc<Mutex<HashSet<SessionKey>>>);
 
 /// The maximum number of concurrent passes.
 const MAX_PASSES: usize = 4;
 
-impl Passes {
+impl SpanPasses {
     fn begin(&self, key: &SessionKey) -> Option<PassGuard> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let begins = running.len() < MAX_PASSES && running.insert(key.clone());
@@ -33,7 +32,7 @@ impl Passes {
 
 /// A running pass. Dropping the guard ends it.
 struct PassGuard {
-    passes: Passes,
+    passes: SpanPasses,
     key: SessionKey,
 }
 
@@ -45,12 +44,12 @@ impl Drop for PassGuard {
 }
 
 /// Starts a pass for a session, unless it has one or the maximum is reached.
-pub(super) fn begin(service: &Service, key: &SessionKey) {
-    let Some(running) = service.passes.begin(key) else {
+pub fn begin(engine: &Engine, key: &SessionKey) {
+    let Some(running) = engine.span_passes.begin(key) else {
         return;
     };
-    let (inner, key) = (service.clone(), key.clone());
-    service.mutations.in_background(async move {
+    let (inner, key) = (engine.clone(), key.clone());
+    engine.background.in_background(async move {
         if let Err(error) = pass(&inner, &key).await {
             tracing::warn!(session = %key, %error, "failed to choose spans; the next call tries again");
         }
@@ -58,8 +57,8 @@ pub(super) fn begin(service: &Service, key: &SessionKey) {
     });
 }
 
-async fn pass(service: &Service, key: &SessionKey) -> Result<(), EngineError> {
-    let copy = service.sessions.read_whole(key, Session::clone).await?;
+async fn pass(engine: &Engine, key: &SessionKey) -> Result<(), EngineError> {
+    let copy = engine.sessions.read_whole(key, Session::clone).await?;
     let chosen = tokio::task::spawn_blocking(move || choose(&copy));
     let Ok(Ok(spans)) = chosen.await else {
         return Ok(());
@@ -73,7 +72,7 @@ async fn pass(service: &Service, key: &SessionKey) -> Result<(), EngineError> {
         }
         Ok(())
     };
-    let write = service
+    let write = engine
         .sessions
         .write(key, &MissingSession::Refuse, stage, |_, ()| Ok(()));
     write.await

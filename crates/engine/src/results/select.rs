@@ -4,36 +4,51 @@ use std::ops::Range;
 
 use regex::Regex;
 
-use super::super::search_threads::{SearchBudget, SearchEnd};
+use crate::search_threads::{SearchBudget, SearchEnd};
 
 /// A part of a text.
 #[derive(Debug, Clone)]
-pub(in crate::services) enum ResultSelection {
+pub enum ResultSelection {
     /// The whole text.
     All,
     /// A range of bytes. Without a length it extends to the end.
-    Bytes { offset: u64, length: Option<u64> },
+    Bytes {
+        /// The offset of the first byte.
+        offset: u64,
+        /// The number of bytes.
+        length: Option<u64>,
+    },
     /// A range of lines, starting at 1. Without a count it extends to the end.
-    Lines { first: u64, lines: Option<u64> },
+    Lines {
+        /// The number of the first line.
+        first: u64,
+        /// The number of lines.
+        lines: Option<u64>,
+    },
     /// The last lines, up to this number.
     Tail(u64),
     /// The lines that match, with `context` lines before and after each.
-    Search { pattern: Regex, context: usize },
+    Search {
+        /// The pattern.
+        pattern: Regex,
+        /// The number of context lines on each side.
+        context: usize,
+    },
 }
 
 /// A range of adjacent lines with matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::services) struct Stretch {
+pub struct MatchingLines {
     /// The number of the first line, starting at 1.
-    pub(in crate::services) first_line: usize,
+    pub first_line: usize,
     /// The byte range in the text.
-    pub(in crate::services) range: Range<usize>,
+    pub range: Range<usize>,
     /// The numbers of the matching lines.
-    pub(in crate::services) matching: Vec<usize>,
+    pub matching: Vec<usize>,
 }
 
 /// Returns the byte range of a selection. A search selects the whole text. A selection past the end is empty.
-pub(in crate::services) fn range(text: &str, selection: &ResultSelection) -> Range<usize> {
+pub fn range(text: &str, selection: &ResultSelection) -> Range<usize> {
     let len = text.len();
     let at = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).min(len);
     match selection {
@@ -67,25 +82,25 @@ fn line_start(text: &str, lines: u64) -> usize {
 }
 
 /// Returns the line number of a byte, starting at 1.
-pub(in crate::services) fn line_of(text: &str, offset: usize) -> u64 {
+pub fn line_of(text: &str, offset: usize) -> u64 {
     let before = &text.as_bytes()[..offset.min(text.len())];
     newlines(before) + 1
 }
 
 /// Returns the number of line breaks.
-pub(super) fn newlines(bytes: &[u8]) -> u64 {
+pub fn newlines(bytes: &[u8]) -> u64 {
     bytes.split(|byte| *byte == b'\n').count() as u64 - 1
 }
 
 /// Returns the ranges with matches, starting at a line, within `max_bytes` and the call's work limit. Also returns
 /// the line at which the next page continues. Ranges that touch are merged.
-pub(in crate::services) fn search(
+pub fn search(
     text: &str,
     pattern: &Regex,
     context: usize,
     (from_line, max_bytes): (u64, usize),
     work: &mut SearchBudget,
-) -> Result<(Vec<Stretch>, Option<u64>), SearchEnd> {
+) -> Result<(Vec<MatchingLines>, Option<u64>), SearchEnd> {
     let mut lines = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -93,7 +108,7 @@ pub(in crate::services) fn search(
         start += line.len();
     }
     let skip = usize::try_from(from_line.saturating_sub(1)).unwrap_or(usize::MAX);
-    let mut found: Vec<Stretch> = Vec::new();
+    let mut found: Vec<MatchingLines> = Vec::new();
     let mut bytes = 0;
     for (index, line) in lines.iter().enumerate().skip(skip) {
         let words = text[line.clone()].trim_end_matches('\n');
@@ -125,7 +140,7 @@ pub(in crate::services) fn search(
                 last.range.end = last.range.end.max(range.end);
                 last.matching.push(index + 1);
             }
-            _ => found.push(Stretch {
+            _ => found.push(MatchingLines {
                 first_line: first + 1,
                 range,
                 matching: vec![index + 1],

@@ -11,21 +11,21 @@ const MAX_PROJECTS: usize = 1_024;
 
 /// A limited number of concurrent turns. Each project holds at most one.
 #[derive(Debug)]
-pub(super) struct FairTurns {
+pub struct FairTurns {
     all: Arc<Semaphore>,
     projects: Mutex<HashMap<ProjectId, Arc<Semaphore>>>,
 }
 
 /// The turn of a project. Dropping it releases the turn.
 #[derive(Debug)]
-pub(super) struct FairTurn {
+pub struct FairTurn {
     _project: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
 impl FairTurns {
     /// Creates a limiter with at most `max` concurrent turns.
-    pub(super) fn new(max: usize) -> Self {
+    pub fn new(max: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(max)),
             projects: Mutex::default(),
@@ -34,7 +34,7 @@ impl FairTurns {
 
     /// Waits for the turn of a project. Each project has at most one call in the shared queue, so projects
     /// alternate.
-    pub(super) async fn next(&self, project: &ProjectId) -> FairTurn {
+    pub async fn next(&self, project: &ProjectId) -> FairTurn {
         const NEVER_CLOSED: &str = "the semaphores are never closed";
         // The project's own permit comes first. Otherwise calls of one project could fill the shared queue.
         let own = self.of(project).acquire_owned().await;

@@ -1,0 +1,81 @@
+//! The parts that every operation on sessions shares, whatever its transport.
+
+use std::sync::Arc;
+
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::session::Session;
+use palimpsest_store::blobs::Blobs;
+use tokio_util::sync::CancellationToken;
+
+use crate::background::Background;
+use crate::clock::IdSource;
+use crate::models::Models;
+use crate::search_threads::Searches;
+use crate::sessions::Sessions;
+use crate::staging::SpanPasses;
+
+/// The sessions of a process, and the parts that work on them.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    /// The sessions in memory, with their log.
+    pub sessions: Arc<Sessions>,
+    /// The stored results and the files of session memory.
+    pub blobs: Arc<Blobs>,
+    /// The source of new ids.
+    pub ids: Arc<IdSource>,
+    /// The tasks that continue after their call.
+    pub background: Background,
+    /// Cancelled when the process shuts down.
+    pub draining: CancellationToken,
+    /// The models that write summaries. Without models, summaries are extractive.
+    pub models: Option<Arc<Models>>,
+    /// The threads for searches.
+    pub searches: Arc<Searches>,
+    /// The start time of this process. Compactions that started earlier are orphaned.
+    pub started_at: Timestamp,
+    pub(crate) span_passes: SpanPasses,
+}
+
+impl Engine {
+    /// Creates the engine without models.
+    pub fn new(
+        sessions: Arc<Sessions>,
+        blobs: Arc<Blobs>,
+        ids: Arc<IdSource>,
+        background: Background,
+        draining: CancellationToken,
+    ) -> Self {
+        Self {
+            started_at: sessions.clock().now(),
+            sessions,
+            blobs,
+            ids,
+            background,
+            draining,
+            models: None,
+            searches: Arc::default(),
+            span_passes: SpanPasses::default(),
+        }
+    }
+
+    /// Returns the limits of the server.
+    pub fn limits(&self) -> &Limits {
+        self.sessions.limits()
+    }
+
+    /// Returns true if secrets are redacted in summaries, by the session's policy or the server's configuration.
+    pub fn redacts(&self, session: &Session) -> bool {
+        let required = || {
+            let project = &session.key().project;
+            // A session cannot switch off the redaction that the server requires.
+            self.sessions.policies().of(project).summary.redact_secrets
+        };
+        session.policy().summary.redact_secrets || required()
+    }
+
+    /// Returns the source of ids for messages that arrive without one.
+    pub fn next_id(&self) -> impl FnMut() -> MessageId {
+        || self.ids.message_id()
+    }
+}
