@@ -362,12 +362,9 @@ impl SessionHarness {
             MessageId::new(Uuid::from_u128(self.next_id - 1))
         };
         let (mark, summary, attached) = (id(), id(), id());
+        // Only hooks add messages here. The attachments of a compaction come from the working state.
         let mut note = Message::new(attached, Role::User, vec![Block::text("a file again")]);
-        note.kind = if place.is_multiple_of(4) {
-            MessageKind::Hook
-        } else {
-            MessageKind::Attachment
-        };
+        note.kind = MessageKind::Hook;
         note.machine_generated = true;
         let latest = self.session.request_out_of_view();
         let latest = latest.and_then(|at| self.contents().nth(at.index()));

@@ -89,13 +89,13 @@ metrics! {
     RPC_RESPONSE_BYTES = Counter, "palimpsest.rpc.response", "By", ["method"],
         "Bytes of responses.";
     RPC_IN_FLIGHT = Gauge, "palimpsest.rpc.in_flight", "", ["kind"],
-        "Calls in flight. The kind watch counts streams without an end.";
+        "Calls in flight, by kind: call, and watch for streams without an end.";
     RPC_IN_FLIGHT_MAX = Gauge, "palimpsest.rpc.in_flight_max", "", ["kind"],
-        "Maximum of calls in flight. Further calls are rejected.";
+        "Maximum of calls in flight, by kind. Further calls are rejected.";
     CONCURRENCY_LIMIT = Gauge, "palimpsest.rpc.concurrency_limit", "", [],
-        "Changes that may run concurrently, as determined by adaptive limiting. Reads have a separate limit.";
+        "Maximum of concurrent changes. Adaptive limiting (grpc.max_slowdown_percent) sets it by the measured latency. Reads have a separate limit.";
     SHED = Counter, "palimpsest.rpc.shed", "", [],
-        "Calls that were rejected by load shedding.";
+        "Calls that were rejected because of a limit on calls, memory or latency, before they changed anything.";
     REQUEST_MEMORY = Gauge, "palimpsest.rpc.request_memory", "By", [],
         "Bytes of requests in memory.";
     REPLY_MEMORY = Gauge, "palimpsest.rpc.reply_memory", "By", [],
@@ -103,7 +103,7 @@ metrics! {
     CONNECTIONS = Gauge, "palimpsest.connections", "", [],
         "Open connections of the gRPC port.";
     CONNECTIONS_CLOSED = Counter, "palimpsest.connections.closed", "", [],
-        "Idle connections that were closed to admit new ones.";
+        "Idle connections that were closed at the limit (grpc.max_connections) to admit new ones.";
     CONNECTIONS_REJECTED = Counter, "palimpsest.connections.rejected", "", [],
         "Connections that were rejected because the limit was reached.";
     AUTH_FAILURES = Counter, "palimpsest.auth.failures", "", [],
@@ -111,41 +111,41 @@ metrics! {
     FILES_STALE = Gauge, "palimpsest.auth.stale_files", "", [],
         "Key files, JWKS files and certificates whose new contents are invalid. The previous contents stay in force.";
     MUTATIONS = Gauge, "palimpsest.mutations.in_flight", "", [],
-        "Changes in flight. A change continues if its caller disconnects.";
+        "Calls in flight that change a session. A change continues if its caller disconnects.";
     READY = Gauge, "palimpsest.ready", "", [],
         "1 if calls can be served, otherwise 0.";
     PANICS = Counter, "palimpsest.panics", "", [],
         "Panics. Each one is a defect.";
 
     STORE_QUEUE = Gauge, "palimpsest.store.queue_depth", "", [],
-        "Changes that wait for the commit thread.";
+        "Embedded store: changes that wait for the commit thread, which syncs many changes at once.";
     STORE_GROUP_SIZE = Histogram(GROUPS), "palimpsest.store.group_size", "", [],
-        "Changes that were committed by one sync.";
+        "Embedded store: changes that were committed by one sync.";
     STORE_SYNC = Histogram(DISK), "palimpsest.store.sync.duration", "s", [],
-        "Duration of one sync of the store, the minimum latency of a write.";
+        "Embedded store: duration of one sync to disk, the minimum latency of a write.";
     STORE_COMMIT_WAIT = Histogram(DISK), "palimpsest.store.commit_wait.duration", "s", [],
-        "Time that changes waited for the commit thread.";
+        "Embedded store: time that changes waited for the commit thread.";
     STORE_COMMITS = Counter, "palimpsest.store.commits", "", [],
         "Changes that were committed.";
     STORE_WRITTEN = Counter, "palimpsest.store.written", "By", [],
-        "Bytes of written keys and values.";
+        "Bytes of written keys and values, without blobs.";
     STORE_SIZE = Gauge, "palimpsest.store.size", "By", [],
         "Bytes of the files of the embedded store, without blobs.";
     STORE_CONNECTIONS = Gauge, "palimpsest.store.connections", "", [],
-        "Open connections to the shared store.";
+        "Open connections to PostgreSQL.";
     STORE_CONNECTIONS_IDLE = Gauge, "palimpsest.store.connections_idle", "", [],
-        "Idle connections to the shared store.";
+        "Idle connections to PostgreSQL.";
     STORE_CONNECTIONS_MAX = Gauge, "palimpsest.store.connections_max", "", [],
-        "Maximum of connections to the shared store (store.postgres.connections).";
+        "Maximum of connections to PostgreSQL (store.postgres.connections).";
     STORE_CONNECTIONS_WAITING = Gauge, "palimpsest.store.connections_waiting", "", [],
-        "Calls that wait for a connection to the shared store.";
+        "Calls that wait for a connection to PostgreSQL.";
     DISK_FREE = Gauge, "palimpsest.disk.free", "By", [],
         "Free bytes on the disk of data_dir.";
     DISK_SIZE = Gauge, "palimpsest.disk.size", "By", [],
         "Bytes of the disk of data_dir.";
 
     SESSIONS_UNREADABLE = Gauge, "palimpsest.sessions.unreadable", "", [],
-        "Sessions whose row in the store cannot be read, as far as lists have found them. Lists and retention skip them.";
+        "Sessions with an unreadable row that lists found since the start. Lists and retention skip these sessions.";
     SESSIONS_LOADED = Gauge, "palimpsest.sessions.loaded", "", [],
         "Sessions in memory.";
     CACHE_BYTES = Gauge, "palimpsest.session_cache.size", "By", [],
@@ -158,24 +158,24 @@ metrics! {
         "Sessions that were evicted from memory.";
 
     EVENTS = Counter, "palimpsest.events", "", ["event"],
-        "Committed events, by kind.";
+        "Committed events, by kind. The kinds are those of EventKind, and internal ones.";
     LEVELS = Counter, "palimpsest.level.actions", "", ["level", "trigger", "mode"],
-        "Actions of levels, by trigger (auto, manual, model, prompt_too_long) and mode.";
+        "Actions of levels, by trigger (auto, manual, model, prompt_too_long) and mode: stored, removed, time, size, prune, cache_edits, collapsed, or the source of a summary.";
     TOKENS_FREED = Counter, "palimpsest.level.tokens_freed", "", ["level"],
         "Tokens that a level removed from views.";
     VIEW_CHANGES = Counter, "palimpsest.view_changes", "", ["kind"],
-        "View-changing events, by kind. Each one invalidates a part of a prompt cache.";
+        "View-changing events, by kind: content_snipped, results_cleared, spans_collapsed, compacted, restored, rewound, policy_changed. Each one invalidates a part of a prompt cache.";
     PROMPT_TOKENS = Counter, "palimpsest.prompt.tokens", "", ["kind"],
         "Tokens of the model requests of callers, as their responses report them: cache_read, cache_write, uncached, output.";
 
     COMPACTIONS = Counter, "palimpsest.compactions", "", ["source", "outcome"],
-        "Finished compactions, by source of the summary and outcome. The source of a failed compaction is none.";
+        "Finished compactions, by source of the summary (session_memory, model, extractive, delegated, drop_oldest; none if failed) and outcome (done, or the reason of the failure).";
     COMPACTION_DURATION = Histogram(MODELS), "palimpsest.compaction.duration", "s", ["source"],
         "Duration of successful compactions, by source of the summary.";
     MEMORY_UPDATES_IN_PROGRESS = Gauge, "palimpsest.session_memory.updates_in_progress", "", [],
         "Sessions that a worker examines or updates now.";
     MEMORY_LAG = Gauge, "palimpsest.session_memory.lag", "s", [],
-        "Age of the oldest due update of session memory.";
+        "Time since the oldest update of session memory became due.";
     MEMORY_UPDATES = Counter, "palimpsest.session_memory.updates", "", [],
         "Versions of session memory that were written.";
     MEMORY_UPDATE_FAILURES = Counter, "palimpsest.session_memory.update_failures", "", [],
@@ -186,7 +186,7 @@ metrics! {
         "Edits of summary.md by a person that were read.";
 
     RETENTION_DELETED = Counter, "palimpsest.retention.deleted", "", ["reason"],
-        "Sessions that retention deleted: for their age, or for their project's limits.";
+        "Sessions that retention deleted, by reason: age, or quota for the limits of the project.";
     RETENTION_SKIPPED = Counter, "palimpsest.retention.skipped", "", [],
         "Sessions due for deletion that retention skipped: on hold, in use, or not exported.";
     RETENTION_EXPORTS = Counter, "palimpsest.retention.exports", "", ["outcome"],
@@ -210,11 +210,11 @@ metrics! {
 
     PROVIDER_DURATION = Histogram(MODELS), "palimpsest.provider.request.duration", "s",
         ["endpoint", "purpose", "outcome"],
-        "Duration of requests to a model, including retries, by endpoint (main or fallback), purpose and outcome.";
+        "Duration of requests to a model, including retries, by endpoint (main or fallback), purpose (compaction, memory, span) and outcome (done, or the kind of the error).";
     PROVIDER_TOKENS = Counter, "palimpsest.provider.tokens", "", ["endpoint", "kind"],
-        "Tokens of requests to a model: input, output, cache_read, cache_write.";
+        "Tokens of requests to a model, by kind: input, output, cache_read, cache_write.";
     BREAKER_OPEN = Gauge, "palimpsest.provider.breaker_open", "", ["endpoint"],
-        "1 if the circuit breaker of an endpoint is open, otherwise 0.";
+        "1 if the circuit breaker of an endpoint is open, otherwise 0. An open breaker rejects requests without sending them.";
     HOOK_DURATION = Histogram(MODELS), "palimpsest.hook.duration", "s", ["hook", "outcome"],
         "Duration of hook calls, by outcome: continued, vetoed or failed.";
 

@@ -12,9 +12,10 @@ fn document() -> String {
         "# Metrics\n\nThis page is for operators who build dashboards and alerts. It lists every metric with its kind, \
          labels and meaning.\n\n- Prometheus reads the metrics at `/metrics` of the admin port.\n- With \
          `otlp.endpoint`, they are also sent to a collector. Their names there have dots, and no suffix for unit \
-         and\n  kind.\n- Every value belongs to one process. Sum over instances.\n- No label contains the name of a \
-         session, project, caller or tool, so the number of series is bounded. To examine one\n  session, use its \
-         trace or `GetSession`.\n\nThe table is generated from `crates/server/src/metrics/names.rs`.\n\n\
+         and\n  kind: `palimpsest_rpc_duration_seconds` is `palimpsest.rpc.duration`.\n- Every value belongs to one \
+         process. Sum over instances.\n- No label contains the name of a session, project, caller or tool, so the \
+         number of series is bounded. To examine one\n  session, use its trace or `GetSession`.\n- The \
+         [glossary](glossary.md) explains the terms, such as view, level and session memory.\n\n\
          | metric | kind | labels | meaning |\n|---|---|---|---|\n",
     );
     for metric in ALL {

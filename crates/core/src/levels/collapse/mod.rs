@@ -131,14 +131,14 @@ pub fn placeholder(policy: &Policy, span: &Span) -> Placeholder {
     let tools = &policy.model_tools;
     let way_back = if tools.enabled_tools.contains(&ModelTool::ReadTranscript) {
         let (prefix, key) = (&tools.name_prefix, span.key);
-        format!("\nThe originals: {prefix}ReadTranscript with collapse_id \"{key}\".")
+        format!("\nTo read the originals, call {prefix}ReadTranscript with collapse_id \"{key}\".")
     } else {
         String::new()
     };
     // The summary quotes tools and files, so tags with authority are removed.
     let summary = without_tags(&span.summary);
     let text = format!(
-        "[{}: {} earlier messages were folded into this note.\n{}{way_back}]",
+        "[{}: this summary replaces {} earlier messages.\n{}{way_back}]",
         span.key,
         span.messages.len(),
         summary,
