@@ -33,7 +33,6 @@ const PURE: [(&str, &[&str]); 4] = [
             "imagesize",
             "palimpsest-facts",
             "palimpsest-types",
-            "proptest",
             "serde_json",
             "sha2",
             "thiserror",

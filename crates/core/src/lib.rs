@@ -16,15 +16,6 @@ pub mod command;
 pub mod compaction;
 pub mod effect;
 pub mod event;
-#[cfg(feature = "histories")]
-#[expect(
-    missing_docs,
-    clippy::missing_panics_doc,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "for tests alone"
-)]
-pub mod histories;
 pub mod levels;
 pub mod memory;
 pub mod reading;

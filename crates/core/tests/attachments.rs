@@ -13,7 +13,6 @@ use palimpsest_core::command::{
     ServeView, StartCompaction, SummarySource, SummarySpec, UpdateWorkingState,
 };
 use palimpsest_core::event::{Event, Trigger};
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
 use palimpsest_core::json::UnknownFields;
 use palimpsest_core::levels::attachments::{AttachmentKind, AttachmentRecord};
@@ -27,6 +26,7 @@ use palimpsest_core::working::{
     PinTarget, Plan, PlanMode, Skill, StateChange, Task, TaskStatus, WorkingState,
     WorkingStateRemoval,
 };
+use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
 /// A session with tool calls.

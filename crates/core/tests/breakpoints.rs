@@ -12,7 +12,6 @@ use std::sync::Arc;
 use palimpsest_core::codec;
 use palimpsest_core::command::{Append, Command, Rewind, ServeView, Snip};
 use palimpsest_core::event::Trigger;
-use palimpsest_core::histories::{Operation, SessionHarness, operation};
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
@@ -21,6 +20,7 @@ use palimpsest_core::view::{
     BreakpointRequest, Breakpoints, Etag, Piece, Provider, Spot, Target, WireBlock, WireMessage,
     WireRole, breakpoints,
 };
+use palimpsest_histories::{Operation, SessionHarness, operation};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use uuid::Uuid;

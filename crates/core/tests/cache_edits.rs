@@ -10,11 +10,11 @@ use std::collections::HashSet;
 
 use palimpsest_core::command::{Clear, Clearing, Command, ServeView};
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
 use palimpsest_core::ids::CallKey;
 use palimpsest_core::message::Role;
 use palimpsest_core::session::{CachePin, Call, Session, Visibility};
 use palimpsest_core::view::{Piece, PieceForm};
+use palimpsest_histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
 use proptest::prelude::*;
 
 /// A caller whose requests support cache edits.

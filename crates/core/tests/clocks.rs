@@ -7,12 +7,12 @@ use palimpsest_core::command::{
     SummarySpec, UpdateMemory, memory_due, memory_runs,
 };
 use palimpsest_core::event::Trigger;
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Revision, Timestamp};
 use palimpsest_core::memory::{Memory, MemoryContent};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, Strategy};
+use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
 const HOUR_MS: i64 = 60 * 60 * 1000;

@@ -9,11 +9,11 @@ use palimpsest_core::command::{
     SummarySource, SummarySpec,
 };
 use palimpsest_core::event::{CompactionFinished, Event, Trigger};
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::{Block, Message, Role, Usage};
 use palimpsest_core::policy::{Policy, Preset};
 use palimpsest_core::session::Strategy as SummaryBy;
+use palimpsest_histories::SessionHarness;
 use proptest::prelude::*;
 use uuid::Uuid;
 

@@ -8,10 +8,10 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::effect::{Effect, FollowUp};
 use palimpsest_core::event::Trigger;
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::{Policy, Thresholds};
+use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use palimpsest_core::command::{Append, Command, ServeView, Snip, Update};
 use palimpsest_core::event::Trigger;
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::message::{Block, Message, Role, Usage};
 use palimpsest_core::policy::{Overlay, Policy};
 use palimpsest_core::session::Session;
 use palimpsest_core::tokens::Calibration;
+use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
 /// 6 tokens with `o200k`, 8 with `cl100k` and 10 with `bytes`.

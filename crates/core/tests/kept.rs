@@ -13,7 +13,6 @@ use palimpsest_core::command::{
     Command, CompactionMessages, ServeView, StartCompaction, SummarySource,
 };
 use palimpsest_core::event::{CompactionFinished, Event, Trigger};
-use palimpsest_core::histories::{SessionHarness, operation};
 use palimpsest_core::ids::{MessageId, Ordinal};
 use palimpsest_core::levels::compaction::{KeepRule, keep};
 use palimpsest_core::message::{Block, Role};
@@ -21,6 +20,7 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{CallState, Session};
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{PieceForm, Target};
+use palimpsest_histories::{SessionHarness, operation};
 use proptest::prelude::*;
 use uuid::Uuid;
 

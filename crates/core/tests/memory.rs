@@ -12,7 +12,6 @@ use palimpsest_core::command::{
     UpdateMemory, memory_due, memory_runs,
 };
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
 use palimpsest_core::memory::{Memory, MemoryContent, SectionKind};
 use palimpsest_core::message::{
@@ -20,6 +19,7 @@ use palimpsest_core::message::{
 };
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, text_digest};
+use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
 struct Told {

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use palimpsest_core::command::{Append, Command, RestoreContext, Rewind, ServeView, Snip};
 use palimpsest_core::event::{ChangeKind, Event, Trigger};
-use palimpsest_core::histories::{Operation, SessionHarness, operation};
 use palimpsest_core::ids::{MessageId, Revision, Timestamp};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::{Policy, Prices};
 use palimpsest_core::session::{CacheReport, Session, Visibility};
 use palimpsest_core::view::{Piece, Target};
+use palimpsest_histories::{Operation, SessionHarness, operation};
 use proptest::prelude::*;
 use uuid::Uuid;
 

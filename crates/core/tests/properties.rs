@@ -1,6 +1,6 @@
 //! Checks the guarantees of views in random histories with [`Trial`].
 
-use palimpsest_core::histories::{Trial, operation};
+use palimpsest_histories::{Trial, operation};
 use proptest::prelude::*;
 
 proptest! {

@@ -8,12 +8,12 @@
 use std::collections::{HashMap, HashSet};
 
 use palimpsest_core::command::{Command, ServeView};
-use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
 use palimpsest_core::ids::{CallKey, Ordinal, Revision};
 use palimpsest_core::levels::recovery::{ContentRef, Departed, Recovery};
 use palimpsest_core::policy::ModelTool;
 use palimpsest_core::session::{Session, Visibility};
 use palimpsest_core::view::{DropReason, MarkerReason, PieceForm, Target};
+use palimpsest_histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
 use proptest::prelude::*;
 
 /// Returns the removed content in the same way as a server does.

@@ -13,7 +13,6 @@ use palimpsest_core::command::{
     Append, Command, Rejection, RestoreContext, ServeView, Snip, SnipRejection, SnipTarget,
 };
 use palimpsest_core::event::Trigger;
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::{
@@ -22,6 +21,7 @@ use palimpsest_core::message::{
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, Target, WireBlock, WireResult};
+use palimpsest_histories::SessionHarness;
 use proptest::prelude::*;
 use uuid::Uuid;
 

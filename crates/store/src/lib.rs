@@ -5,8 +5,6 @@
 
 pub mod archive;
 pub mod blobs;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod crash;
 pub mod encoding;
 mod error;

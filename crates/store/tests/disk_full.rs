@@ -12,8 +12,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
+use palimpsest_conformance::ByName as _;
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{
     Batch, DueChange, Position, SessionLog, Store as _, StoreError, StoredSnapshot,

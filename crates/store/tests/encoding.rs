@@ -6,10 +6,10 @@ use std::sync::Arc;
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, ServeView};
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::{Operation, SessionHarness, operation};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::levels::results::Verdict;
 use palimpsest_core::session::Session;
+use palimpsest_histories::{Operation, SessionHarness, operation};
 use palimpsest_store::encoding::{
     DecodeError, decode_about, decode_frame, decode_snapshot, encode_about, encode_frame,
     encode_snapshot,

@@ -11,8 +11,8 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use palimpsest_conformance::ByName as _;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
 use palimpsest_store::{
     Batch, DueChange, DueQuery, Lease, Position, SessionLog, Store as _, StoreError,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use palimpsest_core::codec;
 use palimpsest_core::command::{Append, Command, ServeView};
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Provider, Target};
+use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
 /// Unknown fields and block types are sent as received, because a newer version of the API may accept them.

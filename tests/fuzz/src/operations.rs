@@ -1,7 +1,7 @@
 //! Fuzzes histories of operations against the properties that [`Trial`] checks with its naive callers.
 
 use arbitrary::{Result, Unstructured};
-use palimpsest_core::histories::{BlockDraft, MessageDraft, Operation, Trial};
+use palimpsest_histories::{BlockDraft, MessageDraft, Operation, Trial};
 
 /// Maximum length of a history. Longer histories find no additional defects.
 const MAX_OPERATIONS: usize = 64;

@@ -17,13 +17,13 @@ use palimpsest_core::compaction::{
 use palimpsest_core::event::{
     CompactionFailureReason, Event, Hook, HookCall, HookResult, RecordedEvent, Strategy, Trigger,
 };
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::memory::{Memory, MemoryContent};
 use palimpsest_core::message::{Block, Message, Role, Usage};
 use palimpsest_core::policy::{Overlay, Preset};
 use palimpsest_core::session::Author;
+use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
 /// A result in a script.

@@ -7,7 +7,6 @@ use palimpsest_core::command::{
     ServeView, told,
 };
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{CallKey, MessageId, Ordinal};
 use palimpsest_core::json::UnknownFields;
 use palimpsest_core::levels::results::Verdict;
@@ -17,6 +16,7 @@ use palimpsest_core::message::{
 use palimpsest_core::policy::{Policy, ToolResultRule};
 use palimpsest_core::session::MAX_OFFERS;
 use palimpsest_core::view::{PieceForm, WireBlock, WireResult};
+use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
 /// A length in characters that exceeds the limit of the policies in this file.

@@ -110,8 +110,8 @@ fn anthropic(message: &Message) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use palimpsest_core::event::Event;
-    use palimpsest_core::histories::{SessionHarness, operation};
     use palimpsest_core::ids::MessageId;
+    use palimpsest_histories::{SessionHarness, operation};
     use proptest::prelude::*;
 
     use super::*;

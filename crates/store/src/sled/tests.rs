@@ -12,7 +12,6 @@ use super::files::DurableFiles;
 use super::group::{Sequences, WriteGroup};
 use super::shared::Shared;
 use super::{SledLog, SledOptions, garbage, keys, open, read};
-use crate::conformance::ByName as _;
 use crate::{
     Batch, DueChange, DueQuery, FileIntents as _, Position, SessionLog, Store as _, StoreError,
     StoreId, Tombstones as _, WorkQueue as _,
@@ -107,7 +106,7 @@ async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
     let options = options(&root);
     {
         let log = SledLog::open(&options).unwrap();
-        log.append_to(&key("a"), batch(0, b"first")).await.unwrap();
+        log.append(&key("a"), batch(0, b"first")).await.unwrap();
         let incarnation = log.head(&key("a")).await.unwrap().unwrap().incarnation;
         let object = keys::frame(incarnation, 2);
         // Write what a staged append leaves if the process dies after its first batches.
@@ -137,12 +136,13 @@ async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
     let head = log.head(&key("a")).await.unwrap().unwrap();
     assert_eq!(head.revision, Revision::new(1));
     let next = vec![0xBB; 10_000];
-    log.append_to(&key("a"), batch(1, &next)).await.unwrap();
-    log.append_to(&key("a"), batch(2, b"third")).await.unwrap();
-    let frames = log
-        .frames_of(&key("a"), Revision::ZERO, 1 << 20)
-        .await
-        .unwrap();
+    log.append(&key("a"), batch(1, &next)).await.unwrap();
+    log.append(&key("a"), batch(2, b"third")).await.unwrap();
+    let start = Position {
+        incarnation: head.incarnation,
+        ..Position::START
+    };
+    let frames = log.read(&key("a"), start, 1 << 20).await.unwrap();
     let bytes: Vec<_> = frames.iter().map(|frame| &frame.bytes[..]).collect();
     assert_eq!(bytes, [&b"first"[..], &next, b"third"]);
     let chunks = log
@@ -209,12 +209,12 @@ async fn a_failed_sync_ends_the_store() {
     let log = SledLog::start(shared, counts, files, options(&root)).unwrap();
     let failed = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Failed(_)));
     assert!(failed(
-        log.append_to(&key("a"), batch(0, b"x")).await.map(drop)
+        log.append(&key("a"), batch(0, b"x")).await.map(drop)
     ));
     assert!(failed(log.check().await), "no canary heals it");
     assert!(failed(log.head(&key("a")).await.map(drop)));
     assert!(failed(
-        log.append_to(&key("b"), batch(0, b"x")).await.map(drop)
+        log.append(&key("b"), batch(0, b"x")).await.map(drop)
     ));
     assert!(failed(log.close().await));
 }
@@ -230,14 +230,10 @@ async fn a_sync_that_is_short_of_file_handles_is_tried_again() {
     files.be_short(2);
     let log = SledLog::start(shared, counts, files, options(&root)).unwrap();
     let short = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Short(_)));
-    assert!(short(
-        log.append_to(&key("a"), batch(0, b"x")).await.map(drop)
-    ));
+    assert!(short(log.append(&key("a"), batch(0, b"x")).await.map(drop)));
     assert_eq!(log.head(&key("a")).await.unwrap(), None, "it is not shown");
-    assert!(short(
-        log.append_to(&key("b"), batch(0, b"x")).await.map(drop)
-    ));
-    log.append_to(&key("c"), batch(0, b"x")).await.unwrap();
+    assert!(short(log.append(&key("b"), batch(0, b"x")).await.map(drop)));
+    log.append(&key("c"), batch(0, b"x")).await.unwrap();
     let revision = async |name| {
         let head = log.head(&key(name)).await.unwrap();
         head.map(|head| head.revision.get())
@@ -255,7 +251,7 @@ async fn garbage_of_a_repeated_sync_is_collected() {
     let root = tempfile::tempdir().unwrap();
     {
         let log = SledLog::open(&options(&root)).unwrap();
-        log.append_to(&key("a"), batch(0, b"frame")).await.unwrap();
+        log.append(&key("a"), batch(0, b"frame")).await.unwrap();
         log.close().await.unwrap();
     }
     let (shared, counts, mut files) = shared(&options(&root));
@@ -286,8 +282,8 @@ async fn an_older_store_is_counted_once() {
     let options = options(&root);
     {
         let log = SledLog::open(&options).unwrap();
-        log.append_to(&key("a"), batch(0, b"first")).await.unwrap();
-        log.append_to(&key("b"), batch(0, b"second")).await.unwrap();
+        log.append(&key("a"), batch(0, b"first")).await.unwrap();
+        log.append(&key("b"), batch(0, b"second")).await.unwrap();
         let db = log.shared.db().unwrap();
         db.insert(keys::FORMAT_KEY, &1_u64.to_be_bytes()).unwrap();
         db.remove(keys::USAGE_KEY).unwrap();
@@ -339,11 +335,12 @@ async fn what_cannot_be_read_of_one_session_hides_nothing_of_the_others() {
                 due,
                 ..batch(0, b"frame")
             };
-            log.append_to(&key(name), batch).await.unwrap();
+            log.append(&key(name), batch).await.unwrap();
         }
         for name in ["c", "d"] {
             let at = Timestamp::from_millis(7);
-            assert!(log.delete_of(&key(name), at).await.unwrap());
+            let head = log.head(&key(name)).await.unwrap().unwrap();
+            log.delete(&key(name), head.position(), at).await.unwrap();
         }
         for file in ["f", "g", "h", "i"] {
             let at = Timestamp::from_millis(8);

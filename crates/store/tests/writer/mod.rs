@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::blobs::{Blobs, Owner, result_path};
-use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{
     Batch, DueChange, Frame, Position, SessionLog, Store as _, StoreError, StoredSnapshot,
 };
 use sha2::{Digest, Sha256};
+
+use palimpsest_conformance::ByName as _;
 
 const PLAN: &str = "PALIMPSEST_WRITER_PLAN";
 

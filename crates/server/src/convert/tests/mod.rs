@@ -9,11 +9,11 @@ mod taken;
 
 use bytes::Bytes;
 use palimpsest_core::command::{Append, Command, ServeView};
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Policy;
 use palimpsest_core::view::{Provider, Target};
+use palimpsest_histories::SessionHarness;
 use palimpsest_proto::context::v1;
 
 use v1::block::Block as B;

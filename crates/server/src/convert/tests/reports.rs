@@ -2,11 +2,11 @@
 
 use expect_test::expect;
 use palimpsest_core::command::{Command, Rewind, ServeView, Update};
-use palimpsest_core::histories::SessionHarness;
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::policy::{Overlay, WindowHint};
 use palimpsest_core::session::RequestMethod;
 use palimpsest_core::view::{Provider, Target};
+use palimpsest_histories::SessionHarness;
 use palimpsest_proto::context::v1;
 use v1::session_event::Event as E;
 

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, ServeView};
-use palimpsest_core::histories::{Operation, SessionHarness, operation};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Digest, Message};
 use palimpsest_core::view::{Provider, WireBlock};
+use palimpsest_histories::{Operation, SessionHarness, operation};
 use palimpsest_proto::context::v1;
 use proptest::prelude::*;
 

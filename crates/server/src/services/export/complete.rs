@@ -193,11 +193,11 @@ mod tests {
 
     use palimpsest_core::codec;
     use palimpsest_core::event::Event;
-    use palimpsest_core::histories::{SessionHarness, operation};
     use palimpsest_core::ids::{MessageId, Ordinal, Revision};
     use palimpsest_core::message::Digest;
     use palimpsest_core::session::{TranscriptEntry, Visibility};
     use palimpsest_core::view::Provider;
+    use palimpsest_histories::{SessionHarness, operation};
     use proptest::prelude::*;
     use serde_json::Value;
     use serde_json::value::RawValue;

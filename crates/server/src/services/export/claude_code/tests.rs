@@ -2,9 +2,9 @@
 
 use palimpsest_core::codec;
 use palimpsest_core::event::Event;
-use palimpsest_core::histories::{SessionHarness, operation};
 use palimpsest_core::message::Digest;
 use palimpsest_core::view::Provider;
+use palimpsest_histories::{SessionHarness, operation};
 use palimpsest_transcripts::import::{self, ImportFormat, ImportStep, ImportedMessage};
 use proptest::prelude::*;
 use serde_json::Value;

@@ -1,13 +1,13 @@
 //! Hooks in random histories: their answers, with assertions for compactions.
 
-use super::SessionHarness;
-use crate::command::{
+use crate::SessionHarness;
+use palimpsest_core::command::{
     AdvanceCompaction, Command, CompactionInput, Decided, StartCompaction, SummarySource,
 };
-use crate::event::{CompactionFinished, Event, Hook, HookCall, HookResult, Trigger};
-use crate::ids::MessageId;
-use crate::message::{Block, MessageKind};
-use crate::session::RunningCompaction;
+use palimpsest_core::event::{CompactionFinished, Event, Hook, HookCall, HookResult, Trigger};
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::message::{Block, MessageKind};
+use palimpsest_core::session::RunningCompaction;
 
 impl SessionHarness {
     /// Records the answer of a hook before the summary is written.

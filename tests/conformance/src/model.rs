@@ -9,10 +9,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::by_name::ByName as _;
-use super::harness::{Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
-use crate::memory::MemoryLog;
-use crate::{Batch, DueChange, DueQuery, Frame, SnapshotMark, StoreError, StoredSnapshot};
+use crate::by_name::ByName as _;
+use crate::harness::{Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
+use palimpsest_store::memory::MemoryLog;
+use palimpsest_store::{
+    Batch, DueChange, DueQuery, Frame, SnapshotMark, StoreError, StoredSnapshot,
+};
 
 const NAMES: [&str; 5] = ["p/a", "p/a.b", "p/a-b", "p.a/b", "q/a"];
 const OWNERS: [&str; 2] = ["x", "y"];

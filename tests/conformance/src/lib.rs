@@ -1,5 +1,5 @@
 //! The conformance suite, which every store engine must pass. It is the executable definition of the
-//! [`Store`](crate::Store) contract.
+//! [`Store`](palimpsest_store::Store) contract.
 //!
 //! A failed check panics, as in a test. Properties of single engines, such as durability after a power
 //! loss, are tested elsewhere.

@@ -2,11 +2,11 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use super::by_name::ByName as _;
-use super::harness::{
+use crate::by_name::ByName as _;
+use crate::harness::{
     Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, restart, time,
 };
-use crate::{DueChange, DueQuery, LONGEST_LEASE_MS, StoreError, Tombstone};
+use palimpsest_store::{DueChange, DueQuery, LONGEST_LEASE_MS, StoreError, Tombstone};
 
 pub(super) async fn run(harness: &dyn Harness) {
     a_name_is_kept_until_all_is_gone(harness).await;
@@ -30,7 +30,7 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
     create(&log, &a).await;
     create(&log, &b).await;
     assert_eq!(found(&log, &a).await, None);
-    let incarnation = super::harness::head(&log, &a).await.incarnation;
+    let incarnation = crate::harness::head(&log, &a).await.incarnation;
     assert!(log.delete_of(&a, time(42)).await.expect("deletes"));
     for again in [false, true] {
         if again {
@@ -62,11 +62,11 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
             .expect("is no failure")
     );
     assert_ne!(
-        super::harness::head(&log, &a).await.incarnation,
+        crate::harness::head(&log, &a).await.incarnation,
         incarnation
     );
     assert!(erase(&log, &a).await);
-    assert_eq!(super::harness::read_all(&log, &b, 1 << 20).await.len(), 1);
+    assert_eq!(crate::harness::read_all(&log, &b, 1 << 20).await.len(), 1);
 }
 
 async fn a_lease_outlives_its_session(harness: &dyn Harness) {
@@ -102,7 +102,7 @@ async fn one_removes_at_a_time(harness: &dyn Harness) {
         claim.await.expect("answers")
     };
     create(&log, &a).await;
-    let incarnation = super::harness::head(&log, &a).await.incarnation;
+    let incarnation = crate::harness::head(&log, &a).await.incarnation;
     assert!(!claim(&log, incarnation, "x", 50, 0).await, "it is there");
     let due = batch_due(1, DueChange::At(time(5)));
     log.append_to(&a, due).await.expect("appends");

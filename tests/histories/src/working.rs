@@ -1,9 +1,9 @@
 //! Changes of the working state in random histories, including pins of arbitrary targets.
 
-use super::SessionHarness;
-use crate::command::{Command, Rejection, UpdateWorkingState};
-use crate::ids::{Ordinal, Timestamp};
-use crate::working::{
+use crate::SessionHarness;
+use palimpsest_core::command::{Command, Rejection, UpdateWorkingState};
+use palimpsest_core::ids::{Ordinal, Timestamp};
+use palimpsest_core::working::{
     Capability, FileState, Note, NoteKind, Pin, PinTarget, Plan, Skill, StateChange, Task,
     TaskStatus, WorkingState, WorkingStateRemoval,
 };

@@ -1,5 +1,12 @@
-//! Random session histories for the property tests of this crate and of the crates above it. They are at least as
-//! irregular as real sessions. Compiled only for tests.
+//! Random session histories for the property tests of the core and of the crates above it. They are at least as
+//! irregular as real sessions.
+#![expect(
+    missing_docs,
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "for tests alone"
+)]
 
 mod compactions;
 mod hooks;
@@ -15,23 +22,23 @@ use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::command::{
+use palimpsest_core::command::{
     Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decided, Decision,
     DecisionContext, FailMemory, FileMemory, Rejection, RestoreContext, Rewind, ServeView, Snip,
     StageSpans, StartMemory, Update, UpdateMemory, create, decide,
 };
-use crate::event::{Event, RecordedEvent, Trigger, Visibility};
-use crate::ids::{MessageId, Revision, SessionKey, Timestamp, TurnNumber};
-use crate::json::{RawJson, UnknownFields};
-use crate::levels::collapse::choose;
-use crate::limits::Limits;
-use crate::memory::{Memory, MemoryContent};
-use crate::message::{
+use palimpsest_core::event::{Event, RecordedEvent, Trigger, Visibility};
+use palimpsest_core::ids::{MessageId, Revision, SessionKey, Timestamp, TurnNumber};
+use palimpsest_core::json::{RawJson, UnknownFields};
+use palimpsest_core::levels::collapse::choose;
+use palimpsest_core::limits::Limits;
+use palimpsest_core::memory::{Memory, MemoryContent};
+use palimpsest_core::message::{
     Block, Media, MediaKind, MediaSource, Message, MessageOrigin, ResultContent, Role, Thinking,
     ToolInput, ToolResult, ToolUse,
 };
-use crate::policy::{Overlay, Policy, Preset};
-use crate::session::{self, Session};
+use palimpsest_core::policy::{Overlay, Policy, Preset};
+use palimpsest_core::session::{self, Session};
 
 pub use trial::Trial;
 

@@ -8,8 +8,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey, Timestamp};
 
-use super::by_name::ByName as _;
-use crate::{Batch, DueChange, Frame, Lease, Position, SessionHead, Store, StoreError, Tombstone};
+use crate::by_name::ByName as _;
+use palimpsest_store::{
+    Batch, DueChange, Frame, Lease, Position, SessionHead, Store, StoreError, Tombstone,
+};
 
 /// Creates the stores for the conformance suite.
 #[async_trait]

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey};
 
-use super::harness::{Harness, Log, batch, bytes, key, lease, time};
-use crate::{Batch, Position, StoreError};
+use crate::harness::{Harness, Log, batch, bytes, key, lease, time};
+use palimpsest_store::{Batch, Position, StoreError};
 
 const PROCESSES: u64 = 6;
 const ACTS: u64 = 60;

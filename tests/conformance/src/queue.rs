@@ -3,9 +3,9 @@
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, Timestamp};
 
-use super::by_name::ByName as _;
-use super::harness::{Harness, Log, batch, batch_due, bytes, head, key, lease, restart, time};
-use crate::{
+use crate::by_name::ByName as _;
+use crate::harness::{Harness, Log, batch, batch_due, bytes, head, key, lease, restart, time};
+use palimpsest_store::{
     DueChange, DueQuery, DueSession, LONGEST_LEASE_MS, LONGEST_WAIT_MS, MAX_OWNER_BYTES, StoreError,
 };
 

@@ -3,21 +3,21 @@
 
 use std::sync::Arc;
 
-use super::{Operation, SessionHarness};
-use crate::command::{
+use crate::{Operation, SessionHarness};
+use palimpsest_core::command::{
     Command, CompactionInput, CompactionScope, Decided, DecisionContext, DropRule, Rejection,
     ServeView, SkipReason, WrittenSummary, decide,
 };
-use crate::compaction::{
+use palimpsest_core::compaction::{
     CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, HookAnswer,
     HookRequest, Preview, Purpose, Step, StepResult, SummaryFailure,
 };
-use crate::event::{
+use palimpsest_core::event::{
     CompactionFailureReason, Event, Hook, HookCall, HookResult, RecordedEvent, Strategy, Trigger,
 };
-use crate::ids::{CompactionKey, Timestamp};
-use crate::limits::Limits;
-use crate::message::Usage;
+use palimpsest_core::ids::{CompactionKey, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::Usage;
 
 /// The maximum number of steps of one run.
 const MAX_STEPS: usize = 64;

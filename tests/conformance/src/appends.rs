@@ -6,9 +6,9 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::Revision;
 
-use super::by_name::ByName as _;
-use super::harness::{Harness, Log, batch, bytes, conflict_at, head, key, read_all, time};
-use crate::{Batch, Frame, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, StoreError};
+use crate::by_name::ByName as _;
+use crate::harness::{Harness, Log, batch, bytes, conflict_at, head, key, read_all, time};
+use palimpsest_store::{Batch, Frame, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
     compare_and_set(&harness.fresh().await).await;

@@ -8,15 +8,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Operation, SessionHarness};
-use crate::codec;
-use crate::command::{Command, ServeView};
-use crate::event::{Event, Visibility, only_text};
-use crate::ids::{Ordinal, Revision};
-use crate::message::{Block, MessageKind};
-use crate::session::WaitsFor;
-use crate::validate::validate;
-use crate::view::{Etag, PieceForm, Provider, Target, WireRole, flatten};
+use crate::{Operation, SessionHarness};
+use palimpsest_core::codec;
+use palimpsest_core::command::{Command, ServeView};
+use palimpsest_core::event::{Event, Visibility, only_text};
+use palimpsest_core::ids::{Ordinal, Revision};
+use palimpsest_core::message::{Block, MessageKind};
+use palimpsest_core::session::WaitsFor;
+use palimpsest_core::validate::validate;
+use palimpsest_core::view::{Etag, PieceForm, Provider, Target, WireRole, flatten};
 
 fn targets() -> [Target; 4] {
     let target = |provider, model: &str, thinking| Target {

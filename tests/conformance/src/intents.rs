@@ -2,9 +2,9 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use super::by_name::ByName as _;
-use super::harness::{Harness, Log, batch, bytes, key, time};
-use crate::{Batch, FileIntent, StoreError};
+use crate::by_name::ByName as _;
+use crate::harness::{Harness, Log, batch, bytes, key, time};
+use palimpsest_store::{Batch, FileIntent, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
     an_identity_is_the_logs_own(harness).await;
@@ -71,12 +71,12 @@ async fn an_append_settles_its_intents(harness: &dyn Harness) {
     created.expect("appends");
     is_lost(log.append_to(&a, naming(1, &["f"])).await, "f");
     // An append that is rejected for another reason ends no intents.
-    super::harness::conflict_at(log.append_to(&a, naming(7, &["g"])).await);
+    crate::harness::conflict_at(log.append_to(&a, naming(7, &["g"])).await);
     let appended = log.append_to(&a, naming(1, &["g"])).await;
     appended.expect("appends");
     let log = harness.reopen(log).await;
     assert_eq!(found(&log).await, [("h".into(), 5, false)]);
-    assert_eq!(super::harness::head(&log, &a).await.revision.get(), 2);
+    assert_eq!(crate::harness::head(&log, &a).await.revision.get(), 2);
     log.end_intent(&a, "h").await.expect("ends");
     log.end_intent(&a, "h").await.expect("ends twice");
     assert_eq!(found(&log).await, []);
@@ -113,7 +113,7 @@ async fn intents_outlive_their_session(harness: &dyn Harness) {
     let created = log.append_to(&a, batch(0, 1, bytes(1, 50))).await;
     created.expect("appends");
     intend(&log, &a, &["late"], 5).await.expect("intends");
-    assert!(super::harness::erase(&log, &a).await);
+    assert!(crate::harness::erase(&log, &a).await);
     assert_eq!(found(&log).await, [("late".into(), 5, false)]);
 }
 
@@ -143,7 +143,7 @@ async fn lists(harness: &dyn Harness) {
     }
     // An empty name is rejected like one that is too long.
     // An empty name is rejected like one that is too long.
-    let oversized = "x".repeat(crate::MAX_FILE_BYTES + 1);
+    let oversized = "x".repeat(palimpsest_store::MAX_FILE_BYTES + 1);
     let session = key("a/x");
     for bad in [oversized.as_str(), ""] {
         let refused = intend(&log, &session, &[bad], 1).await;

@@ -2,11 +2,11 @@
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 
-use super::by_name::ByName as _;
-use super::harness::{
+use crate::by_name::ByName as _;
+use crate::harness::{
     Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all, time,
 };
-use crate::{
+use palimpsest_store::{
     Batch, DueChange, DueQuery, MAX_LIST, Position, SnapshotMark, StoreError, StoredSnapshot,
 };
 

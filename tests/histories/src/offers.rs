@@ -1,10 +1,10 @@
 //! Persist decisions in random histories: callers request them and append the replacements that they received.
 
-use super::{BlockDraft, SessionHarness, block};
-use crate::command::{CallRef, Command, Conflict, Decided, Offering, Rejection, told};
-use crate::ids::CallKey;
-use crate::message::{Block, ResultContent};
-use crate::policy::ToolResultRule;
+use crate::{BlockDraft, SessionHarness, block};
+use palimpsest_core::command::{CallRef, Command, Conflict, Decided, Offering, Rejection, told};
+use palimpsest_core::ids::CallKey;
+use palimpsest_core::message::{Block, ResultContent};
+use palimpsest_core::policy::ToolResultRule;
 
 impl SessionHarness {
     /// Creates blocks. Results whose call has a replacement contain that replacement.

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::SessionHarness;
-use crate::command::{
+use crate::SessionHarness;
+use palimpsest_core::command::{
     AdvanceCompaction, Command, CompactionInput, CompactionMessages, CompactionScope, Decided,
     Decision, DropRule, ExternalSummary, StartCompaction, SummarySource, SummarySpec,
     WrittenSummary,
 };
-use crate::event::{
+use palimpsest_core::event::{
     CallState, CompactionFailureReason, DroppedContent, Event, RecordedEvent, RequestMethod,
     RequestStamp, Strategy, Trigger, Visibility,
 };
-use crate::ids::{MessageId, Ordinal, Timestamp};
-use crate::levels::compaction::spared;
-use crate::message::{Block, Digest, Message, MessageKind, Role, Usage};
-use crate::session::RunningCompaction;
+use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
+use palimpsest_core::levels::compaction::spared;
+use palimpsest_core::message::{Block, Digest, Message, MessageKind, Role, Usage};
+use palimpsest_core::session::RunningCompaction;
 
 impl SessionHarness {
     /// Runs the next step of the running compaction, or starts a new one.
@@ -87,7 +87,7 @@ impl SessionHarness {
                 event.ahead = true;
             }
             let before = self.session.revision().get() - 1;
-            self.session = self.at(crate::ids::Revision::new(before));
+            self.session = self.at(palimpsest_core::ids::Revision::new(before));
             self.session.apply(&last).unwrap();
             self.log.push(last);
         }
@@ -291,9 +291,9 @@ impl SessionHarness {
     pub(super) fn expire(&mut self, running: &RunningCompaction) {
         self.now = self.now.max(running.expires.as_millis());
         let before = self.session.revision();
-        let title = crate::command::Update {
+        let title = palimpsest_core::command::Update {
             title: Some(format!("later {}", self.now).into()),
-            ..crate::command::Update::default()
+            ..palimpsest_core::command::Update::default()
         };
         self.run(Command::UpdateSession(title));
         let closed = &self.log[usize::try_from(before.get()).unwrap()];

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
-use crate::{Batch, Frame, Position, SessionLog, StoreError, StoredSnapshot};
+use palimpsest_store::{Batch, Frame, Position, SessionLog, StoreError, StoredSnapshot};
 
 /// An incarnation that no session has.
 const NOBODY: u64 = u64::MAX >> 1;

@@ -2,7 +2,7 @@
 
 use futures::future::join_all;
 
-use super::harness::{Harness, Log, lease, time};
+use crate::harness::{Harness, Log, lease, time};
 
 pub(super) async fn run(harness: &dyn Harness) {
     let log = harness.fresh().await;
