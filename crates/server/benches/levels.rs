@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use palimpsest_conformance::MemoryLog;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
@@ -26,7 +27,6 @@ use palimpsest_proto::context::v1::{
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::memory::MemoryLog;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tonic::Request;

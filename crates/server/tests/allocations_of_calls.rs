@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use palimpsest_conformance::MemoryLog;
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
@@ -22,7 +23,6 @@ use palimpsest_proto::context::v1::{
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::memory::MemoryLog;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tonic::Request;

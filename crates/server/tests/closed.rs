@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use palimpsest_conformance::MemoryLog;
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
@@ -17,7 +18,6 @@ use palimpsest_proto::context::v1::{
 use palimpsest_server::grpc::{CallContext, Mutations};
 use palimpsest_server::services::{ContextHandlers, Service, SessionHandlers};
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::memory::MemoryLog;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
 

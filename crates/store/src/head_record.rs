@@ -13,40 +13,40 @@ use crate::{
 
 /// The head of a session as the engines store it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HeadRecord {
-    pub(crate) incarnation: u64,
-    pub(crate) revision: u64,
-    pub(crate) log_bytes: u64,
-    pub(crate) blob_bytes: u64,
-    pub(crate) tail_bytes: u64,
-    pub(crate) snapshot: Option<SnapshotRecord>,
-    pub(crate) due: Option<i64>,
+pub struct HeadRecord {
+    pub incarnation: u64,
+    pub revision: u64,
+    pub log_bytes: u64,
+    pub blob_bytes: u64,
+    pub tail_bytes: u64,
+    pub snapshot: Option<SnapshotRecord>,
+    pub due: Option<i64>,
     /// Counts the appends that set or cleared `due`. A release compares it with the value at the claim.
-    pub(crate) due_changes: u64,
-    pub(crate) lease: Option<LeaseRecord>,
-    pub(crate) summary: Bytes,
+    pub due_changes: u64,
+    pub lease: Option<LeaseRecord>,
+    pub summary: Bytes,
 }
 
 /// The metadata of the current snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SnapshotRecord {
-    pub(crate) at: u64,
-    pub(crate) bytes: u64,
+pub struct SnapshotRecord {
+    pub at: u64,
+    pub bytes: u64,
     /// Part of the key of the stored bytes. A new snapshot therefore never overwrites the one that is being
     /// read.
-    pub(crate) version: u64,
+    pub version: u64,
 }
 
 /// A lease, and the value of `due_changes` at the claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LeaseRecord {
-    pub(crate) owner: String,
-    pub(crate) until: i64,
-    pub(crate) due_changes: u64,
+pub struct LeaseRecord {
+    pub owner: String,
+    pub until: i64,
+    pub due_changes: u64,
 }
 
 impl HeadRecord {
-    pub(crate) fn new(incarnation: u64) -> Self {
+    pub fn new(incarnation: u64) -> Self {
         Self {
             incarnation,
             revision: 0,
@@ -61,7 +61,7 @@ impl HeadRecord {
         }
     }
 
-    pub(crate) fn position(&self) -> Position {
+    pub fn position(&self) -> Position {
         Position {
             incarnation: self.incarnation,
             revision: Revision::new(self.revision),
@@ -69,7 +69,7 @@ impl HeadRecord {
         }
     }
 
-    pub(crate) fn append(&mut self, batch: &Batch) {
+    pub fn append(&mut self, batch: &Batch) {
         let bytes = batch.frame.len() as u64;
         self.revision += u64::from(batch.events.get());
         self.log_bytes += bytes;
@@ -94,7 +94,7 @@ impl HeadRecord {
     }
 
     /// Returns true if a snapshot at `at` would replace the current one. Fails if `at` is after the head.
-    pub(crate) fn accepts_snapshot(&self, at: Revision) -> Result<bool, StoreError> {
+    pub fn accepts_snapshot(&self, at: Revision) -> Result<bool, StoreError> {
         if at.get() > self.revision {
             return Err(StoreError::SnapshotAhead {
                 at,
@@ -105,7 +105,7 @@ impl HeadRecord {
     }
 
     /// Sets the current snapshot. `tail_bytes` is the size of the frames after it.
-    pub(crate) fn set_snapshot(&mut self, at: Revision, bytes: u64, tail_bytes: u64) {
+    pub fn set_snapshot(&mut self, at: Revision, bytes: u64, tail_bytes: u64) {
         let version = self.next_snapshot_version();
         self.snapshot = Some(SnapshotRecord {
             at: at.get(),
@@ -115,11 +115,11 @@ impl HeadRecord {
         self.tail_bytes = tail_bytes;
     }
 
-    pub(crate) fn next_snapshot_version(&self) -> u64 {
+    pub fn next_snapshot_version(&self) -> u64 {
         self.snapshot.map_or(0, |mark| mark.version + 1)
     }
 
-    pub(crate) fn claim(&mut self, lease: &Lease, now: Timestamp) -> bool {
+    pub fn claim(&mut self, lease: &Lease, now: Timestamp) -> bool {
         let now = now.as_millis();
         match &mut self.lease {
             // A renewal keeps `due_changes` of the first claim: the holder has not seen later changes.
@@ -142,7 +142,7 @@ impl HeadRecord {
         true
     }
 
-    pub(crate) fn release(&mut self, owner: &str, next: DueChange) -> bool {
+    pub fn release(&mut self, owner: &str, next: DueChange) -> bool {
         let Some(held) = self.lease.take_if(|held| held.owner == owner) else {
             return false;
         };
@@ -158,7 +158,7 @@ impl HeadRecord {
     }
 
     /// Returns the tombstone that replaces the record when the session is deleted.
-    pub(crate) fn tombstone(&self, key: &SessionKey, at: Timestamp) -> Tombstone {
+    pub fn tombstone(&self, key: &SessionKey, at: Timestamp) -> Tombstone {
         Tombstone {
             key: key.clone(),
             incarnation: self.incarnation,
@@ -169,26 +169,26 @@ impl HeadRecord {
 
     /// Returns the time at which the session becomes ready for a worker, which is its sort key in the
     /// queue.
-    pub(crate) fn ready(&self) -> Option<i64> {
+    pub fn ready(&self) -> Option<i64> {
         let lease_end = self.lease.as_ref().map_or(i64::MIN, |held| held.until);
         self.due.map(|due| due.max(lease_end))
     }
 
     /// Returns true if a worker may claim the session at `now`.
-    pub(crate) fn is_ready(&self, now: i64) -> bool {
+    pub fn is_ready(&self, now: i64) -> bool {
         let is_held = |held: &LeaseRecord| holds(held.until, now);
         self.due.is_some_and(|due| is_due(due, now)) && !self.lease.as_ref().is_some_and(is_held)
     }
 
     /// Returns the size that counts towards the storage usage of the project, in bytes.
-    pub(crate) fn stored_bytes(&self) -> u64 {
+    pub fn stored_bytes(&self) -> u64 {
         let snapshot = self.snapshot.map_or(0, |mark| mark.bytes);
         self.log_bytes
             .saturating_add(snapshot)
             .saturating_add(self.blob_bytes)
     }
 
-    pub(crate) fn head(&self) -> SessionHead {
+    pub fn head(&self) -> SessionHead {
         SessionHead {
             revision: Revision::new(self.revision),
             incarnation: self.incarnation,
@@ -212,7 +212,7 @@ impl HeadRecord {
 
 impl Tombstone {
     /// Implements [`crate::Tombstones::claim_removal`].
-    pub(crate) fn claim(&mut self, incarnation: u64, lease: Lease, now: Timestamp) -> bool {
+    pub fn claim(&mut self, incarnation: u64, lease: Lease, now: Timestamp) -> bool {
         let is_held = |held: &Lease| held.owner != lease.owner && held.holds(now);
         if self.incarnation != incarnation || self.lease.as_ref().is_some_and(is_held) {
             return false;
@@ -222,7 +222,7 @@ impl Tombstone {
     }
 
     /// Returns true if no other owner holds the lease of the tombstone.
-    pub(crate) fn may_be_forgotten_by(&self, owner: &str) -> bool {
+    pub fn may_be_forgotten_by(&self, owner: &str) -> bool {
         self.lease.as_ref().is_none_or(|lease| lease.owner == owner)
     }
 }
@@ -235,10 +235,7 @@ fn within(what: &'static str, len: usize, max: usize) -> Result<(), StoreError> 
 }
 
 /// Rejects a change that was decided on another position than the current one.
-pub(crate) fn check_position(
-    current: Option<&HeadRecord>,
-    expected: Position,
-) -> Result<(), StoreError> {
+pub fn check_position(current: Option<&HeadRecord>, expected: Position) -> Result<(), StoreError> {
     let current = current.map_or(Position::START, HeadRecord::position);
     if (current.incarnation, current.revision) == (expected.incarnation, expected.revision) {
         return Ok(());
@@ -249,14 +246,14 @@ pub(crate) fn check_position(
 }
 
 /// Rejects a batch that exceeds a size limit.
-pub(crate) fn check_batch(batch: &Batch) -> Result<(), StoreError> {
+pub fn check_batch(batch: &Batch) -> Result<(), StoreError> {
     within("an append", batch.frame.len(), MAX_FRAME_BYTES)?;
     within("a summary", batch.summary.len(), MAX_SUMMARY_BYTES)?;
     check_files(&batch.settles)
 }
 
 /// Rejects a list of files that is too long or contains an empty or too long name.
-pub(crate) fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
+pub fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
     within("a list of files", files.len(), MAX_FILES)?;
     let mut longest = files.iter().map(|file| file.len());
     // The fold ends with `None` at an empty name.
@@ -270,11 +267,11 @@ pub(crate) fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
 }
 
 /// Rejects a snapshot that exceeds the size limit.
-pub(crate) fn check_snapshot(bytes: &Bytes) -> Result<(), StoreError> {
+pub fn check_snapshot(bytes: &Bytes) -> Result<(), StoreError> {
     within("a snapshot", bytes.len(), MAX_FRAME_BYTES)
 }
 
 /// Rejects a lease whose owner name is too long.
-pub(crate) fn check_lease(lease: &Lease) -> Result<(), StoreError> {
+pub fn check_lease(lease: &Lease) -> Result<(), StoreError> {
     within("a lease owner", lease.owner.len(), MAX_OWNER_BYTES)
 }

@@ -9,11 +9,11 @@ use crate::Lease;
 
 /// The current lease of each leader task.
 #[derive(Debug, Default)]
-pub(crate) struct LeaderTasks(Mutex<BTreeMap<&'static str, Lease>>);
+pub struct LeaderTasks(Mutex<BTreeMap<&'static str, Lease>>);
 
 impl LeaderTasks {
     /// Implements [`crate::Leadership::claim_leader_task`].
-    pub(crate) fn claim(&self, duty: &'static str, lease: Lease, now: Timestamp) -> bool {
+    pub fn claim(&self, duty: &'static str, lease: Lease, now: Timestamp) -> bool {
         let mut duties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has = duties.get(duty);
         // A claim beyond twice the requested length was made by a process with a wrong clock.

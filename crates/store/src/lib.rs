@@ -10,11 +10,12 @@ pub mod encoding;
 mod error;
 mod file_intents;
 mod fs;
-mod head_record;
+#[doc(hidden)]
+pub mod head_record;
 mod identity;
-mod leader_tasks;
+#[doc(hidden)]
+pub mod leader_tasks;
 mod log;
-pub mod memory;
 pub mod postgres;
 pub mod sled;
 mod store;

@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use palimpsest_conformance::{self as conformance, Harness};
+use palimpsest_conformance::{self as conformance, Harness, MemoryLog};
 use palimpsest_store::Store;
-use palimpsest_store::memory::MemoryLog;
 use palimpsest_store::postgres::{LeaseClock, PostgresLog, PostgresOptions};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_test_servers::Cluster;

@@ -311,13 +311,13 @@ fn host_error(error: EngineError) -> HostError {
 
 #[cfg(test)]
 mod tests {
+    use palimpsest_conformance::MemoryLog;
     use palimpsest_core::command::{Append, Create};
     use palimpsest_core::limits::Limits;
     use palimpsest_core::memory::{Memory, SectionKind};
     use palimpsest_core::message::{Block, Role};
     use palimpsest_engine::clock::ManualClock;
     use palimpsest_engine::sessions::DefaultPolicies;
-    use palimpsest_store::memory::MemoryLog;
     use uuid::Uuid;
 
     use super::*;

@@ -1,6 +1,8 @@
 //! The conformance suite, which every store engine must pass. It is the executable definition of the
 //! [`Store`](palimpsest_store::Store) contract.
 //!
+//! [`MemoryLog`] is the reference implementation, for tests of the crates that use a store.
+//!
 //! A failed check panics, as in a test. Properties of single engines, such as durability after a power
 //! loss, are tested elsewhere.
 
@@ -9,6 +11,7 @@ mod by_name;
 mod harness;
 mod intents;
 mod leader_tasks;
+mod memory;
 mod model;
 mod queue;
 mod races;
@@ -17,6 +20,7 @@ mod tombstones;
 
 pub use self::by_name::ByName;
 pub use self::harness::Harness;
+pub use self::memory::MemoryLog;
 pub use self::model::properties;
 
 /// Runs all checks except [`properties`], each on a new store. Needs a multi-threaded runtime, because

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::by_name::ByName as _;
 use crate::harness::{Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
-use palimpsest_store::memory::MemoryLog;
+use crate::memory::MemoryLog;
 use palimpsest_store::{
     Batch, DueChange, DueQuery, Frame, SnapshotMark, StoreError, StoredSnapshot,
 };

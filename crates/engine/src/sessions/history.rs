@@ -32,11 +32,11 @@ impl Sessions {
 mod tests {
     use std::sync::Arc;
 
+    use palimpsest_conformance::MemoryLog;
     use palimpsest_core::command::{Create, Rejection};
     use palimpsest_core::ids::{Revision, Timestamp};
     use palimpsest_core::limits::Limits;
     use palimpsest_core::session::Session;
-    use palimpsest_store::memory::MemoryLog;
 
     use super::*;
     use crate::clock::ManualClock;

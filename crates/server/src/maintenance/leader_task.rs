@@ -76,11 +76,11 @@ async fn claim(
 mod tests {
     use std::sync::Arc;
 
+    use palimpsest_conformance::MemoryLog;
     use palimpsest_core::ids::Timestamp;
     use palimpsest_core::limits::Limits;
     use palimpsest_engine::clock::Clock;
     use palimpsest_engine::sessions::DefaultPolicies;
-    use palimpsest_store::memory::MemoryLog;
     use palimpsest_store::{Leadership as _, Lease, Store};
     use tokio::time::{Instant, sleep};
 

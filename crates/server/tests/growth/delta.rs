@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use palimpsest_conformance::MemoryLog;
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
@@ -15,7 +16,6 @@ use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
 use palimpsest_store::Store;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::memory::MemoryLog;
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use palimpsest_conformance::MemoryLog;
 use palimpsest_core::command::{Append, Command};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::ManualClock;
 use palimpsest_engine::sessions::{DefaultPolicies, MissingSession, Sessions};
 use palimpsest_engine::tally::{EventTally, Observer, TallyItem};
-use palimpsest_store::memory::MemoryLog;
 
 use crate::{message, turn};
 

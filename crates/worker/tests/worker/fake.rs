@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use palimpsest_conformance::MemoryLog;
 use palimpsest_core::command::{
     Append, Command, Create, Decided, DecisionContext, FailMemory, FileMemory, StartMemory,
     UpdateMemory, create, decide, memory_due, memory_update_due, wants_memory,
@@ -21,7 +22,6 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, Session};
 use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_store::blobs::{Blobs, Owner};
-use palimpsest_store::memory::MemoryLog;
 use palimpsest_store::{Batch, DueChange, Position, SessionLog as _, StoreId, WorkQueue};
 use palimpsest_worker::{HostError, MemoryJob, MessagePage, SessionHost, Worker, WorkerOptions};
 use tokio::time::Instant;

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use palimpsest_conformance::MemoryLog;
 use palimpsest_load::figures::{count, short};
 use palimpsest_proto::context::v1::{CompactRequest, CompactionStrategy};
-use palimpsest_store::memory::MemoryLog;
 use palimpsest_store::sled::{SledLog, SledOptions};
 
 use super::Extent;

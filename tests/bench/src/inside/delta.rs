@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
+use palimpsest_conformance::MemoryLog;
 use palimpsest_load::figures::{count, grouped};
-use palimpsest_store::memory::MemoryLog;
 
 use super::Extent;
 use crate::row::{MICROS, Row, Spread, Target};

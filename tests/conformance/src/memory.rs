@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
-use crate::head_record::{
+use palimpsest_store::head_record::{
     HeadRecord, check_batch, check_files, check_lease, check_position, check_snapshot,
 };
-use crate::leader_tasks::LeaderTasks;
-use crate::{
+use palimpsest_store::leader_tasks::LeaderTasks;
+use palimpsest_store::{
     Batch, DueChange, DueQuery, DueSession, FileIntent, FileIntents, Frame, IntentPage, Leadership,
     Lease, MAX_LIST, Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError,
     StoreId, StoredSnapshot, Tombstone, Tombstones, WorkQueue,
