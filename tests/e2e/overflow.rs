@@ -1,6 +1,6 @@
 //! Tests of full windows: rejected prompts, prepared summaries, conversations over many windows, and irreducible views.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::session_event::Event;
@@ -174,7 +174,7 @@ impl World {
 
     /// Waits until the first prepared summary is recorded. The view must stay the same.
     async fn prepared(&mut self, epoch: u64) {
-        let began = Instant::now();
+        let began = tokio::time::Instant::now();
         loop {
             let reply = self.prepare(request(vec![])).await.unwrap();
             assert_eq!(reply.epoch, epoch, "nothing is put in place ahead");

@@ -74,7 +74,7 @@ impl BackupCommand {
             let pruned = backup::prune(&place, keep as usize).await?;
             if !self.json {
                 print(&format!(
-                    "Removed {} older backups and {} files that only they used.\n",
+                    "Removed older backups: {}. Removed files that only they used: {}.\n",
                     number(pruned.backups),
                     number(pruned.files)
                 ))?;

@@ -195,7 +195,7 @@ fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str
             "store.postgres.client_cert_file",
             "store.postgres.client_key_file",
         ],
-        "requires store.postgres.client_key_file: set both, or neither",
+        "must be set together with store.postgres.client_key_file: set both, or neither",
     );
     // A setting without an effect is an error, because its author expects one.
     let lonely = "has no effect without store.postgres.url: set it to the address of the database";

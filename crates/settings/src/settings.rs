@@ -202,7 +202,7 @@ settings! {
     "grpc.max_request_timeout_ms" => grpc.max_request_timeout_ms in 1..=HOUR_MS,
         "The maximum deadline of a call.";
     "grpc.max_connection_age_ms" => grpc.max_connection_age_ms in 1_000..=(24 * HOUR_MS),
-        "The age at which a connection is asked to close, so that load spreads over new replicas.";
+        "The age at which the server asks a client to close its connection, so that load spreads over new replicas.";
     "grpc.max_connection_age_grace_ms" => grpc.max_connection_age_grace_ms in 0..=HOUR_MS,
         "The additional time after which the connection is closed, even with calls in flight.";
     "grpc.keepalive_ms" => grpc.keepalive_ms in 1_000..=HOUR_MS,

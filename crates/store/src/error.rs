@@ -11,7 +11,7 @@ use palimpsest_core::ids::{Revision, SessionKey};
 pub enum StoreError {
     /// Another append came first, or the name belongs to another session now. Reload the session and decide
     /// again.
-    #[error("the session stands at revision {current}, not where the change was decided")]
+    #[error("the session is at revision {current} and not at the expected revision")]
     Conflict {
         /// The current revision. Zero if no session has this name.
         current: Revision,

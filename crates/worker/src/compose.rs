@@ -162,7 +162,7 @@ async fn write_by_model(
     let memory = applied.map_err(|error| error.to_string())?.memory;
     // Such a text is of no use, so the caller falls back to a text without a model.
     if !memory.is_ready() {
-        return Err("the model's notes say nothing of the task or of the current state".into());
+        return Err("the model's notes describe neither the task nor the current state".into());
     }
     // The lines that the model repeats stay facts, and its prose is kept as it is.
     Ok(previous.aligned(&memory))

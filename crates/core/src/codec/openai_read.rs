@@ -42,7 +42,7 @@ fn response(
     let choices = json::array(choices).at("choices")?;
     let [choice] = choices.as_slice() else {
         return Err(JsonError::Kind {
-            expected: "one choice: send the message of the choice that the conversation goes on with",
+            expected: "one choice: send the message of the choice that continues the conversation",
         })
         .at("choices");
     };

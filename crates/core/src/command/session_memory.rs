@@ -96,7 +96,7 @@ impl UpdateMemory {
         if matches!(self.author, Author::Model | Author::Extractive) && !text.is_ready() {
             return Err(Rejection::invalid(
                 "summary.md",
-                "says nothing yet: neither the task nor the current state is filled in",
+                "is empty: fill in the task or the current state",
             ));
         }
         let covered = before.and_then(|before| before.covers);

@@ -131,7 +131,7 @@ fn check_pins(session: &Session, set: &WorkingState) -> Result<(), Rejection> {
             PinTarget::Text(text) if text.trim().is_empty() => {
                 return Err(Rejection::invalid(
                     format!("set.pins[{index}].text"),
-                    "must say something",
+                    "must not be blank",
                 ));
             }
             PinTarget::Text(_) => {}

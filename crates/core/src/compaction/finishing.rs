@@ -146,11 +146,13 @@ pub(super) fn stopped(call: &HookCall) -> SummaryFailure {
     let (why, detail) = match call.result {
         HookResult::Vetoed => (
             CompactionFailureReason::HookVetoed,
-            format!("the hook {hook} does not want it: {detail}"),
+            format!("the hook {hook} rejected the compaction: {detail}"),
         ),
         _ => (
             CompactionFailureReason::HookFailed,
-            format!("the hook {hook} failed, and its rule says to stop: {detail}"),
+            format!(
+                "the hook {hook} failed, and the policy stops the compaction in this case: {detail}"
+            ),
         ),
     };
     SummaryFailure {

@@ -170,7 +170,7 @@ fn orphaned<'s>(
 fn expire(orphan: &RunningCompaction, now: Timestamp) -> AdvanceCompaction {
     let failed = CompactionInput::Failed {
         why: CompactionFailureReason::Expired,
-        detail: "the server that was at it has ended".into(),
+        detail: "the server that ran the compaction stopped".into(),
     };
     AdvanceCompaction {
         attempt: orphan.attempt,

@@ -105,7 +105,7 @@ impl<'r> Markers<'r> {
         );
         let Some(before) = before.filter(|before| before.get("cachePoint").is_none()) else {
             self.report
-                .add(path.to_owned(), "there is nothing available to cache");
+                .add(path.to_owned(), "the request has no content to cache");
             return;
         };
         self.report.unless(

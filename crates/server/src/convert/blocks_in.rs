@@ -105,7 +105,9 @@ pub(super) fn extra(
     let mut names = HashSet::new();
     for (name, _) in given.iter() {
         if let Some(known) = known.iter().find(|known| **known == name) {
-            let what = format!("must not hold the field `{known}`, which has a place of its own");
+            let what = format!(
+                "must not contain the field `{known}`, which has its own place in the message"
+            );
             return Err(FieldError::invalid("extra_json", what));
         }
         if !names.insert(name) {
@@ -250,7 +252,7 @@ fn opaque(block: &v1::OpaqueBlock) -> Result<Block, FieldError> {
     if KNOWN_TYPES.contains(&kind) {
         return Err(FieldError::invalid(
             "type",
-            "names a type that has a block of its own",
+            "names a type that has its own block type",
         ));
     }
     if block.json.is_empty() {

@@ -146,7 +146,7 @@ pub fn hook_messages(
             ));
         }
         if message.blocks.iter().all(Block::is_blank) {
-            return Err(format!("messages[{at}] must say something"));
+            return Err(format!("messages[{at}] must not be blank"));
         }
         // A repeated hook call may return the same ids, which would be rejected as duplicates.
         message.id = next_id();

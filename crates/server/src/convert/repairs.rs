@@ -78,7 +78,7 @@ fn described(session: &Session, kind: RepairKind) -> (v1::RepairKind, &'static s
         ),
         RepairKind::LateResult(_) => (
             Out::LateResultAsText,
-            "The result came after its call was reported as interrupted; it is shown as text.",
+            "The result arrived after its call was reported as interrupted. The view shows it as text.",
         ),
         RepairKind::LateResultHidden(_) => (
             Out::LateResultDropped,
@@ -86,7 +86,7 @@ fn described(session: &Session, kind: RepairKind) -> (v1::RepairKind, &'static s
         ),
         RepairKind::InterruptedCall(_) => (
             Out::CallInterrupted,
-            "The conversation went on without a result; an error result stands in its place.",
+            "The conversation continued without a result. The view contains an error result instead.",
         ),
         RepairKind::Media(problem) => (Out::MediaAsMarker, media(problem)),
         RepairKind::TrailingThinking => (
@@ -132,16 +132,16 @@ fn is_illegal(session: &Session, key: CallKey) -> bool {
 const fn media(problem: MediaProblem) -> &'static str {
     match problem {
         MediaProblem::TooManyBytes => {
-            "It has more bytes than the provider takes; a marker stands in its place."
+            "The image has more bytes than the provider accepts. The view contains a marker instead."
         }
         MediaProblem::TooManyPixels => {
-            "It has more pixels than the provider takes; a marker stands in its place."
+            "The image has more pixels than the provider accepts. The view contains a marker instead."
         }
         MediaProblem::BadType => {
-            "It is not of a type that the provider takes; a marker stands in its place."
+            "The provider does not accept this image type. The view contains a marker instead."
         }
         MediaProblem::TooMany => {
-            "The request holds as many images as the provider takes; a marker stands in its place."
+            "The request already has the maximum number of images. The view contains a marker instead."
         }
     }
 }
@@ -155,7 +155,7 @@ pub fn repair_warnings(session: &Session, repairs: &[Repair]) -> Vec<v1::Warning
                 let entry = session.transcript().get(repair.message);
                 Some(v1::Warning {
                     code: v1::WarningCode::LateResult.into(),
-                    detail: "A result came for a call that is no longer in the view.".to_owned(),
+                    detail: "A result arrived for a call that is no longer in the view.".to_owned(),
                     message_id: entry.map(|entry| entry.id.to_string()).unwrap_or_default(),
                     call: Some(call_ref(session, key)),
                 })

@@ -10,10 +10,10 @@ use crate::StoreId;
 #[non_exhaustive]
 pub enum BlobError {
     /// No blob exists at this path.
-    #[error("there is no blob at {0}")]
+    #[error("the blob {0} does not exist")]
     NotFound(String),
     /// The content does not match its digest. The blob is not changed.
-    #[error("the blob at {0} does not hold what its name says")]
+    #[error("the content of the blob {0} does not match the digest in its name")]
     Damaged(String),
     /// The file exceeds the maximum size for reading.
     #[error("{path} has {bytes} bytes, more than is ever read: make it shorter, or delete it")]

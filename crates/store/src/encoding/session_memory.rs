@@ -85,7 +85,7 @@ fn write_section(section: SectionKind) -> u32 {
 fn read_section(stored: u32) -> Result<SectionKind, DecodeError> {
     let index = usize::try_from(stored).unwrap_or(usize::MAX);
     let section = SectionKind::ALL.get(index).copied();
-    section.ok_or(DecodeError::Damaged("a section that there is not"))
+    section.ok_or(DecodeError::Damaged("an unknown section"))
 }
 
 fn write_failure(failure: &MemoryFailure, of_file: bool) -> v1::MemoryFailed {

@@ -155,16 +155,16 @@ fn config(options: &PostgresOptions) -> Result<Config, StoreError> {
         // The parser's error may quote a part of the address, which may be the password.
         let _: tokio_postgres::Error = error;
         StoreError::Setup(
-            "the database's address cannot be understood: say postgres://user@host:5432/database, \
-             or key=value pairs as in host=db user=palimpsest dbname=palimpsest; of TLS only \
-             sslmode=disable, prefer or require belongs there"
+            "store.postgres.url cannot be parsed: use postgres://user@host:5432/database, or pairs such \
+             as host=db user=palimpsest dbname=palimpsest. The only TLS parameter is sslmode, with the \
+             values disable, prefer and require"
                 .into(),
         )
     })?;
     if config.get_ssl_mode() == SslMode::Prefer && config.get_hosts().iter().any(is_elsewhere) {
         tracing::warn!(
-            "sslmode is not said in the database's address: the connection is in the clear where the database \
-             offers no TLS, and whoever answers may be it. Say sslmode=require"
+            "store.postgres.url does not require TLS: without TLS at the database, the connection is unencrypted, \
+             and the server is not verified. Set sslmode=require"
         );
     }
     if config.get_application_name().is_none() {

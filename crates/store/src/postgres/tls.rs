@@ -134,7 +134,7 @@ fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
     let certificates = certificates.map_err(|error| setup(what, path, error))?;
     // A file without certificates parses without an error.
     if certificates.is_empty() {
-        return Err(setup(what, path, "there is no certificate in it"));
+        return Err(setup(what, path, "the file contains no certificate"));
     }
     Ok(certificates)
 }

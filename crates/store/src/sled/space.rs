@@ -16,9 +16,9 @@ pub(super) const TO_OPEN: u64 = 2 << 20;
 /// can be reopened for readers at once.
 const SPARE: u64 = 4 * TO_OPEN;
 
-const NO_ROOM: &str = "its disk is nearly full: free or add space, and it goes on by itself";
-const NO_FILES: &str = "its disk has no room for more files: remove some, and it goes on by itself";
-const READ_ONLY: &str = "its file system is read-only: make it writable, and it goes on by itself";
+const NO_ROOM: &str = "its disk is nearly full: free or add space, and writes resume";
+const NO_FILES: &str = "its disk has no free inodes: remove files, and writes resume";
+const READ_ONLY: &str = "its file system is read-only: make it writable, and writes resume";
 
 /// The free space of the store's disk.
 #[derive(Debug)]

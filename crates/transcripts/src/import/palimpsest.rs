@@ -196,7 +196,7 @@ fn verify_export(bytes: &[u8]) -> Result<VerifiedExport<'_>, ImportDefect> {
     if head.version != VERSION {
         let version = head.version;
         let problem = format!(
-            "says version {version} of the format, and this program reads version {VERSION}: use one that reads it"
+            "has version {version} of the format, and this program reads version {VERSION}: use a program that reads it"
         );
         return Err(defect(number, problem));
     }
@@ -217,7 +217,8 @@ fn verify_export(bytes: &[u8]) -> Result<VerifiedExport<'_>, ImportDefect> {
     }
     // A partial export is valid, but importing it would lose messages silently.
     if head.partial {
-        let problem = "says that this is a part of a session, exported with a filter or without its stored results";
+        let problem =
+            "is a part of a session, exported with a filter or without its stored results";
         return Err(defect(1, problem));
     }
     all.remove(0);
@@ -251,7 +252,7 @@ impl<'a> ExportReader<'a> {
             pending_results,
         } = checked;
         let mut reader = Self::default();
-        reader.skip("stored result whose message never came", pending_results);
+        reader.skip("stored result without a message", pending_results);
         let session = &mut reader.session;
         session.title = head.title;
         session.project_path = head.project_path;

@@ -60,7 +60,7 @@ impl Driver {
         if !next.text().is_ready() {
             self.run(Command::FailMemoryUpdate(FailMemory {
                 of_file: false,
-                detail: "there is nothing to note yet".into(),
+                detail: "session memory has no facts yet".into(),
                 next: self.now.plus_millis(RETRY_MS),
             }));
             return;

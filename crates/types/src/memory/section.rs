@@ -81,7 +81,7 @@ impl SectionKind {
                 "A name of five to ten words by which a person finds this session again."
             }
             Self::State => {
-                "Where the work stands at this moment: what was asked last, what is under way, what is left to do."
+                "The state of the work now: the latest request, the step in progress, and the remaining steps."
             }
             Self::Task => {
                 "What the user wants, in the user's own words, with every later correction and decision."

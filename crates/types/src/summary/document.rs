@@ -94,18 +94,18 @@ impl SummarySection {
     pub(super) const fn guidance(self) -> &'static str {
         match self {
             Self::Request => {
-                "Everything that the user has asked for, with the intent behind it and all that was changed or corrected on the way."
+                "All requests of the user, the intent behind them, and every later change or correction."
             }
             Self::Concepts => "The technologies, conventions and ideas that the work rests on.",
             Self::Files => {
-                "Each file that was read, changed or created: why it matters, what changed, and the code that whoever goes on must see, word for word."
+                "Each file that was read, changed or created: why it matters, what changed, and the code that the next step needs, word for word."
             }
-            Self::Errors => "Each error, what mended it, and what the user said about it.",
+            Self::Errors => "Each error, its fix, and the user's comments on it.",
             Self::Problems => "What was solved, and what is still being looked into.",
             Self::UserMessages => {
                 "Every message of the user's that is not the result of a tool, in order."
             }
-            Self::Pending => "What the user has asked for and is not done.",
+            Self::Pending => "Requests of the user that are not done.",
             Self::Current => {
                 "What was being done right before this request: files, code, the last command and its outcome."
             }

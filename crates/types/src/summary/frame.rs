@@ -76,7 +76,7 @@ fn recovery_hint(framing: SummaryFrame<'_>) -> String {
     let place = framing
         .replaced_range
         .map_or_else(String::new, |(first, last)| {
-            format!(": the summary stands for messages {first} to {last} of it")
+            format!(": the summary replaces messages {first} to {last} of it")
         });
     let way = framing.search_tool.map_or_else(
         || format!("read it with the tool `{read}`, by message id or by number"),

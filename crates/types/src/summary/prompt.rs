@@ -59,7 +59,7 @@ pub fn summary_request(style: SummaryStyle, extra: ExtraInstructions<'_>) -> Str
     add(&mut out, "A hook of the user's adds:", extra.hook);
     add(
         &mut out,
-        "For this summary the user asks in particular:",
+        "Additional instructions of the user for this summary:",
         extra.custom,
     );
     out.push_str("Remember: ");
@@ -108,7 +108,11 @@ pub fn memory_request(
         extra.standing,
     );
     add(&mut out, "A hook of the user's adds:", extra.hook);
-    add(&mut out, "The user asks in particular:", extra.custom);
+    add(
+        &mut out,
+        "Additional instructions of the user:",
+        extra.custom,
+    );
     out.push_str("Remember: ");
     out.push_str(NO_TOOLS);
     out

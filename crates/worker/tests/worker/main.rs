@@ -314,7 +314,7 @@ async fn an_empty_text_is_never_a_version() {
     let failure = fake
         .look(&key, |session| session.memory().failure.clone())
         .unwrap();
-    assert!(failure.detail.contains("says nothing yet"), "{failure:?}");
+    assert!(failure.detail.contains("is empty"), "{failure:?}");
     assert_eq!(fake.author(&key), Some(Author::Template));
     running.stop().await;
 }

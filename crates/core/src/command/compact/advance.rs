@@ -187,8 +187,7 @@ impl End<'_> {
     ) -> Result<Decided, Rejection> {
         let running = self.running;
         if running.touched {
-            let detail =
-                "the view was changed meanwhile, and the summary may tell of what has left it";
+            let detail = "the view changed during the compaction, and the summary may contain removed content";
             return Ok(self
                 .without_messages()
                 .failed(CompactionFailureReason::RangeChanged, detail.into()));

@@ -169,9 +169,9 @@ impl CompactionMessages {
                 "[{}: {} {} messages]",
                 what.key,
                 if what.strategy == Strategy::DropOldest {
-                    "no summary stands for"
+                    "no summary replaces"
                 } else {
-                    "a summary stands for"
+                    "a summary replaces"
                 },
                 what.kept.leaving.len(),
             ))],
