@@ -3,90 +3,54 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use crate::value::{RawValue, SettingValue, quoted};
+use crate::value::{RawValue, SettingValue, quoted, with_defaults};
 
-/// Authentication. Without a file of API keys or of public keys, every caller is accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuthConfig {
-    /// File of API keys.
-    pub keys_file: Option<PathBuf>,
-    /// Interval in milliseconds at which files of keys and certificates are checked for changes. Default: 1,000.
-    pub reload_ms: u64,
-    /// True if reflection needs no credential. Default: false.
-    pub public_reflection: bool,
-    /// True if credentials are accepted over connections without TLS. Default: false.
-    pub allow_plaintext: bool,
+with_defaults! {
+    /// Authentication. Without a file of API keys or of public keys, every caller is accepted.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct AuthConfig {
+        /// File of API keys.
+        pub keys_file: Option<PathBuf>,
+        /// Interval in milliseconds at which files of keys and certificates are checked for changes. Default: 1,000.
+        pub reload_ms: u64 = 1_000,
+        /// True if reflection needs no credential. Default: false.
+        pub public_reflection: bool,
+        /// True if credentials are accepted over connections without TLS. Default: false.
+        pub allow_plaintext: bool,
+        /// Authentication by JWT.
+        pub jwt: JwtConfig,
+    }
+
     /// Authentication by JWT.
-    pub jwt: JwtConfig,
-}
-
-/// Authentication by JWT.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JwtConfig {
-    /// File with the issuer's public keys (JWKS).
-    pub jwks_file: Option<PathBuf>,
-    /// Required value of the claim `iss`.
-    pub issuer: Option<PlainText>,
-    /// Value that the claim `aud` must contain.
-    pub audience: Option<PlainText>,
-    /// Tolerated clock difference to the issuer, in seconds. Default: 30.
-    pub clock_skew_s: u64,
-    /// Name of the claim with the projects. Default: `palimpsest_projects`.
-    pub projects_claim: Option<PlainText>,
-    /// Name of the claim with the rights. Default: `palimpsest_rights`.
-    pub rights_claim: Option<PlainText>,
-}
-
-/// TLS of the gRPC services. Without a certificate, connections are unencrypted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsConfig {
-    /// File with the server's certificate chain.
-    pub cert_file: Option<PathBuf>,
-    /// File with the private key of the certificate.
-    pub key_file: Option<PathBuf>,
-    /// File with the CA certificates that must have signed client certificates.
-    pub client_ca_file: Option<PathBuf>,
-    /// Timeout of a TLS handshake in milliseconds. Default: 10,000.
-    pub handshake_timeout_ms: u64,
-    /// Maximum concurrent TLS handshakes. Default: 256.
-    pub max_handshakes: usize,
-}
-
-impl Default for AuthConfig {
-    fn default() -> Self {
-        Self {
-            keys_file: None,
-            reload_ms: 1_000,
-            public_reflection: false,
-            allow_plaintext: false,
-            jwt: JwtConfig::default(),
-        }
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct JwtConfig {
+        /// File with the issuer's public keys (JWKS).
+        pub jwks_file: Option<PathBuf>,
+        /// Required value of the claim `iss`.
+        pub issuer: Option<PlainText>,
+        /// Value that the claim `aud` must contain.
+        pub audience: Option<PlainText>,
+        /// Tolerated clock difference to the issuer, in seconds. Default: 30.
+        pub clock_skew_s: u64 = 30,
+        /// Name of the claim with the projects. Default: `palimpsest_projects`.
+        pub projects_claim: Option<PlainText> = plain_text("palimpsest_projects"),
+        /// Name of the claim with the rights. Default: `palimpsest_rights`.
+        pub rights_claim: Option<PlainText> = plain_text("palimpsest_rights"),
     }
-}
 
-impl Default for JwtConfig {
-    fn default() -> Self {
-        let text = |text: &str| Some(PlainText(text.to_owned()));
-        Self {
-            jwks_file: None,
-            issuer: None,
-            audience: None,
-            clock_skew_s: 30,
-            projects_claim: text("palimpsest_projects"),
-            rights_claim: text("palimpsest_rights"),
-        }
-    }
-}
-
-impl Default for TlsConfig {
-    fn default() -> Self {
-        Self {
-            cert_file: None,
-            key_file: None,
-            client_ca_file: None,
-            handshake_timeout_ms: 10_000,
-            max_handshakes: 256,
-        }
+    /// TLS of the gRPC services. Without a certificate, connections are unencrypted.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct TlsConfig {
+        /// File with the server's certificate chain.
+        pub cert_file: Option<PathBuf>,
+        /// File with the private key of the certificate.
+        pub key_file: Option<PathBuf>,
+        /// File with the CA certificates that must have signed client certificates.
+        pub client_ca_file: Option<PathBuf>,
+        /// Timeout of a TLS handshake in milliseconds. Default: 10,000.
+        pub handshake_timeout_ms: u64 = 10_000,
+        /// Maximum concurrent TLS handshakes. Default: 256.
+        pub max_handshakes: usize = 256,
     }
 }
 
@@ -101,6 +65,10 @@ impl AuthConfig {
 /// A short text that is not interpreted here, such as the name of an issuer, an audience or a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainText(String);
+
+fn plain_text(text: &str) -> Option<PlainText> {
+    Some(PlainText(text.to_owned()))
+}
 
 impl PlainText {
     /// The text.

@@ -12,7 +12,7 @@ use crate::{Config, Role, otlp, summarizer};
 /// A contradiction between settings.
 pub(crate) struct Mismatch {
     /// The settings. The text of the error begins with the first one.
-    pub(crate) keys: &'static [&'static str],
+    pub(crate) keys: Vec<&'static str>,
     /// The text of the error, which continues a sentence that begins with the key.
     pub(crate) problem: String,
 }
@@ -20,9 +20,9 @@ pub(crate) struct Mismatch {
 /// Returns every contradiction of a configuration.
 pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
     let mut found = Vec::new();
-    let mut check = |fine: bool, keys: &'static [&'static str], problem: &str| {
+    let mut check = |fine: bool, keys: &[&'static str], problem: &str| {
         if !fine {
-            let problem = problem.to_owned();
+            let (keys, problem) = (keys.to_vec(), problem.to_owned());
             found.push(Mismatch { keys, problem });
         }
     };
@@ -69,7 +69,7 @@ pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
     found
 }
 
-fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+fn budget(config: &Config, check: &mut impl FnMut(bool, &[&'static str], &str)) {
     let Ok(policy) = config.policy.server.resolve(Preset::default()) else {
         // The policy checks report this error.
         return;
@@ -89,22 +89,17 @@ fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str],
 }
 
 /// Checks the settings of authentication and TLS.
-fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+fn auth(config: &Config, check: &mut impl FnMut(bool, &[&'static str], &str)) {
     check_listen_addresses(config, check);
     let jwt = &config.auth.jwt;
     let jwks = jwt.jwks_file.is_some();
-    let with_jwks: [(bool, &'static [&'static str]); 2] = [
-        (
-            jwt.issuer.is_some(),
-            &["auth.jwt.issuer", "auth.jwt.jwks_file"],
-        ),
-        (
-            jwt.audience.is_some(),
-            &["auth.jwt.audience", "auth.jwt.jwks_file"],
-        ),
+    let with_jwks: [(bool, &'static str); 2] = [
+        (jwt.issuer.is_some(), "auth.jwt.issuer"),
+        (jwt.audience.is_some(), "auth.jwt.audience"),
     ];
     // The issuer and the audience are required with a key file, and useless without one.
-    for (is_set, keys) in with_jwks {
+    for (is_set, key) in with_jwks {
+        let keys = &[key, "auth.jwt.jwks_file"];
         check(
             is_set || !jwks,
             keys,
@@ -135,10 +130,7 @@ fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &
 }
 
 /// Requires authentication and encryption on non-loopback addresses, unless a setting permits the exception.
-fn check_listen_addresses(
-    config: &Config,
-    check: &mut impl FnMut(bool, &'static [&'static str], &str),
-) {
+fn check_listen_addresses(config: &Config, check: &mut impl FnMut(bool, &[&'static str], &str)) {
     // Loopback addresses are exempt, so that a local test needs neither keys nor certificates.
     let (is_on, is_private) = (config.auth.is_on(), config.tls.cert_file.is_some());
     let is_near = config.listen.ip().is_loopback();
@@ -172,7 +164,7 @@ fn check_listen_addresses(
 }
 
 /// Checks the settings of the shared database.
-fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+fn postgres(config: &Config, check: &mut impl FnMut(bool, &[&'static str], &str)) {
     let postgres = &config.store.postgres;
     check(
         // The default blob folder lies in the data directory, which other processes do not see.
@@ -199,30 +191,25 @@ fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str
     );
     // A setting without an effect is an error, because its author expects one.
     let lonely = "has no effect without store.postgres.url: set it to the address of the database";
-    let needs_url: [(bool, &'static [&'static str]); 5] = [
+    let needs_url: [(bool, &'static str); 5] = [
         (
             postgres.password_env.is_some(),
-            &["store.postgres.password_env", "store.postgres.url"],
+            "store.postgres.password_env",
         ),
         (
             postgres.password_file.is_some(),
-            &["store.postgres.password_file", "store.postgres.url"],
+            "store.postgres.password_file",
         ),
-        (
-            postgres.schema.is_some(),
-            &["store.postgres.schema", "store.postgres.url"],
-        ),
-        (
-            postgres.ca_file.is_some(),
-            &["store.postgres.ca_file", "store.postgres.url"],
-        ),
+        (postgres.schema.is_some(), "store.postgres.schema"),
+        (postgres.ca_file.is_some(), "store.postgres.ca_file"),
         (
             postgres.client_cert_file.is_some(),
-            &["store.postgres.client_cert_file", "store.postgres.url"],
+            "store.postgres.client_cert_file",
         ),
     ];
-    for (is_set, keys) in needs_url {
-        check(postgres.url.is_some() || !is_set, keys, lonely);
+    for (is_set, key) in needs_url {
+        let is_fine = postgres.url.is_some() || !is_set;
+        check(is_fine, &[key, "store.postgres.url"], lonely);
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::source::VARIABLE_PREFIX;
 use crate::suggest::did_you_mean;
 use crate::summarizer::VariableName;
-use crate::value::{RawValue, SettingValue, quoted};
+use crate::value::{RawValue, SettingValue, quoted, with_defaults};
 
 /// Prefix of the keys of endpoints.
 pub(crate) const PREFIX: &str = "hooks.endpoints.";
@@ -23,27 +23,18 @@ pub struct HooksConfig {
     pub endpoints: BTreeMap<EndpointName, EndpointConfig>,
 }
 
-/// The endpoint of a hook service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndpointConfig {
-    /// URL of the service. Always set in a checked configuration.
-    pub url: Option<EndpointUrl>,
-    /// Environment variable with the token.
-    pub token_env: Option<VariableName>,
-    /// File with the token.
-    pub token_file: Option<PathBuf>,
-    /// Maximum concurrent calls. Default: 16.
-    pub max_concurrent: usize,
-}
-
-impl Default for EndpointConfig {
-    fn default() -> Self {
-        Self {
-            url: None,
-            token_env: None,
-            token_file: None,
-            max_concurrent: 16,
-        }
+with_defaults! {
+    /// The endpoint of a hook service.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct EndpointConfig {
+        /// URL of the service. Always set in a checked configuration.
+        pub url: Option<EndpointUrl>,
+        /// Environment variable with the token.
+        pub token_env: Option<VariableName>,
+        /// File with the token.
+        pub token_file: Option<PathBuf>,
+        /// Maximum concurrent calls. Default: 16.
+        pub max_concurrent: usize = 16,
     }
 }
 

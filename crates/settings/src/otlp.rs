@@ -5,53 +5,36 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use crate::summarizer::{BaseUrl, VariableName};
-use crate::value::{RawValue, SettingValue, choices, number, quoted};
+use crate::value::{RawValue, SettingValue, choices, number, quoted, with_defaults};
 
-/// Export of spans and metrics over OTLP.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OtlpConfig {
-    /// URL of the collector. Default: no export.
-    pub endpoint: Option<BaseUrl>,
-    /// Protocol of the collector. Default: gRPC.
-    pub protocol: OtlpProtocol,
-    /// Environment variable with headers for the collector.
-    pub headers_env: Option<VariableName>,
-    /// File with headers for the collector.
-    pub headers_file: Option<PathBuf>,
-    /// CA certificates that must have signed the collector's certificate. Default: the system's CA certificates.
-    pub ca_file: Option<PathBuf>,
-    /// Client certificate for the collector.
-    pub client_cert_file: Option<PathBuf>,
-    /// Private key of the client certificate.
-    pub client_key_file: Option<PathBuf>,
-    /// Share of calls without a trace that are traced, from 0 to 1. Default: 0.1.
-    pub sample_ratio: Ratio,
-    /// Timeout of one export in milliseconds. Default: 5,000.
-    pub timeout_ms: u64,
-    /// Interval of metric exports in milliseconds. Default: 30,000.
-    pub metrics_every_ms: u64,
-    /// The `service.name` of spans and metrics. Default: `palimpsest`.
-    pub service_name: ServiceName,
-    /// Further resource attributes of spans and metrics.
-    pub resource_attributes: ResourceAttributes,
-}
-
-impl Default for OtlpConfig {
-    fn default() -> Self {
-        Self {
-            endpoint: None,
-            protocol: OtlpProtocol::default(),
-            headers_env: None,
-            headers_file: None,
-            ca_file: None,
-            client_cert_file: None,
-            client_key_file: None,
-            sample_ratio: Ratio::default(),
-            timeout_ms: 5_000,
-            metrics_every_ms: 30_000,
-            service_name: ServiceName::default(),
-            resource_attributes: ResourceAttributes::default(),
-        }
+with_defaults! {
+    /// Export of spans and metrics over OTLP.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct OtlpConfig {
+        /// URL of the collector. Default: no export.
+        pub endpoint: Option<BaseUrl>,
+        /// Protocol of the collector. Default: gRPC.
+        pub protocol: OtlpProtocol,
+        /// Environment variable with headers for the collector.
+        pub headers_env: Option<VariableName>,
+        /// File with headers for the collector.
+        pub headers_file: Option<PathBuf>,
+        /// CA certificates that must have signed the collector's certificate. Default: the system's CA certificates.
+        pub ca_file: Option<PathBuf>,
+        /// Client certificate for the collector.
+        pub client_cert_file: Option<PathBuf>,
+        /// Private key of the client certificate.
+        pub client_key_file: Option<PathBuf>,
+        /// Share of calls without a trace that are traced, from 0 to 1. Default: 0.1.
+        pub sample_ratio: Ratio,
+        /// Timeout of one export in milliseconds. Default: 5,000.
+        pub timeout_ms: u64 = 5_000,
+        /// Interval of metric exports in milliseconds. Default: 30,000.
+        pub metrics_every_ms: u64 = 30_000,
+        /// The `service.name` of spans and metrics. Default: `palimpsest`.
+        pub service_name: ServiceName,
+        /// Further resource attributes of spans and metrics.
+        pub resource_attributes: ResourceAttributes,
     }
 }
 
@@ -164,10 +147,7 @@ fn is_text(text: &str) -> bool {
 }
 
 /// Reports settings without an effect and settings that contradict each other.
-pub(crate) fn check(
-    config: &OtlpConfig,
-    check: &mut impl FnMut(bool, &'static [&'static str], &str),
-) {
+pub(crate) fn check(config: &OtlpConfig, check: &mut impl FnMut(bool, &[&'static str], &str)) {
     let lonely = "has no effect without otlp.endpoint: set it to the address of the collector";
     let has_endpoint = config.endpoint.is_some();
     check(
@@ -187,19 +167,14 @@ pub(crate) fn check(
     );
     let endpoint = config.endpoint.as_ref().map(BaseUrl::as_str);
     let plain = endpoint.is_some_and(|url| url.starts_with("http:"));
-    let files: [(&Option<PathBuf>, &'static [&'static str]); 3] = [
-        (&config.ca_file, &["otlp.ca_file", "otlp.endpoint"]),
-        (
-            &config.client_cert_file,
-            &["otlp.client_cert_file", "otlp.endpoint"],
-        ),
-        (
-            &config.client_key_file,
-            &["otlp.client_key_file", "otlp.endpoint"],
-        ),
+    let files: [(&Option<PathBuf>, &'static str); 3] = [
+        (&config.ca_file, "otlp.ca_file"),
+        (&config.client_cert_file, "otlp.client_cert_file"),
+        (&config.client_key_file, "otlp.client_key_file"),
     ];
     // Each key is reported on its own, so one load shows every setting that needs `https`.
-    for (file, keys) in files {
+    for (file, key) in files {
+        let keys = &[key, "otlp.endpoint"];
         check(has_endpoint || file.is_none(), keys, lonely);
         let what = "has no effect on an otlp.endpoint without TLS: use an address that begins with https://";
         check(!plain || file.is_none(), keys, what);

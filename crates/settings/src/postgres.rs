@@ -6,59 +6,40 @@ use std::path::PathBuf;
 use palimpsest_store::postgres::is_address;
 
 use crate::summarizer::{VariableName, texts};
-use crate::value::{RawValue, SettingValue, quoted};
+use crate::value::{RawValue, SettingValue, quoted, with_defaults};
 
-/// The PostgreSQL database that several processes share. Without a URL the embedded store is used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PostgresConfig {
-    /// URL of the database, without a password.
-    pub url: Option<DatabaseUrl>,
-    /// Environment variable with the password.
-    pub password_env: Option<VariableName>,
-    /// File with the password.
-    pub password_file: Option<PathBuf>,
-    /// Schema of the tables. Default: `palimpsest`.
-    pub schema: Option<SchemaName>,
-    /// CA certificate of the database.
-    pub ca_file: Option<PathBuf>,
-    /// Client certificate for the database.
-    pub client_cert_file: Option<PathBuf>,
-    /// Private key of the client certificate.
-    pub client_key_file: Option<PathBuf>,
-    /// Maximum concurrent connections. Default: 16.
-    pub connections: usize,
-    /// Maximum time in milliseconds that a call waits for a connection of the pool. Default: 2,000.
-    pub pool_timeout_ms: u64,
-    /// Timeout of a connection attempt in milliseconds. Default: 5,000.
-    pub connect_timeout_ms: u64,
-    /// Timeout of a statement in milliseconds. Default: 30,000.
-    pub statement_timeout_ms: u64,
-    /// Maximum time in milliseconds of retries while the database is unreachable. Default: 5,000.
-    pub retry_timeout_ms: u64,
-    /// True if processes notify each other of changes. Default: true.
-    pub notify: bool,
-    /// True if the schema is created and migrated at startup. Default: true.
-    pub auto_migrate: bool,
-}
-
-impl Default for PostgresConfig {
-    fn default() -> Self {
-        Self {
-            url: None,
-            password_env: None,
-            password_file: None,
-            schema: None,
-            ca_file: None,
-            client_cert_file: None,
-            client_key_file: None,
-            connections: 16,
-            pool_timeout_ms: 2_000,
-            connect_timeout_ms: 5_000,
-            statement_timeout_ms: 30_000,
-            retry_timeout_ms: 5_000,
-            notify: true,
-            auto_migrate: true,
-        }
+with_defaults! {
+    /// The PostgreSQL database that several processes share. Without a URL the embedded store is used.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct PostgresConfig {
+        /// URL of the database, without a password.
+        pub url: Option<DatabaseUrl>,
+        /// Environment variable with the password.
+        pub password_env: Option<VariableName>,
+        /// File with the password.
+        pub password_file: Option<PathBuf>,
+        /// Schema of the tables. Default: `palimpsest`.
+        pub schema: Option<SchemaName>,
+        /// CA certificate of the database.
+        pub ca_file: Option<PathBuf>,
+        /// Client certificate for the database.
+        pub client_cert_file: Option<PathBuf>,
+        /// Private key of the client certificate.
+        pub client_key_file: Option<PathBuf>,
+        /// Maximum concurrent connections. Default: 16.
+        pub connections: usize = 16,
+        /// Maximum time in milliseconds that a call waits for a connection of the pool. Default: 2,000.
+        pub pool_timeout_ms: u64 = 2_000,
+        /// Timeout of a connection attempt in milliseconds. Default: 5,000.
+        pub connect_timeout_ms: u64 = 5_000,
+        /// Timeout of a statement in milliseconds. Default: 30,000.
+        pub statement_timeout_ms: u64 = 30_000,
+        /// Maximum time in milliseconds of retries while the database is unreachable. Default: 5,000.
+        pub retry_timeout_ms: u64 = 5_000,
+        /// True if processes notify each other of changes. Default: true.
+        pub notify: bool = true,
+        /// True if the schema is created and migrated at startup. Default: true.
+        pub auto_migrate: bool = true,
     }
 }
 

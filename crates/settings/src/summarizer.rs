@@ -5,27 +5,29 @@ use std::path::PathBuf;
 
 use palimpsest_engine::models::ModelNames;
 
-use crate::value::{RawValue, SettingValue, quoted};
+use crate::value::{RawValue, SettingValue, quoted, with_defaults};
 
 pub use crate::value::ModelProvider;
 
-/// The models that write summaries. Without a provider no model is used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SummarizerConfig {
-    /// The main model.
-    pub main: ModelConfig,
-    /// The model that is called if the main model fails.
-    pub fallback: ModelConfig,
-    /// Further models that sessions and calls may choose. Default: every model.
-    pub allowed_models: ModelNames,
-    /// Tokens of the context window of both models. Default: 200,000.
-    pub window_tokens: u64,
-    /// Maximum output tokens of a request. Providers reject a larger request. Default: 20,000.
-    pub max_output_tokens: u32,
-    /// Timeout of a request in milliseconds. Default: 120,000.
-    pub timeout_ms: u64,
-    /// Maximum concurrent requests for each model. Default: 8.
-    pub concurrency: usize,
+with_defaults! {
+    /// The models that write summaries. Without a provider no model is used.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct SummarizerConfig {
+        /// The main model.
+        pub main: ModelConfig,
+        /// The model that is called if the main model fails.
+        pub fallback: ModelConfig,
+        /// Further models that sessions and calls may choose. Default: every model.
+        pub allowed_models: ModelNames,
+        /// Tokens of the context window of both models. Default: 200,000.
+        pub window_tokens: u64 = 200_000,
+        /// Maximum output tokens of a request. Providers reject a larger request. Default: 20,000.
+        pub max_output_tokens: u32 = 20_000,
+        /// Timeout of a request in milliseconds. Default: 120,000.
+        pub timeout_ms: u64 = 120_000,
+        /// Maximum concurrent requests for each model. Default: 8.
+        pub concurrency: usize = 8,
+    }
 }
 
 /// The settings of one model.
@@ -75,24 +77,10 @@ impl SummarizerConfig {
     }
 }
 
-impl Default for SummarizerConfig {
-    fn default() -> Self {
-        Self {
-            main: ModelConfig::default(),
-            fallback: ModelConfig::default(),
-            allowed_models: ModelNames::default(),
-            window_tokens: 200_000,
-            max_output_tokens: 20_000,
-            timeout_ms: 120_000,
-            concurrency: 8,
-        }
-    }
-}
-
 /// Reports missing settings and settings without an effect.
 pub(crate) fn check(
     config: &SummarizerConfig,
-    check: &mut impl FnMut(bool, &'static [&'static str], &str),
+    check: &mut impl FnMut(bool, &[&'static str], &str),
 ) {
     let (main, fallback) = (&config.main, &config.fallback);
     let has_main = main.provider != ModelProvider::None;
@@ -102,39 +90,24 @@ pub(crate) fn check(
         "must be set to the name of the model that writes summaries",
     );
     let lonely = "has no effect without summarizer.provider: set it to \"anthropic\" or \"openai\"";
-    let needs_main: [(bool, &'static [&'static str]); 7] = [
+    let needs_main: [(bool, &'static str); 7] = [
         (
             !config.allowed_models.are_all(),
-            &["summarizer.allowed_models", "summarizer.provider"],
+            "summarizer.allowed_models",
         ),
-        (
-            main.base_url.is_some(),
-            &["summarizer.base_url", "summarizer.provider"],
-        ),
-        (
-            main.model.is_some(),
-            &["summarizer.model", "summarizer.provider"],
-        ),
-        (
-            main.api_key_env.is_some(),
-            &["summarizer.api_key_env", "summarizer.provider"],
-        ),
-        (
-            main.api_key_file.is_some(),
-            &["summarizer.api_key_file", "summarizer.provider"],
-        ),
+        (main.base_url.is_some(), "summarizer.base_url"),
+        (main.model.is_some(), "summarizer.model"),
+        (main.api_key_env.is_some(), "summarizer.api_key_env"),
+        (main.api_key_file.is_some(), "summarizer.api_key_file"),
         // A fallback without a provider is another model of the main endpoint, so both need the main provider.
-        (
-            fallback.model.is_some(),
-            &["summarizer.fallback.model", "summarizer.provider"],
-        ),
+        (fallback.model.is_some(), "summarizer.fallback.model"),
         (
             fallback.provider != ModelProvider::None,
-            &["summarizer.fallback.provider", "summarizer.provider"],
+            "summarizer.fallback.provider",
         ),
     ];
-    for (is_set, keys) in needs_main {
-        check(has_main || !is_set, keys, lonely);
+    for (is_set, key) in needs_main {
+        check(has_main || !is_set, &[key, "summarizer.provider"], lonely);
     }
     let elsewhere = fallback.provider != ModelProvider::None;
     check(
@@ -144,30 +117,19 @@ pub(crate) fn check(
     );
     let at_main = "has no effect without summarizer.fallback.provider: without it, the fallback is \
                    another model of the main API";
-    let needs_provider: [(bool, &'static [&'static str]); 3] = [
-        (
-            fallback.base_url.is_some(),
-            &[
-                "summarizer.fallback.base_url",
-                "summarizer.fallback.provider",
-            ],
-        ),
+    let needs_provider: [(bool, &'static str); 3] = [
+        (fallback.base_url.is_some(), "summarizer.fallback.base_url"),
         (
             fallback.api_key_env.is_some(),
-            &[
-                "summarizer.fallback.api_key_env",
-                "summarizer.fallback.provider",
-            ],
+            "summarizer.fallback.api_key_env",
         ),
         (
             fallback.api_key_file.is_some(),
-            &[
-                "summarizer.fallback.api_key_file",
-                "summarizer.fallback.provider",
-            ],
+            "summarizer.fallback.api_key_file",
         ),
     ];
-    for (is_set, keys) in needs_provider {
+    for (is_set, key) in needs_provider {
+        let keys = &[key, "summarizer.fallback.provider"];
         check(elsewhere || !is_set, keys, at_main);
     }
     check(

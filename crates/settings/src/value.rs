@@ -246,6 +246,28 @@ macro_rules! choices {
 
 pub(crate) use choices;
 
+/// Defines structs of settings. A field without a default has the default of its type.
+macro_rules! with_defaults {
+    ($($(#[$meta:meta])* pub struct $name:ident {
+        $($(#[$field_meta:meta])* pub $field:ident: $type:ty $(= $default:expr)?,)*
+    })*) => {$(
+        $(#[$meta])*
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: with_defaults!(default $($default)?),)* }
+            }
+        }
+    )*};
+    (default) => { Default::default() };
+    (default $value:expr) => { $value };
+}
+
+pub(crate) use with_defaults;
+
 choices! {
     /// Format of log lines.
     LogFormat {
