@@ -38,7 +38,6 @@ impl PendingWrites {
     }
 }
 
-/// The changes of the next group.
 #[derive(Default)]
 pub(super) struct NextGroup {
     pub(super) queued: Vec<QueuedJob>,
@@ -135,10 +134,15 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::sled::job::WriteJob;
+    use crate::sled::job::{DiskUse, WriteJob};
 
     fn change() -> QueuedJob {
-        QueuedJob::new(WriteJob::Check(oneshot::channel().0))
+        let (reply, _) = oneshot::channel();
+        QueuedJob::new(WriteJob::new(
+            DiskUse::Grows(0),
+            |group| group.canary(),
+            reply,
+        ))
     }
 
     /// Returns the size of the group and the number of waits. The group starts with `first` changes, and

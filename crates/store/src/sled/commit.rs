@@ -13,8 +13,8 @@ use tracing::Span;
 use super::batch::{Batcher, NextGroup};
 use super::files::DurableFiles;
 use super::garbage;
-use super::group::{ChangeError, Sequences, WriteGroup};
-use super::job::{ReplySender, WriteJob};
+use super::group::{Sequences, WriteGroup};
+use super::job::{DiskUse, PendingReply, WriteJob};
 use super::open;
 use super::options::SledOptions;
 use super::queued::{Observers, QueuedJob};
@@ -26,74 +26,9 @@ use crate::{StoreError, crash_point};
 /// empty. This limit lets deletions finish under constant load too.
 const GROUPS_TO_GARBAGE: u32 = 16;
 
-impl WriteJob {
-    /// Adds the change to the group. The reply waits for the sync: even a rejection contains a revision,
-    /// which must be durable before a caller sees it.
-    fn run(self, group: &mut WriteGroup) -> Result<PendingReply, (PendingReply, ::sled::Error)> {
-        match self {
-            Self::Append(key, batch, reply) => answer(reply, group.append(&key, &batch)),
-            Self::PutSnapshot(key, at, bytes, reply) => {
-                answer(reply, group.put_snapshot(&key, at, &bytes))
-            }
-            Self::Delete(key, expected, at, reply) => {
-                answer(reply, group.delete(&key, expected, at))
-            }
-            Self::ClaimRemoval(key, incarnation, lease, now, reply) => {
-                answer(reply, group.claim_removal(&key, incarnation, lease, now))
-            }
-            Self::Forget(key, incarnation, owner, reply) => {
-                answer(reply, group.forget(&key, incarnation, &owner))
-            }
-            Self::Intend(key, files, at, reply) => answer(reply, group.intend(&key, &files, at)),
-            Self::DoomIntent(key, file, before, reply) => {
-                answer(reply, group.doom_intent(&key, &file, before))
-            }
-            Self::EndIntent(key, file, reply) => answer(reply, group.end_intent(&key, &file)),
-            Self::Claim(key, lease, now, reply) => answer(reply, group.claim(&key, &lease, now)),
-            Self::Release(key, owner, next, reply) => {
-                answer(reply, group.release(&key, &owner, next))
-            }
-            Self::Check(reply) => answer(reply, group.canary()),
-        }
-    }
-
-    /// Returns true if the change needs disk space. Changes that free space must not be rejected on a full
-    /// disk.
-    fn grows(&self) -> bool {
-        !matches!(
-            self,
-            Self::Delete(..)
-                | Self::ClaimRemoval(..)
-                | Self::Forget(..)
-                | Self::Release(..)
-                | Self::DoomIntent(..)
-                | Self::EndIntent(..)
-        )
-    }
-
-    fn refuse(self, trouble: &WriteError) {
-        let failed = trouble.error();
-        match self {
-            Self::Append(_, _, reply) => drop(reply.send(Err(failed))),
-            Self::PutSnapshot(_, _, _, reply)
-            | Self::Delete(_, _, _, reply)
-            | Self::Intend(_, _, _, reply)
-            | Self::EndIntent(_, _, reply)
-            | Self::Check(reply) => drop(reply.send(Err(failed))),
-            Self::Forget(_, _, _, reply)
-            | Self::DoomIntent(_, _, _, reply)
-            | Self::ClaimRemoval(_, _, _, _, reply)
-            | Self::Claim(_, _, _, reply)
-            | Self::Release(_, _, _, reply) => {
-                drop(reply.send(Err(failed)));
-            }
-        }
-    }
-}
-
 /// The reason why a group could not be written.
 #[derive(Debug, Clone)]
-enum WriteError {
+pub(super) enum WriteError {
     /// A write failed. The outcome is unknown until the process restarts.
     Failed(String),
     /// The disk is full. Writes are accepted again when space is available.
@@ -119,39 +54,12 @@ impl WriteError {
         }
     }
 
-    fn error(&self) -> StoreError {
+    pub(super) fn error(&self) -> StoreError {
         match self {
             Self::Failed(reason) => StoreError::Failed(reason.clone()),
             Self::Full(why) => StoreError::Full(why),
             Self::Short(resource) => StoreError::Short(resource),
         }
-    }
-}
-
-/// Sends one caller's reply. The argument is the error of the group, if the group failed.
-type PendingReply = Box<dyn FnOnce(Option<&WriteError>) + Send>;
-
-fn answer<T: Send + 'static>(
-    reply: ReplySender<T>,
-    result: Result<T, ChangeError>,
-) -> Result<PendingReply, (PendingReply, ::sled::Error)> {
-    let (result, broken) = match result {
-        Ok(value) => (Ok(value), None),
-        Err(ChangeError::Rejected(error)) => (Err(error), None),
-        // The text is never sent, because a broken group replaces every reply by its own error.
-        Err(ChangeError::Broken(error)) => (Err(StoreError::Failed(String::new())), Some(error)),
-    };
-    let answer: PendingReply = Box::new(move |failure| {
-        let result = match failure {
-            None => result,
-            Some(trouble) => Err(trouble.error()),
-        };
-        // The caller may have been cancelled.
-        drop(reply.send(result));
-    });
-    match broken {
-        None => Ok(answer),
-        Some(error) => Err((answer, error)),
     }
 }
 
@@ -331,7 +239,8 @@ impl Committer {
         let Err(why) = room else {
             return jobs;
         };
-        let (growing, others) = jobs.into_iter().partition(|job| job.grows() || self.stuck);
+        let grows = |job: &WriteJob| matches!(job.disk, DiskUse::Grows(_));
+        let (growing, others) = jobs.into_iter().partition(|job| grows(job) || self.stuck);
         // Deletions and releases continue, because they make space available.
         refuse(growing, &WriteError::Full(why));
         others
@@ -404,16 +313,13 @@ impl Committer {
         let (mut broken, mut late) = (None, Vec::new());
         for job in jobs {
             // The group cannot be trusted after a broken job, so the remaining jobs are rejected without running.
-            match (broken.is_none(), job) {
-                (true, job) => match job.run(&mut group) {
-                    Ok(answer) => answers.push(answer),
-                    Err((answer, error)) => {
-                        answers.push(answer);
-                        broken = Some(WriteError::of(&error));
-                    }
-                },
-                (false, job) => late.push(job),
+            if broken.is_some() {
+                late.push(job);
+                continue;
             }
+            let (answer, error) = job.run(&mut group);
+            answers.push(answer);
+            broken = error.map(|error| WriteError::of(&error));
         }
         if let Some(trouble) = broken {
             refuse(late, &trouble);

@@ -36,8 +36,8 @@ use tokio::task::spawn_blocking;
 
 use self::commit::Committer;
 use self::files::DurableFiles;
-use self::group::Sequences;
-use self::job::{ReplySender, WriteJob};
+use self::group::{ChangeError, Sequences, WriteGroup};
+use self::job::{DiskUse, WriteJob};
 use self::queued::QueuedJob;
 use self::shared::Shared;
 use crate::head_record::{check_batch, check_files, check_lease, check_snapshot};
@@ -113,9 +113,10 @@ impl SledLog {
         self.shared.counters.read()
     }
 
-    async fn submit<T>(
+    async fn submit<T: Send + 'static>(
         &self,
-        job: impl FnOnce(ReplySender<T>) -> WriteJob,
+        disk: DiskUse,
+        change: impl FnOnce(&mut WriteGroup<'_>) -> Result<T, ChangeError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.shared.check_open()?;
         let queue = self
@@ -127,7 +128,8 @@ impl SledLog {
         let (reply, answer) = oneshot::channel();
         self.shared.counters.queued();
         // The send waits while the queue is full. It fails only after the commit thread has ended.
-        if queue.send(QueuedJob::new(job(reply))).await.is_err() {
+        let job = QueuedJob::new(WriteJob::new(disk, change, reply));
+        if queue.send(job).await.is_err() {
             self.shared.counters.unqueued(1);
             return Err(self.ended());
         }
@@ -209,7 +211,8 @@ impl SessionLog for SledLog {
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         check_batch(&batch)?;
         let key = key.clone();
-        self.submit(|reply| WriteJob::Append(key, batch, reply))
+        let size = DiskUse::Grows(batch.frame.len() + batch.summary.len());
+        self.submit(size, move |group| group.append(&key, &batch))
             .await
     }
 
@@ -220,8 +223,10 @@ impl SessionLog for SledLog {
         at: Timestamp,
     ) -> Result<(), StoreError> {
         let key = key.clone();
-        self.submit(|reply| WriteJob::Delete(key, expected, at, reply))
-            .await
+        self.submit(DiskUse::Frees, move |group| {
+            group.delete(&key, expected, at)
+        })
+        .await
     }
 
     async fn snapshot(
@@ -242,8 +247,10 @@ impl SessionLog for SledLog {
     ) -> Result<(), StoreError> {
         check_snapshot(&bytes)?;
         let key = key.clone();
-        self.submit(|reply| WriteJob::PutSnapshot(key, at, bytes, reply))
-            .await
+        self.submit(DiskUse::Grows(bytes.len()), move |group| {
+            group.put_snapshot(&key, at, &bytes)
+        })
+        .await
     }
 
     async fn rows(
@@ -279,8 +286,10 @@ impl WorkQueue for SledLog {
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
         let key = key.clone();
-        self.submit(|reply| WriteJob::Claim(key, lease, now, reply))
-            .await
+        self.submit(DiskUse::Grows(0), move |group| {
+            group.claim(&key, &lease, now)
+        })
+        .await
     }
 
     async fn release(
@@ -290,8 +299,10 @@ impl WorkQueue for SledLog {
         next: DueChange,
     ) -> Result<bool, StoreError> {
         let (key, owner) = (key.clone(), owner.to_owned());
-        self.submit(|reply| WriteJob::Release(key, owner, next, reply))
-            .await
+        self.submit(DiskUse::Frees, move |group| {
+            group.release(&key, &owner, next)
+        })
+        .await
     }
 }
 
@@ -322,8 +333,10 @@ impl Tombstones for SledLog {
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
         let key = key.clone();
-        self.submit(|reply| WriteJob::ClaimRemoval(key, incarnation, lease, now, reply))
-            .await
+        self.submit(DiskUse::Frees, move |group| {
+            group.claim_removal(&key, incarnation, lease, now)
+        })
+        .await
     }
 
     async fn forget(
@@ -333,8 +346,10 @@ impl Tombstones for SledLog {
         owner: &str,
     ) -> Result<bool, StoreError> {
         let (key, owner) = (key.clone(), owner.to_owned());
-        self.submit(|reply| WriteJob::Forget(key, incarnation, owner, reply))
-            .await
+        self.submit(DiskUse::Frees, move |group| {
+            group.forget(&key, incarnation, &owner)
+        })
+        .await
     }
 }
 
@@ -348,8 +363,10 @@ impl FileIntents for SledLog {
     ) -> Result<(), StoreError> {
         check_files(&files)?;
         let key = key.clone();
-        self.submit(|reply| WriteJob::Intend(key, files, at, reply))
-            .await
+        self.submit(DiskUse::Grows(0), move |group| {
+            group.intend(&key, &files, at)
+        })
+        .await
     }
 
     async fn intents(
@@ -368,14 +385,16 @@ impl FileIntents for SledLog {
         file: &str,
         before: Timestamp,
     ) -> Result<bool, StoreError> {
-        let (key, file) = (key.clone(), file.into());
-        self.submit(|reply| WriteJob::DoomIntent(key, file, before, reply))
-            .await
+        let (key, file) = (key.clone(), Box::<str>::from(file));
+        self.submit(DiskUse::Frees, move |group| {
+            group.doom_intent(&key, &file, before)
+        })
+        .await
     }
 
     async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
-        let (key, file) = (key.clone(), file.into());
-        self.submit(|reply| WriteJob::EndIntent(key, file, reply))
+        let (key, file) = (key.clone(), Box::<str>::from(file));
+        self.submit(DiskUse::Frees, move |group| group.end_intent(&key, &file))
             .await
     }
 }
@@ -419,7 +438,7 @@ impl Store for SledLog {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.submit(WriteJob::Check).await
+        self.submit(DiskUse::Grows(0), |group| group.canary()).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -40,7 +40,6 @@ impl fmt::Debug for Observers {
     }
 }
 
-/// A change in the queue.
 pub(super) struct QueuedJob {
     pub(super) job: WriteJob,
     since: Instant,
