@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use palimpsest_proto::context::v1::DeleteSessionRequest;
 
-use super::client::{Remote, block_on, status_error};
+use super::client::{Remote, block_on, reply_of};
 use super::output::{number, print_line};
 
 /// Delete sessions and all their data permanently
@@ -46,10 +46,7 @@ impl Delete {
                 delete_subagents: self.subagents,
                 ..DeleteSessionRequest::default()
             };
-            let deleted = clients.sessions.delete_session(request).await;
-            let deleted = deleted
-                .map_err(|status| status_error(&status))?
-                .into_inner();
+            let deleted = reply_of(clients.sessions.delete_session(request).await)?;
             let rest = if deleted.complete {
                 "all data is removed"
             } else {

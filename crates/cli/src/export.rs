@@ -7,10 +7,9 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use palimpsest_proto::context::v1::{ExportTranscriptRequest, Format};
 
-use super::client::{Remote, block_on, status_error};
+use super::client::{Remote, block_on, next_message, reply_of};
 use super::terminal::TerminalDocument;
 
-/// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ExportFormat {
     /// One JSON object per line, with all data; `import` reads it
@@ -61,12 +60,7 @@ impl Export {
             format: format.into(),
             ..ExportTranscriptRequest::default()
         };
-        let mut stream = clients
-            .sessions
-            .export_transcript(request)
-            .await
-            .map_err(|status| status_error(&status))?
-            .into_inner();
+        let mut stream = reply_of(clients.sessions.export_transcript(request).await)?;
         let mut out: Box<dyn std::io::Write> = match &self.output {
             Some(path) => Box::new(
                 std::fs::File::create(path)
@@ -75,11 +69,7 @@ impl Export {
             None => Box::new(TerminalDocument::stdout()),
         };
         let mut lost = Vec::new();
-        while let Some(chunk) = stream
-            .message()
-            .await
-            .map_err(|status| status_error(&status))?
-        {
+        while let Some(chunk) = next_message(&mut stream).await? {
             // A reader such as `head` closes the pipe early, which is no error.
             match out.write_all(&chunk.data) {
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),

@@ -8,7 +8,7 @@ use palimpsest_proto::context::v1::{
     block,
 };
 
-use super::client::{Clients, Remote, block_on, status_error};
+use super::client::{Clients, Remote, block_on, reply_of};
 use super::output::{
     BarSegment, align_right, context_bar, number, one_line, print, print_styled, table,
 };
@@ -80,8 +80,7 @@ async fn list(clients: &mut Clients, session: String) -> anyhow::Result<Vec<Tran
             form: MessageForm::Typed.into(),
             ..ListMessagesRequest::default()
         };
-        let reply = clients.sessions.list_messages(request).await;
-        let page = reply.map_err(|status| status_error(&status))?.into_inner();
+        let page = reply_of(clients.sessions.list_messages(request).await)?;
         messages.extend(page.messages);
         page_token = page.next_page_token;
         if page_token.is_empty() {

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use palimpsest_proto::context::v1::{ListSessionsRequest, Session};
 
-use super::client::{Remote, block_on, status_error};
+use super::client::{Remote, block_on, reply_of};
 use super::delete::Delete;
 use super::output::{align_right, note, number, one_line, print, print_json, table};
 
@@ -101,12 +101,7 @@ impl SessionsCommand {
                 page_token,
                 ..ListSessionsRequest::default()
             };
-            let page = clients
-                .sessions
-                .list_sessions(request)
-                .await
-                .map_err(|status| status_error(&status))?
-                .into_inner();
+            let page = reply_of(clients.sessions.list_sessions(request).await)?;
             sessions.extend(page.sessions);
             // The count of each page is for the whole project, so it is not added up.
             unreadable = page.unreadable_sessions;

@@ -6,10 +6,9 @@ use palimpsest_proto::context::v1::{
     PrepareContextRequest, PrepareContextResponse, Provider, StreamContextRequest, Target,
 };
 
-use super::client::{Clients, Remote, block_on, status_error};
+use super::client::{Clients, Remote, block_on, next_message, reply_of};
 use super::output::print_document;
 
-/// The provider of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ProviderArg {
     /// Anthropic Messages
@@ -114,18 +113,9 @@ async fn fetch_full_view(
         etag: served.etag,
         skip_messages: 0,
     };
-    let mut stream = clients
-        .context
-        .stream_context(request)
-        .await
-        .map_err(|status| status_error(&status))?
-        .into_inner();
+    let mut stream = reply_of(clients.context.stream_context(request).await)?;
     let mut messages = Vec::new();
-    while let Some(chunk) = stream
-        .message()
-        .await
-        .map_err(|status| status_error(&status))?
-    {
+    while let Some(chunk) = next_message(&mut stream).await? {
         messages.extend(chunk.messages_json);
         if chunk.last {
             break;
@@ -134,11 +124,9 @@ async fn fetch_full_view(
     Ok(messages)
 }
 
-/// Calls `PrepareContext`.
 pub(super) async fn prepare(
     clients: &mut Clients,
     request: PrepareContextRequest,
 ) -> anyhow::Result<PrepareContextResponse> {
-    let reply = clients.context.prepare_context(request).await;
-    Ok(reply.map_err(|status| status_error(&status))?.into_inner())
+    reply_of(clients.context.prepare_context(request).await)
 }

@@ -9,9 +9,9 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
-use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use self::address::Address;
@@ -45,7 +45,6 @@ pub(super) struct Remote {
 /// A connection that sends the credential with each call.
 pub(super) type AuthenticatedChannel = InterceptedService<Channel, Credential>;
 
-/// Clients of all services.
 #[derive(Debug, Clone)]
 pub(super) struct Clients {
     pub(super) context: ContextServiceClient<AuthenticatedChannel>,
@@ -54,7 +53,6 @@ pub(super) struct Clients {
 }
 
 impl Remote {
-    /// Returns the URL of the server.
     pub(super) fn server(&self) -> &str {
         self.server.url(self.security.has_tls())
     }
@@ -128,6 +126,18 @@ pub(super) fn status_error(status: &Status) -> anyhow::Error {
     // The text of the server can contain names and content, so its line breaks are escaped.
     let text = format!("{}{reason}", status.message());
     anyhow!("{}{hint}", terminal::line(&text))
+}
+
+/// Returns the reply of a call, or the error for the command line.
+pub(super) fn reply_of<T>(called: Result<Response<T>, Status>) -> anyhow::Result<T> {
+    let reply = called.map_err(|status| status_error(&status))?;
+    Ok(reply.into_inner())
+}
+
+/// Returns the next message of a stream, or `None` at its end.
+pub(super) async fn next_message<T>(stream: &mut Streaming<T>) -> anyhow::Result<Option<T>> {
+    let next = stream.message().await;
+    next.map_err(|status| status_error(&status))
 }
 
 /// Runs an asynchronous command on a new runtime.

@@ -23,7 +23,7 @@ use super::stage::Display;
 use super::story::{ServiceToolCall, Story, StoryStep};
 use super::timeline::{Actor, TimelineEntry, count};
 use super::watch::Events;
-use crate::client::status_error;
+use crate::client::reply_of;
 use crate::output::one_line;
 
 const PROJECT: &str = "projects/demo";
@@ -39,7 +39,6 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The maximum length of the shown message, in characters.
 const NOW_CHARS: usize = 300;
 
-/// The result of a demo.
 pub(super) struct DemoOutcome {
     pub(super) picture: Picture,
     /// The number of views that were checked with the rules of the provider. All of them are valid.
@@ -261,8 +260,7 @@ impl<'s> DemoRun<'s> {
             }),
             known_version: self.picture.memory.version,
         };
-        let reply = self.with.context.get_session_memory(request).await;
-        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
+        let reply = reply_of(self.with.context.get_session_memory(request).await)?;
         if let (Some(memory), false) = (reply.memory, reply.unchanged) {
             self.picture.memory = memory;
         }
@@ -317,19 +315,16 @@ async fn create(
         ..CreateSessionRequest::default()
     };
     // A policy makes the future large, so it is on the heap.
-    let created = Box::pin(sessions.create_session(request)).await;
-    created.map_err(|status| status_error(&status))?;
+    reply_of(Box::pin(sessions.create_session(request)).await)?;
     Ok(())
 }
 
-/// Returns the definitions of the tools of the service.
 async fn service_tools(channel: Channel) -> anyhow::Result<Vec<Value>> {
     let request = ListToolsRequest {
         session: WITH.to_owned(),
         format: Format::AnthropicMessages.into(),
     };
-    let listed = ContextServiceClient::new(channel).list_tools(request).await;
-    let listed = listed.map_err(|status| status_error(&status))?.into_inner();
+    let listed = reply_of(ContextServiceClient::new(channel).list_tools(request).await)?;
     let tools = listed.tools.iter();
     let tools = tools.map(|tool| serde_json::from_slice(&tool.definition_json));
     Ok(tools.collect::<Result<_, _>>()?)

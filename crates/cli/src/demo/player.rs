@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tonic::transport::Channel;
 
 use super::story::ScriptedCall;
-use crate::client::status_error;
+use crate::client::reply_of;
 
 /// The model of the session.
 pub(super) const MODEL: &str = "claude-sonnet-4-5";
@@ -167,8 +167,7 @@ impl Player {
             call: Some(ToolCall::Payload(payload(tool_use))),
             ..CallToolRequest::default()
         };
-        let reply = self.context.call_tool(request).await;
-        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
+        let reply = reply_of(self.context.call_tool(request).await)?;
         self.revision = reply.revision;
         Ok(serde_json::from_slice(&reply.tool_result_json)?)
     }
@@ -184,8 +183,7 @@ impl Player {
             target: Some(target()),
             ..AppendMessagesRequest::default()
         };
-        let reply = self.context.append_messages(request).await;
-        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
+        let reply = reply_of(self.context.append_messages(request).await)?;
         self.revision = reply.revision;
         self.note(reply.append)
     }
@@ -232,8 +230,7 @@ impl Player {
             prompt_prefix: Some(self.prefix.clone()),
             ..PrepareContextRequest::default()
         };
-        let reply = self.context.prepare_context(request).await;
-        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
+        let reply = reply_of(self.context.prepare_context(request).await)?;
         self.revision = reply.revision;
         self.note(reply.append.clone())?;
         ensure!(
@@ -327,8 +324,7 @@ impl Player {
             force: true,
             ..RestoreContextRequest::default()
         };
-        let reply = self.context.restore_context(request).await;
-        reply.map_err(|status| status_error(&status))?;
+        reply_of(self.context.restore_context(request).await)?;
         self.fetch().await?;
         let same = before.array.iter().zip(&self.array);
         let same = same.take_while(|(was, (is, _))| *was == is).count();
@@ -336,7 +332,6 @@ impl Player {
     }
 }
 
-/// Returns the target of all requests.
 fn target() -> Target {
     Target {
         provider: Provider::Anthropic.into(),

@@ -9,7 +9,7 @@ use serde_json::json;
 use tonic::transport::Channel;
 
 use super::player::Player;
-use crate::client::status_error;
+use crate::client::reply_of;
 
 /// The number of messages per page.
 const PAGE: u32 = 1_000;
@@ -66,8 +66,7 @@ async fn shown_as_they_are(player: &Player, channel: Channel) -> anyhow::Result<
             omit_content: true,
             ..ListMessagesRequest::default()
         };
-        let reply = sessions.list_messages(request).await;
-        let reply = reply.map_err(|status| status_error(&status))?.into_inner();
+        let reply = reply_of(sessions.list_messages(request).await)?;
         let whole = reply.messages.into_iter();
         let whole = whole.filter(|message| message.block_statuses.is_empty());
         shown.extend(whole.map(|message| message.id));

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use crate::client::status_error;
+use crate::client::{reply_of, status_error};
 
 /// The time-out of an event. After it, the demo continues without the event, which is then missing from the picture and
 /// from the sums of the report.
@@ -29,8 +29,7 @@ impl Events {
             session: session.to_owned(),
             ..WatchSessionRequest::default()
         };
-        let stream = sessions.watch_session(request).await;
-        let stream = stream.map_err(|status| status_error(&status))?.into_inner();
+        let stream = reply_of(sessions.watch_session(request).await)?;
         Ok(Self { stream, seen: 0 })
     }
 
