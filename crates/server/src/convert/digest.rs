@@ -103,60 +103,11 @@ fn of_session(session: Option<&mut v1::Session>) -> Vec<Map> {
     vec![take(&mut session.attributes), rules]
 }
 
-impl CanonicalRequest for v1::SnipRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        Vec::new()
-    }
-}
-
-impl CanonicalRequest for v1::PersistToolResultRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        Vec::new()
-    }
-}
-
 impl CanonicalRequest for v1::UpdateWorkingStateRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();
         let tasks = self.set.iter_mut().flat_map(|set| &mut set.tasks);
         tasks.map(|task| take(&mut task.metadata)).collect()
-    }
-}
-
-impl CanonicalRequest for v1::CompactRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        Vec::new()
-    }
-}
-
-impl CanonicalRequest for v1::CommitSummaryRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        Vec::new()
-    }
-}
-
-impl CanonicalRequest for v1::RestoreContextRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        Vec::new()
-    }
-}
-
-impl CanonicalRequest for v1::ReadToolResultRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.page_token.clear();
-        Vec::new()
-    }
-}
-
-impl CanonicalRequest for v1::CallToolRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        Vec::new()
     }
 }
 
@@ -191,20 +142,6 @@ impl CanonicalRequest for v1::UpdateSessionRequest {
     }
 }
 
-impl CanonicalRequest for v1::RewindSessionRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        Vec::new()
-    }
-}
-
-impl CanonicalRequest for v1::DeleteSessionRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        Vec::new()
-    }
-}
-
 impl CanonicalRequest for v1::ListSessionsRequest {
     fn reduce(&mut self) -> Vec<Map> {
         (self.page_size, self.page_token) = (0, String::new());
@@ -215,22 +152,33 @@ impl CanonicalRequest for v1::ListSessionsRequest {
     }
 }
 
-macro_rules! pages {
-    ($($request:ident),*) => {$(
+/// Implements [`CanonicalRequest`] for requests without maps, which differ only in the cleared fields.
+macro_rules! without_maps {
+    ($($request:ident => $clear:expr;)*) => {$(
         impl CanonicalRequest for v1::$request {
             fn reduce(&mut self) -> Vec<Map> {
-                (self.page_size, self.page_token) = (0, String::new());
+                let clear: fn(&mut Self) = $clear;
+                clear(self);
                 Vec::new()
             }
         }
     )*};
 }
 
-pages!(
-    ListMessagesRequest,
-    SearchMessagesRequest,
-    ListEventsRequest
-);
+without_maps! {
+    SnipRequest => |request| request.request_id.clear();
+    PersistToolResultRequest => |request| request.request_id.clear();
+    CompactRequest => |request| request.request_id.clear();
+    CommitSummaryRequest => |request| request.request_id.clear();
+    RestoreContextRequest => |request| request.request_id.clear();
+    CallToolRequest => |request| request.request_id.clear();
+    RewindSessionRequest => |request| request.request_id.clear();
+    DeleteSessionRequest => |request| request.request_id.clear();
+    ReadToolResultRequest => |request| request.page_token.clear();
+    ListMessagesRequest => |request| (request.page_size, request.page_token) = (0, String::new());
+    SearchMessagesRequest => |request| (request.page_size, request.page_token) = (0, String::new());
+    ListEventsRequest => |request| (request.page_size, request.page_token) = (0, String::new());
+}
 
 #[cfg(test)]
 mod tests {
