@@ -1,19 +1,17 @@
 //! Placeholder text for a span of old rounds, and the features with which a span is rated before its
 //! collapse.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use palimpsest_types::message::{Block, Message, ResultContent};
-use palimpsest_types::tokens::{Counter, estimate_text};
+use palimpsest_types::message::Message;
+use palimpsest_types::tokens::estimate_text;
 
-use super::action_outcome::ActionOutcome;
 use super::facts::{Deed, Fact, Facts};
 use super::lessons::lessons;
 use super::memory::action;
 use super::notes::Timeline;
 use super::steps::{ActionSignature, PathStyle, steps};
 use super::text::{clip, gist, quoted, sentences};
-use super::tool_action::Act;
 
 /// The maximum size of a placeholder text, in tokens.
 const MAX_TOKENS: u32 = 120;
@@ -41,8 +39,6 @@ const DECISION_WORDS: [&str; 14] = [
 /// The features of a span that the risk scorer uses.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SpanFeatures {
-    /// The estimated tokens of the span.
-    pub tokens: u64,
     /// The number of tool calls.
     pub calls: usize,
     /// The number of failed calls.
@@ -51,10 +47,6 @@ pub struct SpanFeatures {
     pub decisions: usize,
     /// The share of calls that repeat an earlier call of the span, in thousandths.
     pub repetition_milli: u32,
-    /// The files that the span reads or changes, without duplicates, in the order of first use.
-    pub paths: Vec<Box<str>>,
-    /// The names that edits define.
-    pub symbols: Vec<Box<str>>,
 }
 
 /// Returns true if a sentence states a decision of the model.
@@ -155,19 +147,11 @@ fn shortened(text: &str) -> String {
 }
 
 /// Computes the features of a span.
-pub fn span_features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> SpanFeatures {
-    let mut features = SpanFeatures {
-        tokens: messages
-            .clone()
-            .into_iter()
-            .map(|message| u64::from(Counter::BYTES.message(message).tokens))
-            .sum(),
-        ..SpanFeatures::default()
-    };
+pub fn span_features<'a>(messages: impl IntoIterator<Item = &'a Message>) -> SpanFeatures {
+    let mut features = SpanFeatures::default();
     let facts = Facts::of(messages);
     // The index of the last call with the same content. A map keeps the comparison linear.
     let mut last: HashMap<ActionSignature<'_>, usize> = HashMap::new();
-    let mut known = SeenNames::default();
     let mut repeated = 0_usize;
     for fact in facts.iter() {
         match fact {
@@ -183,7 +167,6 @@ pub fn span_features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone
                 repeated += usize::from(earlier.is_some_and(is_near));
                 features.calls += 1;
                 features.errors += usize::from(deed.failed());
-                features.take(deed, &mut known);
             }
         }
     }
@@ -194,89 +177,6 @@ pub fn span_features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone
     features
 }
 
-/// The names that are listed already.
-#[derive(Default)]
-struct SeenNames<'d> {
-    paths: HashSet<&'d str>,
-    symbols: HashSet<&'d str>,
-}
-
-impl SpanFeatures {
-    fn take<'d>(&mut self, deed: &'d Deed, known: &mut SeenNames<'d>) {
-        let path = match deed.call.act {
-            Act::Read | Act::Edit | Act::Write => &deed.call.target,
-            Act::Search => &deed.call.location,
-            _ => return,
-        };
-        if !path.is_empty() && deed.outcome != ActionOutcome::Open && known.paths.insert(path) {
-            self.paths.push(path.clone());
-        }
-        for name in &deed.call.symbols {
-            if known.symbols.insert(name) {
-                self.symbols.push(name.clone());
-            }
-        }
-    }
-}
-
-/// Returns the number of paths and symbols of the span that later messages mention. Each name counts
-/// once.
-pub fn later_references<'a>(
-    features: &SpanFeatures,
-    later: impl IntoIterator<Item = &'a Message>,
-) -> usize {
-    // Shorter names are too likely to match ordinary words.
-    const MIN_NAME: usize = 4;
-    let mut missing: HashSet<&str> = features
-        .paths
-        .iter()
-        .chain(&features.symbols)
-        .map(|name| &**name)
-        .filter(|name| name.len() >= MIN_NAME)
-        .collect();
-    let all = missing.len();
-    for message in later {
-        for block in &message.blocks {
-            if missing.is_empty() {
-                return all;
-            }
-            for_each_text(block, &mut |text| {
-                missing.retain(|name| !contains_name(text, name));
-            });
-        }
-    }
-    all - missing.len()
-}
-
-/// Returns true if a text contains a name as a whole word.
-fn contains_name(text: &str, name: &str) -> bool {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    text.match_indices(name).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
-        let after = text[at + name.len()..].chars().next();
-        !before.is_some_and(is_part) && !after.is_some_and(is_part)
-    })
-}
-
-fn for_each_text(block: &Block, take: &mut impl FnMut(&str)) {
-    match block {
-        Block::Text { text, .. } => take(text),
-        Block::ToolUse(call) => take(call.input.as_str()),
-        Block::ToolResult(result) => match &result.content {
-            ResultContent::None => {}
-            ResultContent::Text(text) => take(text),
-            ResultContent::Blocks(blocks) => {
-                for block in blocks {
-                    if let Block::Text { text, .. } = block {
-                        take(text);
-                    }
-                }
-            }
-        },
-        Block::Media(_) | Block::Thinking(_) | Block::Opaque { .. } => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -285,7 +185,7 @@ mod tests {
     use super::*;
     use palimpsest_types::ids::MessageId;
     use palimpsest_types::json::UnknownFields;
-    use palimpsest_types::message::{Role, ToolInput, ToolUse};
+    use palimpsest_types::message::{Block, Role, ToolInput, ToolUse};
 
     fn run(command: &str) -> Message {
         let call = Block::ToolUse(ToolUse {

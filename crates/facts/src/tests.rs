@@ -15,9 +15,7 @@ use uuid::Uuid;
 
 use super::memory::fact::MemoryFact;
 use super::memory::{MemoryContent, MemoryEntry, update};
-use super::{
-    Facts, UserInputs, build_summary, describe_span, later_references, span_features, user_text,
-};
+use super::{Facts, UserInputs, build_summary, describe_span, span_features, user_text};
 
 fn message(role: Role, blocks: Vec<Block>) -> Message {
     Message::new(MessageId::new(Uuid::nil()), role, blocks)
@@ -390,10 +388,6 @@ fn a_span_says_what_mattered_in_it() {
     );
     // The second edit and the second test repeat earlier calls.
     assert_eq!(features.repetition_milli, 2_000 / 7);
-    assert_eq!(features.paths, [Box::from("/w/src/parser.rs")]);
-    let later = [says("Then `/w/src/parser.rs` again."), says("and more")];
-    assert_eq!(later_references(&features, &later), 1);
-    assert_eq!(later_references(&features, &later[1..]), 0);
 }
 
 #[test]

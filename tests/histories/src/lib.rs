@@ -40,7 +40,7 @@ use palimpsest_core::message::{
 use palimpsest_core::policy::{Overlay, Policy, Preset};
 use palimpsest_core::session::{self, Session};
 
-pub use trial::Trial;
+pub use trial::{Trial, flatten};
 
 /// One step of a history. Small numbers serve as ids, so that ids collide.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use palimpsest_core::ids::{Ordinal, Revision};
 use palimpsest_core::message::{Block, MessageKind};
 use palimpsest_core::session::WaitsFor;
 use palimpsest_core::validate::validate;
-use palimpsest_core::view::{Etag, PieceForm, Provider, Target, WireRole, flatten};
+use palimpsest_core::view::{Etag, PieceForm, Provider, Target, WireMessage, WireRole};
 
 fn targets() -> [Target; 4] {
     let target = |provider, model: &str, thinking| Target {
@@ -396,4 +396,17 @@ fn show(array: &[Vec<u8>]) -> String {
         .map(|message| String::from_utf8_lossy(message).into_owned())
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// Returns the view as prompt caches see it: a sequence of roles and block bytes. Views are compared in this form.
+pub fn flatten(target: &Target, messages: &[WireMessage<'_>]) -> Vec<(WireRole, Vec<u8>)> {
+    let mut flat = Vec::new();
+    for message in messages {
+        for block in &message.blocks {
+            let mut bytes = Vec::new();
+            codec::write_block(target.provider, block, &mut bytes);
+            flat.push((message.role, bytes));
+        }
+    }
+    flat
 }

@@ -9,7 +9,6 @@ mod cache_places;
 mod digest_text;
 mod dress;
 mod etag;
-mod flatten;
 mod layout;
 mod layout_change;
 mod of_session;
@@ -24,7 +23,6 @@ mod words;
 
 pub use breakpoints::{BreakpointRequest, Breakpoints, MAX_BREAKPOINTS, Spot, breakpoints};
 pub use etag::{Etag, Prefix};
-pub use flatten::flatten;
 pub use layout::{Layout, lay_out};
 pub use layout_change::{LayoutChange, Rewriter, Splice};
 pub use of_session::{NotSendableReason, View};

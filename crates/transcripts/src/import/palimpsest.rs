@@ -30,7 +30,6 @@ pub const VERSION: u32 = 1;
 /// The value of `palimpsest` in the header, which identifies the format.
 pub const WHAT: &str = "transcript";
 
-/// The header line.
 #[derive(Deserialize)]
 struct ExportHeader {
     palimpsest: String,
@@ -47,7 +46,6 @@ struct ExportHeader {
     attributes: BTreeMap<Box<str>, Box<str>>,
 }
 
-/// The trailer line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExportTrailer {

@@ -43,12 +43,10 @@ pub(super) struct Driver {
     /// views diverged.
     prefix: Option<u64>,
     limits: Limits,
-    /// All events of the session.
     pub(super) events: Vec<RecordedEvent>,
     last_response: Option<Box<str>>,
 }
 
-/// The counters of a replay.
 #[derive(Debug, Default)]
 pub(super) struct ReplayCounters {
     pub(super) messages: usize,
@@ -383,7 +381,6 @@ impl Driver {
         None
     }
 
-    /// Returns the line of a message.
     pub(super) fn line_of(&self, message: Ordinal) -> usize {
         self.log.get(message.index()).map_or(0, |(line, _)| *line)
     }

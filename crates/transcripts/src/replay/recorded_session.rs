@@ -19,7 +19,6 @@ pub struct RecordedSession {
     pub(super) defects: Vec<ImportDefect>,
 }
 
-/// A step of a session.
 #[derive(Debug)]
 pub(super) enum RecordedStep {
     /// A message was appended.

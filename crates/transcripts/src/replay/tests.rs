@@ -11,7 +11,8 @@ use palimpsest_core::message::{
 };
 use palimpsest_core::policy::{Percent, Policy, Preset};
 use palimpsest_core::session::Strategy as Means;
-use palimpsest_core::view::{Provider, flatten};
+use palimpsest_core::view::Provider;
+use palimpsest_histories::flatten;
 use proptest::prelude::*;
 
 use super::driver::{Driver, replay};
