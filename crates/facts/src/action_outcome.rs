@@ -245,7 +245,6 @@ fn failures_in(line: &str) -> Option<u64> {
 /// The beginning of the failure text if a person rejected the tool call.
 pub(crate) const DECLINED: &str = "declined";
 
-/// Returns the line that explains a failure.
 fn failure_line(head: &str, tail: &str) -> String {
     if head.trim_start().starts_with("The user doesn't want to") {
         let marks = ["the user said:", "reason for the rejection:"];

@@ -53,7 +53,6 @@ pub(crate) enum Fact {
     Action(Deed),
 }
 
-/// The text of a user input.
 #[derive(Debug, Clone)]
 pub(crate) struct UserInput {
     pub(crate) words: Box<str>,

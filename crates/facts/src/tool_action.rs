@@ -78,7 +78,6 @@ pub(crate) enum PlanChange {
     Mark(Box<str>, WorkItemState),
 }
 
-/// A work item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WorkItem {
     pub(crate) number: Option<Box<str>>,
@@ -86,7 +85,6 @@ pub(crate) struct WorkItem {
     pub(crate) state: WorkItemState,
 }
 
-/// The progress of a work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkItemState {
     Open,
@@ -99,7 +97,6 @@ pub(crate) enum WorkItemState {
 pub struct ToolAction {
     /// The kind of the action.
     pub act: Act,
-    /// The name of the tool.
     pub(crate) tool: Box<str>,
     /// The value that identifies the action best: a path, command, pattern, URL or description.
     pub target: Box<str>,

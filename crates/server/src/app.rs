@@ -132,7 +132,6 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     })
 }
 
-/// A running background task.
 struct BackgroundTask {
     stop: CancellationToken,
     task: JoinHandle<()>,

@@ -2,7 +2,6 @@
 
 use crate::value::RawValue;
 
-/// The effect of a variable.
 enum VariableEffect {
     /// Disables settings if the variable has this boolean value. The other value has no effect.
     TurnsOff(&'static [&'static str], bool),

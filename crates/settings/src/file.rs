@@ -15,14 +15,12 @@ use crate::settings::{SETTINGS, Setting, by_key};
 use crate::suggest::did_you_mean;
 use crate::value::RawValue;
 
-/// A setting in a file.
 pub(crate) struct FileSetting {
     pub(crate) setting: &'static Setting,
     pub(crate) raw: RawValue,
     pub(crate) origin: SettingOrigin,
 }
 
-/// A field of a policy in a file.
 pub(crate) struct FilePolicySetting {
     pub(crate) scope: PolicyScope,
     pub(crate) path: Vec<String>,
@@ -30,7 +28,6 @@ pub(crate) struct FilePolicySetting {
     pub(crate) origin: SettingOrigin,
 }
 
-/// The content of a file.
 pub(crate) struct ParsedFile {
     pub(crate) given: Vec<FileSetting>,
     pub(crate) policies: Vec<FilePolicySetting>,

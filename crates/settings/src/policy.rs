@@ -18,7 +18,6 @@ use crate::{FieldKind, PolicyField, policy_fields};
 /// The scope of a policy: a project, or `None` for the server.
 pub(crate) type PolicyScope = Option<ProjectId>;
 
-/// Returns the key of a field.
 pub(crate) fn key(scope: &PolicyScope, path: &[impl AsRef<str>]) -> String {
     let mut key = match scope {
         None => "policy".to_owned(),

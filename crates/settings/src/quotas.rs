@@ -7,7 +7,6 @@ use crate::problem::SettingOrigin;
 use crate::settings::{Setting, by_key};
 use crate::value::RawValue;
 
-/// Prefix of the quotas of every project.
 pub(crate) const EVERY_PROJECT_PREFIX: &str = "quotas.";
 /// Prefix of the quotas of all projects together.
 pub(crate) const ALL_PROJECTS_PREFIX: &str = "quotas.server.";

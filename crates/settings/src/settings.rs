@@ -5,11 +5,9 @@ use crate::Config;
 use crate::source::VARIABLE_PREFIX;
 use crate::value::{RawValue, SettingValue};
 
-/// One setting.
 pub(crate) struct Setting {
     /// The key, as in a file.
     pub(crate) key: &'static str,
-    /// The description.
     pub(crate) doc: &'static str,
     /// Parses a value into a configuration.
     pub(crate) set: fn(&mut Config, &RawValue) -> Result<(), String>,
@@ -329,7 +327,6 @@ settings! {
         "The price of a token read from the prompt cache.";
 }
 
-/// Returns the setting with a key.
 pub(crate) fn by_key(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }

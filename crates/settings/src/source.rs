@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Prefix of the environment variables.
 pub(crate) const VARIABLE_PREFIX: &str = "PALIMPSEST_";
 
 /// Access to environment variables and files.

@@ -15,7 +15,6 @@ use crate::retry::AttemptError;
 use crate::summarizer::Summarizer;
 use crate::wire::alternating;
 
-/// The version of the API.
 const VERSION: &str = "2023-06-01";
 
 /// A summarizer for Anthropic's Messages API and compatible gateways.

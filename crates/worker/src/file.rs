@@ -17,7 +17,6 @@ use crate::{backoff, compose, lease, version_mark};
 /// Maximum number of reads of a file that keeps changing.
 const MAX_READS: usize = 5;
 
-/// The state of the file.
 #[derive(Debug)]
 pub(crate) enum SummaryFileState {
     /// The file does not exist.

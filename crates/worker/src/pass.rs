@@ -45,7 +45,6 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
     next_pass(shared, key).await
 }
 
-/// Returns the time of the next pass.
 async fn next_pass(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, HostError> {
     let Some(job) = shared.host.job(key).await? else {
         // The session was deleted during the pass, and the pass may have written the file after the deletion.
@@ -153,7 +152,6 @@ fn lost_race() -> HostError {
     )
 }
 
-/// The start of an update.
 struct UpdateStart {
     /// The start according to the session, which identifies the update.
     at: Option<Timestamp>,

@@ -33,7 +33,6 @@ const PARALLEL: usize = 4;
 const ATTEMPTS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct BackupReport {
     /// The name of the backup.
@@ -54,7 +53,6 @@ pub(super) struct BackupReport {
     pub bytes: u64,
 }
 
-/// An error during a backup.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum CreateBackupError {

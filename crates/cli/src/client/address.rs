@@ -5,7 +5,6 @@ use url::Url;
 /// The default port of the gRPC services.
 const PORT: u16 = 50051;
 
-/// The address of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
     plain: String,

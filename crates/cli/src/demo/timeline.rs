@@ -18,7 +18,6 @@ pub(super) enum Actor {
     Time,
 }
 
-/// An entry of the timeline.
 #[derive(Debug, Clone)]
 pub(super) struct TimelineEntry {
     /// The request during which the entry was recorded, from 1.

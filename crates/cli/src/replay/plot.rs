@@ -30,7 +30,6 @@ const COLOURS: [(&str, &str); 4] = [
     ("#a63d83", "#e59ccb"),
 ];
 
-/// The scale of the axes.
 struct PlotScale {
     requests: u64,
     tokens: u64,

@@ -30,7 +30,6 @@ pub(super) struct FileResult {
     pub(super) file: String,
     /// The sums over its sessions, by policy.
     pub(super) measured: Vec<ReplayMetrics>,
-    /// The unreadable lines.
     pub(super) unreadable: Vec<String>,
     /// The reason if the file does not have the format.
     pub(super) unrecognised: Option<String>,

@@ -446,7 +446,6 @@ impl<'s> Recovery<'s> {
     }
 }
 
-/// Returns the reference to a span.
 fn of_span(span: &Span) -> ContentRef {
     let messages = Messages {
         first: span.first(),

@@ -43,7 +43,6 @@ pub struct StateChange {
     pub set: WorkingState,
 }
 
-/// An entry with a key.
 trait KeyedEntry: Clone + PartialEq {
     fn key(&self) -> &str;
 }

@@ -10,7 +10,6 @@ use sha2::{Digest as _, Sha256};
 /// The SHA-256 digest of a token. Tokens themselves are not stored.
 pub(super) type TokenDigest = [u8; 32];
 
-/// Returns the digest of a token.
 pub(super) fn digest_of(token: &str) -> TokenDigest {
     Sha256::digest(token.as_bytes()).into()
 }

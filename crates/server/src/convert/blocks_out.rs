@@ -71,7 +71,6 @@ fn key_of_wire_id(id: &str, calls: &Calls) -> Option<CallKey> {
         .or_else(|| calls.with_id(id).first().copied())
 }
 
-/// Converts one block.
 pub(super) fn block(
     block: &WireBlock<'_>,
     key: Option<CallKey>,

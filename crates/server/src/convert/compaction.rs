@@ -18,7 +18,6 @@ use super::tokens32;
 use super::working::attachment;
 
 convert_enum! {
-    /// Converts the strategy of a summary.
     pub(super) fn strategy(Strategy) -> v1::CompactionStrategy {
         SessionMemory, Model, Extractive, Delegated, DropOldest,
     }
@@ -33,7 +32,6 @@ convert_enum! {
     }
 }
 
-/// Converts the start of a compaction.
 pub(super) fn started(event: &CompactionStarted, session: &Session) -> v1::LevelStarted {
     v1::LevelStarted {
         level: v1::Level::Compaction.into(),
@@ -137,7 +135,6 @@ pub fn turns(turns: &[ChatMessage]) -> Vec<v1::Message> {
     turns.iter().map(message).collect()
 }
 
-/// Converts a compaction that failed.
 pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> v1::Compaction {
     v1::Compaction {
         compaction_id: event.key.to_string(),

@@ -16,7 +16,6 @@ pub(super) fn staged(event: &SpansStaged, session: &Session) -> v1::SpansStaged 
     }
 }
 
-/// Converts a collapse.
 pub(super) fn collapsed(event: &SpansCollapsed, session: &Session) -> v1::SpansCollapsed {
     let spans = event.placeholders.iter().map(|one| v1::Span {
         summary: one.text.to_string(),

@@ -177,7 +177,6 @@ impl CallLimits {
             .is_some_and(|lane| self.admission.should_shed(lane))
     }
 
-    /// Returns the error of a shed call.
     pub(super) fn shed_error() -> ServiceError {
         AdmissionError::Saturated.into()
     }

@@ -9,7 +9,6 @@ use super::call_limits::CallLimits;
 use super::response_body::ResponseBody;
 use crate::metrics::{CallReport, Metrics, RpcMethod};
 
-/// The prepared response.
 #[derive(Debug)]
 pub(super) struct ShedResponse {
     headers: HeaderMap,

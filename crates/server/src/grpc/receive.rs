@@ -13,7 +13,6 @@ use super::budget::BudgetShare;
 use super::limited_body::PREFIX_BYTES;
 use crate::errors::ServiceError;
 
-/// The limits of a request body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BodyLimits {
     /// The maximum size of the message, in bytes.

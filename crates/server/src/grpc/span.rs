@@ -10,7 +10,6 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use crate::metrics::{RpcMethod, code_name};
 use crate::telemetry::{CallTrace, SPANS, not_sampled};
 
-/// The span of a call.
 #[derive(Debug, Clone)]
 pub(super) struct CallSpan {
     span: Span,
@@ -54,7 +53,6 @@ impl CallSpan {
         Self { span, is_exported }
     }
 
-    /// Returns the `tracing` span.
     pub(super) fn span(&self) -> &Span {
         &self.span
     }

@@ -14,7 +14,6 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, ClientTlsConfig};
 use tonic::{Code, Request, Status};
 
-/// The connection timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval of keepalive pings while a call is in flight.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);

@@ -16,7 +16,6 @@ use super::names;
 /// A method of the contract. Unknown methods share the name `other`, so that callers cannot create label values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct RpcMethod {
-    /// The full name of the service.
     pub(crate) full_service: Arc<str>,
     service: Arc<str>,
     /// The name of the method.
@@ -63,17 +62,13 @@ impl RpcMethod {
 /// The outcome of a call.
 #[derive(Debug)]
 pub(crate) struct CallReport<'a> {
-    /// The called method.
     pub(crate) method: &'a RpcMethod,
-    /// The status code.
     pub(crate) code: Code,
     /// The reason of a failure, as the name of an `ErrorReason`.
     pub(crate) reason: Option<String>,
     /// The duration. `None` for streams whose duration depends on the caller.
     pub(crate) took: Option<Duration>,
-    /// The size of the request, in bytes.
     pub(crate) request_bytes: u64,
-    /// The size of the response, in bytes.
     pub(crate) response_bytes: u64,
 }
 

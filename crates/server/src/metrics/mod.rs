@@ -146,7 +146,6 @@ impl Metrics {
         self.0.outbound.model(endpoint, purpose, outcome, took);
     }
 
-    /// Records a call of a hook.
     pub(crate) fn hook_call(&self, hook: &'static str, outcome: &'static str, took: Duration) {
         self.0.outbound.hook(hook, outcome, took);
     }

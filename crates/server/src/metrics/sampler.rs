@@ -18,7 +18,6 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// The marker for a value without a sample.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The latest samples.
 #[derive(Debug)]
 pub(super) struct Samples {
     store: AtomicU64,

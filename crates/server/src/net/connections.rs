@@ -129,7 +129,6 @@ pub(crate) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Returns the connection of the slot.
     pub(crate) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }

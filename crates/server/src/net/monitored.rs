@@ -98,7 +98,6 @@ impl<T> MonitoredConnection<T> {
         self
     }
 
-    /// Returns the slot of the connection.
     pub(crate) fn slot(&self) -> &ConnectionSlot {
         &self.slot
     }

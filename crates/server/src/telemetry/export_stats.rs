@@ -20,7 +20,6 @@ use tokio_util::context::TokioContext;
 /// The maximum number of queued spans. Further spans are dropped. A call creates about ten spans.
 pub(super) const QUEUE_SPANS: usize = 8_192;
 
-/// The outcome of exports.
 #[derive(Debug, Default)]
 pub(crate) struct ExportStats {
     spans_ended: AtomicU64,

@@ -18,7 +18,6 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 /// The header with the trace context.
 const HEADER: &str = "traceparent";
 
-/// The trace of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct CallTrace {
     pub(crate) id: TraceId,
@@ -88,7 +87,6 @@ impl Injector for HeaderInjector<'_> {
     }
 }
 
-/// The id of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TraceId(u128);
 

@@ -32,7 +32,6 @@ impl Folders {
         }
     }
 
-    /// Returns the file of a blob.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }

@@ -75,7 +75,6 @@ pub(super) async fn head(
     row.as_ref().map(head_of).transpose()
 }
 
-/// The state of a session's row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowState {
     pub(super) position: Position,

@@ -7,7 +7,6 @@ use crate::{LONGEST_LEASE_MS, LONGEST_WAIT_MS};
 const HEAD: &str = "key, incarnation, revision, token, summary, snapshot_at, snapshot_bytes, log_bytes, \
                     snapshot_log_bytes, blob_bytes, due, lease_owner, lease_until";
 
-/// The columns of a tombstone.
 const TOMBSTONE: &str = "key, incarnation, deleted_at, lease_owner, lease_until";
 
 /// The time at which a session becomes ready for a worker. The index uses the same expression.

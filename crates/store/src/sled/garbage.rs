@@ -43,7 +43,6 @@ pub(super) fn remove_objects(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// Returns all prefixes in the journal.
 pub(super) fn journal(db: &Db) -> Result<Vec<Vec<u8>>> {
     let mut prefixes = Vec::new();
     for key in db.scan_prefix(keys::GARBAGE_PREFIX).keys() {

@@ -26,7 +26,6 @@ pub(super) const SEQUENCE_KEY: &[u8] = b"\0sequence";
 pub(super) const INCARNATION_KEY: &[u8] = b"\0incarnation";
 /// The storage usage of all projects.
 pub(super) const USAGE_KEY: &[u8] = b"\0usage";
-/// The identity of the store.
 pub(super) const STORE_KEY: &[u8] = b"\0store";
 /// The value of the canary write.
 pub(super) const CANARY_KEY: &[u8] = b"\0canary";
@@ -82,7 +81,6 @@ pub(super) fn leased(key: &SessionKey) -> Vec<u8> {
     out
 }
 
-/// The prefix of all lease markers.
 pub(super) const LEASED_PREFIX: &[u8] = &[LEASED];
 
 pub(super) fn parse_leased(key: &[u8]) -> Option<SessionKey> {
@@ -103,7 +101,6 @@ pub(super) fn tombstone(key: &SessionKey) -> Vec<u8> {
     out
 }
 
-/// The prefix of all tombstones.
 pub(super) const TOMBSTONE_PREFIX: &[u8] = &[TOMBSTONE];
 
 pub(super) fn encode_tombstone(tombstone: &Tombstone) -> Vec<u8> {
@@ -151,7 +148,6 @@ pub(super) fn intent(key: &SessionKey, file: &str) -> Vec<u8> {
     out
 }
 
-/// The prefix of all intents.
 pub(super) const INTENT_PREFIX: &[u8] = &[INTENT];
 
 pub(super) fn encode_intent(intent: &FileIntent) -> Vec<u8> {
@@ -252,7 +248,6 @@ pub(super) fn garbage(prefix: &[u8]) -> Vec<u8> {
     [&[GARBAGE], prefix].concat()
 }
 
-/// The prefix of the garbage journal.
 pub(super) const GARBAGE_PREFIX: &[u8] = &[GARBAGE];
 
 pub(super) fn parse_garbage(key: &[u8]) -> Option<&[u8]> {

@@ -56,7 +56,6 @@ pub(super) fn state(state: BudgetState) -> (&'static str, Style) {
     }
 }
 
-/// Returns the style of an actor.
 pub(super) fn actor(actor: Actor) -> Style {
     match actor {
         Actor::Level(1) => colour(AnsiColor::Yellow),

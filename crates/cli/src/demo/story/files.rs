@@ -18,7 +18,6 @@ impl SourceFile {
         self.path.split('/').nth(1).unwrap_or("ledger")
     }
 
-    /// Returns the name of the module.
     pub(super) fn module(&self) -> &'static str {
         let file = self.path.rsplit('/').next().unwrap_or(self.path);
         file.trim_end_matches(".rs")
@@ -27,7 +26,6 @@ impl SourceFile {
 
 macro_rules! places {
     ($($path:literal $noun:literal [$($verb:literal)*] [$($field:literal)*];)*) => {
-        /// All files.
         pub(super) const PLACES: &[SourceFile] = &[$(SourceFile {
             path: $path,
             noun: $noun,

@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 /// A generated session.
 #[derive(Debug)]
 pub(super) struct Story {
-    /// The system prompt.
     pub(super) system: String,
     /// The agent's own tools.
     pub(super) tools: Vec<Value>,
@@ -24,7 +23,6 @@ pub(super) struct Story {
     pub(super) steps: Vec<StoryStep>,
 }
 
-/// A step of the session.
 #[derive(Debug)]
 pub(super) enum StoryStep {
     /// A user message.

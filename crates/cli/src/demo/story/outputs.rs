@@ -83,7 +83,6 @@ pub(super) fn matches(rng: &mut Rng, word: &str, count: usize) -> String {
     out
 }
 
-/// Generates a diff.
 pub(super) fn diff(rng: &mut Rng, places: &[SourceFile], hunks: usize) -> String {
     let mut out = String::new();
     for place in places {

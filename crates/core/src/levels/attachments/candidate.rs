@@ -43,7 +43,6 @@ impl AttachmentCandidate {
         self
     }
 
-    /// Returns the attachment message.
     pub(crate) fn message(&self, id: MessageId) -> Message {
         let blocks = self.texts.iter().map(|text| Block::text(text.clone()));
         let mut message = Message::new(id, Role::User, blocks.collect());

@@ -28,7 +28,6 @@ impl Round {
     }
 }
 
-/// The role of a piece in a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PieceRole {
     /// Content of the model.

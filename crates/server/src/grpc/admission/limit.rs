@@ -29,7 +29,6 @@ const SECONDS: usize = 10;
 /// history, so that the history always contains a measurement at low concurrency.
 const PROBE_DIVISOR: usize = 8;
 const PROBE_INTERVAL: Duration = Duration::from_secs(8);
-/// The maximum duration of a probe.
 const MAX_PROBE_DURATION: Duration = Duration::from_millis(200);
 
 /// A concurrency limit that adapts to the measured latency of calls.
