@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::background::Background;
 use crate::clock::IdSource;
+use crate::compaction::HookCaller;
 use crate::models::Models;
 use crate::search_threads::Searches;
 use crate::sessions::Sessions;
@@ -30,6 +31,8 @@ pub struct Engine {
     pub draining: CancellationToken,
     /// The models that write summaries. Without models, summaries are extractive.
     pub models: Option<Arc<Models>>,
+    /// The caller of the users' hooks. `None` calls no hook.
+    pub hook_caller: Option<Arc<dyn HookCaller>>,
     /// The threads for searches.
     pub searches: Arc<Searches>,
     /// The start time of this process. Compactions that started earlier are orphaned.
@@ -38,7 +41,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates the engine without models.
+    /// Creates the engine without models and hooks.
     pub fn new(
         sessions: Arc<Sessions>,
         blobs: Arc<Blobs>,
@@ -54,6 +57,7 @@ impl Engine {
             background,
             draining,
             models: None,
+            hook_caller: None,
             searches: Arc::default(),
             span_passes: SpanPasses::default(),
         }

@@ -6,6 +6,7 @@ pub mod background;
 pub mod backup;
 pub mod call;
 pub mod clock;
+pub mod compaction;
 mod engine;
 mod error;
 pub mod fair_turns;

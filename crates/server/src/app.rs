@@ -79,6 +79,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     });
     let watched = Arc::clone(&sessions);
     let (maintained_sessions, maintained_blobs) = (Arc::clone(&sessions), Arc::clone(&blobs));
+    let hooks = HookEndpoints::from_config(&context.config.hooks);
     let service = Service::new(
         sessions,
         blobs,
@@ -91,7 +92,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     // A shared log may have its worker in another process.
     .with_worker(worker.is_some() || !log.is_exclusive())
     .with_summarizer(models)
-    .with_hooks(HookEndpoints::from_config(&context.config.hooks))
+    .with_hooks(hooks, context.metrics.clone())
     .with_metrics(context.metrics)
     .with_authentication(context.config.auth.is_on());
     let maintenance = if role.works() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::command::{
     AdvanceCompaction, CompactionMessages, SkipReason, StartCompaction, WrittenSummary,
 };
-use crate::event::{CompactionFailureReason, Event, HookCall, Strategy};
+use crate::event::{CompactionFailureReason, Event, Hook, HookCall, Strategy};
 use crate::ids::{CompactionKey, Revision, Timestamp};
 use crate::message::Message;
 use crate::session::{RunningCompaction, Session};
@@ -120,6 +120,26 @@ pub enum HookRequest {
     PostCompact(StartedCompaction, Preview),
     /// After `PostCompact`. The hook may add messages.
     SessionStart(StartedCompaction),
+}
+
+impl HookRequest {
+    /// Returns the kind of the hook.
+    pub const fn hook(&self) -> Hook {
+        match self {
+            Self::PreCompact(_) => Hook::PreCompact,
+            Self::PostCompact(..) => Hook::PostCompact,
+            Self::SessionStart(_) => Hook::SessionStart,
+        }
+    }
+
+    /// Returns the compaction that calls the hook.
+    pub const fn started(&self) -> &StartedCompaction {
+        match self {
+            Self::PreCompact(started)
+            | Self::PostCompact(started, _)
+            | Self::SessionStart(started) => started,
+        }
+    }
 }
 
 /// The answer of a hook.

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use palimpsest_core::compaction::{Preview, StartedCompaction};
 use palimpsest_core::event::HookCalled;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::limits::Limits;
-use palimpsest_core::message::{Block, Message, MessageKind, Role};
-use palimpsest_core::session::{Hook, HookCall, HookResult, RunningCompaction, Session};
+use palimpsest_core::message::{Block, MessageKind, Role};
+use palimpsest_core::session::{Hook, HookCall, HookResult, Session};
+use palimpsest_engine::compaction::{HookDecision, HookReply, instructions_of};
 use palimpsest_proto::context::v1;
 
-use super::compaction::{millis, strategy};
+use super::compaction::{compaction, millis, strategy};
 use super::levels::trigger;
 use super::memory::message_id;
 use super::messages_in::messages;
+use super::tokens::budget;
 use super::tokens32;
 
 /// The maximum number of messages that a hook may add.
@@ -59,18 +62,14 @@ pub(super) fn called(event: &HookCalled) -> v1::HookCalled {
 }
 
 /// Returns the attributes of a session as sent to every hook.
-pub fn hook_attributes(session: &Session) -> impl Iterator<Item = (String, String)> {
+fn attributes(session: &Session) -> impl Iterator<Item = (String, String)> {
     let attributes = session.about().attributes.iter();
     attributes.map(|(name, value)| (name.to_string(), value.to_string()))
 }
 
 /// Returns the request for the `PreCompact` hook.
-pub fn pre_compact(
-    session: &Session,
-    running: &RunningCompaction,
-    budget: v1::Budget,
-    instructions: String,
-) -> v1::PreCompactRequest {
+pub fn pre_compact(started: &StartedCompaction) -> v1::PreCompactRequest {
+    let StartedCompaction { session, running } = started;
     let sizes = running.leaving.iter().filter_map(|at| {
         let entry = session.transcript().get(*at)?;
         Some(u64::from(entry.size.tokens))
@@ -80,26 +79,48 @@ pub fn pre_compact(
         compaction_id: running.key.to_string(),
         trigger: trigger(running.trigger).into(),
         strategy: strategy(running.strategy).into(),
-        budget: Some(budget),
+        budget: Some(last_budget(session)),
         input_tokens: tokens32(session.ledger().calibration.apply(sizes.sum())),
         first_message_id: message_id(session, running.leaving.first().copied()),
         last_message_id: message_id(session, running.leaving.last().copied()),
-        instructions,
-        attributes: hook_attributes(session).collect(),
+        instructions: instructions_of(started),
+        attributes: attributes(session).collect(),
     }
 }
 
-/// The requests of a hook for a compaction.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct PreCompactResult {
-    /// Instructions that are added to those for the summary.
-    pub instructions: Option<String>,
-    /// Texts that are kept word for word.
-    pub must_keep: Vec<String>,
+/// Returns the request for the `PostCompact` hook.
+pub fn post_compact(preview: &Preview) -> v1::PostCompactRequest {
+    let session = &preview.session;
+    v1::PostCompactRequest {
+        session: session.key().to_string(),
+        compaction: compaction(&preview.event, session),
+        budget: Some(last_budget(session)),
+        attributes: attributes(session).collect(),
+    }
 }
 
-/// Validates the response of a `PreCompact` hook without a veto.
-pub fn wishes(answer: v1::PreCompactResponse) -> Result<PreCompactResult, String> {
+/// Returns the request for the `SessionStart` hook.
+pub fn session_start(started: &StartedCompaction) -> v1::SessionStartRequest {
+    let StartedCompaction { session, running } = started;
+    v1::SessionStartRequest {
+        session: session.key().to_string(),
+        source: v1::SessionStartSource::Compact.into(),
+        compaction_id: running.key.to_string(),
+        attributes: attributes(session).collect(),
+    }
+}
+
+/// Returns the budget for the target of the last serving.
+fn last_budget(session: &Session) -> v1::Budget {
+    let last = session.last_served();
+    budget(session, &last.target, last.window)
+}
+
+/// Validates the response of a `PreCompact` hook.
+pub fn pre_compact_decision(answer: v1::PreCompactResponse) -> Result<HookDecision, String> {
+    if let Some(reason) = answer.veto_reason {
+        return Ok(HookDecision::Veto(reason));
+    }
     let instructions = answer.additional_instructions;
     if instructions.len() > MAX_INSTRUCTION_BYTES {
         return Err(format!(
@@ -114,19 +135,28 @@ pub fn wishes(answer: v1::PreCompactResponse) -> Result<PreCompactResult, String
             "must_keep must hold at most {MAX_KEPT} texts, of {MAX_KEPT_BYTES} bytes in all"
         ));
     }
-    Ok(PreCompactResult {
+    Ok(HookDecision::Continue(HookReply {
         instructions: Some(instructions).filter(|text| !text.trim().is_empty()),
         must_keep,
-    })
+        ..HookReply::default()
+    }))
 }
 
-/// Validates the messages that a hook adds to a view. They are marked as machine-generated, whatever the response
+/// Converts the response of a `PostCompact` hook.
+pub fn post_compact_decision(answer: v1::PostCompactResponse) -> HookDecision {
+    match answer.reject_reason {
+        Some(reason) => HookDecision::Veto(reason),
+        None => HookDecision::Continue(HookReply::default()),
+    }
+}
+
+/// Validates the response of a `SessionStart` hook. The messages that the hook adds are marked as machine-generated, whatever the response
 /// contains.
-pub fn hook_messages(
+pub fn session_start_decision(
     answer: v1::SessionStartResponse,
     limits: &Limits,
     next_id: &mut dyn FnMut() -> MessageId,
-) -> Result<Vec<Arc<Message>>, String> {
+) -> Result<HookDecision, String> {
     if answer.messages.len() > MAX_MESSAGES {
         return Err(format!("messages must hold at most {MAX_MESSAGES}"));
     }
@@ -157,7 +187,10 @@ pub fn hook_messages(
         message.usage = None;
         all.push(Arc::new(message));
     }
-    Ok(all)
+    Ok(HookDecision::Continue(HookReply {
+        messages: all,
+        ..HookReply::default()
+    }))
 }
 
 #[cfg(test)]
@@ -165,9 +198,17 @@ mod tests {
     use palimpsest_core::ids::MessageId;
     use palimpsest_core::limits::Limits;
     use palimpsest_core::message::{MessageKind, Role};
+    use palimpsest_engine::compaction::{HookDecision, HookReply};
     use palimpsest_proto::context::v1;
 
-    use super::{hook_messages, wishes};
+    use super::{pre_compact_decision, session_start_decision};
+
+    fn reply(decision: Result<HookDecision, String>) -> Result<HookReply, String> {
+        match decision? {
+            HookDecision::Continue(reply) => Ok(reply),
+            HookDecision::Veto(reason) => Err(reason),
+        }
+    }
 
     fn answer(instructions: usize, texts: usize, each: usize) -> v1::PreCompactResponse {
         v1::PreCompactResponse {
@@ -179,6 +220,7 @@ mod tests {
 
     #[test]
     fn a_hook_may_want_so_much_and_no_more() {
+        let wishes = |answer| reply(pre_compact_decision(answer));
         let taken = wishes(answer(16 * 1024, 16, 4 * 1024)).unwrap();
         assert_eq!(taken.must_keep.len(), 16);
         assert!(wishes(answer(16 * 1024 + 1, 0, 0)).is_err());
@@ -216,7 +258,8 @@ mod tests {
                 MessageId::new(uuid::Uuid::from_u128(next))
             };
             let answer = v1::SessionStartResponse { messages };
-            hook_messages(answer, &Limits::default(), &mut id)
+            let decision = session_start_decision(answer, &Limits::default(), &mut id);
+            reply(decision).map(|reply| reply.messages)
         };
         let one = &read(vec![said(v1::Role::User, "the branch is main")]).unwrap()[0];
         assert_eq!((one.kind, one.role), (MessageKind::Hook, Role::User));

@@ -50,7 +50,10 @@ pub use compaction::{compaction, running_compaction, turns, why_failed};
 pub use digest::{CanonicalRequest, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use filter::message_filter;
-pub use hooks::{PreCompactResult, hook_attributes, hook_kind, hook_messages, pre_compact, wishes};
+pub use hooks::{
+    hook_kind, post_compact, post_compact_decision, pre_compact, pre_compact_decision,
+    session_start, session_start_decision,
+};
 pub use levels::{
     cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to, refused,
     restored, skip_reason, skipped, snipped, stage, trigger_from_proto,

@@ -3,22 +3,13 @@
 use palimpsest_core::ids::{CallKey, MessageId, ProjectId, SessionKey, Timestamp};
 use palimpsest_core::message::{MessageKind, Role};
 use palimpsest_core::view::Provider;
+pub use palimpsest_engine::compaction::MessageForm;
 use palimpsest_proto::context::v1;
 
 use super::{FieldError, required};
 
 /// The valid seconds of a `google.protobuf.Timestamp`.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
-
-/// The form of returned messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum MessageForm {
-    /// The provider's JSON.
-    #[default]
-    Json,
-    /// Typed messages.
-    Typed,
-}
 
 /// Validates the resource name of a session.
 pub fn session_key(name: &str, field: &str) -> Result<SessionKey, FieldError> {

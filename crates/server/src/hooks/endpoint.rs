@@ -19,8 +19,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// The maximum size of a response, far above the limits of the contract, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
-/// The maximum size of a stored error text, in bytes.
-const MAX_DETAIL_BYTES: usize = 512;
 
 /// The client of a hook service.
 pub struct HookEndpoint {
@@ -124,18 +122,12 @@ impl fmt::Debug for HookEndpoint {
     }
 }
 
-/// Returns the code and text of a failed call, shortened to the maximum size.
-pub fn failed(status: &Status) -> String {
+/// Returns the code and text of a failed call.
+pub(super) fn failed(status: &Status) -> String {
     let text = match std::error::Error::source(status) {
         // For connection failures the status text is generic, and only the source names the cause.
         Some(source) if status.code() == Code::Unavailable => error_chain(source),
         _ => status.message().to_owned(),
     };
-    truncate(&format!("{:?}: {text}", status.code()))
-}
-
-/// Shortens a text from a hook to the maximum size.
-pub fn truncate(text: &str) -> String {
-    let end = text.floor_char_boundary(MAX_DETAIL_BYTES);
-    text[..end].to_owned()
+    format!("{:?}: {text}", status.code())
 }

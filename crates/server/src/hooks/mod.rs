@@ -1,6 +1,7 @@
-//! The clients of the users' hook services. `services::hooks` decides about calls and interprets the responses.
+//! The clients of the users' hook services. `palimpsest_engine::compaction` decides about calls.
 
 mod endpoint;
+mod remote;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use palimpsest_core::policy::{HookPolicy, Overlay};
 use palimpsest_settings::HooksConfig;
 use serde_json::Value;
 
-pub use self::endpoint::{HookEndpoint, failed, truncate};
+use self::endpoint::{HookEndpoint, failed};
+pub use self::remote::RemoteHooks;
 
 /// The configured hook services.
 #[derive(Debug, Default)]

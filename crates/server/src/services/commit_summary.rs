@@ -5,6 +5,7 @@ use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Digest, Usage};
 use palimpsest_core::session::{ContentNotLoaded, RequestMethod, Session};
+use palimpsest_engine::compaction::{self, Brought, DelegateAnswer, Delegated, DelegatedBody};
 use palimpsest_proto::context::v1::{
     self, CommitSummaryRequest, CommitSummaryResponse, PromptTooLong, commit_summary_request,
 };
@@ -12,7 +13,6 @@ use palimpsest_proto::context::v1::{
 use super::Service;
 use super::append::{budget, tokens};
 use super::cache_ledger::ledger;
-use super::compaction::{self, Brought, DelegateAnswer, Delegated, DelegatedBody};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -26,8 +26,11 @@ pub(super) async fn commit(
     request: CommitSummaryRequest,
 ) -> Result<CommitSummaryResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
+    let request_id = request.request_id.clone();
     let brought = brought(service, request)?;
-    let (ended, wish) = Box::pin(compaction::commit(service, &key, brought)).await?;
+    let committed = Box::pin(compaction::commit(service, &key, brought)).await;
+    let (ended, wish) =
+        committed.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
     let ended = refuse(service, &key, ended).await?;
     let delegated = match &ended {
         // A compaction that is still running had its request shortened. The reply contains the shorter request.
@@ -136,7 +139,8 @@ async fn refuse(
             key: Some(failed.key),
         }),
         CompactionFailureReason::HookVetoed | CompactionFailureReason::HookFailed => {
-            compaction::refusal(&failed.hooks).map_or(Ok(ended.clone()), Err)
+            let refusal = compaction::refusal(&failed.hooks);
+            refusal.map_or(Ok(ended.clone()), |error| Err(error.into()))
         }
         _ => Ok(ended),
     }

@@ -8,6 +8,7 @@ use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, RequestMethod, RequestStamp, Session, Strategy};
 use palimpsest_core::view::TargetOverride;
+use palimpsest_engine::compaction::{self, CompactionCall, Wish};
 use palimpsest_proto::context::v1::compact_request::Range;
 use palimpsest_proto::context::v1::{
     self, CompactRequest, CompactResponse, CompactionMode, CompactionStrategy, Level,
@@ -18,7 +19,6 @@ use super::append::{budget, expected, tokens, window};
 use super::cache_ledger::ledger;
 use super::change::{ChangeCall, ChangeOutcome};
 use super::commit_summary;
-use super::compaction::{self, CompactionCall, Wish};
 use super::overrides::{NO_MODEL, Overrides};
 use super::recovery::removed;
 use crate::convert::{self, MessageForm};
@@ -379,7 +379,7 @@ impl Autocompact<'_> {
             }),
             // The hook's own reason is returned to the caller.
             CompactionFailureReason::HookVetoed | CompactionFailureReason::HookFailed => {
-                compaction::refusal(&failed.hooks)
+                compaction::refusal(&failed.hooks).map(ServiceError::from)
             }
             why => Some(ServiceError::NoSummary {
                 why: convert::why_failed(why),

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use palimpsest_core::ids::Revision;
 use palimpsest_engine::EngineError;
+use palimpsest_engine::compaction::CompactionError;
 use palimpsest_store::StoreError;
 
+use crate::convert;
 use crate::errors::ServiceError;
 
 /// The retry delay after a store failure: 5 s. The store needs a restart or more space. Another replica may answer
@@ -39,6 +41,28 @@ impl From<EngineError> for ServiceError {
             EngineError::BlobsUnavailable => Self::StoreUnavailable { retry_after: SOON },
             EngineError::Internal { doing, source } => Self::Internal { doing, source },
             error @ EngineError::Unreadable { .. } => Self::internal("read a session", error),
+        }
+    }
+}
+
+impl From<CompactionError> for ServiceError {
+    fn from(error: CompactionError) -> Self {
+        match error {
+            CompactionError::Engine(error) => error.into(),
+            CompactionError::DelegationNotFound { key } => Self::DelegationNotFound { key },
+            CompactionError::NoSummary { why, detail, model } => Self::NoSummary {
+                why: convert::why_failed(why),
+                detail: detail.into(),
+                model: model.into(),
+            },
+            CompactionError::HookVetoed { hook, reason } => Self::HookVetoed {
+                hook: hook.name(),
+                reason: reason.into(),
+            },
+            CompactionError::HookFailed { hook, detail } => Self::HookFailed {
+                hook: hook.name(),
+                detail: detail.into(),
+            },
         }
     }
 }

@@ -12,7 +12,6 @@ mod cache_ledger;
 mod change;
 mod commit_summary;
 mod compact;
-mod compaction;
 mod context;
 mod delete;
 mod entry;
@@ -20,12 +19,10 @@ mod etag;
 mod events;
 mod export;
 mod failure;
-mod hooks;
 mod list;
 mod manage;
 mod memory;
 mod messages;
-mod overflow;
 mod overrides;
 mod persist;
 mod prepare;
@@ -63,7 +60,7 @@ use tonic::{Response, Status};
 
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
-use crate::hooks::HookEndpoints;
+use crate::hooks::{HookEndpoints, RemoteHooks};
 use crate::metrics::Metrics;
 
 pub use backup::AdminHandlers;
@@ -148,8 +145,11 @@ impl Service {
 
     /// Sets the endpoints of the users' hooks.
     #[must_use]
-    pub fn with_hooks(mut self, hooks: HookEndpoints) -> Self {
+    pub fn with_hooks(mut self, hooks: HookEndpoints, metrics: Metrics) -> Self {
         self.hooks = Arc::new(hooks);
+        let (endpoints, sessions) = (Arc::clone(&self.hooks), Arc::clone(&self.sessions));
+        let remote = RemoteHooks::new(endpoints, sessions, Arc::clone(&self.ids), metrics);
+        self.engine.hook_caller = Some(Arc::new(remote));
         self
     }
 

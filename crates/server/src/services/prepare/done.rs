@@ -5,10 +5,12 @@ use palimpsest_core::compaction::CompactionOutcome;
 use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::Session;
+use palimpsest_engine::compaction::{DropOutcome, MadeRoom};
 use palimpsest_proto::context::v1;
 
 use super::super::append::AppendStatus;
 use crate::convert;
+use crate::errors::ServiceError;
 
 /// The outcome of a call.
 #[derive(Clone)]
@@ -27,6 +29,32 @@ pub(super) struct PrepareOutcome {
 }
 
 impl PrepareOutcome {
+    /// Adds the compaction that the call waited for.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ServiceError::PromptTooLong`] if the provider rejected the view and nothing can be removed.
+    pub(super) fn with(
+        self,
+        mut made: MadeRoom<Box<v1::TokenReport>>,
+    ) -> Result<Self, ServiceError> {
+        let compacted = made.rounds.pop();
+        let earlier = made.rounds.iter().filter_map(CompactionOutcome::event);
+        let earlier = earlier.map(|(revision, event)| (revision, event.clone()));
+        Ok(Self {
+            levels: self.levels.into_iter().chain(earlier).collect(),
+            compacted,
+            dropped: match made.dropped {
+                DropOutcome::Dropped(revision, event) => Some((revision, event)),
+                DropOutcome::NotNeeded => None,
+                DropOutcome::NothingLeft(tokens) => {
+                    return Err(ServiceError::PromptTooLong { tokens });
+                }
+            },
+            ..self
+        })
+    }
+
     /// Returns the events that changed the view, in order.
     pub(super) fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
         let compacted = self.compacted.iter();

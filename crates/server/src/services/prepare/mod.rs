@@ -1,7 +1,6 @@
 //! `PrepareContext`: appends messages, runs the levels, serves the view and returns the delta for the caller's
 //! array.
 
-mod compact_inline;
 mod done;
 mod render;
 
@@ -24,18 +23,24 @@ use self::done::{PrepareOutcome, folds, is_of_a_level};
 use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
 use palimpsest_engine::call::{Deadline, SPANS};
+use palimpsest_engine::compaction::{self, RejectedPrompt};
 use palimpsest_engine::sessions::{Changed, CommandOutcome, MissingSession, Transaction};
 use palimpsest_engine::staging;
 
 use super::append::{AppendInput, AppendStatus, budget, tokens};
 use super::commit_summary::gap_tokens;
-use super::compaction;
-use super::overflow::Overflow;
 use super::overrides::Overrides;
 use super::recovery::removed;
 use super::{Service, cache_ledger, etag};
 use crate::convert::{self, BreakpointOptions, MessageForm, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
+
+/// The provider's rejection of a prompt as too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Overflow {
+    /// The number of tokens above the limit, if known.
+    gap_tokens: Option<u64>,
+}
 
 /// A validated request. Options that depend on the session are resolved later.
 struct PrepareCall {
@@ -176,15 +181,18 @@ impl PrepareCall {
             }
             CompactionMode::Wait | CompactionMode::Unspecified => {}
         }
-        let wanted = compact_inline::ViewRequest {
-            compaction: self.wanted(trigger),
-            overflow: self.overflow,
-            done: done.clone(),
-        };
-        let compacted = compact_inline::compact_inline(service, key, wanted, deadline).await?;
-        let Some(done) = compacted else {
+        let overflow = self.overflow.filter(|_| trigger == Trigger::PromptTooLong);
+        let rejected = overflow.map(|overflow| RejectedPrompt {
+            view_tokens: done.before_tokens,
+            gap_tokens: overflow.gap_tokens,
+        });
+        let report: fn(&Session) -> _ = |session| Box::new(tokens(session, None));
+        let wanted = (self.wanted(trigger), rejected);
+        let made = compaction::make_room(service, key, wanted, deadline, report).await?;
+        let Some(made) = made else {
             return Ok(ViewUpdate::Report(started()));
         };
+        let done = done.clone().with(made)?;
         // The compaction has committed and may have changed the view, so the view is served again. Its thresholds are
         // not checked again.
         let serve = |transaction: &mut Transaction<'_>| {

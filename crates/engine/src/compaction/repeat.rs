@@ -2,54 +2,53 @@
 
 use std::time::Duration;
 
+use crate::sessions::{MissingSession, Transaction};
 use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
 use palimpsest_core::compaction::CompactionOutcome;
 use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::{CompactionKey, Revision, SessionKey};
 use palimpsest_core::session::{RunningCompaction, Session};
-use palimpsest_engine::sessions::{MissingSession, Transaction};
 use tokio::time::Instant;
 
-use super::super::Service;
-use super::{CompactionCall, lost};
-use crate::errors::ServiceError;
+use super::{CompactionCall, CompactionError};
+use crate::Engine;
 
 /// Returns the outcome of an idempotent repeat, starting from the event that answered the original call.
-pub(in crate::services) async fn outcome(
-    service: &Service,
+pub async fn outcome(
+    engine: &Engine,
     key: &SessionKey,
     call: &CompactionCall,
     mut revision: Revision,
-) -> Result<CompactionOutcome, ServiceError> {
+) -> Result<CompactionOutcome, CompactionError> {
     loop {
-        let recorded = service.sessions.event(key, revision).await?;
+        let recorded = engine.sessions.event(key, revision).await?;
         let event = recorded.map(|recorded| recorded.event);
         let started = match event {
             Some(Event::CompactionStarted(started)) => started.key,
             Some(event) => return Ok(CompactionOutcome::Event(Box::new(event), revision)),
-            None => return Err(lost()),
+            None => return Err(CompactionError::lost()),
         };
-        let running = running(service, key, started).await?;
+        let running = running(engine, key, started).await?;
         let delegated = running
             .as_ref()
             .is_some_and(RunningCompaction::is_delegated);
-        let now = service.sessions.clock().now();
+        let now = engine.sessions.clock().now();
         let over = running.is_none_or(|running| running.is_over(now));
         // A delegated compaction ends when the caller commits its summary, so nobody waits for it. An ended or
         // expired compaction has an outcome for every caller.
         let waits = over || (call.waits && !delegated);
-        if !waits || !ends(service, key, started).await? {
+        if !waits || !ends(engine, key, started).await? {
             return Ok(CompactionOutcome::Running(started));
         }
         // From now on, the request id leads to the event that ended the compaction.
-        let now = service.sessions.clock().now();
+        let now = engine.sessions.clock().now();
         let found = |session: &Session| {
             let stamp = call.request.request.as_ref()?;
             session.requests().find(stamp, now)
         };
-        let found = service.sessions.read(key, found).await?;
+        let found = engine.sessions.read(key, found).await?;
         let found = found.filter(|found| found.revision != revision);
-        revision = found.ok_or_else(lost)?.revision;
+        revision = found.ok_or_else(CompactionError::lost)?.revision;
     }
 }
 
@@ -61,26 +60,26 @@ pub(super) fn under_way(session: &Session, which: CompactionKey) -> Option<&Runn
 
 /// Reads the compaction with this key, if it is running.
 pub(super) async fn running(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
     which: CompactionKey,
-) -> Result<Option<RunningCompaction>, ServiceError> {
+) -> Result<Option<RunningCompaction>, CompactionError> {
     let look = |session: &Session| under_way(session, which).cloned();
-    Ok(service.sessions.read(key, look).await?)
+    Ok(engine.sessions.read(key, look).await?)
 }
 
 /// Waits until a compaction has ended. Closes it after its deadline, because its process has stopped. Returns false
 /// if the server shuts down first.
 pub(super) async fn ends(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
     which: CompactionKey,
-) -> Result<bool, ServiceError> {
-    let (sessions, draining) = (&service.sessions, &service.draining);
-    while let Some(running) = running(service, key, which).await? {
+) -> Result<bool, CompactionError> {
+    let (sessions, draining) = (&engine.sessions, &engine.draining);
+    while let Some(running) = running(engine, key, which).await? {
         let now = sessions.clock().now();
         if running.is_over(now) {
-            close(service, key, &running).await?;
+            close(engine, key, &running).await?;
             continue;
         }
         if draining.is_cancelled() {
@@ -96,11 +95,11 @@ pub(super) async fn ends(
 }
 
 async fn close(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
     running: &RunningCompaction,
-) -> Result<(), ServiceError> {
-    let now = service.sessions.clock().now();
+) -> Result<(), CompactionError> {
+    let now = engine.sessions.clock().now();
     let close = |transaction: &mut Transaction<'_>| {
         let failed = CompactionInput::Failed {
             why: CompactionFailureReason::Expired,
@@ -113,6 +112,6 @@ async fn close(
         }))?;
         Ok(())
     };
-    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
+    let (sessions, missing) = (&engine.sessions, &MissingSession::Refuse);
     Ok(sessions.write(key, missing, close, |_, ()| Ok(())).await?)
 }

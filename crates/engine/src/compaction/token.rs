@@ -8,23 +8,31 @@ use palimpsest_core::message::Digest;
 use palimpsest_core::session::RunningCompaction;
 use palimpsest_core::view::Provider;
 
-use crate::convert::MessageForm;
-
 /// The first byte of a token. A new layout gets a new version.
 const VERSION: u8 = 1;
 const BYTES: usize = 1 + 1 + 1 + 4 + 4 + 8 + 4 + 16;
 
+/// The form of returned messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MessageForm {
+    /// The provider's JSON.
+    #[default]
+    Json,
+    /// Typed messages.
+    Typed,
+}
+
 /// The format and limits of a delegated request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::services) struct Wish {
+pub struct Wish {
     /// The message form of the request.
-    pub(in crate::services) form: MessageForm,
+    pub form: MessageForm,
     /// The provider whose JSON format is used.
-    pub(in crate::services) provider: Provider,
+    pub provider: Provider,
     /// The maximum size of the request and its answer in tokens.
-    pub(in crate::services) window_tokens: u64,
+    pub window_tokens: u64,
     /// The maximum output of the model in tokens.
-    pub(in crate::services) max_output_tokens: u32,
+    pub max_output_tokens: u32,
 }
 
 /// The decoded content of a token.
@@ -127,8 +135,7 @@ mod tests {
     use palimpsest_core::session::{RunningCompaction, Strategy};
     use palimpsest_core::view::Provider;
 
-    use super::{DelegationToken, Wish};
-    use crate::convert::MessageForm;
+    use super::{DelegationToken, MessageForm, Wish};
 
     #[test]
     fn a_token_is_of_one_session_one_compaction_and_one_request() {

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::call::{CurrentCall, Deadline};
+use crate::models::{ModelAttempt, Models};
 use palimpsest_core::command::WrittenSummary;
 use palimpsest_core::compaction::{SummaryFailure, SummaryTask};
 use palimpsest_core::event::CompactionFailureReason;
@@ -12,8 +14,6 @@ use palimpsest_core::message::Usage;
 use palimpsest_core::policy::SummaryPolicy;
 use palimpsest_core::session::{RunningCompaction, Strategy};
 use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection, parse_summary};
-use palimpsest_engine::call::{CurrentCall, Deadline};
-use palimpsest_engine::models::{ModelAttempt, Models};
 use palimpsest_summarize::{
     self as summarize, ChunkPosition, ChunkSettings, Error, Purpose, RedactingSummarizer,
     ShortenSettings, StopReason, Summarizer, SummaryReply, SummaryRequest, redact,
@@ -21,16 +21,16 @@ use palimpsest_summarize::{
 };
 use tokio::time::Instant;
 
-use super::super::Service;
 use super::NO_USAGE;
 use super::prompt::SummaryPrompt;
+use crate::Engine;
 
 /// The maximum time that is reserved for the steps after the last answer: 5 s.
 const TO_FINISH: Duration = Duration::from_secs(5);
 
 /// Queries the models in order until a summary is accepted. The usage of all attempts is summed.
 pub(super) async fn ask(
-    service: &Service,
+    engine: &Engine,
     models: &Models,
     key: &SessionKey,
     task: &SummaryTask,
@@ -48,7 +48,7 @@ pub(super) async fn ask(
     let policy = &task.started.session.policy().summary;
     let asking = SummaryQuery {
         policy,
-        redacts: service.redacts(&task.started.session),
+        redacts: engine.redacts(&task.started.session),
         question: &question,
         window: models.limits().window_tokens,
         most: models.limits().max_output_tokens,
@@ -63,7 +63,7 @@ pub(super) async fn ask(
     ));
     let count = attempts.len();
     for (at, attempt) in attempts.into_iter().enumerate() {
-        let left = time_left(service, &task.started.running);
+        let left = time_left(engine, &task.started.running);
         if left.is_zero() {
             break;
         }
@@ -86,9 +86,9 @@ pub(super) async fn ask(
 }
 
 /// Returns the time for the models: the remaining time of the compaction, minus a reserve for its end.
-fn time_left(service: &Service, running: &RunningCompaction) -> Duration {
+fn time_left(engine: &Engine, running: &RunningCompaction) -> Duration {
     let whole = Duration::from_millis(running.expires.millis_since(running.at));
-    let now = service.sessions.clock().now();
+    let now = engine.sessions.clock().now();
     let left = Duration::from_millis(running.expires.millis_since(now));
     let left = left.saturating_sub(TO_FINISH.min(whole / 10));
     // A waiting caller's deadline also limits the time.

@@ -11,24 +11,23 @@ use palimpsest_core::session::{Session, Strategy};
 use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::summary::SummaryDocument;
 use palimpsest_facts::Redact;
+use palimpsest_store::error_chain;
 use palimpsest_summarize::redact;
 
-use super::super::Service;
 use super::input::inputs;
 use super::{NO_USAGE, model};
-use crate::errors::ServiceError;
+use crate::{Engine, EngineError};
 
 /// Writes the summary of the messages that leave.
 pub(super) async fn summarise(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
     task: &SummaryTask,
 ) -> Result<WrittenSummary, SummaryFailure> {
-    let extracted = match extract(service, key, &task.started).await {
+    let extracted = match extract(engine, key, &task.started).await {
         Ok(extracted) => extracted,
         Err(error) => {
-            let error = tonic::Status::from(error);
-            let error = error.message();
+            let error = error_chain(&error);
             tracing::warn!(session = %key, error, "failed to read what a summary is made of");
             return Err(SummaryFailure {
                 why: CompactionFailureReason::ModelUnavailable,
@@ -40,21 +39,21 @@ pub(super) async fn summarise(
     if task.is_estimate {
         return Ok(WrittenSummary {
             strategy: task.strategy,
-            ..from_structure(service, task, &extracted)?
+            ..from_structure(engine, task, &extracted)?
         });
     }
-    if let (Some(models), Strategy::Model) = (&service.models, task.strategy) {
-        let written = model::ask(service, models, key, task, &extracted).await;
+    if let (Some(models), Strategy::Model) = (&engine.models, task.strategy) {
+        let written = model::ask(engine, models, key, task, &extracted).await;
         if written.is_ok() || !task.falls_back {
             return written;
         }
     }
-    from_structure(service, task, &extracted)
+    from_structure(engine, task, &extracted)
 }
 
 /// Writes the summary without a model.
 fn from_structure(
-    service: &Service,
+    engine: &Engine,
     task: &SummaryTask,
     extracted: &SummaryDocument,
 ) -> Result<WrittenSummary, SummaryFailure> {
@@ -66,7 +65,7 @@ fn from_structure(
         });
     }
     // Text from several messages can form a secret only when joined, so the rendered text is redacted again.
-    let text = match redactor(service, &task.started.session) {
+    let text = match redactor(engine, &task.started.session) {
         Some(redact) => redact(&text),
         None => text,
     };
@@ -80,28 +79,27 @@ fn from_structure(
 }
 
 /// Returns the function that redacts secrets, or `None` if redaction is off for the session.
-pub(super) fn redactor(service: &Service, session: &Session) -> Option<Redact> {
+pub(super) fn redactor(engine: &Engine, session: &Session) -> Option<Redact> {
     let redact: Redact = |text| redact(text).text.into_owned();
-    service.redacts(session).then_some(redact)
+    engine.redacts(session).then_some(redact)
 }
 
 /// Extracts a summary from the structure of the messages. It is the summary without a model and fills the missing
 /// sections of a model's summary.
 pub(super) async fn extract(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
     started: &StartedCompaction,
-) -> Result<SummaryDocument, ServiceError> {
-    let redact = redactor(service, &started.session);
-    let words = inputs(service, key, &started.session, redact).await?;
+) -> Result<SummaryDocument, EngineError> {
+    let redact = redactor(engine, &started.session);
+    let words = inputs(engine, key, &started.session, redact).await?;
     let (session, leaving) = (
         Arc::clone(&started.session),
         started.running.leaving.clone(),
     );
     let extracted =
         tokio::task::spawn_blocking(move || summary_of(&session, &leaving, &words, redact));
-    extracted.await.map_err(|error| ServiceError::Internal {
-        doing: "extract a summary",
-        source: Some(Box::new(error)),
-    })
+    extracted
+        .await
+        .map_err(|error| EngineError::internal("extract a summary", error))
 }

@@ -1,11 +1,13 @@
-//! Level 5 in the server. [`run`] drives the machine of the core, which decides every compaction. The other modules
+//! Level 5. [`run`] drives the machine of the core, which decides every compaction. The other modules
 //! perform its steps: [`summarise`] writes a summary, [`hooks`] calls the hooks, [`repeat`] waits for an end, and
 //! [`delegate`] and [`delegate_result`] exchange a request and a summary with the caller's model.
 
 mod delegate;
 mod delegate_result;
+mod error;
 mod hooks;
 mod input;
+mod make_room;
 mod model;
 mod prompt;
 mod repeat;
@@ -19,34 +21,37 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
+use palimpsest_store::error_chain;
 
-pub(super) use self::delegate::{Delegated, DelegatedBody, request};
-pub(super) use self::delegate_result::{Brought, DelegateAnswer, commit};
-pub(super) use self::hooks::refusal;
-pub(super) use self::repeat::outcome;
-pub(super) use self::run::render_now;
+pub use self::delegate::{Delegated, DelegatedBody, request};
+pub use self::delegate_result::{Brought, DelegateAnswer, commit};
+pub use self::error::CompactionError;
+pub use self::hooks::{HookCaller, HookDecision, HookReply, refusal};
+pub use self::make_room::{DropOutcome, MadeRoom, RejectedPrompt, make_room};
+pub use self::prompt::instructions_of;
+pub use self::repeat::outcome;
+pub use self::run::render_now;
 use self::run::{DriveUntil, Driver};
-pub(super) use self::token::Wish;
-
-use super::Service;
-use crate::errors::ServiceError;
+pub use self::token::{MessageForm, Wish};
+use crate::Engine;
 
 /// The maximum number of compactions in one call.
 const MAX_ROUNDS: usize = 100;
 
 /// A compaction that a call requires.
 #[derive(Debug, Clone)]
-pub(super) struct CompactionCall {
-    pub(super) request: CompactionRequest,
+pub struct CompactionCall {
+    /// The request.
+    pub request: CompactionRequest,
     /// True if the caller waits for the outcome, which is in the reply. Otherwise the outcome is an event.
-    pub(super) waits: bool,
+    pub waits: bool,
     /// The target whose pending messages are served first. `None` if the caller served the view just before.
-    pub(super) view: Option<TargetOverride>,
+    pub view: Option<TargetOverride>,
 }
 
 impl CompactionCall {
-    /// Returns the call that waits for a compaction of the view that was served just before.
-    pub(super) fn waiting(request: CompactionRequest) -> Self {
+    /// Creates the call that waits for a compaction of the view that was served just before.
+    pub fn waiting(request: CompactionRequest) -> Self {
         Self {
             request,
             waits: true,
@@ -56,14 +61,14 @@ impl CompactionCall {
 }
 
 /// Compacts a session. `render` builds the caller's result from the session after the compaction.
-pub(super) async fn compact<T>(
-    service: &Service,
+pub async fn compact<T>(
+    engine: &Engine,
     key: &SessionKey,
     call: &CompactionCall,
     render: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
-) -> Result<T, ServiceError> {
+) -> Result<T, CompactionError> {
     let mut machine = CompactionMachine::new(call.request.clone());
-    let mut driver = Driver::for_request(service, key, &call.request, call.view.as_ref()).await?;
+    let mut driver = Driver::for_request(engine, key, &call.request, call.view.as_ref()).await?;
     let until = if call.waits || call.request.is_dry_run {
         DriveUntil::End
     } else {
@@ -71,16 +76,16 @@ pub(super) async fn compact<T>(
     };
     let reply = Box::pin(driver.drive(&mut machine, until, &render)).await?;
     let (Some(running), None) = (machine.needs_no_caller(), &reply) else {
-        return reply.ok_or_else(lost);
+        return reply.ok_or_else(CompactionError::lost);
     };
-    let (inner, name) = (service.clone(), key.clone());
-    service.mutations.in_background(async move {
+    let (inner, name) = (engine.clone(), key.clone());
+    engine.background.in_background(async move {
         let mut driver = Driver::new(&inner, &name);
         let done = driver.drive(&mut machine, DriveUntil::End, |_, _| Ok(()));
         report(&name, Box::pin(done).await.map(|_| ()));
     });
     Box::pin(render_now(
-        service,
+        engine,
         key,
         &CompactionOutcome::Running(running),
         render,
@@ -89,34 +94,34 @@ pub(super) async fn compact<T>(
 }
 
 /// Compacts, and repeats as the policy requires. Returns all outcomes in order.
-pub(super) async fn in_rounds(
-    service: &Service,
+pub async fn in_rounds(
+    engine: &Engine,
     key: &SessionKey,
     call: &CompactionCall,
-) -> Result<Vec<CompactionOutcome>, ServiceError> {
+) -> Result<Vec<CompactionOutcome>, CompactionError> {
     let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
-    let first = Box::pin(compact(service, key, call, render)).await?;
-    let rest = Box::pin(rest(service, key, call, &first)).await?;
+    let first = Box::pin(compact(engine, key, call, render)).await?;
+    let rest = Box::pin(rest(engine, key, call, &first)).await?;
     Ok(std::iter::once(first).chain(rest).collect())
 }
 
 /// Runs the compactions after the first one, as the policy requires.
-pub(super) async fn rest(
-    service: &Service,
+pub async fn rest(
+    engine: &Engine,
     key: &SessionKey,
     call: &CompactionCall,
     first: &CompactionOutcome,
-) -> Result<Vec<CompactionOutcome>, ServiceError> {
+) -> Result<Vec<CompactionOutcome>, CompactionError> {
     let mut rounds = Vec::new();
     while call.waits && rounds.len() + 1 < MAX_ROUNDS {
         let last = rounds.last().unwrap_or(first);
         let look = |session: &Session| call.request.next_round(session, last);
-        let Some(next) = service.sessions.read(key, look).await? else {
+        let Some(next) = engine.sessions.read(key, look).await? else {
             break;
         };
         let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
         let next = CompactionCall::waiting(next);
-        let next = Box::pin(compact(service, key, &next, render)).await?;
+        let next = Box::pin(compact(engine, key, &next, render)).await?;
         if matches!(next, CompactionOutcome::Skipped(_)) {
             break;
         }
@@ -126,9 +131,9 @@ pub(super) async fn rest(
 }
 
 /// Starts a compaction in the background. Its outcome is an event.
-pub(super) fn begin_in_background(service: &Service, key: &SessionKey, request: CompactionRequest) {
-    let (inner, key) = (service.clone(), key.clone());
-    service.mutations.in_background(async move {
+pub fn begin_in_background(engine: &Engine, key: &SessionKey, request: CompactionRequest) {
+    let (inner, key) = (engine.clone(), key.clone());
+    engine.background.in_background(async move {
         let call = CompactionCall::waiting(request);
         let done = Box::pin(in_rounds(&inner, &key, &call)).await;
         report(&key, done.map(|_| ()));
@@ -136,16 +141,16 @@ pub(super) fn begin_in_background(service: &Service, key: &SessionKey, request: 
 }
 
 /// Starts a prepared summary in the background if a model is configured.
-pub(super) fn prepare_ahead(service: &Service, key: &SessionKey) {
-    if service.models.is_some() {
-        begin_in_background(service, key, CompactionRequest::prepare_ahead());
+pub fn prepare_ahead(engine: &Engine, key: &SessionKey) {
+    if engine.models.is_some() {
+        begin_in_background(engine, key, CompactionRequest::prepare_ahead());
     }
 }
 
-pub(super) fn report(key: &SessionKey, done: Result<(), ServiceError>) {
+/// Logs the error of a compaction without a caller.
+pub fn report(key: &SessionKey, done: Result<(), CompactionError>) {
     if let Err(error) = done {
-        let error = tonic::Status::from(error);
-        let error = error.message();
+        let error = error_chain(&error);
         tracing::warn!(session = %key, error, "failed to compact; the next call tries again");
     }
 }
@@ -157,11 +162,3 @@ const NO_USAGE: Usage = Usage {
     cache_write_tokens: 0,
     output_tokens: 0,
 };
-
-/// The error for required data that could not be read.
-fn lost() -> ServiceError {
-    ServiceError::Internal {
-        doing: "read what a compaction is made of",
-        source: None,
-    }
-}

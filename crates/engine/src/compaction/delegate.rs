@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::sessions::{CommandOutcome, MissingSession, Transaction};
 use bytes::Bytes;
 use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
 use palimpsest_core::compaction::{CompactionMachine, CompactionOutcome, StartedCompaction};
@@ -10,39 +11,42 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
 use palimpsest_core::session::{DroppedContent, RequestStamp, RunningCompaction, Session};
 use palimpsest_core::summary::SYSTEM;
-use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 use palimpsest_summarize::{
     ApiFormat, ChatMessage, Purpose, Round, SummaryRequest, redacted_request, request_body, turns,
 };
 use tokio::time::Instant;
 
-use super::super::Service;
 use super::prompt::SummaryPrompt;
 use super::run::{DriveUntil, Driver};
-use super::token::{DelegationToken, Wish};
-use super::{hooks, lost, repeat};
-use crate::convert::MessageForm;
-use crate::errors::ServiceError;
+use super::token::{DelegationToken, MessageForm, Wish};
+use super::{CompactionError, hooks, repeat};
+use crate::Engine;
 
 /// The request that the caller sends to its own model.
 #[derive(Debug)]
-pub(in crate::services) struct Delegated {
-    pub(in crate::services) token: Vec<u8>,
-    pub(in crate::services) expires: Timestamp,
-    pub(in crate::services) body: DelegatedBody,
+pub struct Delegated {
+    /// The token that the caller returns with the summary.
+    pub token: Vec<u8>,
+    /// The deadline of the compaction.
+    pub expires: Timestamp,
+    /// The request itself.
+    pub body: DelegatedBody,
     /// The estimated size of the request in tokens.
-    pub(in crate::services) input_tokens: u64,
+    pub input_tokens: u64,
 }
 
 /// The body of a delegated request.
 #[derive(Debug)]
-pub(in crate::services) enum DelegatedBody {
+pub enum DelegatedBody {
     /// The JSON body in the provider's format.
     Json(Bytes),
     /// The parts of the request in the typed form.
     Typed {
+        /// The system prompt.
         system: String,
+        /// The conversation, and the instruction at its end.
         turns: Vec<ChatMessage>,
+        /// The maximum output in tokens.
         max_output_tokens: u32,
     },
 }
@@ -51,33 +55,35 @@ pub(in crate::services) enum DelegatedBody {
 ///
 /// If the conversation exceeds the model's window, the oldest rounds are removed from the request, and the removal
 /// is committed.
-pub(in crate::services) async fn request(
-    service: &Service,
+pub async fn request(
+    engine: &Engine,
     key: &SessionKey,
     which: CompactionKey,
     wish: Wish,
-) -> Result<Option<Delegated>, ServiceError> {
+) -> Result<Option<Delegated>, CompactionError> {
     // The request contains messages that may not be in memory, so the whole session is loaded.
-    let session = service.sessions.read_whole(key, Session::clone).await?;
+    let session = engine.sessions.read_whole(key, Session::clone).await?;
     let Some(mut started) = delegated(session, which) else {
         return Ok(None);
     };
     // The process that started the compaction may have stopped before it called the hook.
     let mut machine = CompactionMachine::resume(started.clone());
-    let mut driver = Driver::new(service, key);
+    let mut driver = Driver::new(engine, key);
     let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
     let resumed = Box::pin(driver.drive(&mut machine, DriveUntil::End, render)).await?;
     if let Some((_, Event::CompactionFailed(failed))) =
         resumed.as_ref().and_then(CompactionOutcome::event)
     {
-        return Err(hooks::refusal(&failed.hooks).unwrap_or_else(lost));
+        return Err(hooks::refusal(&failed.hooks).unwrap_or_else(CompactionError::lost));
     }
     // The hook may have added instructions.
-    let Some(running) = repeat::running(service, key, which).await? else {
+    let Some(running) = repeat::running(engine, key, which).await? else {
         return Ok(None);
     };
     started.running = running.clone();
-    let question = SummaryPrompt::of(&started).await.ok_or_else(lost)?;
+    let question = SummaryPrompt::of(&started)
+        .await
+        .ok_or_else(CompactionError::lost)?;
     let output = max_output(&started.session, wish);
     let room = question.room(wish.window_tokens, output.into());
     // Rounds are dropped here at most once. Later reductions follow the provider's `prompt_too_long` in
@@ -90,7 +96,7 @@ pub(in crate::services) async fn request(
         None => running,
         Some(dropped) => {
             let stamps = (None, None);
-            shorten(service, key, (&running, dropped), stamps).await?;
+            shorten(engine, key, (&running, dropped), stamps).await?;
             RunningCompaction {
                 attempt: running.attempt + 1,
                 dropped: Some(dropped),
@@ -98,13 +104,13 @@ pub(in crate::services) async fn request(
             }
         }
     };
-    let redacts = service.redacts(&started.session);
+    let redacts = engine.redacts(&started.session);
     let key = key.clone();
     // Redaction and JSON encoding of a whole conversation would block the async runtime.
     let written = tokio::task::spawn_blocking(move || {
         write(&key, &running, &question, wish, output, redacts)
     });
-    Ok(Some(written.await.map_err(|_| lost())?))
+    Ok(Some(written.await.map_err(|_| CompactionError::lost())?))
 }
 
 /// Returns the running delegated compaction with this key.
@@ -116,11 +122,11 @@ pub(super) fn delegated(session: Session, which: CompactionKey) -> Option<Starte
 
 /// Commits the removal of the oldest rounds from the request.
 pub(super) async fn shorten(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
     (running, dropped): (&RunningCompaction, DroppedContent),
     (request, commit): (Option<RequestStamp>, Option<RequestStamp>),
-) -> Result<CommandOutcome, ServiceError> {
+) -> Result<CommandOutcome, CompactionError> {
     let shorten = |transaction: &mut Transaction<'_>| {
         let shortened = CompactionInput::Shortened(dropped);
         transaction.run(Command::AdvanceCompaction(AdvanceCompaction {
@@ -130,7 +136,7 @@ pub(super) async fn shorten(
             ..AdvanceCompaction::new(running.key, shortened)
         }))
     };
-    let (sessions, missing) = (&service.sessions, &MissingSession::Refuse);
+    let (sessions, missing) = (&engine.sessions, &MissingSession::Refuse);
     let done = sessions.write(key, missing, shorten, |_, outcome| Ok(*outcome));
     Ok(done.await?)
 }
@@ -163,7 +169,7 @@ fn write(
         // The request is only converted to a body, which contains no deadline.
         deadline: Instant::now(),
     };
-    // Secrets are redacted before the request leaves the service.
+    // Secrets are redacted before the request leaves the engine.
     let request = if redacts {
         redacted_request(&request)
     } else {

@@ -59,9 +59,16 @@ impl SummaryPrompt {
     }
 }
 
+/// Returns the instructions for the summary before any hook: the standing ones and those of the request.
+pub fn instructions_of(started: &StartedCompaction) -> String {
+    let own = started.running.instructions.as_deref().map(str::to_owned);
+    let all: Vec<String> = standing(&started.session).into_iter().chain(own).collect();
+    all.join("\n\n")
+}
+
 /// Returns the standing instructions: those of the policy, otherwise the latest under a heading of their own in
 /// visible messages. Assistant messages and summaries are ignored. Tool results contain no instructions.
-pub(super) fn standing(session: &Session) -> Option<String> {
+fn standing(session: &Session) -> Option<String> {
     if let Some(instructions) = &session.policy().summary.instructions {
         return Some(instructions.to_string());
     }

@@ -2,7 +2,8 @@
 
 use std::mem;
 
-use palimpsest_core::command::{SkipReason, WrittenSummary};
+use crate::sessions::CommandOutcome;
+use palimpsest_core::command::{Conflict, Rejection, SkipReason, WrittenSummary};
 use palimpsest_core::compaction::{
     CompactionMachine, CompactionOutcome, StartedCompaction, SummaryFailure,
 };
@@ -11,7 +12,6 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Digest, Usage};
 use palimpsest_core::session::{RequestMethod, RequestStamp, Session, Strategy};
 use palimpsest_core::summary::parse_summary;
-use palimpsest_engine::sessions::CommandOutcome;
 use palimpsest_summarize::{redact, shorten as oldest};
 
 use super::delegate::{delegated, shorten};
@@ -19,41 +19,55 @@ use super::model::not_taken;
 use super::prompt::SummaryPrompt;
 use super::run::{DriveUntil, Driver};
 use super::token::{DelegationToken, Wish};
-use super::{lost, summarise};
-use crate::convert;
-use crate::errors::ServiceError;
-use crate::services::Service;
+use super::{CompactionError, summarise};
+use crate::{Engine, EngineError};
 
 /// The validated content of a `CommitSummary` call.
 #[derive(Debug)]
-pub(in crate::services) struct Brought {
-    pub(in crate::services) token: Vec<u8>,
-    pub(in crate::services) outcome: DelegateAnswer,
+pub struct Brought {
+    /// The token of the request.
+    pub token: Vec<u8>,
+    /// The result of the request.
+    pub outcome: DelegateAnswer,
     /// The digest of the answer. An equal digest identifies an idempotent repeat.
-    pub(in crate::services) digest: Digest,
-    pub(in crate::services) model: String,
-    pub(in crate::services) usage: Usage,
-    pub(in crate::services) request: Option<RequestStamp>,
+    pub digest: Digest,
+    /// The name of the model.
+    pub model: String,
+    /// The usage that the provider reported.
+    pub usage: Usage,
+    /// The stamp that identifies retries.
+    pub request: Option<RequestStamp>,
 }
 
 /// The result of the request to the caller's model.
 #[derive(Debug)]
-pub(in crate::services) enum DelegateAnswer {
-    /// The model wrote a summary. `truncated` is true if the output limit cut it off.
-    Summary { text: String, truncated: bool },
-    /// The provider rejected the prompt as too long, by `gap_tokens` if known.
-    TooLong { gap_tokens: Option<u64> },
+pub enum DelegateAnswer {
+    /// The model wrote a summary.
+    Summary {
+        /// The text of the model.
+        text: String,
+        /// True if the output limit cut the text off.
+        truncated: bool,
+    },
+    /// The provider rejected the prompt as too long.
+    TooLong {
+        /// The number of tokens above the limit, if known.
+        gap_tokens: Option<u64>,
+    },
     /// The request failed for another reason.
-    Failed { detail: String },
+    Failed {
+        /// The reason as text.
+        detail: String,
+    },
 }
 
 /// Ends a delegated compaction or shortens its request. Also returns the target and limits of its request.
-pub(in crate::services) async fn commit(
-    service: &Service,
+pub async fn commit(
+    engine: &Engine,
     key: &SessionKey,
     mut brought: Brought,
-) -> Result<(CompactionOutcome, Wish), ServiceError> {
-    let unknown = ServiceError::DelegationNotFound { key: None };
+) -> Result<(CompactionOutcome, Wish), CompactionError> {
+    let unknown = CompactionError::DelegationNotFound { key: None };
     let token = DelegationToken::read(&brought.token).ok_or(unknown)?;
     // A call without a `request_id` is still idempotent: the token and the digest of the answer form a stamp.
     let stamp = RequestStamp {
@@ -61,11 +75,11 @@ pub(in crate::services) async fn commit(
         method: RequestMethod::Delegation,
         digest: brought.digest,
     };
-    let session = service.sessions.read_whole(key, Session::clone).await?;
-    if let Some(revision) = before(service, &session, &brought, &stamp)? {
-        return Ok((earlier(service, key, revision).await?, token.wish));
+    let session = engine.sessions.read_whole(key, Session::clone).await?;
+    if let Some(revision) = before(engine, &session, &brought, &stamp)? {
+        return Ok((earlier(engine, key, revision).await?, token.wish));
     }
-    let gone = || ServiceError::DelegationNotFound {
+    let gone = || CompactionError::DelegationNotFound {
         key: Some(token.key),
     };
     let found = delegated(session, token.key);
@@ -79,7 +93,7 @@ pub(in crate::services) async fn commit(
         DelegateAnswer::TooLong { gap_tokens: None },
     );
     let delegation = Delegation {
-        service,
+        engine,
         key,
         started,
         brought,
@@ -95,14 +109,16 @@ pub(in crate::services) async fn commit(
     };
     let ended = match done {
         // A concurrent call ended the compaction first.
-        Err(ServiceError::CompactionNotFound { .. }) => return Err(gone()),
-        Err(ServiceError::RequestConflict { .. }) if delegation.brought.request.is_none() => {
-            return Err(gone());
-        }
+        Err(CompactionError::Engine(EngineError::Rejected(Rejection::CompactionNotFound {
+            ..
+        }))) => return Err(gone()),
+        Err(CompactionError::Engine(EngineError::Rejected(Rejection::Conflict(
+            Conflict::Request { .. },
+        )))) if delegation.brought.request.is_none() => return Err(gone()),
         done => done?,
     };
     let ended = match ended {
-        CompactionOutcome::Answered(revision) => earlier(service, key, revision).await?,
+        CompactionOutcome::Answered(revision) => earlier(engine, key, revision).await?,
         ended => ended,
     };
     Ok((ended, token.wish))
@@ -110,22 +126,22 @@ pub(in crate::services) async fn commit(
 
 /// Returns the revision of the event that answered an earlier identical call.
 fn before(
-    service: &Service,
+    engine: &Engine,
     session: &Session,
     brought: &Brought,
     stamp: &RequestStamp,
-) -> Result<Option<Revision>, ServiceError> {
-    let now = service.sessions.clock().now();
+) -> Result<Option<Revision>, CompactionError> {
+    let now = engine.sessions.clock().now();
     let requests = session.requests();
     if let Some(request) = &brought.request
         && let Some(found) = requests.find(request, now)
     {
         if found.digest != request.digest {
-            return Err(ServiceError::RequestConflict {
-                request_id: Some(request.id.to_string()),
-                stored: found.digest,
+            let conflict = Rejection::Conflict(Conflict::Request {
+                recorded: found.digest,
                 given: request.digest,
             });
+            return Err(EngineError::from(conflict).into());
         }
         return Ok(Some(found.revision));
     }
@@ -136,21 +152,21 @@ fn before(
 }
 
 async fn earlier(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
     revision: Revision,
-) -> Result<CompactionOutcome, ServiceError> {
-    let recorded = service.sessions.event(key, revision).await?;
+) -> Result<CompactionOutcome, CompactionError> {
+    let recorded = engine.sessions.event(key, revision).await?;
     match recorded.map(|recorded| recorded.event) {
         Some(Event::CompactionShortened(event)) => Ok(CompactionOutcome::Running(event.key)),
         Some(event) => Ok(CompactionOutcome::Event(Box::new(event), revision)),
-        None => Err(lost()),
+        None => Err(CompactionError::lost()),
     }
 }
 
 /// A running delegated compaction and the caller's answer to it.
 struct Delegation<'a> {
-    service: &'a Service,
+    engine: &'a Engine,
     key: &'a SessionKey,
     started: StartedCompaction,
     brought: Brought,
@@ -159,12 +175,16 @@ struct Delegation<'a> {
 
 impl Delegation<'_> {
     /// Replaces the leaving messages by the summary if the summary is accepted.
-    async fn finish(&self, text: &str, truncated: bool) -> Result<CompactionOutcome, ServiceError> {
-        let extracted = summarise::extract(self.service, self.key, &self.started).await?;
+    async fn finish(
+        &self,
+        text: &str,
+        truncated: bool,
+    ) -> Result<CompactionOutcome, CompactionError> {
+        let extracted = summarise::extract(self.engine, self.key, &self.started).await?;
         let accepted = parse_summary(text, truncated, &extracted)
             .map_err(|refused| self.not_taken(not_taken(refused)))?;
         // The caller's model runs outside of the server, so its text is redacted here.
-        let text = if self.service.redacts(&self.started.session) {
+        let text = if self.engine.redacts(&self.started.session) {
             redact(&accepted.text).text.into_owned()
         } else {
             accepted.text
@@ -189,20 +209,22 @@ impl Delegation<'_> {
     }
 
     /// Returns the error for a rejected summary. A rejection changes nothing, and the token remains valid.
-    fn not_taken(&self, failure: SummaryFailure) -> ServiceError {
-        ServiceError::NoSummary {
-            why: convert::why_failed(failure.why),
-            detail: failure.detail.into(),
-            model: self.brought.model.clone(),
+    fn not_taken(&self, failure: SummaryFailure) -> CompactionError {
+        CompactionError::NoSummary {
+            why: failure.why,
+            detail: failure.detail,
+            model: self.brought.model.as_str().into(),
         }
     }
 
     /// Drops the oldest rounds from the request, up to the policy's number of retries. Then the compaction fails.
-    async fn shorten(&self, gap_tokens: Option<u64>) -> Result<CompactionOutcome, ServiceError> {
+    async fn shorten(&self, gap_tokens: Option<u64>) -> Result<CompactionOutcome, CompactionError> {
         let StartedCompaction {
             session, running, ..
         } = &self.started;
-        let question = SummaryPrompt::of(&self.started).await.ok_or_else(lost)?;
+        let question = SummaryPrompt::of(&self.started)
+            .await
+            .ok_or_else(CompactionError::lost)?;
         let policy = &session.policy().summary;
         let gone = running.dropped.map_or(0, |dropped| dropped.rounds as usize);
         let left = question.rounds.all.get(gone..).unwrap_or_default();
@@ -219,11 +241,11 @@ impl Delegation<'_> {
                 .await;
         };
         let stamps = (self.brought.request.clone(), Some(self.stamp.clone()));
-        let done = shorten(self.service, self.key, (running, dropped), stamps).await?;
+        let done = shorten(self.engine, self.key, (running, dropped), stamps).await?;
         match done {
-            CommandOutcome::Done(Some(revision)) => earlier(self.service, self.key, revision).await,
+            CommandOutcome::Done(Some(revision)) => earlier(self.engine, self.key, revision).await,
             CommandOutcome::Answered(revision) => Ok(CompactionOutcome::Answered(revision)),
-            CommandOutcome::Done(None) | CommandOutcome::Skipped(_) => Err(lost()),
+            CommandOutcome::Done(None) | CommandOutcome::Skipped(_) => Err(CompactionError::lost()),
         }
     }
 
@@ -232,12 +254,13 @@ impl Delegation<'_> {
         &self,
         why: CompactionFailureReason,
         detail: &str,
-    ) -> Result<CompactionOutcome, ServiceError> {
+    ) -> Result<CompactionOutcome, CompactionError> {
         let detail = detail.into();
         match self.deliver(Err(SummaryFailure { why, detail })).await? {
-            CompactionOutcome::Skipped(_) => Err(ServiceError::CompactionNotFound {
-                key: self.started.running.key,
-            }),
+            CompactionOutcome::Skipped(_) => {
+                let key = self.started.running.key;
+                Err(EngineError::from(Rejection::CompactionNotFound { key }).into())
+            }
             ended => Ok(ended),
         }
     }
@@ -246,13 +269,13 @@ impl Delegation<'_> {
     async fn deliver(
         &self,
         summary: Result<WrittenSummary, SummaryFailure>,
-    ) -> Result<CompactionOutcome, ServiceError> {
+    ) -> Result<CompactionOutcome, CompactionError> {
         let (request, commit) = (self.brought.request.clone(), Some(self.stamp.clone()));
         let mut machine =
             CompactionMachine::deliver(self.started.clone(), summary, request, commit);
-        let mut driver = Driver::new(self.service, self.key);
+        let mut driver = Driver::new(self.engine, self.key);
         let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
         let ended = Box::pin(driver.drive(&mut machine, DriveUntil::End, render)).await?;
-        ended.ok_or_else(lost)
+        ended.ok_or_else(CompactionError::lost)
     }
 }

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::originals::contents;
+use crate::sessions::{CommandOutcome, DryRun, MissingSession, Transaction};
 use palimpsest_core::command::{
     AdvanceCompaction, Command, CompactionMessages, Rejection, ServeView, SkipReason,
     StartCompaction, memory_runs,
@@ -18,17 +20,11 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
-use palimpsest_engine::EngineError;
-use palimpsest_engine::originals::contents;
-use palimpsest_engine::sessions::{CommandOutcome, DryRun, MissingSession, Transaction};
 use palimpsest_store::crash_point;
 use tokio::time::Instant;
 
-use super::{hooks, repeat, summarise};
-use crate::errors::ServiceError;
-use crate::services::Service;
-use crate::services::append::expected;
-use crate::services::hooks::are_on;
+use super::{CompactionError, hooks, repeat, summarise};
+use crate::{Engine, EngineError};
 
 /// The point at which [`Driver::drive`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +37,7 @@ pub(super) enum DriveUntil {
 
 /// Drives machines on one session.
 pub(super) struct Driver<'a> {
-    service: &'a Service,
+    engine: &'a Engine,
     key: &'a SessionKey,
     /// The view that is served before a start. `None` if the caller served it just before.
     view: Option<&'a TargetOverride>,
@@ -50,9 +46,9 @@ pub(super) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    pub(super) fn new(service: &'a Service, key: &'a SessionKey) -> Self {
+    pub(super) fn new(engine: &'a Engine, key: &'a SessionKey) -> Self {
         Self {
-            service,
+            engine,
             key,
             view: None,
             copy: None,
@@ -61,15 +57,15 @@ impl<'a> Driver<'a> {
 
     /// Creates a driver for a request. A dry run copies the session.
     pub(super) async fn for_request(
-        service: &'a Service,
+        engine: &'a Engine,
         key: &'a SessionKey,
         request: &CompactionRequest,
         view: Option<&'a TargetOverride>,
-    ) -> Result<Self, ServiceError> {
-        let mut driver = Self::new(service, key);
+    ) -> Result<Self, CompactionError> {
+        let mut driver = Self::new(engine, key);
         driver.view = view;
         if request.is_dry_run {
-            let copy = service.sessions.dry_run(key, &MissingSession::Refuse);
+            let copy = engine.sessions.dry_run(key, &MissingSession::Refuse);
             driver.copy = Some(copy.await?);
         }
         Ok(driver)
@@ -82,8 +78,8 @@ impl<'a> Driver<'a> {
         machine: &mut CompactionMachine,
         until: DriveUntil,
         render: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
-    ) -> Result<Option<T>, ServiceError> {
-        let (service, key) = (self.service, self.key);
+    ) -> Result<Option<T>, CompactionError> {
+        let (engine, key) = (self.engine, self.key);
         loop {
             if until == DriveUntil::Started && machine.needs_no_caller().is_some() {
                 return Ok(None);
@@ -97,16 +93,16 @@ impl<'a> Driver<'a> {
                     let dry_run = machine.request().estimate(strategy);
                     StepResult::Estimated(Box::pin(self.estimate(dry_run)).await?)
                 }
-                Step::Load => StepResult::Loaded(compaction_messages(service, key).await?),
+                Step::Load => StepResult::Loaded(compaction_messages(engine, key).await?),
                 Step::Summarize(task) => {
                     crash_point("compaction.begun");
-                    let summary = Box::pin(summarise::summarise(service, key, &task)).await;
+                    let summary = Box::pin(summarise::summarise(engine, key, &task)).await;
                     crash_point("compaction.summarised");
                     StepResult::Summarized(summary)
                 }
                 Step::Preview(end) => StepResult::Previewed(self.preview(end).await?),
                 Step::CallHook(request) => {
-                    let answer = hooks::call(service, key, request);
+                    let answer = hooks::call(engine, request);
                     StepResult::HookAnswered(Box::pin(answer).await)
                 }
                 Step::Start(start) => {
@@ -127,7 +123,7 @@ impl<'a> Driver<'a> {
                     }
                 }
                 Step::End(outcome) => {
-                    let reply = render_now(service, key, &outcome, render);
+                    let reply = render_now(engine, key, &outcome, render);
                     return Box::pin(reply).await.map(Some);
                 }
             };
@@ -135,25 +131,25 @@ impl<'a> Driver<'a> {
         }
     }
 
-    async fn next(&self, machine: &mut CompactionMachine) -> Result<Step, ServiceError> {
-        let service = self.service;
+    async fn next(&self, machine: &mut CompactionMachine) -> Result<Step, CompactionError> {
+        let engine = self.engine;
         let look = |session: &Session| {
             let context = CompactionContext {
-                now: service.sessions.clock().now(),
-                has_model: service.models.is_some(),
-                calls_hooks: are_on(service, session),
+                now: engine.sessions.clock().now(),
+                has_model: engine.models.is_some(),
+                calls_hooks: hooks::are_on(engine, session),
                 // If other processes can write to the log, only the deadline shows that a compaction is orphaned.
-                orphaned_before: service
+                orphaned_before: engine
                     .sessions
                     .log()
                     .is_exclusive()
-                    .then_some(service.started_at),
+                    .then_some(engine.started_at),
             };
             machine.next(session, &context)
         };
         let step = match &self.copy {
             Some(copy) => copy.read(look)?,
-            None => service.sessions.read(self.key, look).await?,
+            None => engine.sessions.read(self.key, look).await?,
         };
         Ok(step.map_err(EngineError::from)?)
     }
@@ -165,7 +161,7 @@ impl<'a> Driver<'a> {
         machine: &mut CompactionMachine,
         run: impl Fn(&mut Transaction<'_>) -> Result<CommandOutcome, Rejection>,
         render: &impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
-    ) -> Result<Option<T>, ServiceError> {
+    ) -> Result<Option<T>, CompactionError> {
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = run(transaction)?;
             Ok(ended(outcome, transaction))
@@ -183,47 +179,47 @@ impl<'a> Driver<'a> {
         let (reply, after) = if let Some(copy) = &mut self.copy {
             copy.run(decide, finish).await?
         } else {
-            let (sessions, missing) = (&self.service.sessions, &MissingSession::Refuse);
+            let (sessions, missing) = (&self.engine.sessions, &MissingSession::Refuse);
             sessions.write(self.key, missing, decide, finish).await?
         };
         *machine = after;
         Ok(reply)
     }
 
-    async fn wait(&self, wait: Wait) -> Result<(), ServiceError> {
+    async fn wait(&self, wait: Wait) -> Result<(), CompactionError> {
         match wait {
             Wait::ForMemory { at_most_ms } => {
                 let deadline = Instant::now() + Duration::from_millis(at_most_ms);
-                let (sessions, draining) = (&self.service.sessions, &self.service.draining);
+                let (sessions, draining) = (&self.engine.sessions, &self.engine.draining);
                 let has_ended = |session: &Session, now| (!memory_runs(session, now)).then_some(());
                 sessions
                     .until(self.key, deadline, draining, has_ended)
                     .await?;
             }
             Wait::ForEnd(which) => {
-                repeat::ends(self.service, self.key, which).await?;
+                repeat::ends(self.engine, self.key, which).await?;
             }
         }
         Ok(())
     }
 
     /// Returns the tokens that a dry run leaves, or `None` if it has no effect.
-    async fn estimate(&self, dry_run: CompactionRequest) -> Result<Option<u64>, ServiceError> {
+    async fn estimate(&self, dry_run: CompactionRequest) -> Result<Option<u64>, CompactionError> {
         let render = |_: &Session, ended: &CompactionOutcome| {
             Ok(match ended.event() {
                 Some((_, Event::Compacted(compacted))) => Some(compacted.after_tokens),
                 _ => None,
             })
         };
-        let mut driver = Self::for_request(self.service, self.key, &dry_run, self.view).await?;
+        let mut driver = Self::for_request(self.engine, self.key, &dry_run, self.view).await?;
         let mut machine = CompactionMachine::new(dry_run);
         let tokens = driver.drive(&mut machine, DriveUntil::End, render).await?;
         Ok(tokens.flatten())
     }
 
     /// Returns the result that the end of a compaction would have now.
-    async fn preview(&self, end: AdvanceCompaction) -> Result<Option<Preview>, ServiceError> {
-        let sessions = &self.service.sessions;
+    async fn preview(&self, end: AdvanceCompaction) -> Result<Option<Preview>, CompactionError> {
+        let sessions = &self.engine.sessions;
         let mut copy = sessions.dry_run(self.key, &MissingSession::Refuse).await?;
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = transaction.run(Command::AdvanceCompaction(end))?;
@@ -246,7 +242,7 @@ fn begin(
     start: &StartCompaction,
     view: Option<&TargetOverride>,
 ) -> Result<CommandOutcome, Rejection> {
-    let expected = expected(start.expected_revision, transaction)?;
+    let expected = start.expected_revision;
     let start = |expected_revision| {
         Command::StartCompaction(StartCompaction {
             expected_revision,
@@ -289,37 +285,39 @@ fn started(
 }
 
 /// Builds the caller's result from the current session. Loads the whole session only if `render` needs contents.
-pub(in crate::services) async fn render_now<T>(
-    service: &Service,
+pub async fn render_now<T>(
+    engine: &Engine,
     key: &SessionKey,
     ended: &CompactionOutcome,
     render: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
-) -> Result<T, ServiceError> {
+) -> Result<T, CompactionError> {
     let look = |session: &Session| render(session, ended);
     // Most replies need no contents, so the whole session is loaded only after the first attempt failed.
-    if let Ok(reply) = service.sessions.read(key, look).await? {
+    if let Ok(reply) = engine.sessions.read(key, look).await? {
         return Ok(reply);
     }
-    let reply = service.sessions.read_whole(key, look).await?;
-    reply.map_err(|ContentNotLoaded| ServiceError::Internal {
-        doing: "read a session whole",
-        source: None,
+    let reply = engine.sessions.read_whole(key, look).await?;
+    reply.map_err(|ContentNotLoaded| {
+        CompactionError::from(EngineError::Internal {
+            doing: "read a session whole",
+            source: None,
+        })
     })
 }
 
 /// Returns the ids and the messages that a compaction adds besides its summary.
 async fn compaction_messages(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
-) -> Result<CompactionMessages, ServiceError> {
+) -> Result<CompactionMessages, CompactionError> {
     // The latest user input may have left the view. The compaction then keeps it beside the summary.
     let request = |session: &Session| {
         let at = session.request_out_of_view()?;
         Some((at, session.transcript().get(at)?.clone()))
     };
-    let entry = service.sessions.read(key, request).await?;
-    let request = contents(service, key, entry.into_iter().collect()).await?;
-    let mut id = service.next_id();
+    let entry = engine.sessions.read(key, request).await?;
+    let request = contents(engine, key, entry.into_iter().collect()).await?;
+    let mut id = engine.next_id();
     Ok(CompactionMessages {
         mark: id(),
         summary: id(),

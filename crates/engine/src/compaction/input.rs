@@ -4,9 +4,8 @@ use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::session::{Session, TranscriptEntry};
 use palimpsest_facts::{Redact, redact_message, user_text};
 
-use super::super::Service;
-use crate::errors::ServiceError;
-use palimpsest_engine::originals::{OriginalMessage, contents};
+use crate::originals::{OriginalMessage, contents};
+use crate::{Engine, EngineError};
 
 /// The maximum number of user inputs in a summary. The latest are kept.
 const MAX_INPUTS: usize = 500;
@@ -14,11 +13,11 @@ const MAX_INPUTS: usize = 500;
 /// Returns the texts of all user inputs, oldest first, including those that earlier compactions removed from the
 /// view.
 pub(super) async fn inputs(
-    service: &Service,
+    engine: &Engine,
     key: &SessionKey,
     session: &Session,
     redact: Option<Redact>,
-) -> Result<Vec<String>, ServiceError> {
+) -> Result<Vec<String>, EngineError> {
     let starts = session.turns().starts().iter();
     // Inputs that a rewind removed are left out.
     let held = starts.filter_map(|at| {
@@ -27,7 +26,7 @@ pub(super) async fn inputs(
     });
     let mut entries: Vec<(Ordinal, TranscriptEntry)> = held.rev().take(MAX_INPUTS).collect();
     entries.reverse();
-    let originals = contents(service, key, entries).await?;
+    let originals = contents(engine, key, entries).await?;
     let words = move |original: &OriginalMessage| match redact {
         Some(redact) => user_text(&redact_message(&original.message, redact)),
         None => user_text(&original.message),
@@ -35,5 +34,5 @@ pub(super) async fn inputs(
     // Redaction of up to 500 messages is CPU work and would block the async runtime.
     let said = tokio::task::spawn_blocking(move || originals.iter().filter_map(words).collect());
     said.await
-        .map_err(|error| ServiceError::internal("read what was said", error))
+        .map_err(|error| EngineError::internal("read what was said", error))
 }

@@ -1,0 +1,118 @@
+//! Compaction while a caller waits for a view. If a rejected prompt needs more space, the oldest rounds are removed. If
+//! the caller's deadline is too close, the compaction continues in the background.
+
+use std::time::Duration;
+
+use palimpsest_core::command::{DropRule, SkipReason};
+use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest};
+use palimpsest_core::event::{Event, Trigger};
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::session::Session;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::{CompactionCall, CompactionError, compact, in_rounds, report};
+use crate::Engine;
+use crate::call::{CurrentCall, Deadline};
+
+/// The reserve for the reply itself: 500 ms, but at most a quarter of the remaining time.
+const TO_ANSWER: Duration = Duration::from_millis(500);
+
+/// A prompt that the provider rejected as too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RejectedPrompt {
+    /// The counted size of the rejected view in tokens.
+    pub view_tokens: u64,
+    /// The number of tokens above the limit, if known.
+    pub gap_tokens: Option<u64>,
+}
+
+/// The outcome of a compaction for a view.
+#[derive(Debug)]
+pub struct MadeRoom<R> {
+    /// The compactions in order. The policy can split one into several.
+    pub rounds: Vec<CompactionOutcome>,
+    /// The removal of the oldest rounds.
+    pub dropped: DropOutcome<R>,
+}
+
+/// The outcome of a removal of the oldest rounds.
+#[derive(Debug)]
+pub enum DropOutcome<R> {
+    /// Rounds were removed.
+    Dropped(Revision, Event),
+    /// The view is small enough.
+    NotNeeded,
+    /// Nothing can be removed from a rejected prompt. Contains the report about the view.
+    NothingLeft(R),
+}
+
+/// Compacts a view. `report` describes a rejected view from which nothing can be removed. Returns `None` if the time
+/// until the deadline is not sufficient. The compaction then continues in the background.
+pub async fn make_room<R: Send + 'static>(
+    engine: &Engine,
+    key: &SessionKey,
+    (request, rejected): (CompactionRequest, Option<RejectedPrompt>),
+    deadline: Option<Deadline>,
+    report_view: fn(&Session) -> R,
+) -> Result<Option<MadeRoom<R>>, CompactionError> {
+    // Without a deadline the call can wait for the result in its own task.
+    let Some(left) = deadline.map(Deadline::remaining) else {
+        let made = compact_and_drop(engine, key, request, rejected, report_view);
+        return made.await.map(Some);
+    };
+    let (sender, ended) = oneshot::channel();
+    let (inner, name) = (engine.clone(), key.clone());
+    // The work runs in a task of its own, so it continues if the caller's time runs out.
+    engine.background.in_background(async move {
+        let made = compact_and_drop(&inner, &name, request, rejected, report_view).await;
+        // The receiver is gone: the caller was answered before. The next call sees the result.
+        if let Err(Err(error)) = sender.send(made) {
+            report(&name, Err(error));
+        }
+    });
+    let patience = left.saturating_sub(TO_ANSWER.min(left / 4));
+    match CurrentCall::wait(timeout(patience, ended)).await {
+        Ok(Ok(made)) => made.map(Some),
+        // The task panicked, which is logged, or the time ran out.
+        Ok(Err(_)) | Err(_) => Ok(None),
+    }
+}
+
+async fn compact_and_drop<R>(
+    engine: &Engine,
+    key: &SessionKey,
+    request: CompactionRequest,
+    rejected: Option<RejectedPrompt>,
+    report_view: fn(&Session) -> R,
+) -> Result<MadeRoom<R>, CompactionError> {
+    let call = CompactionCall::waiting(request);
+    let rounds = Box::pin(in_rounds(engine, key, &call)).await?;
+    // A rejected prompt must shrink by its gap. Other views are truncated only if the policy permits it.
+    let request = match rejected {
+        Some(RejectedPrompt {
+            view_tokens,
+            gap_tokens,
+        }) => {
+            let rule = DropRule::Rejected {
+                view_tokens,
+                gap_tokens,
+            };
+            CompactionRequest::drop_oldest(Trigger::PromptTooLong, rule)
+        }
+        None => CompactionRequest::drop_oldest(Trigger::Auto, DropRule::Critical),
+    };
+    let render = |session: &Session, ended: &CompactionOutcome| {
+        Ok(match ended {
+            CompactionOutcome::Event(event, revision) => {
+                DropOutcome::Dropped(*revision, (**event).clone())
+            }
+            CompactionOutcome::Skipped(SkipReason::UnderThreshold) => DropOutcome::NotNeeded,
+            _ if rejected.is_none() => DropOutcome::NotNeeded,
+            _ => DropOutcome::NothingLeft(report_view(session)),
+        })
+    };
+    let drop_oldest = CompactionCall::waiting(request);
+    let dropped = Box::pin(compact(engine, key, &drop_oldest, render)).await?;
+    Ok(MadeRoom { rounds, dropped })
+}
