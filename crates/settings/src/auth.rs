@@ -33,9 +33,9 @@ with_defaults! {
         /// Tolerated clock difference to the issuer, in seconds. Default: 30.
         pub clock_skew_s: u64 = 30,
         /// Name of the claim with the projects. Default: `palimpsest_projects`.
-        pub projects_claim: Option<PlainText> = plain_text("palimpsest_projects"),
+        pub projects_claim: Option<PlainText> = Some(PlainText::new("palimpsest_projects")),
         /// Name of the claim with the rights. Default: `palimpsest_rights`.
-        pub rights_claim: Option<PlainText> = plain_text("palimpsest_rights"),
+        pub rights_claim: Option<PlainText> = Some(PlainText::new("palimpsest_rights")),
     }
 
     /// TLS of the gRPC services. Without a certificate, connections are unencrypted.
@@ -66,11 +66,11 @@ impl AuthConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainText(String);
 
-fn plain_text(text: &str) -> Option<PlainText> {
-    Some(PlainText(text.to_owned()))
-}
-
 impl PlainText {
+    fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

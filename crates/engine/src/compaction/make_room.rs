@@ -40,7 +40,7 @@ pub struct MadeRoom<R> {
 #[derive(Debug)]
 pub enum DropOutcome<R> {
     /// Rounds were removed.
-    Dropped(Revision, Event),
+    Dropped(Revision, Box<Event>),
     /// The view is small enough.
     NotNeeded,
     /// Nothing can be removed from a rejected prompt. Contains the report about the view.
@@ -105,7 +105,7 @@ async fn compact_and_drop<R>(
     let render = |session: &Session, ended: &CompactionOutcome| {
         Ok(match ended {
             CompactionOutcome::Event(event, revision) => {
-                DropOutcome::Dropped(*revision, (**event).clone())
+                DropOutcome::Dropped(*revision, event.clone())
             }
             CompactionOutcome::Skipped(SkipReason::UnderThreshold) => DropOutcome::NotNeeded,
             _ if rejected.is_none() => DropOutcome::NotNeeded,

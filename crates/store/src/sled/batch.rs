@@ -134,13 +134,14 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::sled::WriteGroup;
     use crate::sled::job::{DiskUse, WriteJob};
 
     fn change() -> QueuedJob {
         let (reply, _) = oneshot::channel();
         QueuedJob::new(WriteJob::new(
             DiskUse::Grows(0),
-            |group| group.canary(),
+            |group: &mut WriteGroup<'_>| group.canary(),
             reply,
         ))
     }

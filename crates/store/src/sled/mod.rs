@@ -438,7 +438,8 @@ impl Store for SledLog {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.submit(DiskUse::Grows(0), |group| group.canary()).await
+        let canary = |group: &mut WriteGroup<'_>| group.canary();
+        self.submit(DiskUse::Grows(0), canary).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -45,7 +45,7 @@ impl PrepareOutcome {
             levels: self.levels.into_iter().chain(earlier).collect(),
             compacted,
             dropped: match made.dropped {
-                DropOutcome::Dropped(revision, event) => Some((revision, event)),
+                DropOutcome::Dropped(revision, event) => Some((revision, *event)),
                 DropOutcome::NotNeeded => None,
                 DropOutcome::NothingLeft(tokens) => {
                     return Err(ServiceError::PromptTooLong { tokens });
