@@ -9,9 +9,8 @@ use clap::Args;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
 use palimpsest_engine::clock::{Clock, SystemClock};
-use palimpsest_engine::maintenance::day_of;
+use palimpsest_engine::maintenance::{RetentionPreview, day_of, preview};
 use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
-use palimpsest_server::maintenance::{RetentionPreview, preview};
 use palimpsest_server::store;
 use serde_json::json;
 

@@ -8,7 +8,7 @@ use anyhow::{Error, bail};
 use clap::Args;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
-use palimpsest_server::maintenance::referenced_files::{self, ReferencedFiles};
+use palimpsest_engine::maintenance::referenced_files::{self, ReferencedFiles};
 use palimpsest_server::store;
 use palimpsest_store::blobs::{BlobError, Blobs, result_path};
 use palimpsest_store::encoding::{decode_about, decode_frame};

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod compaction;
 mod engine;
 mod error;
+pub mod export;
 pub mod fair_turns;
 pub mod filter;
 pub mod maintenance;

@@ -8,9 +8,10 @@ use palimpsest_core::levels::results::content_of_file;
 use palimpsest_core::message::{Block, Message};
 use palimpsest_core::session::{Session, TranscriptEntry};
 use palimpsest_store::Position;
+pub use palimpsest_transcripts::export::{OriginalMessage, UnreadableResult};
 
 use crate::filter::{MessageFilter, ResolvedFilter};
-use crate::results::{BlobLoss, stored_text};
+use crate::results::stored_text;
 use crate::{Engine, EngineError};
 
 /// Bounds for the number of index entries that one step reads. Large enough for a selective filter, small enough
@@ -19,30 +20,6 @@ const MIN_CHUNK_ENTRIES: usize = 100;
 const MAX_CHUNK_ENTRIES: usize = 1_000;
 /// Bytes of log that one read requests for contents that are not in memory: 256 KiB.
 const CHUNK_BYTES: usize = 256 * 1024;
-
-/// An original message and its index entry.
-#[derive(Debug, Clone)]
-pub struct OriginalMessage {
-    /// The position in the transcript.
-    pub ordinal: Ordinal,
-    /// The index entry.
-    pub entry: TranscriptEntry,
-    /// The content.
-    pub message: Arc<Message>,
-    /// The stored results of the message that [`put_back`] found to be lost.
-    pub unreadable: Vec<UnreadableResult>,
-}
-
-/// A stored result that is lost permanently. The message keeps its replacement.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnreadableResult {
-    /// The index of the block.
-    pub block: u16,
-    /// The name of the file.
-    pub file: Box<str>,
-    /// The reason.
-    pub loss: BlobLoss,
-}
 
 /// A walk over the transcript of a session, in chunks.
 #[derive(Debug)]

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use palimpsest_engine::Engine;
+use palimpsest_engine::maintenance::Maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
 use palimpsest_store::blobs::Owner;
@@ -17,7 +19,6 @@ use tonic::service::Routes;
 use crate::errors::BoxError;
 use crate::grpc::Services;
 use crate::hooks::HookEndpoints;
-use crate::maintenance::Maintenance;
 use crate::metrics::Sampler;
 use crate::serve::{App, Backend, ServerContext};
 use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
@@ -78,7 +79,6 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
         BackgroundTask::start(|stop| worker.run(stop))
     });
     let watched = Arc::clone(&sessions);
-    let (maintained_sessions, maintained_blobs) = (Arc::clone(&sessions), Arc::clone(&blobs));
     let hooks = HookEndpoints::from_config(&context.config.hooks);
     let service = Service::new(
         sessions,
@@ -97,9 +97,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     .with_authentication(context.config.auth.is_on());
     let maintenance = if role.works() {
         let maintenance = Maintenance::new(
-            service.clone(),
-            maintained_sessions,
-            maintained_blobs,
+            Engine::clone(&service),
             (
                 context.config.retention.clone(),
                 context.config.sweep.clone(),

@@ -10,7 +10,6 @@ pub mod convert;
 pub mod errors;
 pub mod grpc;
 pub mod hooks;
-pub mod maintenance;
 pub mod metrics;
 pub mod net;
 pub mod serve;

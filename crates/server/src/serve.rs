@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
+use palimpsest_engine::maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_settings::Config;
 use palimpsest_store::StoreError;
@@ -24,7 +25,6 @@ use crate::access::{Authenticator, LoadError};
 use crate::admin;
 use crate::errors::BoxError;
 use crate::grpc::{self, Authn, CallLimits, Edge, Health, InFlight, Mutations, ServerTls};
-use crate::maintenance;
 use crate::metrics::Metrics;
 use crate::net::{self, Acceptor, AdminListener, Connections};
 

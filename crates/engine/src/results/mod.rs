@@ -3,5 +3,5 @@
 mod read;
 mod select;
 
-pub use self::read::{BlobLoss, in_file, in_message, stored_text};
+pub use self::read::{in_file, in_message, stored_text};
 pub use self::select::{MatchingLines, ResultSelection, line_of, newlines, range, search};

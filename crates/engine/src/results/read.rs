@@ -6,6 +6,7 @@ use palimpsest_core::message::{Block, Message, ToolResult};
 use palimpsest_core::session::TranscriptEntry;
 use palimpsest_store::blobs::BlobError;
 use palimpsest_store::error_chain;
+use palimpsest_transcripts::export::BlobLoss;
 use tokio::task::spawn_blocking;
 
 use crate::originals::contents;
@@ -33,25 +34,6 @@ pub async fn in_message(
             doing: "find a result where its index says it is",
             source: None,
         })
-}
-
-/// The reason for which a stored result is lost permanently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlobLoss {
-    /// The file does not exist.
-    Missing,
-    /// The content of the file does not match its digest in the log.
-    Damaged,
-}
-
-impl BlobLoss {
-    /// Returns the reason as written in exports and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Missing => "MISSING",
-            Self::Damaged => "DAMAGED",
-        }
-    }
 }
 
 /// Returns the original from a file. The flag is true if it is JSON.

@@ -80,9 +80,7 @@ pub use target::{
     PrefixTokens, PromptPrefix, export_target, prompt_prefix, target, target_override,
 };
 pub use tokens::{breakdown, budget, token_report};
-pub use transcript::{
-    BlockStatuses, ContentForm, json_messages, original_blocks, transcript_message, visibility,
-};
+pub use transcript::{BlockStatuses, ContentForm, json_messages, transcript_message, visibility};
 pub use working::{working_change, working_state};
 
 use std::fmt;

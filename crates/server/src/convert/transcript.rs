@@ -5,13 +5,9 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use palimpsest_core::codec;
 use palimpsest_core::ids::{CallKey, Ordinal, Timestamp};
-use palimpsest_core::message::{
-    Block, Media, MediaKind, MediaSource, Message, MessageOrigin, Role, Usage,
-};
+use palimpsest_core::message::{Block, Message, Usage};
 use palimpsest_core::session::{CallState, Calls, Session, TranscriptEntry, Visibility};
-use palimpsest_core::view::{
-    DropReason, MarkerReason, PieceForm, Provider, WireBlock, WireMessage, WireResult, WireRole,
-};
+use palimpsest_core::view::{DropReason, MarkerReason, PieceForm, Provider, WireBlock};
 use palimpsest_proto::context::v1;
 
 use super::append_result::{tool_call, turn_id};
@@ -197,131 +193,7 @@ fn json_size(message: &Message) -> u64 {
 }
 
 /// Returns the original in a provider's JSON, without repairs. Blocks that the format cannot represent become text.
-/// Unknown fields are included only for the provider that they came from.
 pub fn json_messages(message: &Message, provider: Provider) -> Vec<Bytes> {
-    wire_messages(message, provider)
-        .iter()
-        .map(|wire| {
-            let mut out = Vec::new();
-            codec::write(provider, wire, &mut out);
-            out.into()
-        })
-        .collect()
-}
-
-/// Returns the blocks of the original for Anthropic's format. Blocks that it cannot represent become text.
-pub fn original_blocks(message: &Message) -> Vec<WireBlock<'_>> {
-    let wire = wire_messages(message, Provider::Anthropic).into_iter();
-    wire.flat_map(|message| message.blocks).collect()
-}
-
-fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> {
-    let role = match message.role {
-        Role::User => WireRole::User,
-        Role::Assistant => WireRole::Assistant,
-        Role::System => WireRole::System,
-        Role::Developer => WireRole::Developer,
-    };
-    let foreign = match message.origin {
-        MessageOrigin::Typed => false,
-        MessageOrigin::Anthropic => !provider.is_anthropic(),
-        MessageOrigin::OpenAi => provider != Provider::OpenAi,
-    };
-    let open = |role| WireMessage {
-        role,
-        blocks: Vec::new(),
-        // Another provider would reject these unknown fields.
-        extra: (!foreign && !message.extra.is_empty()).then_some(&message.extra),
-        first: Ordinal::new(0),
-    };
-    let mut all: Vec<WireMessage<'_>> = Vec::new();
-    for block in &message.blocks {
-        let Some(wire) = foreign_block(WireBlock::plain(block), block, provider, foreign) else {
-            continue;
-        };
-        // OpenAI's format needs a message of the role `tool` for each result, so one original may become several
-        // messages.
-        let alone = provider == Provider::OpenAi && matches!(wire, WireBlock::Result { .. });
-        let role = if alone { WireRole::Tool } else { role };
-        match all.last_mut() {
-            Some(last) if !alone && last.role == role => last.blocks.push(wire),
-            _ => {
-                let mut next = open(role);
-                next.blocks.push(wire);
-                all.push(next);
-            }
-        }
-    }
-    // A message whose blocks are all left out still yields one empty message.
-    if all.is_empty() {
-        all.push(open(role));
-    }
-    all
-}
-
-/// Converts a block to one that the format supports. Returns `None` if the block is left out.
-fn foreign_block<'a>(
-    mut wire: WireBlock<'a>,
-    block: &Block,
-    provider: Provider,
-    foreign: bool,
-) -> Option<WireBlock<'a>> {
-    let say = |text: String| {
-        Some(WireBlock::Text {
-            text: text.into(),
-            extra: None,
-        })
-    };
-    match block {
-        // OpenAI's Chat Completions API has no thinking blocks.
-        Block::Thinking(_) if provider == Provider::OpenAi => return None,
-        Block::Opaque { kind, .. } if foreign => {
-            return say(format!("[{kind}: this format does not have it]"));
-        }
-        Block::Media(media) if provider == Provider::OpenAi && !openai_takes(media) => {
-            let kind = match media.kind {
-                MediaKind::Image => "image",
-                MediaKind::Document => "document",
-            };
-            return say(format!("[{kind}: this format does not have it]"));
-        }
-        _ => {}
-    }
-    // Unknown fields are valid only in the format that they came from.
-    if foreign {
-        strip(&mut wire);
-    }
-    // Blocks inside a result have the same restrictions.
-    if let (WireBlock::Result { content, .. }, Block::ToolResult(result)) = (&mut wire, block)
-        && let WireResult::Blocks(nested) = content
-        && let palimpsest_core::message::ResultContent::Blocks(originals) = &result.content
-    {
-        *nested = std::mem::take(nested)
-            .into_iter()
-            .zip(originals)
-            .filter_map(|(wire, block)| foreign_block(wire, block, provider, foreign))
-            .collect();
-    }
-    Some(wire)
-}
-
-fn openai_takes(media: &Media) -> bool {
-    match (&media.source, media.kind) {
-        (MediaSource::Base64 { media_type, .. }, MediaKind::Document) => {
-            &**media_type == "application/pdf"
-        }
-        (MediaSource::Other(_), _) | (MediaSource::Url(_), MediaKind::Document) => false,
-        (MediaSource::Base64 { .. } | MediaSource::Url(_), MediaKind::Image) => true,
-    }
-}
-
-fn strip(block: &mut WireBlock<'_>) {
-    match block {
-        WireBlock::Text { extra, .. }
-        | WireBlock::Media { extra, .. }
-        | WireBlock::Call { extra, .. }
-        | WireBlock::Result { extra, .. }
-        | WireBlock::Thinking { extra, .. } => *extra = None,
-        WireBlock::Opaque(_) => {}
-    }
+    let json = palimpsest_transcripts::export::json_messages(message, provider);
+    json.into_iter().map(Bytes::from).collect()
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use opentelemetry::KeyValue;
 use palimpsest_engine::clock::Clock;
+use palimpsest_engine::maintenance::{LeaderTask, MaintenanceStats};
 use palimpsest_engine::models::Models;
 use palimpsest_engine::sessions::Sessions;
 use palimpsest_store::postgres::{PoolStatus, PostgresLog};
@@ -21,7 +22,6 @@ use crate::access::Authenticator;
 use crate::grpc::{CallLimits, Health, Mutations, ServerTls};
 use crate::net;
 
-use crate::maintenance::{LeaderTask, MaintenanceStats};
 use crate::store::Engine;
 use crate::telemetry::{ExportStats, panics};
 

@@ -8,6 +8,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_engine::EngineError;
+use palimpsest_engine::maintenance::referenced_files::{self, ReferencedFiles};
 use palimpsest_proto::context::v1::admin_service_server::AdminService;
 use palimpsest_proto::context::v1::{
     ListStoredSessionsRequest, ListStoredSessionsResponse, ReadStoredFileRequest,
@@ -24,7 +25,6 @@ use super::failure::SOON;
 use super::{Service, reply};
 use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
-use crate::maintenance::referenced_files::{self, ReferencedFiles};
 
 /// Bytes of a log that one read requests: 1 MiB.
 const READ_BYTES: usize = 1 << 20;

@@ -65,7 +65,6 @@ use crate::metrics::Metrics;
 
 pub use backup::AdminHandlers;
 pub use context::ContextHandlers;
-pub use export::CompleteExport;
 pub use session::SessionHandlers;
 
 /// The shared state of all handlers: the engine, and the parts of the transport.

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use palimpsest_core::event::Attributes;
-use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::ids::MessageId;
 use palimpsest_core::view::Provider;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -20,6 +20,7 @@ use super::boundaries::{COLLAPSED_SPAN_PREFIX, CollapsedSpan, CompactBoundary, V
 use super::imported::{
     ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession, lines,
 };
+use crate::utc;
 
 /// The beginnings of text that a program wrote in a user message.
 const MACHINE_TAGS: [&str; 9] = [
@@ -213,7 +214,7 @@ impl<'a> ClaudeCodeReader<'a> {
             provider: Provider::Anthropic,
             payload: Cow::Borrowed(payload),
             parent,
-            at: line.timestamp.as_deref().and_then(timestamp),
+            at: line.timestamp.as_deref().and_then(utc::parse),
             machine_generated: line.is_meta
                 || is_user && (line.is_compact_summary || words.is_machine_generated),
             transcript_only: false,
@@ -325,7 +326,7 @@ impl<'a> SessionBuilder<'a> {
             provider: Provider::Anthropic,
             payload: Cow::Owned(folded.payload()?),
             parent: None,
-            at: line.timestamp.as_deref().and_then(timestamp),
+            at: line.timestamp.as_deref().and_then(utc::parse),
             machine_generated: true,
             transcript_only: false,
             attributes: attributes(line),
@@ -446,45 +447,4 @@ fn attributes(line: &TranscriptLine<'_>) -> Attributes {
     all.into_iter()
         .filter_map(|(name, value)| Some((name.into(), value?.into())))
         .collect()
-}
-
-/// Parses the only time format that Claude Code writes: `2025-06-01T12:34:56.789Z`.
-fn timestamp(text: &str) -> Option<Timestamp> {
-    let text = text.strip_suffix('Z')?;
-    let (date, time) = text.split_once('T')?;
-    let mut date = date.splitn(3, '-').map(str::parse::<i64>);
-    let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
-    let (clock, fraction) = time.split_once('.').unwrap_or((time, ""));
-    let mut clock = clock.splitn(3, ':').map(str::parse::<i64>);
-    let (hour, minute, second) = (
-        clock.next()?.ok()?,
-        clock.next()?.ok()?,
-        clock.next()?.ok()?,
-    );
-    let millis: i64 = match fraction.get(..3) {
-        Some(millis) => millis.parse().ok()?,
-        None => 0,
-    };
-    let in_range = (1..=12).contains(&month)
-        && (1..=31).contains(&day)
-        && (0..24).contains(&hour)
-        && (0..60).contains(&minute)
-        && (0..=60).contains(&second)
-        && (1970..10_000).contains(&year);
-    // An invalid time is dropped and does not reject the message.
-    if !in_range {
-        return None;
-    }
-    let seconds = days_since_epoch(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
-    Some(Timestamp::from_millis(seconds * 1_000 + millis))
-}
-
-/// Returns the days since 1970-01-01. Years start in March, so that the leap day is the last day.
-fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let month_from_march = (month + 9) % 12;
-    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
 }

@@ -16,8 +16,9 @@ use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::json::{JsonError, ObjectFields, UnknownFields};
 use palimpsest_core::message::{Message, MessageKind, MessageOrigin, Role, Usage};
+use palimpsest_core::session::Visibility;
 use palimpsest_core::view::Provider;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
@@ -102,9 +103,10 @@ struct ExportLine<'a> {
     message: &'a RawValue,
 }
 
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+/// The visibility of a message, as the export names it.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum ExportVisibility {
+pub(crate) enum ExportVisibility {
     Visible,
     Compacted,
     Collapsed,
@@ -115,15 +117,44 @@ enum ExportVisibility {
     Withdrawn,
 }
 
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+impl From<Visibility> for ExportVisibility {
+    fn from(visibility: Visibility) -> Self {
+        match visibility {
+            Visibility::Visible => Self::Visible,
+            Visibility::Compacted => Self::Compacted,
+            Visibility::Collapsed => Self::Collapsed,
+            Visibility::Snipped => Self::Snipped,
+            Visibility::Rewound => Self::Rewound,
+            Visibility::Reemission(_) => Self::ReEmission,
+            Visibility::TranscriptOnly => Self::TranscriptOnly,
+            Visibility::Withdrawn => Self::Withdrawn,
+        }
+    }
+}
+
+/// The kind of a message, as the export names it.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum KindName {
+pub(crate) enum KindName {
     Ordinary,
     Summary,
     Boundary,
     Attachment,
     Hook,
     Synthetic,
+}
+
+impl From<MessageKind> for KindName {
+    fn from(kind: MessageKind) -> Self {
+        match kind {
+            MessageKind::Ordinary => Self::Ordinary,
+            MessageKind::Summary => Self::Summary,
+            MessageKind::Boundary => Self::Boundary,
+            MessageKind::Attachment => Self::Attachment,
+            MessageKind::Hook => Self::Hook,
+            MessageKind::Synthetic => Self::Synthetic,
+        }
+    }
 }
 
 #[derive(Deserialize, Clone, Copy, Default)]

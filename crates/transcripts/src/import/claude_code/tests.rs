@@ -1,6 +1,7 @@
 //! Tests of the importer on synthetic lines.
 
 use super::*;
+use palimpsest_core::ids::Timestamp;
 
 const A: &str = "00000000-0000-4000-8000-00000000000a";
 const B: &str = "00000000-0000-4000-8000-00000000000b";
@@ -167,7 +168,7 @@ fn operator_instructions_are_appended_to_a_message() {
 
 #[test]
 fn timestamps_are_parsed() {
-    let millis = |text| timestamp(text).map(Timestamp::as_millis);
+    let millis = |text| utc::parse(text).map(Timestamp::as_millis);
     assert_eq!(millis("1970-01-01T00:00:00.000Z"), Some(0));
     assert_eq!(millis("2024-02-29T12:34:56.789Z"), Some(1_709_210_096_789));
     assert_eq!(millis("2025-13-01T00:00:00.000Z"), None);

@@ -3,19 +3,22 @@
 use std::collections::HashSet;
 use std::sync::PoisonError;
 
+use super::rules::{RetentionConfig, RetentionLimits, day_of};
+use crate::EngineError;
+use crate::sessions::Sessions;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::session::Session;
-use palimpsest_engine::EngineError;
-use palimpsest_engine::maintenance::{RetentionConfig, RetentionLimits, day_of};
-use palimpsest_engine::sessions::Sessions;
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::{MAX_LIST, crash_point, error_chain};
 
+use super::clock_check::{ClockCheck, ClockJump};
+use super::duty_cycle::DutyCycle;
+use super::export;
 use super::export::ExportError;
 use super::families::{RetentionRow, SessionFamily};
 use super::selection::{DeletionSelector, PassLimits, RetentionReason};
-use super::{ClockCheck, ClockJump, DutyCycle, Maintenance, export};
+use super::tasks::Maintenance;
 
 /// The reason for a failed pass.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +52,7 @@ impl Maintenance {
             ..RetentionPass::default()
         };
         let mut after = None;
-        while let Some(project) = next_project(&self.sessions, after.as_ref()).await? {
+        while let Some(project) = next_project(&self.engine.sessions, after.as_ref()).await? {
             // Projects without limits are skipped before their rows are read.
             let keep = self.retention.of(&project);
             if keep.is_limited() {
@@ -74,17 +77,17 @@ impl Maintenance {
 
     /// Returns the current time, or `None` if the clock is implausible. Nothing is deleted by age then.
     async fn trusted_time(&self) -> Result<Option<Timestamp>, RetentionError> {
-        let clock = self.sessions.clock();
+        let clock = self.engine.sessions.clock();
         let limit = self.retention.max_clock_jump;
         if !self.retention.ages_any() || !limit.is_limited() {
             return Ok(Some(clock.now()));
         }
         // The check learns from the log once per process, because later events were written with the checked clock.
         let mut check = self.clock_check.lock().await;
-        let doubt = self.blobs.clock_doubt().await?;
+        let doubt = self.engine.blobs.clock_doubt().await?;
         if check.needs_reference() {
             check.doubt(doubt);
-            let newest = newest(&self.sessions, &check, self.duty_cycle()).await?;
+            let newest = newest(&self.engine.sessions, &check, self.duty_cycle()).await?;
             check.learn(newest);
         }
         let now = clock.now();
@@ -97,7 +100,7 @@ impl Maintenance {
                     tracing::info!("the clock is trusted again; retention by age resumes");
                 }
                 if doubt.is_some() {
-                    self.blobs.trust_clock().await?;
+                    self.engine.blobs.trust_clock().await?;
                 }
                 Ok(Some(now))
             }
@@ -107,7 +110,7 @@ impl Maintenance {
                 }
                 // A restart must not accept events of this clock as evidence.
                 if doubt.is_none() {
-                    self.blobs.doubt_clock(jump.expected).await?;
+                    self.engine.blobs.doubt_clock(jump.expected).await?;
                 }
                 Ok(None)
             }
@@ -121,8 +124,8 @@ impl Maintenance {
         pass: &mut RetentionPass,
     ) -> Result<(), RetentionError> {
         let rows = rows(
-            &self.sessions,
-            &self.blobs,
+            &self.engine.sessions,
+            &self.engine.blobs,
             (project, keep),
             self.duty_cycle(),
         )
@@ -164,7 +167,7 @@ impl Maintenance {
         over: RetentionReason,
         pass: &mut RetentionPass,
     ) -> bool {
-        let is_in_use = |row: &RetentionRow| self.sessions.is_in_use(&row.key);
+        let is_in_use = |row: &RetentionRow| self.engine.sessions.is_in_use(&row.key);
         // A family is kept or deleted as a whole, so one exception protects all members.
         if family.is_held() || family.members.iter().any(is_in_use) {
             self.stats.record_skipped();
@@ -213,7 +216,7 @@ impl Maintenance {
         let Some(place) = &self.exports else {
             return true;
         };
-        let exported = export::export(&self.service, place, row).await;
+        let exported = export::export(&self.engine, place, row).await;
         self.stats.export(&exported);
         match exported {
             Ok(()) => {
@@ -242,7 +245,7 @@ impl Maintenance {
 
     /// Deletes a session if it has not changed since its selection. Its remaining data is removed in the background.
     async fn delete(&self, row: &RetentionRow) -> Result<bool, EngineError> {
-        if self.sessions.is_in_use(&row.key) {
+        if self.engine.sessions.is_in_use(&row.key) {
             return Ok(false);
         }
         let check = |session: &Session| {
@@ -253,7 +256,10 @@ impl Maintenance {
             }
         };
         // The complete position is compared: a new session of the same name may have the same revision.
-        let deleted = self.sessions.delete(&row.key, Some(row.position), check);
+        let deleted = self
+            .engine
+            .sessions
+            .delete(&row.key, Some(row.position), check);
         match deleted.await {
             Err(EngineError::Rejected(_) | EngineError::RevisionConflict(_)) => Ok(false),
             // Another process has deleted it.

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use palimpsest_engine::sessions::Sessions;
+use crate::sessions::Sessions;
 use palimpsest_store::error_chain;
 use tokio::time::timeout;
 
-use super::MaintenanceStats;
+use super::stats::MaintenanceStats;
 
 /// A task that one process runs for the whole store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,11 +76,11 @@ async fn claim(
 mod tests {
     use std::sync::Arc;
 
+    use crate::clock::Clock;
+    use crate::sessions::DefaultPolicies;
     use palimpsest_conformance::MemoryLog;
     use palimpsest_core::ids::Timestamp;
     use palimpsest_core::limits::Limits;
-    use palimpsest_engine::clock::Clock;
-    use palimpsest_engine::sessions::DefaultPolicies;
     use palimpsest_store::{Leadership as _, Lease, Store};
     use tokio::time::{Instant, sleep};
 

@@ -1,7 +1,7 @@
 //! The order of deletions in a project and the end of a pass, decided from rows alone.
 
+use super::rules::RetentionLimits;
 use palimpsest_core::ids::Timestamp;
-use palimpsest_engine::maintenance::RetentionLimits;
 
 use super::families::{RetentionRow, SessionFamily, families};
 
@@ -111,8 +111,8 @@ impl DeletionSelector {
 
 #[cfg(test)]
 mod tests {
+    use crate::maintenance::Age;
     use palimpsest_core::ids::SessionKey;
-    use palimpsest_engine::maintenance::Age;
     use palimpsest_store::Position;
 
     use super::*;

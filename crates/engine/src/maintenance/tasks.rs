@@ -1,44 +1,22 @@
-//! Background maintenance of a store's data: complete removal of deleted sessions, retention with exports, and sweeps
-//! of orphaned blobs.
-//!
-//! Every step is idempotent and no state is kept between passes, so an interrupted pass needs no recovery. A pass rests
-//! in proportion to its work, to keep the latency of calls low.
-
-mod clock_check;
-mod duty_cycle;
-mod export;
-mod families;
-mod leader_task;
-mod orphans;
-pub mod referenced_files;
-mod removal;
-mod retention;
-mod selection;
-mod stats;
+//! The maintenance tasks of one process, and their schedule.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::ids::SessionKey;
-use palimpsest_engine::maintenance::{RetentionConfig, SweepConfig};
-use palimpsest_engine::sessions::Sessions;
-
 use palimpsest_store::archive::Archive;
-use palimpsest_store::blobs::{BlobError, Blobs};
+use palimpsest_store::blobs::BlobError;
 use palimpsest_store::error_chain;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::services::Service;
-
-pub use self::clock_check::{ClockCheck, ClockJump};
-pub use self::duty_cycle::DutyCycle;
-pub use self::leader_task::LeaderTask;
-pub use self::orphans::sweep;
-pub use self::retention::{PlannedDeletion, RetentionError, RetentionPreview, preview};
-pub use self::selection::RetentionReason;
-pub use self::stats::MaintenanceStats;
+use super::clock_check::ClockCheck;
+use super::duty_cycle::DutyCycle;
+use super::leader_task::{self, LeaderTask};
+use super::orphans::sweep;
+use super::rules::{RetentionConfig, SweepConfig};
+use super::stats::MaintenanceStats;
+use crate::Engine;
 
 /// The delay of the first passes after the start, so that the start itself is not slowed down.
 const FIRST_PASS_DELAY: Duration = Duration::from_secs(5);
@@ -46,36 +24,30 @@ const FIRST_PASS_DELAY: Duration = Duration::from_secs(5);
 /// The maintenance tasks of one process.
 #[derive(Debug)]
 pub struct Maintenance {
-    service: Service,
-    sessions: Arc<Sessions>,
-    blobs: Arc<Blobs>,
-    retention: RetentionConfig,
+    pub(super) engine: Engine,
+    pub(super) retention: RetentionConfig,
     sweep: SweepConfig,
-    exports: Option<Archive>,
-    stats: MaintenanceStats,
-    clock_check: tokio::sync::Mutex<ClockCheck>,
+    pub(super) exports: Option<Archive>,
+    pub(super) stats: MaintenanceStats,
+    pub(super) clock_check: tokio::sync::Mutex<ClockCheck>,
     /// The sessions that the last retention pass kept because one of their stored results is lost.
-    incomplete: std::sync::Mutex<HashSet<SessionKey>>,
+    pub(super) incomplete: std::sync::Mutex<HashSet<SessionKey>>,
 }
 
 impl Maintenance {
     /// Creates the tasks. Fails if `retention.export_url` cannot be opened.
     pub fn new(
-        service: Service,
-        sessions: Arc<Sessions>,
-        blobs: Arc<Blobs>,
+        engine: Engine,
         (retention, sweep): (RetentionConfig, SweepConfig),
         stats: MaintenanceStats,
     ) -> Result<Self, BlobError> {
-        let clock = sessions.clock();
+        let clock = engine.sessions.clock();
         // Created at process start, because only events from before the start are evidence.
         let clock_check = ClockCheck::started(clock.now(), clock.monotonic());
         let exports = retention.export_url.as_deref().map(Archive::open);
         Ok(Self {
             exports: exports.transpose()?,
-            service,
-            sessions,
-            blobs,
+            engine,
             retention,
             sweep,
             stats,
@@ -133,7 +105,7 @@ impl Maintenance {
     async fn run_sweep_once(&self) {
         let grace = Duration::from_millis(self.sweep.min_age_ms);
         let pace = self.duty_cycle();
-        match sweep(&self.sessions, &self.blobs, grace, &pace).await {
+        match sweep(&self.engine.sessions, &self.engine.blobs, grace, &pace).await {
             Ok(swept) => {
                 self.stats.swept(swept);
                 if swept.files > 0 {
@@ -157,10 +129,10 @@ impl Maintenance {
         every: Duration,
         pass: impl Future<Output = ()> + Unpin,
     ) {
-        leader_task::pass(&self.sessions, &self.stats, (task, every), pass).await;
+        leader_task::pass(&self.engine.sessions, &self.stats, (task, every), pass).await;
     }
 
-    fn duty_cycle(&self) -> DutyCycle {
+    pub(super) fn duty_cycle(&self) -> DutyCycle {
         DutyCycle::new(self.retention.duty_cycle_percent)
     }
 }

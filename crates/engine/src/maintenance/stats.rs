@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use palimpsest_store::blobs::RemovalCount;
 
-use super::LeaderTask;
 use super::export::ExportError;
+use super::leader_task::LeaderTask;
 
 /// Shared counters. Reading them is cheap.
 #[derive(Debug, Clone, Default)]

@@ -1,11 +1,12 @@
 //! Tests that the importer reads exported files without loss.
 
+use crate::import::{self, ImportFormat, ImportStep, ImportedMessage};
 use palimpsest_core::codec;
 use palimpsest_core::event::Event;
+use palimpsest_core::ids::Timestamp;
 use palimpsest_core::message::Digest;
 use palimpsest_core::view::Provider;
 use palimpsest_histories::{SessionHarness, operation};
-use palimpsest_transcripts::import::{self, ImportFormat, ImportStep, ImportedMessage};
 use proptest::prelude::*;
 use serde_json::Value;
 use uuid::Uuid;

@@ -1,21 +1,20 @@
 //! The complete export format: a header line, one line for each message, and a last line with counts and a digest.
-//! `palimpsest_transcripts::import::palimpsest` reads it.
+//! `import::palimpsest` reads it.
 
+use palimpsest_core::ids::Timestamp;
 use palimpsest_core::message::{Message, MessageOrigin, Role};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::WireBlock;
-use palimpsest_engine::originals::OriginalMessage;
-use palimpsest_engine::results::BlobLoss;
-use palimpsest_store::archive::hex;
-use palimpsest_transcripts::import::palimpsest::{VERSION, WHAT};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::convert;
+use super::line::{content, line};
+use super::original::{BlobLoss, OriginalMessage, PendingResult};
+use crate::import::palimpsest::{ExportVisibility, KindName, VERSION, WHAT};
 
 /// The writer of one file.
 #[derive(Debug)]
-pub(super) struct CompleteWriter {
+pub struct CompleteWriter {
     head: Value,
     messages: u64,
     pending_results: u64,
@@ -25,7 +24,7 @@ pub(super) struct CompleteWriter {
 impl CompleteWriter {
     /// Creates the writer for a session. `partial` is true if a filter or omitted results make the export
     /// incomplete.
-    pub(super) fn of(session: &Session, partial: bool) -> Self {
+    pub fn of(session: &Session, partial: bool) -> Self {
         let about = session.about();
         let mut head = json!({
             "palimpsest": WHAT,
@@ -49,21 +48,21 @@ impl CompleteWriter {
     }
 
     /// Returns the header line.
-    pub(super) fn begin(&mut self) -> Vec<u8> {
+    pub fn begin(&mut self) -> Vec<u8> {
         self.written(format!("{}\n", self.head).into_bytes())
     }
 
     /// Returns the line of a message.
-    pub(super) fn line(&mut self, original: &OriginalMessage) -> Vec<u8> {
+    pub fn line(&mut self, original: &OriginalMessage) -> Vec<u8> {
         self.messages += 1;
-        self.written(line(original))
+        self.written(message_line(original))
     }
 
     /// Returns the line of a stored result without a message: its text, or the reason for its loss. These lines
     /// follow those of the messages.
-    pub(super) fn pending(
+    pub fn pending(
         &mut self,
-        result: &super::PendingResult,
+        result: &PendingResult,
         text: Result<(String, bool), BlobLoss>,
     ) -> Vec<u8> {
         self.pending_results += 1;
@@ -83,8 +82,9 @@ impl CompleteWriter {
     }
 
     /// Returns the last line: the number of lines by kind, and the digest of all bytes before it.
-    pub(super) fn end(&self) -> Vec<u8> {
-        let sha256 = hex(&self.digest.clone().finalize());
+    pub fn end(&self) -> Vec<u8> {
+        let digest = self.digest.clone().finalize();
+        let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut end = json!({"messages": self.messages, "sha256": sha256});
         if self.pending_results > 0 {
             end["pending_results"] = json!(self.pending_results);
@@ -117,7 +117,7 @@ fn leave_out_what_says_nothing(object: &mut Value) {
 
 /// Returns the line of a message with all stored data. The content uses Anthropic's block format, which can
 /// represent every block.
-fn line(original: &OriginalMessage) -> Vec<u8> {
+fn message_line(original: &OriginalMessage) -> Vec<u8> {
     let (entry, message) = (&original.entry, &original.message);
     let usage = message.usage.map(|usage| {
         json!({
@@ -132,13 +132,13 @@ fn line(original: &OriginalMessage) -> Vec<u8> {
         "id": entry.id.to_string(),
         "ordinal": u64::from(original.ordinal.get()) + 1,
         "revision": entry.revision.get(),
-        "visibility": convert::visibility(entry.standing).as_str_name().trim_start_matches("VISIBILITY_"),
+        "visibility": ExportVisibility::from(entry.standing),
         "parent_id": message.parent.map(|id| id.to_string()),
-        "create_time_ms": message.at.map(palimpsest_core::ids::Timestamp::as_millis),
+        "create_time_ms": message.at.map(Timestamp::as_millis),
         "provider_message_id": message.provider_message_id,
         "model": message.model,
         "usage": usage,
-        "kind": convert::export_kind(message.kind).as_str_name().trim_start_matches("MESSAGE_KIND_"),
+        "kind": KindName::from(message.kind),
         "origin": origin(message.origin),
         "meta": message.machine_generated,
         "transcript_only": message.transcript_only,
@@ -148,7 +148,7 @@ fn line(original: &OriginalMessage) -> Vec<u8> {
     leave_out_what_says_nothing(&mut head);
     let mut whole = Vec::new();
     self::whole(message, &mut whole);
-    super::line(&head, &whole)
+    line(&head, &whole)
 }
 
 /// Returns the stored results that are lost permanently. Their blocks contain the replacements.
@@ -179,7 +179,7 @@ fn whole(message: &Message, out: &mut Vec<u8>) {
         Role::Developer => "developer",
     };
     out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":").as_bytes());
-    super::content(message.blocks.iter().map(WireBlock::plain), out);
+    content(message.blocks.iter().map(WireBlock::plain), out);
     if let Some(extra) = message.extra.to_object() {
         out.extend_from_slice(b",\"extra\":");
         out.extend_from_slice(extra.as_bytes());
@@ -229,7 +229,7 @@ mod tests {
             message: Arc::new(message.clone()),
             unreadable: Vec::new(),
         };
-        String::from_utf8(line(&original)).unwrap()
+        String::from_utf8(message_line(&original)).unwrap()
     }
 
     /// Returns the message of an exported line, in its original bytes.

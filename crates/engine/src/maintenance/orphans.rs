@@ -14,13 +14,14 @@
 
 use std::time::Duration;
 
+use crate::EngineError;
+use crate::sessions::Sessions;
 use palimpsest_core::ids::{SessionKey, Timestamp};
-use palimpsest_engine::EngineError;
-use palimpsest_engine::sessions::Sessions;
 use palimpsest_store::blobs::{BlobError, Blobs, RemovalCount};
 use palimpsest_store::{FileIntent, IntentPage, MAX_LIST, StoreError, crash_point, error_chain};
 
-use super::{DutyCycle, referenced_files};
+use super::duty_cycle::DutyCycle;
+use super::referenced_files;
 
 /// The minimum age of a swept intent, in milliseconds: one day, even if the setting is lower.
 const MIN_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;

@@ -1,15 +1,17 @@
 //! Claude Code's session format: one line for each message. Data without a field in this format is left out.
 
-use palimpsest_core::ids::{MessageId, SessionId, Timestamp};
+use palimpsest_core::ids::{MessageId, SessionId};
 use palimpsest_core::message::{Message, MessageOrigin, Role, Usage};
 use palimpsest_core::session::Visibility;
 use serde_json::{Map, Value, json};
 
-use crate::convert;
+use super::line;
+use super::messages::original_blocks;
+use crate::utc;
 
 /// The writer of one session. It links each line to an earlier one.
 #[derive(Debug)]
-pub(super) struct ClaudeCodeWriter {
+pub struct ClaudeCodeWriter {
     session: String,
     /// The message of the previous line.
     last: Option<MessageId>,
@@ -18,7 +20,8 @@ pub(super) struct ClaudeCodeWriter {
 }
 
 impl ClaudeCodeWriter {
-    pub(super) fn new(session: &SessionId) -> Self {
+    /// Creates the writer of a session.
+    pub fn new(session: &SessionId) -> Self {
         Self {
             session: session.to_string(),
             last: None,
@@ -26,7 +29,8 @@ impl ClaudeCodeWriter {
         }
     }
 
-    pub(super) fn line(&mut self, message: &Message, standing: Visibility) -> Vec<u8> {
+    /// Returns the line of a message.
+    pub fn line(&mut self, message: &Message, standing: Visibility) -> Vec<u8> {
         let is_rewound = standing == Visibility::Rewound;
         // In this format, two inputs with the same parent mean that the first one was abandoned.
         let before = if is_rewound { self.last } else { self.kept };
@@ -44,7 +48,7 @@ impl ClaudeCodeWriter {
         if !is_rewound {
             self.kept = self.last;
         }
-        super::line(&head, &payload(message))
+        line::line(&head, &payload(message))
     }
 }
 
@@ -60,7 +64,7 @@ const fn role(role: Role) -> &'static str {
 /// Adds the time and the attributes that the format has fields for.
 fn circumstances(message: &Message, head: &mut Map<String, Value>) {
     if let Some(at) = message.at {
-        head.insert("timestamp".into(), json!(timestamp(at)));
+        head.insert("timestamp".into(), json!(utc::format(at)));
     }
     if message.machine_generated {
         head.insert("isMeta".into(), json!(true));
@@ -76,15 +80,6 @@ fn circumstances(message: &Message, head: &mut Map<String, Value>) {
             _ => continue,
         };
         head.insert(name.to_string(), value);
-    }
-}
-
-/// Formats a time as `2025-06-01T12:34:56.789Z`. Milliseconds are always present.
-fn timestamp(at: Timestamp) -> String {
-    let text = convert::export_timestamp(at).to_string();
-    match text.strip_suffix('Z') {
-        Some(whole) if !whole.contains('.') => format!("{whole}.000Z"),
-        _ => text,
     }
 }
 
@@ -111,7 +106,7 @@ fn payload(message: &Message) -> Vec<u8> {
     let mut out = head.to_string().into_bytes();
     out.pop();
     out.extend_from_slice(b",\"content\":");
-    super::content(convert::original_blocks(message), &mut out);
+    line::content(original_blocks(message), &mut out);
     let has_reason = extra.is_some() && message.extra.get("stop_reason").is_some();
     // The API always returns `stop_reason` in a response, so the field is `null` if no value was stored.
     if message.role == Role::Assistant && !has_reason {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use palimpsest_engine::EngineError;
+use crate::EngineError;
 use palimpsest_store::{MAX_LIST, error_chain};
 use tokio::time::{sleep, timeout};
 
-use super::Maintenance;
+use super::tasks::Maintenance;
 
 /// The maximum interval between passes without a notification.
 const REMOVAL_INTERVAL: Duration = Duration::from_mins(1);
@@ -17,7 +17,7 @@ const MAX_WAIT: Duration = Duration::from_millis(100);
 
 impl Maintenance {
     pub(super) async fn remove(&self) {
-        let deletions = self.sessions.deletions();
+        let deletions = self.engine.sessions.deletions();
         loop {
             // An error counts as one remaining tombstone, so that the pass is retried soon.
             let left = self.remove_all().await.unwrap_or_else(|error| {
@@ -41,6 +41,7 @@ impl Maintenance {
         let tempo = self.duty_cycle();
         loop {
             let page = self
+                .engine
                 .sessions
                 .log()
                 .tombstones(after.as_ref(), MAX_LIST)
@@ -50,7 +51,7 @@ impl Maintenance {
             };
             after = Some(last.key.clone());
             for tombstone in &page {
-                let removed = self.sessions.removed(&tombstone.key, MAX_WAIT);
+                let removed = self.engine.sessions.removed(&tombstone.key, MAX_WAIT);
                 left += usize::from(!tempo.work(removed).await?);
             }
         }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use crate::EngineError;
+use crate::sessions::{READ_BYTES, Sessions};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_engine::EngineError;
-use palimpsest_engine::sessions::{READ_BYTES, Sessions};
 
 /// Referenced files with the SHA-256 of their contents.
 pub type ReferencedFiles = HashMap<Box<str>, [u8; 32]>;

@@ -3,17 +3,16 @@
 
 use palimpsest_store::archive::Archive;
 use palimpsest_store::blobs::BlobError;
-use tonic::Status;
+use palimpsest_transcripts::export::BlobLoss;
 
 use super::families::RetentionRow;
-use palimpsest_engine::results::BlobLoss;
-
-use crate::services::{CompleteExport, Service};
+use crate::export::{Export, ExportOptions};
+use crate::{Engine, EngineError};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExportError {
-    #[error("the transcript cannot be read: {}", .0.message())]
-    Read(#[source] Status),
+    #[error("the transcript cannot be read")]
+    Read(#[from] EngineError),
     #[error(transparent)]
     Write(#[from] BlobError),
     #[error("the export in {0} differs from the data that was sent")]
@@ -33,28 +32,25 @@ fn path(row: &RetentionRow) -> String {
 }
 
 pub(super) async fn export(
-    service: &Service,
+    engine: &Engine,
     place: &Archive,
     row: &RetentionRow,
 ) -> Result<(), ExportError> {
-    let read = |error| ExportError::Read(Status::from(error));
-    let mut lines = CompleteExport::begin(service, &row.key)
-        .await
-        .map_err(read)?;
+    let mut export = Export::begin(engine, &row.key, ExportOptions::COMPLETE).await?;
     // The export must match the state that was selected for deletion.
-    if !lines.position().agrees(row.position) {
+    if !export.position().agrees(row.position) {
         return Err(ExportError::Changed);
     }
     let path = path(row);
     let mut writer = place.writer(&path)?;
-    while let Some(line) = lines.next(service).await.map_err(read)? {
-        if let Some((file, loss)) = lines.lost() {
-            let file = file.to_owned();
-            return Err(ExportError::Incomplete { file, loss });
+    while let Some(part) = export.next(engine).await? {
+        if let Some(lost) = part.lost.into_iter().next() {
+            return Err(ExportError::Incomplete {
+                file: lost.file.into(),
+                loss: lost.loss,
+            });
         }
-        for line in line {
-            writer.write(&line).await?;
-        }
+        writer.write(&part.data).await?;
     }
     let sent = writer.finish().await?;
     // The file is read back: a deletion after a damaged export would lose the transcript.

@@ -1,0 +1,312 @@
+//! Exports of a transcript, part by part.
+
+use std::collections::VecDeque;
+
+use palimpsest_core::ids::{MessageId, SessionKey};
+use palimpsest_core::session::Session;
+use palimpsest_core::view::Provider;
+use palimpsest_store::Position;
+use palimpsest_transcripts::export::{
+    BlobLoss, ClaudeCodeWriter, CompleteWriter, OriginalMessage, PendingResult, json_messages,
+};
+
+use crate::filter::MessageFilter;
+use crate::originals::{TranscriptWalk, put_back};
+use crate::results::stored_text;
+use crate::{Engine, EngineError};
+
+/// The format of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// JSON Lines with all stored data of each message.
+    Complete,
+    /// JSON Lines in the format of Claude Code.
+    ClaudeCode,
+    /// One JSON array of messages in a provider's format.
+    Messages(Provider),
+}
+
+/// The content of an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// The format.
+    pub format: ExportFormat,
+    /// The exported messages. `None` exports all.
+    pub filter: Option<MessageFilter>,
+    /// True to replace the references to stored results by the results.
+    pub inline_results: bool,
+}
+
+impl ExportOptions {
+    /// A complete export of all messages.
+    pub const COMPLETE: Self = Self {
+        format: ExportFormat::Complete,
+        filter: None,
+        inline_results: true,
+    };
+
+    /// Returns true if a filter or omitted results make the export incomplete, which its header reports.
+    const fn is_partial(&self) -> bool {
+        self.filter.is_some() || !self.inline_results
+    }
+}
+
+/// A part of an export.
+#[derive(Debug)]
+pub struct ExportPart {
+    /// The bytes of the part.
+    pub data: Vec<u8>,
+    /// The number of messages up to and including this part.
+    pub exported_messages: u64,
+    /// The stored results that are lost permanently and missing from the data.
+    pub lost: Vec<LostResult>,
+    /// True for the last part.
+    pub is_last: bool,
+}
+
+/// A stored result that is lost permanently.
+#[derive(Debug)]
+pub struct LostResult {
+    /// The message and the index of the block. `None` if no message contains the result yet.
+    pub block: Option<(MessageId, u16)>,
+    /// The name of the file.
+    pub file: Box<str>,
+    /// The reason.
+    pub loss: BlobLoss,
+}
+
+/// The step at which an export continues.
+#[derive(Debug)]
+enum ExportStep {
+    Begin,
+    Messages(VecDeque<OriginalMessage>),
+    /// Stored results without a message belong only to a complete export.
+    Pending(VecDeque<PendingResult>),
+    End,
+    Ended,
+}
+
+/// An export of one session.
+#[derive(Debug)]
+pub struct Export {
+    key: SessionKey,
+    walk: TranscriptWalk,
+    writer: ExportWriter,
+    inline_results: bool,
+    is_complete: bool,
+    exported_messages: u64,
+    step: ExportStep,
+}
+
+impl Export {
+    /// Starts an export.
+    pub async fn begin(
+        engine: &Engine,
+        key: &SessionKey,
+        options: ExportOptions,
+    ) -> Result<Self, EngineError> {
+        let is_partial = options.is_partial();
+        let filter = options.filter.unwrap_or_default();
+        let look = |session: &Session| ExportWriter::new(options.format, session, is_partial);
+        let begun = TranscriptWalk::begin_with(engine, key, (filter, false), None, look);
+        let (walk, writer) = begun.await?;
+        Ok(Self {
+            key: key.clone(),
+            walk,
+            writer,
+            inline_results: options.inline_results,
+            is_complete: options.format == ExportFormat::Complete && !is_partial,
+            exported_messages: 0,
+            step: ExportStep::Begin,
+        })
+    }
+
+    /// Returns the session's position at the start of the export.
+    pub const fn position(&self) -> Position {
+        self.walk.position()
+    }
+
+    /// Returns the next part, or `None` after the last. At most one message has its stored results in memory.
+    pub async fn next(&mut self, engine: &Engine) -> Result<Option<ExportPart>, EngineError> {
+        loop {
+            match &mut self.step {
+                ExportStep::Begin => {
+                    self.step = ExportStep::Messages(VecDeque::new());
+                    let data = self.writer.begin();
+                    if !data.is_empty() {
+                        return Ok(Some(self.part(data)));
+                    }
+                }
+                ExportStep::Messages(queue) => {
+                    if let Some(original) = queue.pop_front() {
+                        return self.message(engine, original).await.map(Some);
+                    }
+                    if self.walk.is_done() {
+                        let pending = self.pending(engine).await?;
+                        self.step = ExportStep::Pending(pending);
+                    } else {
+                        let chunk = self.walk.chunk(engine, usize::MAX).await?;
+                        self.step = ExportStep::Messages(chunk.into());
+                    }
+                }
+                ExportStep::Pending(queue) => match queue.pop_front() {
+                    Some(pending) => return self.pending_part(engine, &pending).await.map(Some),
+                    None => self.step = ExportStep::End,
+                },
+                ExportStep::End => {
+                    self.step = ExportStep::Ended;
+                    // The transcript was read in several steps. The last part is written only if the history is
+                    // unchanged, so a mixed export has no valid end.
+                    engine.sessions.confirm(&self.key, self.position()).await?;
+                    let data = self.writer.end();
+                    return Ok(Some(ExportPart {
+                        is_last: true,
+                        ..self.part(data)
+                    }));
+                }
+                ExportStep::Ended => return Ok(None),
+            }
+        }
+    }
+
+    async fn message(
+        &mut self,
+        engine: &Engine,
+        mut original: OriginalMessage,
+    ) -> Result<ExportPart, EngineError> {
+        if self.inline_results {
+            // The caller may have appended a preview in place of a stored result. The export contains the original.
+            put_back(engine, &self.key, &mut original).await?;
+        }
+        let data = self.writer.message(&original, self.exported_messages == 0);
+        self.exported_messages += 1;
+        let lost = original.unreadable.into_iter().map(|lost| LostResult {
+            block: Some((original.entry.id, lost.block)),
+            file: lost.file,
+            loss: lost.loss,
+        });
+        Ok(ExportPart {
+            lost: lost.collect(),
+            ..self.part(data)
+        })
+    }
+
+    /// Returns the stored results without a message, oldest first.
+    async fn pending(&self, engine: &Engine) -> Result<VecDeque<PendingResult>, EngineError> {
+        if !self.is_complete {
+            return Ok(VecDeque::new());
+        }
+        let find = |session: &Session| {
+            let stored = session.stored();
+            let pending = session.persist_decisions().iter().filter_map(|offer| {
+                let kept = offer.kept.as_ref()?;
+                stored.in_file(&kept.file).is_none().then(|| PendingResult {
+                    tool_use_id: offer.tool_use_id.clone(),
+                    tool: offer.tool.clone(),
+                    file: kept.file.clone(),
+                    sha256: kept.sha256,
+                })
+            });
+            pending.collect()
+        };
+        engine.sessions.read(&self.key, find).await
+    }
+
+    async fn pending_part(
+        &mut self,
+        engine: &Engine,
+        pending: &PendingResult,
+    ) -> Result<ExportPart, EngineError> {
+        let text = stored_text(engine, &self.key, &pending.file, &pending.sha256).await?;
+        let loss = text.as_ref().err().copied();
+        let data = self.writer.pending(pending, text);
+        let lost = loss.map(|loss| LostResult {
+            block: None,
+            file: pending.file.clone(),
+            loss,
+        });
+        Ok(ExportPart {
+            lost: lost.into_iter().collect(),
+            ..self.part(data)
+        })
+    }
+
+    const fn part(&self, data: Vec<u8>) -> ExportPart {
+        ExportPart {
+            data,
+            exported_messages: self.exported_messages,
+            lost: Vec::new(),
+            is_last: false,
+        }
+    }
+}
+
+/// The writer of a format.
+#[derive(Debug)]
+enum ExportWriter {
+    Complete(Box<CompleteWriter>),
+    ClaudeCode(ClaudeCodeWriter),
+    Messages(Provider),
+}
+
+impl ExportWriter {
+    fn new(format: ExportFormat, session: &Session, is_partial: bool) -> Self {
+        match format {
+            ExportFormat::Complete => {
+                Self::Complete(Box::new(CompleteWriter::of(session, is_partial)))
+            }
+            ExportFormat::ClaudeCode => {
+                Self::ClaudeCode(ClaudeCodeWriter::new(&session.key().session))
+            }
+            ExportFormat::Messages(provider) => Self::Messages(provider),
+        }
+    }
+
+    fn begin(&mut self) -> Vec<u8> {
+        match self {
+            Self::Messages(_) => b"[".to_vec(),
+            Self::Complete(lines) => lines.begin(),
+            Self::ClaudeCode(_) => Vec::new(),
+        }
+    }
+
+    fn message(&mut self, original: &OriginalMessage, is_first: bool) -> Vec<u8> {
+        match self {
+            Self::Complete(lines) => lines.line(original),
+            Self::ClaudeCode(lines) => lines.line(&original.message, original.entry.standing),
+            Self::Messages(provider) => elements(original, *provider, is_first),
+        }
+    }
+
+    fn pending(
+        &mut self,
+        result: &PendingResult,
+        text: Result<(String, bool), BlobLoss>,
+    ) -> Vec<u8> {
+        match self {
+            Self::Complete(lines) => lines.pending(result, text),
+            Self::ClaudeCode(_) | Self::Messages(_) => Vec::new(),
+        }
+    }
+
+    fn end(&self) -> Vec<u8> {
+        match self {
+            Self::Messages(_) => b"\n]\n".to_vec(),
+            Self::Complete(lines) => lines.end(),
+            Self::ClaudeCode(_) => Vec::new(),
+        }
+    }
+}
+
+fn elements(original: &OriginalMessage, provider: Provider, is_first: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    let messages = json_messages(&original.message, provider);
+    for (index, message) in messages.iter().enumerate() {
+        if !(is_first && index == 0) {
+            out.push(b',');
+        }
+        out.push(b'\n');
+        out.extend_from_slice(message);
+    }
+    out
+}
