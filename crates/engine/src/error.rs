@@ -1,4 +1,4 @@
-//! Errors while a session is read or changed.
+//! Errors while a session is read or changed. The server returns the texts to callers.
 
 use std::error::Error;
 
@@ -16,10 +16,10 @@ pub enum EngineError {
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The session does not exist.
-    #[error("there is no session {0}")]
+    #[error("session {0} does not exist: create it, or append to it, first")]
     SessionNotFound(SessionKey),
     /// A session of this name already exists.
-    #[error("there is a session {0} already")]
+    #[error("session {0} already exists: use it, or choose another name")]
     SessionExists(SessionKey),
     /// The log could not be read or written.
     #[error(transparent)]
@@ -39,15 +39,15 @@ pub enum EngineError {
     #[error("the call's time was over before its turn came")]
     Expired,
     /// An earlier session of that name is still being removed.
-    #[error("an earlier session {0} is still being removed")]
+    #[error("session {0} was deleted and its files are still being removed")]
     SessionDeleting(SessionKey),
     /// Another writer committed first in every attempt.
     #[error("the session is being changed from elsewhere: try again")]
     Contended,
     /// The log no longer holds the position that was read.
     #[error(
-        "{0} is not the session that was read: it was deleted and created again, or the store went on from an \
-         earlier state; read it again from its beginning"
+        "the history of {0} changed during the read, by a failover or a new creation: discard the \
+         received data and read the session again"
     )]
     HistoryChanged(SessionKey),
     /// The session is not at the position that the deletion expected.

@@ -261,7 +261,7 @@ impl SessionHarness {
                 let running = self.session.compactions().running.as_ref();
                 assert!(running.is_none_or(|running| running.key != *key));
             }
-            Rejection::MessageNotFound { .. } | Rejection::NotVisible { .. } => {
+            Rejection::MessageNotFound { .. } | Rejection::MessageNotVisible { .. } => {
                 assert_eq!(observed.key, None, "the scope is checked at the start");
             }
             other => panic!("{other:?}"),

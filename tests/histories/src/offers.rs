@@ -1,7 +1,7 @@
 //! Persist decisions in random histories: callers request them and append the replacements that they received.
 
 use crate::{BlockDraft, SessionHarness, block};
-use palimpsest_core::command::{CallRef, Command, Conflict, Decided, Offering, Rejection, told};
+use palimpsest_core::command::{CallRef, Command, Decided, Offering, Rejection, told};
 use palimpsest_core::ids::CallKey;
 use palimpsest_core::message::{Block, ResultContent};
 use palimpsest_core::policy::ToolResultRule;
@@ -56,7 +56,7 @@ impl SessionHarness {
             Ok(_)
                 | Err(Rejection::AmbiguousCall(_)
                     | Rejection::CallNotFound(_)
-                    | Rejection::Conflict(Conflict::Result { .. }))
+                    | Rejection::ResultConflict { .. })
         );
         assert!(is_expected, "{decided:?}");
         if decided.is_err() {

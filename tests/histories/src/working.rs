@@ -28,7 +28,7 @@ impl SessionHarness {
         })));
         let is_expected = matches!(
             decided,
-            Ok(_) | Err(Rejection::NotVisible { .. } | Rejection::Invalid { .. })
+            Ok(_) | Err(Rejection::MessageNotVisible { .. } | Rejection::Invalid { .. })
         );
         assert!(is_expected, "{decided:?}");
     }

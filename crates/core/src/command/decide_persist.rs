@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::decision::{Decided, Decision, DecisionContext, answered_or_current};
-use super::reject::{Conflict, Rejection};
+use super::reject::Rejection;
 use crate::effect::{Effect, StoreFile};
 use crate::event::{
     CallState, Event, PersistDecided, PersistDecision, RequestStamp, StoredResult, UnboundResult,
@@ -345,12 +345,12 @@ fn is_empty(result: &ToolResult) -> bool {
     exemption(result, |_| false) == Some(ExemptReason::Empty)
 }
 
-fn conflict(call: Option<CallKey>, recorded: String, given: String) -> Rejection {
-    Rejection::Conflict(Conflict::Result {
+fn conflict(call: Option<CallKey>, stored: String, given: String) -> Rejection {
+    Rejection::ResultConflict {
         call,
-        recorded: recorded.into(),
+        stored: stored.into(),
         given: given.into(),
-    })
+    }
 }
 
 fn hex(digest: &[u8; 32]) -> String {

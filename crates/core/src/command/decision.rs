@@ -1,6 +1,6 @@
 //! The input and the result of a decision, and the checks that most commands share.
 
-use super::reject::{Conflict, Rejection};
+use super::reject::Rejection;
 use crate::effect::{Effect, StoreFile};
 use crate::event::{Event, RequestStamp};
 use crate::ids::{Revision, Timestamp};
@@ -121,10 +121,10 @@ pub(super) fn answered(
     match session.requests().find(stamp, context.now) {
         None => Ok(None),
         Some(found) if found.digest == stamp.digest => Ok(Some(found.revision)),
-        Some(found) => Err(Rejection::Conflict(Conflict::Request {
-            recorded: found.digest,
+        Some(found) => Err(Rejection::RequestConflict {
+            stored: found.digest,
             given: stamp.digest,
-        })),
+        }),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::reject::{Conflict, Rejection};
+use super::reject::Rejection;
 use crate::event::{AppendedMessage, CallState, ResultSize, Visibility};
 use crate::ids::{MessageId, Ordinal};
 use crate::levels::results::chars_of;
@@ -54,16 +54,16 @@ impl<'s> Intake<'s> {
     pub(super) fn take(&mut self, index: usize, message: Arc<Message>) -> Result<(), Rejection> {
         let digest = Digest::of_message(&message);
         match self.recorded(message.id) {
-            Some(recorded) if recorded == digest => {
+            Some(stored) if stored == digest => {
                 self.known.push((crate::view::count(index), message.id));
                 return Ok(());
             }
-            Some(recorded) => {
-                return Err(Rejection::Conflict(Conflict::Message {
+            Some(stored) => {
+                return Err(Rejection::MessageConflict {
                     id: message.id,
-                    recorded,
+                    stored,
                     given: digest,
-                }));
+                });
             }
             None => {}
         }

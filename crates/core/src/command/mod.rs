@@ -34,7 +34,7 @@ pub use compact::{
 pub use create::{Create, create};
 pub use decide_persist::{CallRef, Offering, PersistOutcome, told};
 pub use decision::{Decided, Decision, DecisionContext, SkipReason};
-pub use reject::{Conflict, Rejection, SnipRejection, SnipTarget};
+pub use reject::{Rejection, SnipRejection, SnipTarget};
 pub use restore::RestoreContext;
 pub use rewind::Rewind;
 pub use serve::ServeView;

@@ -1,4 +1,6 @@
 //! The reasons for rejecting a command. A rejected command changes nothing.
+//!
+//! The server returns the texts to callers, so they name fields and settings of the contract.
 
 use crate::event::Visibility;
 use crate::ids::{CallKey, CompactionKey, MessageId, Revision};
@@ -18,7 +20,7 @@ pub enum Rejection {
         what: String,
     },
     /// A value exceeds a limit of the server or the policy.
-    #[error("{field} is too large: {actual}, and the limit is {limit}")]
+    #[error("{field} is too large ({actual}; the limit is {limit}): send less content")]
     TooLarge {
         /// The path of the field.
         field: String,
@@ -27,14 +29,52 @@ pub enum Rejection {
         /// The given value.
         actual: usize,
     },
-    /// An id is used already for other content.
-    #[error(transparent)]
-    Conflict(Conflict),
+    /// The message id exists with other content.
+    #[error("message {id} already exists with other content: use another id for the new message")]
+    MessageConflict {
+        /// The id of the message.
+        id: MessageId,
+        /// The digest of the stored message.
+        stored: Digest,
+        /// The digest of the given message.
+        given: Digest,
+    },
+    /// The request id was used with another body.
+    #[error("this request_id was used with another body: use a new request_id for each request")]
+    RequestConflict {
+        /// The digest of the earlier body.
+        stored: Digest,
+        /// The digest of the given body.
+        given: Digest,
+    },
+    /// The call has another result.
+    #[error(
+        "{} already has another result: use a new call for the new result",
+        .call.map_or_else(|| "the call".to_owned(), |call| format!("call {call}"))
+    )]
+    ResultConflict {
+        /// The call. `None` if its message was not appended yet.
+        call: Option<CallKey>,
+        /// The digest of the stored result.
+        stored: Box<str>,
+        /// The digest of the given result.
+        given: Box<str>,
+    },
     /// The session is not at the revision that the caller expects.
-    #[error("the session is at revision {current}, not at {expected}: read it again and retry")]
+    #[error(
+        "the session is at revision {current}, not at {expected}: read the session again, then retry"
+    )]
     RevisionMismatch {
         /// The revision that the caller expects.
         expected: Revision,
+        /// The session's current revision.
+        current: Revision,
+    },
+    /// The requested revision is later than the current one.
+    #[error("the session has no revision {revision}: it is at revision {current}")]
+    RevisionNotFound {
+        /// The requested revision.
+        revision: Revision,
         /// The session's current revision.
         current: Revision,
     },
@@ -45,56 +85,27 @@ pub enum Rejection {
         id: MessageId,
     },
     /// The parent of a message is neither in the session nor in the same call.
-    #[error("messages[{index}].metadata.parent_id: the session has no message {id}")]
+    #[error(
+        "messages[{index}].metadata.parent_id: the session has no message {id}. Append that message \
+         first, or omit parent_id"
+    )]
     ParentNotFound {
         /// The index of the message in the call, starting at 0.
         index: usize,
         /// The id of the missing parent.
         id: MessageId,
     },
-    /// The compaction is not running.
-    #[error("{key} is not under way: it has finished, has failed, or never began")]
-    CompactionNotFound {
-        /// The key of the compaction.
-        key: CompactionKey,
-    },
-    /// The session has no collapsed span with this id.
-    #[error("the session has no folded span {id}")]
-    SpanNotFound {
-        /// The id as given.
-        id: Box<str>,
-    },
     /// The message left the view.
-    #[error("message {id} is not in the view any more: name one that is")]
-    NotVisible {
+    #[error("message {id} is not in the view: choose a visible message")]
+    MessageNotVisible {
         /// The id of the message.
         id: MessageId,
     },
-    /// At least one target of a snip cannot be removed.
-    #[error(
-        "{} cannot be removed: nothing was",
-        .0.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ")
-    )]
-    NotSnippable(Vec<SnipTarget>),
-    /// The requested revision is later than the current one. Contains both, in this order.
-    #[error("the session has no revision {0}: it is at revision {1}")]
-    RevisionNotFound(Revision, Revision),
-    /// The view would exceed the block threshold.
-    #[error("the view would have {tokens} tokens, and requests are blocked from {block} on")]
-    OverBlock {
-        /// Tokens that the view would have.
-        tokens: u64,
-        /// The block threshold, in tokens.
-        block: u64,
-    },
-    /// The decision needs contents that are not in memory. The caller loads them and repeats the command.
-    #[error("older messages of the session are not in memory")]
-    ContentNotLoaded,
     /// The session has no call with this key.
-    #[error("the session has no call {0}")]
+    #[error("the session has no such tool call: append the message with the call first")]
     CallNotFound(CallKey),
     /// The given key and the given id belong to different calls.
-    #[error("call {call} has another tool_use_id than the one given: leave one of the two out")]
+    #[error("call {call} has another tool_use_id: omit one of the two")]
     CallMismatch {
         /// The call with the given key.
         call: CallKey,
@@ -102,10 +113,44 @@ pub enum Rejection {
         id: Box<str>,
     },
     /// Several calls share the given id.
-    #[error("several calls share this tool_use_id: name one by its call_key")]
+    #[error("several calls share this tool_use_id: use call_key")]
     AmbiguousCall(Vec<CallKey>),
+    /// The compaction is not running.
+    #[error("the compaction is not running: it has finished, has failed, or never started")]
+    CompactionNotFound {
+        /// The key of the compaction.
+        key: CompactionKey,
+    },
+    /// The session has no collapsed span with this id.
+    #[error(
+        "the session has no such collapsed span: use the id in its placeholder or in SpansCollapsed"
+    )]
+    SpanNotFound {
+        /// The id as given.
+        id: Box<str>,
+    },
+    /// At least one target of a snip cannot be removed.
+    #[error(
+        "nothing was snipped: {} cannot be snipped",
+        .0.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ")
+    )]
+    NotSnippable(Vec<SnipTarget>),
+    /// The view would exceed the block threshold.
+    #[error(
+        "the view would have {tokens} tokens, and requests are blocked at {block}: choose a later \
+         revision, or set force"
+    )]
+    RestoreOverBlock {
+        /// Tokens that the view would have.
+        tokens: u64,
+        /// The block threshold, in tokens.
+        block: u64,
+    },
     /// The working state would exceed the policy's limit.
-    #[error("the working state would have {bytes} bytes, and the limit is {limit}: remove entries")]
+    #[error(
+        "the working state would have {bytes} bytes, and the limit is {limit}: remove entries, or \
+         raise limits.max_working_state_bytes"
+    )]
     WorkingStateTooLarge {
         /// The size that the working state would have, in bytes.
         bytes: u64,
@@ -113,8 +158,11 @@ pub enum Rejection {
         limit: u64,
     },
     /// The session has the maximum number of pending persist decisions.
-    #[error("{0} stored results wait for their messages: append some of them first")]
+    #[error("{0} stored results wait for their messages: append these messages first")]
     TooManyPendingResults(usize),
+    /// The decision needs contents that are not in memory. The caller loads them and repeats the command.
+    #[error("older messages of the session are not in memory")]
+    ContentNotLoaded,
 }
 
 impl From<OverlayError> for Rejection {
@@ -127,39 +175,6 @@ impl From<ContentNotLoaded> for Rejection {
     fn from(ContentNotLoaded: ContentNotLoaded) -> Self {
         Self::ContentNotLoaded
     }
-}
-
-/// An id is used already for other content.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Conflict {
-    /// The message id exists with other content.
-    #[error("message {id} is there already and says something else: give the new one another id")]
-    Message {
-        /// The id of the message.
-        id: MessageId,
-        /// The digest of the stored message.
-        recorded: Digest,
-        /// The digest of the given message.
-        given: Digest,
-    },
-    /// The request id was used with another body.
-    #[error("this request_id was used for another body: give each request its own")]
-    Request {
-        /// The digest of the earlier body.
-        recorded: Digest,
-        /// The digest of the given body.
-        given: Digest,
-    },
-    /// The call has another result.
-    #[error("the call has another result: give the new one a call of its own")]
-    Result {
-        /// The call. `None` if its message was not appended yet.
-        call: Option<CallKey>,
-        /// The digest of the stored result.
-        recorded: Box<str>,
-        /// The digest of the given result.
-        given: Box<str>,
-    },
 }
 
 impl Rejection {

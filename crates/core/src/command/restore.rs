@@ -44,7 +44,10 @@ impl RestoreContext {
         }
         let to = self.past.revision();
         if to > session.revision() {
-            return Err(Rejection::RevisionNotFound(to, session.revision()));
+            return Err(Rejection::RevisionNotFound {
+                revision: to,
+                current: session.revision(),
+            });
         }
         let changes = session.view_changes();
         let later = &changes[changes.partition_point(|change| change.revision <= to)..];
@@ -58,7 +61,7 @@ impl RestoreContext {
         let block = session.thresholds().block;
         // Requests above the block threshold are blocked, so such a view is restored only on explicit request.
         if count.tokens >= block && !self.force {
-            return Err(Rejection::OverBlock {
+            return Err(Rejection::RestoreOverBlock {
                 tokens: count.tokens,
                 block,
             });

@@ -39,18 +39,20 @@ impl Rewind {
                     .find(id)
                     .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.standing)));
                 match found {
-                    Some((_, Visibility::Rewound)) => return Err(Rejection::NotVisible { id }),
+                    Some((_, Visibility::Rewound)) => {
+                        return Err(Rejection::MessageNotVisible { id });
+                    }
                     // A summary replaces the message. An undo must restore it first.
                     Some((_, Visibility::Compacted | Visibility::Withdrawn)) => {
-                        return Err(Rejection::NotVisible { id });
+                        return Err(Rejection::MessageNotVisible { id });
                     }
                     // The placeholder of its span would describe removed messages.
                     Some((ordinal, Visibility::Collapsed)) if !ends_span(session, ordinal) => {
-                        return Err(Rejection::NotVisible { id });
+                        return Err(Rejection::MessageNotVisible { id });
                     }
                     // A summary would describe removed messages.
                     Some((ordinal, _)) if session.told_after(ordinal).next().is_some() => {
-                        return Err(Rejection::NotVisible { id });
+                        return Err(Rejection::MessageNotVisible { id });
                     }
                     Some((ordinal, _)) => Some(ordinal),
                     None => return Err(Rejection::MessageNotFound { id }),

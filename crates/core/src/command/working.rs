@@ -103,7 +103,7 @@ fn check_pins(session: &Session, set: &WorkingState) -> Result<(), Rejection> {
         if transcript.is_visible(found) {
             Ok(found)
         } else {
-            Err(Rejection::NotVisible { id })
+            Err(Rejection::MessageNotVisible { id })
         }
     };
     let known = &session.working().state.pins;

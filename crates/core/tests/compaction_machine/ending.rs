@@ -168,7 +168,7 @@ fn row_20_the_first_answer_holds_and_a_compaction_that_ended_is_not_found() {
         machine,
         [],
         expect![[r"
-        rejected: compaction-0 is not under way: it has finished, has failed, or never began
+        rejected: the compaction is not running: it has finished, has failed, or never started
     "]],
     );
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, CallRef, Command, Conflict, Decided, Offering, PersistOutcome, Rejection, Rewind,
-    ServeView, told,
+    Append, CallRef, Command, Decided, Offering, PersistOutcome, Rejection, Rewind, ServeView, told,
 };
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{CallKey, MessageId, Ordinal};
@@ -218,16 +217,16 @@ fn other_content_is_a_conflict_and_an_append_of_it_is_not() {
     let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).kept.unwrap();
     let other = Command::DecidePersist(offering("a", "other"));
     let refused = desk.world.try_run(other);
-    let Err(Rejection::Conflict(Conflict::Result {
+    let Err(Rejection::ResultConflict {
         call,
-        recorded,
+        stored,
         given,
-    })) = refused
+    }) = refused
     else {
         panic!("{refused:?}")
     };
     assert_eq!(call, Some(C0));
-    assert_ne!(recorded, given);
+    assert_ne!(stored, given);
     // The transcript records the result that was appended. The returned reference still leads to its file.
     desk.result("a", "other");
     assert_eq!(desk.results(), [(PieceForm::Result(C0), "other".into())]);

@@ -3,7 +3,7 @@
 use std::mem;
 
 use crate::sessions::CommandOutcome;
-use palimpsest_core::command::{Conflict, Rejection, SkipReason, WrittenSummary};
+use palimpsest_core::command::{Rejection, SkipReason, WrittenSummary};
 use palimpsest_core::compaction::{
     CompactionMachine, CompactionOutcome, StartedCompaction, SummaryFailure,
 };
@@ -112,9 +112,11 @@ pub async fn commit(
         Err(CompactionError::Engine(EngineError::Rejected(Rejection::CompactionNotFound {
             ..
         }))) => return Err(gone()),
-        Err(CompactionError::Engine(EngineError::Rejected(Rejection::Conflict(
-            Conflict::Request { .. },
-        )))) if delegation.brought.request.is_none() => return Err(gone()),
+        Err(CompactionError::Engine(EngineError::Rejected(Rejection::RequestConflict {
+            ..
+        }))) if delegation.brought.request.is_none() => {
+            return Err(gone());
+        }
         done => done?,
     };
     let ended = match ended {
@@ -137,10 +139,10 @@ fn before(
         && let Some(found) = requests.find(request, now)
     {
         if found.digest != request.digest {
-            let conflict = Rejection::Conflict(Conflict::Request {
-                recorded: found.digest,
+            let conflict = Rejection::RequestConflict {
+                stored: found.digest,
                 given: request.digest,
-            });
+            };
             return Err(EngineError::from(conflict).into());
         }
         return Ok(Some(found.revision));

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::command::{Create, Rejection};
-use palimpsest_core::event::RecordedEvent;
+use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::{ContentNotLoaded, Session};
@@ -595,6 +595,16 @@ impl Sessions {
         Ok(events
             .into_iter()
             .find_map(|(at, event)| (at == revision).then_some(event)))
+    }
+
+    /// Returns the event that answered an earlier call.
+    pub async fn answer(&self, key: &SessionKey, revision: Revision) -> Result<Event, EngineError> {
+        let recorded = self.event(key, revision).await?;
+        let recorded = recorded.ok_or(EngineError::Internal {
+            doing: "find the answer of an earlier call",
+            source: None,
+        })?;
+        Ok(recorded.event)
     }
 
     #[expect(clippy::unused_self, reason = "it reads as what it is about")]

@@ -1,6 +1,7 @@
 //! The resource of a call, and the authorization of a principal for it.
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
+use palimpsest_engine::EngineError;
 
 use super::{Authentication, Right};
 use crate::errors::ServiceError;
@@ -61,12 +62,8 @@ pub fn authorize(
         .contains(scope.project())
     {
         return Err(match scope {
-            ResourceScope::Session(session) => ServiceError::SessionNotFound {
-                session: session.clone(),
-            },
-            ResourceScope::Project(project) => ServiceError::ProjectNotFound {
-                project: project.clone(),
-            },
+            ResourceScope::Session(session) => EngineError::SessionNotFound(session.clone()).into(),
+            ResourceScope::Project(project) => ServiceError::project_not_found(project),
         });
     }
     check_right(authentication, right, scope)
@@ -81,8 +78,8 @@ pub fn check_right(
     if authentication.principal.grant.rights.contains(&right) {
         return Ok(());
     }
-    Err(ServiceError::PermissionDenied {
+    Err(ServiceError::permission_denied(
         right,
-        project: Some(scope.project().clone()),
-    })
+        Some(scope.project()),
+    ))
 }

@@ -1,11 +1,20 @@
 use std::fmt::Write as _;
 
 use expect_test::expect;
-use palimpsest_engine::quotas::Quota;
+use palimpsest_core::command::Rejection;
+use palimpsest_core::ids::{CallKey, CompactionKey, MessageId, Revision, SessionKey};
+use palimpsest_core::json::JsonError;
+use palimpsest_core::message::Digest;
+use palimpsest_engine::EngineError;
+use palimpsest_engine::quotas::{Quota, QuotaExceeded};
+use palimpsest_proto::context::v1::{CompactionFailureReason, TokenReport, Visibility};
+use palimpsest_store::StoreError;
 use tonic::Status;
 use tonic_types::{ErrorDetail, StatusExt as _};
 
 use super::*;
+use crate::access::{AuthError, Right};
+use crate::convert;
 
 fn shown(status: &Status) -> String {
     let mut out = format!("{:?}: {}\n", status.code(), status.message());
@@ -69,7 +78,7 @@ fn session() -> SessionKey {
 }
 
 fn exceeded(quota: Quota, retry_after: Option<Duration>) -> ServiceError {
-    ServiceError::QuotaExceeded(QuotaExceeded {
+    ServiceError::from(QuotaExceeded {
         project: Some(session().project),
         quota,
         limit: 7,
@@ -86,173 +95,100 @@ fn every_error() -> Vec<ServiceError> {
     // A new variant must be added here, because the snapshot below is built from this list.
     vec![
         E::invalid("messages[3].metadata.parent_id", "must be a UUID"),
-        E::MalformedRequest,
-        E::InvalidPayload {
-            field: "messages[0].payload".into(),
-            path: "messages[3].content[0].source".into(),
-            what: "must be an object".into(),
-            byte_offset: None,
-        },
-        E::InvalidPattern {
-            field: "pattern".into(),
-            what: "has an unclosed group".into(),
-            char_offset: 7,
-        },
-        E::ModelNotAllowed {
-            field: "overrides.model".into(),
-            model: "claude-opus".into(),
-        },
-        E::InvalidPageToken,
-        E::SessionNotFound { session: session() },
-        E::ParentNotFound { index: 3, id: id() },
-        E::MessageNotFound {
-            id: id(),
-            block_index: None,
-        },
-        E::MessageNotFound {
-            id: id(),
-            block_index: Some(4),
-        },
-        E::CallNotFound {
-            call_key: Some(CallKey::new(12)),
-            tool_use_id: None,
-        },
-        E::CallNotFound {
-            call_key: None,
-            tool_use_id: Some("toolu_1".into()),
-        },
-        E::CallMismatch {
-            call_key: CallKey::new(12),
-            tool_use_id: "toolu_1".into(),
-        },
-        E::DelegationNotFound { key: None },
-        E::DelegationNotFound {
-            key: Some(CompactionKey::new(3)),
-        },
-        E::CompactionRunning {
-            key: CompactionKey::new(3),
-        },
-        E::RangeChanged {
-            key: CompactionKey::new(3),
-            current: Revision::new(9),
-        },
-        E::PromptTooLong {
-            tokens: Box::default(),
-        },
-        E::TooManyPendingResults { limit: 256 },
-        E::ResultConflict {
+        E::malformed_request(),
+        E::from(convert::FieldError {
+            path: "messages[0].payload".into(),
+            problem: convert::FieldProblem::Payload {
+                path: "messages[3].content[0].source".into(),
+                error: JsonError::Kind {
+                    expected: "an object",
+                },
+            },
+        }),
+        E::invalid_pattern("pattern", "has an unclosed group", 7),
+        E::model_not_allowed("overrides.model", "claude-opus"),
+        E::invalid_page_token(),
+        E::from(EngineError::SessionNotFound(session())),
+        E::from(Rejection::ParentNotFound { index: 3, id: id() }),
+        E::from(Rejection::MessageNotFound { id: id() }),
+        E::from(Rejection::CallNotFound(CallKey::new(12))),
+        E::from(Rejection::CallMismatch {
+            call: CallKey::new(12),
+            id: "toolu_1".into(),
+        }),
+        E::delegation_not_found(None),
+        E::delegation_not_found(Some(CompactionKey::new(3))),
+        E::compaction_running(CompactionKey::new(3)),
+        E::range_changed(CompactionKey::new(3), Revision::new(9)),
+        E::prompt_too_long(&TokenReport::default()),
+        E::from(Rejection::TooManyPendingResults(256)),
+        E::from(Rejection::ResultConflict {
             call: Some(CallKey::new(12)),
             stored: "aa".into(),
             given: "bb".into(),
-        },
-        E::SessionExists { session: session() },
-        E::SessionOnHold { session: session() },
-        E::SessionDeleting {
-            session: session(),
-            retry_after: Duration::from_millis(200),
-        },
-        E::MessageConflict {
+        }),
+        E::from(EngineError::SessionExists(session())),
+        E::session_on_hold(&session()),
+        E::from(EngineError::SessionDeleting(session())),
+        E::from(Rejection::MessageConflict {
             id: id(),
             stored,
             given,
-        },
-        E::RequestConflict {
-            request_id: None,
-            stored,
-            given,
-        }
-        .with_request_id("r1"),
-        E::RevisionMismatch {
+        }),
+        E::from(Rejection::RequestConflict { stored, given }).with_request_id("r1"),
+        E::from(Rejection::RevisionMismatch {
             expected: Revision::new(3),
             current: Revision::new(5),
-        },
-        E::ViewChanged {
-            current: Revision::new(5),
-        },
-        E::MessageNotVisible {
-            id: id(),
-            visibility: Visibility::Compacted,
-        },
-        E::NotSnippable {
-            targets: vec![RejectedTarget {
-                field: "turn_ids[0]".into(),
-                name: "a1b2c3".into(),
-                reason: ErrorReason::TurnNotVisible,
-                visibility: Some(Visibility::Rewound),
-                pin: None,
-            }],
-        },
-        E::TooLarge {
-            field: "messages[0].content".into(),
-            actual: 20,
-            limit: 10,
-        },
-        E::WorkingStateTooLarge {
+        }),
+        E::view_changed(Revision::new(5)),
+        E::message_not_visible(id(), Visibility::Compacted),
+        E::not_snippable(&[RejectedTarget {
+            field: "turn_ids[0]".into(),
+            name: "a1b2c3".into(),
+            reason: ErrorReason::TurnNotVisible,
+            visibility: Some(Visibility::Rewound),
+            pin: None,
+        }]),
+        E::too_large("messages[0].content", 20, 10),
+        E::from(Rejection::WorkingStateTooLarge {
             bytes: 20,
             limit: 10,
-        },
-        E::RequestTooLarge {
-            actual: 20,
-            limit: 10,
-        },
-        E::NoSummary {
-            why: CompactionFailureReason::ModelUnavailable,
-            detail: "the model provider cannot answer now (503); try again later".into(),
-            model: "m".into(),
-        },
-        E::NoSummary {
-            why: CompactionFailureReason::SummaryRefused,
-            detail: "the model refused to summarise; compact with another model".into(),
-            model: "m".into(),
-        },
-        E::HookVetoed {
-            hook: "PreCompact",
-            reason: "a release is going on".into(),
-        },
-        E::HookFailed {
-            hook: "PostCompact",
-            detail: "Unavailable: connection refused".into(),
-        },
-        E::Unauthenticated {
-            why: AuthError::Missing,
-        },
-        E::PermissionDenied {
-            right: Right::Compact,
-            project: Some(session().project),
-        },
-        E::PermissionDenied {
-            right: Right::Admin,
-            project: None,
-        },
-        E::ProjectNotFound {
-            project: session().project,
-        },
-        E::Overloaded { retry_after },
+        }),
+        E::request_too_large(20, 10),
+        E::no_summary(
+            CompactionFailureReason::ModelUnavailable,
+            "the model provider cannot answer now (503); try again later",
+            "m",
+        ),
+        E::no_summary(
+            CompactionFailureReason::SummaryRefused,
+            "the model refused to summarise; compact with another model",
+            "m",
+        ),
+        E::hook_vetoed("PreCompact", "a release is going on"),
+        E::hook_failed("PostCompact", "Unavailable: connection refused"),
+        E::unauthenticated(&AuthError::Missing),
+        E::permission_denied(Right::Compact, Some(&session().project)),
+        E::permission_denied(Right::Admin, None),
+        E::project_not_found(&session().project),
+        E::overloaded(retry_after),
         exceeded(Quota::Requests, Some(retry_after)),
         exceeded(Quota::Bytes, Some(retry_after)),
         exceeded(Quota::Calls, Some(retry_after)),
         exceeded(Quota::Watches, Some(retry_after)),
         exceeded(Quota::Sessions, None),
-        E::QuotaExceeded(QuotaExceeded {
+        E::from(QuotaExceeded {
             project: None,
             quota: Quota::StoredBytes,
             limit: 7,
             retry_after: None,
         }),
-        E::DeadlineExceeded,
-        E::StoreUnavailable { retry_after },
-        E::HistoryChanged {
-            session: session(),
-            retry_after,
-        },
-        E::StoreFull {
-            why: "its disk is nearly full",
-            retry_after,
-        },
-        E::ShuttingDown { retry_after },
-        E::NotImplemented {
-            method: "palimpsest.context.v1.ContextService/Snip".into(),
-        },
+        E::deadline_exceeded(),
+        E::store_unavailable(retry_after),
+        E::from(EngineError::HistoryChanged(session())).retry(retry_after),
+        E::from(StoreError::Full("its disk is nearly full")).retry(retry_after),
+        E::shutting_down(retry_after),
+        E::not_implemented("palimpsest.context.v1.ContextService/Snip"),
         E::internal("read the log", "disk on fire"),
     ]
 }
@@ -293,15 +229,9 @@ fn every_error_maps_to_its_status() {
         NotFound: the session has no message 01890a5d-ac96-774b-bcce-b302099a8057
           ErrorInfo palimpsest/MESSAGE_NOT_FOUND message_id=01890a5d-ac96-774b-bcce-b302099a8057
           ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
-        NotFound: message 01890a5d-ac96-774b-bcce-b302099a8057 has no block 4
-          ErrorInfo palimpsest/MESSAGE_NOT_FOUND block_index=4 message_id=01890a5d-ac96-774b-bcce-b302099a8057
-          ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
         NotFound: the session has no such tool call: append the message with the call first
           ErrorInfo palimpsest/CALL_NOT_FOUND call_key=c12
           ResourceInfo palimpsest.context.v1.ToolCall c12
-        NotFound: the session has no such tool call: append the message with the call first
-          ErrorInfo palimpsest/CALL_NOT_FOUND tool_use_id=toolu_1
-          ResourceInfo palimpsest.context.v1.ToolCall toolu_1
         InvalidArgument: call c12 has another tool_use_id: omit one of the two
           ErrorInfo palimpsest/CALL_MISMATCH call_key=c12 tool_use_id=toolu_1
           BadRequest call.tool_use_id: is not that of the call with this call_key
@@ -447,8 +377,8 @@ fn an_internal_error_does_not_expose_its_source() {
 
 #[test]
 fn rejections_map_to_their_error_reasons() {
-    let conflict = Conflict::Request {
-        recorded: Digest::of_bytes(b"a"),
+    let conflict = Rejection::RequestConflict {
+        stored: Digest::of_bytes(b"a"),
         given: Digest::of_bytes(b"b"),
     };
     let all = [
@@ -458,7 +388,7 @@ fn rejections_map_to_their_error_reasons() {
             limit: 1,
             actual: 2,
         },
-        Rejection::Conflict(conflict),
+        conflict,
         Rejection::RevisionMismatch {
             expected: Revision::new(1),
             current: Revision::new(2),
@@ -486,20 +416,4 @@ fn rejections_map_to_their_error_reasons() {
             "AMBIGUOUS_TOOL_USE_ID"
         ]
     );
-}
-
-#[test]
-fn a_payload_error_contains_its_position() {
-    let mut next = || id();
-    let mut offset = |payload: &[u8]| {
-        let provider = palimpsest_core::view::Provider::Anthropic;
-        let error = palimpsest_core::codec::read(provider, payload, &mut next).unwrap_err();
-        match ServiceError::payload("payload", payload, error) {
-            ServiceError::InvalidPayload { byte_offset, .. } => byte_offset,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(offset(b"{\n\"role\": x}"), Some(10));
-    assert_eq!(offset(b"{\"a\": \"\xff\"}"), Some(7));
-    assert_eq!(offset(b"{\"role\": 1}"), None);
 }

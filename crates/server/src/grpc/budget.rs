@@ -106,7 +106,7 @@ impl BudgetShare {
         self.used.load(Relaxed)
     }
 
-    /// Fails with [`ServiceError::Overloaded`] unless `more` fits into the budget and the group's fair share.
+    /// Fails with `OVERLOADED` unless `more` fits into the budget and the group's fair share.
     pub(super) fn check_room(&self, more: usize) -> Result<(), ServiceError> {
         let Some((budget, share_group)) = &self.of else {
             return Ok(());
@@ -122,9 +122,7 @@ impl BudgetShare {
         if fits && is_fair {
             return Ok(());
         }
-        Err(ServiceError::Overloaded {
-            retry_after: RETRY_AFTER,
-        })
+        Err(ServiceError::overloaded(RETRY_AFTER))
     }
 
     /// Adds `more` to this share, or fails without a change.

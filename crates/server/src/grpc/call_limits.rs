@@ -201,9 +201,7 @@ impl CallLimits {
     ) -> Result<BudgetShare, ServiceError> {
         // Health checks are answered during a drain too, so that load balancers see the change of readiness.
         if kind != CallKind::Probe && self.draining.is_cancelled() {
-            return Err(ServiceError::ShuttingDown {
-                retry_after: RETRY_AFTER_DRAIN,
-            });
+            return Err(ServiceError::shutting_down(RETRY_AFTER_DRAIN));
         }
         match kind {
             CallKind::Probe => BudgetShare::take(&self.probe_budget, share_group, 1),
@@ -258,25 +256,25 @@ impl CallLimits {
             CallKind::Read | CallKind::Call => &self.calls,
         };
         let permit = Arc::clone(places).try_acquire_owned();
-        permit.map(Some).map_err(|_| ServiceError::Overloaded {
-            retry_after: RETRY_AFTER,
-        })
+        permit
+            .map(Some)
+            .map_err(|_| ServiceError::overloaded(RETRY_AFTER))
     }
 }
 
 impl From<AdmissionError> for ServiceError {
     fn from(refused: AdmissionError) -> Self {
         match refused {
-            AdmissionError::Saturated => Self::Overloaded {
-                retry_after: RETRY_AFTER,
-            },
-            AdmissionError::DeadlineTooShort => Self::DeadlineExceeded,
+            AdmissionError::Saturated => Self::overloaded(RETRY_AFTER),
+            AdmissionError::DeadlineTooShort => Self::deadline_exceeded(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use palimpsest_proto::context::v1::ErrorReason;
+
     use super::*;
 
     #[test]
@@ -297,14 +295,8 @@ mod tests {
             .unwrap();
         assert_eq!(admission.in_flight().calls, 1);
         drop(present);
-        assert!(matches!(
-            refused(CallKind::Call),
-            ServiceError::Overloaded { .. }
-        ));
-        assert!(matches!(
-            refused(CallKind::Watch),
-            ServiceError::Overloaded { .. }
-        ));
+        assert_eq!(refused(CallKind::Call).reason(), ErrorReason::Overloaded);
+        assert_eq!(refused(CallKind::Watch).reason(), ErrorReason::Overloaded);
         // Status streams have a separate limit.
         let status = admission.admit(CallKind::Status).unwrap();
         assert!(admission.admit(CallKind::Status).is_err());
@@ -317,7 +309,7 @@ mod tests {
         draining.cancel();
         for kind in [CallKind::Call, CallKind::Watch, CallKind::Status] {
             let late = admission.reserve_call(kind, &Arc::default()).unwrap_err();
-            assert!(matches!(late, ServiceError::ShuttingDown { .. }));
+            assert_eq!(late.reason(), ErrorReason::NotServing);
         }
         assert!(
             admission

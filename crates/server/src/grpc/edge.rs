@@ -296,12 +296,12 @@ impl EdgeState {
         if let Some(scope) = scope {
             // The body used up the deadline, so nobody waits for the response.
             if context.is_past_deadline() {
-                return Err(ServiceError::DeadlineExceeded);
+                return Err(ServiceError::deadline_exceeded());
             }
             let project = scope.into_project();
             if let Some(quotas) = &self.quotas {
                 let permit = quotas.enter(&project, context.quota_demand());
-                context.set_quota_permit(permit.map_err(ServiceError::QuotaExceeded)?);
+                context.set_quota_permit(permit?);
             }
             context.set_project(project);
         }
@@ -311,7 +311,7 @@ impl EdgeState {
             .max(MIN_DECODED);
         let decoded = self.shapes.decoded_size(shape, message, limit);
         let decoded =
-            decoded.map_err(|RequestTooComplex| ServiceError::RequestTooComplex { limit })?;
+            decoded.map_err(|RequestTooComplex| ServiceError::request_too_complex(limit))?;
         context.share().grow(decoded.saturating_sub(message.len()))
     }
 
@@ -359,11 +359,8 @@ impl EdgeState {
                 ))
             }
             Ok(Ok(Err(impossible))) => match impossible {},
-            Ok(Err(_panic)) => Err(ServiceError::Internal {
-                doing: "answer the call: its code panicked",
-                source: None,
-            }),
-            Err(_elapsed) => Err(ServiceError::DeadlineExceeded),
+            Ok(Err(_panic)) => Err(ServiceError::fault("answer the call: its code panicked")),
+            Err(_elapsed) => Err(ServiceError::deadline_exceeded()),
         }
     }
 

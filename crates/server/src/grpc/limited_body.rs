@@ -81,7 +81,7 @@ impl LimitedBody {
                 let actual = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
                 if actual > self.limit {
                     let limit = self.limit;
-                    return Err(ServiceError::RequestTooLarge { actual, limit });
+                    return Err(ServiceError::request_too_large(actual, limit));
                 }
                 // Checked before the message arrives. Its bytes are counted when they arrive.
                 self.share.check_room(actual)?;
@@ -108,7 +108,7 @@ impl http_body::Body for LimitedBody {
                 let stall = self.stall;
                 let stalls = self.stalls.get_or_insert_with(|| Box::pin(sleep(stall)));
                 ready!(stalls.poll_unpin(cx));
-                return Poll::Ready(Some(Err(ServiceError::DeadlineExceeded.into())));
+                return Poll::Ready(Some(Err(ServiceError::deadline_exceeded().into())));
             }
         };
         // Data arrived, so the stall timer starts again at the next pending read.
@@ -162,16 +162,8 @@ mod tests {
             };
             assert!(check(&fitting).is_ok(), "{size}");
             let error = check(&too_large).unwrap_err();
-            assert!(
-                matches!(
-                    error,
-                    ServiceError::RequestTooLarge {
-                        actual: 11,
-                        limit: 10
-                    }
-                ),
-                "{size}: {error:?}"
-            );
+            let expected = Status::from(ServiceError::request_too_large(11, 10));
+            assert_eq!(Status::from(error).message(), expected.message(), "{size}");
         }
     }
 }

@@ -55,11 +55,11 @@ pub(super) async fn receive(
         // The stall limit restarts with each frame. The absolute deadline stops uploads that send single bytes.
         let until = rules.deadline.min(Instant::now() + rules.stall);
         let frame = timeout_at(until, body.frame()).await;
-        let Some(frame) = frame.map_err(|_| ServiceError::DeadlineExceeded)? else {
+        let Some(frame) = frame.map_err(|_| ServiceError::deadline_exceeded())? else {
             break;
         };
         // The stream was reset or the connection failed, so nobody receives this error.
-        let frame = frame.map_err(|_| ServiceError::MalformedRequest)?;
+        let frame = frame.map_err(|_| ServiceError::malformed_request())?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -73,14 +73,14 @@ pub(super) async fn receive(
             let actual = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
             if actual > rules.limit {
                 let limit = rules.limit;
-                return Err(ServiceError::RequestTooLarge { actual, limit });
+                return Err(ServiceError::request_too_large(actual, limit));
             }
             // Checked for the announced size, so that an upload that cannot fit is rejected before it is sent.
             share.check_room(actual.saturating_sub(bytes.len()))?;
             announced = Some(actual);
         }
         if announced.is_some_and(|announced| bytes.len() > announced + PREFIX_BYTES) {
-            return Err(ServiceError::MalformedRequest);
+            return Err(ServiceError::malformed_request());
         }
         if rules.stop_after.is_some_and(|enough| bytes.len() >= enough) {
             break;
@@ -96,6 +96,7 @@ mod tests {
     use std::task::{Context, Poll};
 
     use http_body::Frame;
+    use palimpsest_proto::context::v1::ErrorReason;
     use tokio::time::{Sleep, sleep};
 
     use super::*;
@@ -134,10 +135,10 @@ mod tests {
         let seen = AtomicU64::new(0);
         let share = BudgetShare::default();
         let ended = receive(drip(20), rules(30), &share, &seen).await;
-        assert!(matches!(ended, Err(ServiceError::DeadlineExceeded)));
+        assert_eq!(ended.unwrap_err().reason(), ErrorReason::DeadlineExceeded);
         assert_eq!(began.elapsed(), Duration::from_mins(1));
         let ended = receive(drip(40), rules(30), &share, &seen).await;
-        assert!(matches!(ended, Err(ServiceError::DeadlineExceeded)));
+        assert_eq!(ended.unwrap_err().reason(), ErrorReason::DeadlineExceeded);
         assert_eq!(began.elapsed(), Duration::from_secs(90));
     }
 }

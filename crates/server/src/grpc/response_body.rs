@@ -182,7 +182,7 @@ impl StreamEnd {
         Self(Box::pin(async move {
             tokio::select! {
                 biased;
-                () = down => ServiceError::ShuttingDown { retry_after: Duration::ZERO },
+                () = down => ServiceError::shutting_down(Duration::ZERO),
                 error = lapsed => error,
             }
         }))
@@ -241,10 +241,7 @@ impl LiveBody {
             polled => polled,
         });
         polled.unwrap_or_else(|_| {
-            let error = ServiceError::Internal {
-                doing: "stream the answer: its code panicked",
-                source: None,
-            };
+            let error = ServiceError::fault("stream the answer: its code panicked");
             let trace = self.record.trace;
             Poll::Ready(Some(Ok(trace.within(|| self.end_with_error(error)))))
         })
@@ -288,9 +285,7 @@ impl ResponseBody {
         let Self::Live(live) = self else {
             return None;
         };
-        let error = ServiceError::Overloaded {
-            retry_after: RETRY_AFTER,
-        };
+        let error = ServiceError::overloaded(RETRY_AFTER);
         live.end_with_error(error).into_trailers().ok()
     }
 }

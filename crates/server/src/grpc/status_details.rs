@@ -26,13 +26,11 @@ fn missing_details(headers: &HeaderMap, method: &str) -> Option<ServiceError> {
     match (code, message) {
         // With a message, the status is about an unsupported compression, and a header already names the supported
         // ones.
-        (Code::Unimplemented, None) => Some(ServiceError::NotImplemented {
-            method: method.to_owned(),
-        }),
+        (Code::Unimplemented, None) => Some(ServiceError::not_implemented(method)),
         (Code::Internal, message) => {
             // The message of tonic contains types and fields of the contract, but no content of the call.
             tracing::debug!(?message, "failed to read the body of a request");
-            Some(ServiceError::MalformedRequest)
+            Some(ServiceError::malformed_request())
         }
         _ => None,
     }

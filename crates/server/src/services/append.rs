@@ -88,7 +88,7 @@ impl AppendInput {
                     .events()
                     .iter()
                     .rev()
-                    .find_map(|recorded| appended(Some(&recorded.event))),
+                    .find_map(|recorded| appended(&recorded.event)),
                 persisted: transaction.events().iter().rev().find_map(|recorded| {
                     match &recorded.event {
                         Event::ResultsPersisted(event) => Some(event.clone()),
@@ -133,14 +133,9 @@ impl AppendInput {
         key: &SessionKey,
         revision: Revision,
     ) -> Result<AppendResult, ServiceError> {
-        let recorded = service.sessions.event(key, revision).await?;
-        let Some(event) = appended(recorded.as_ref().map(|recorded| &recorded.event)) else {
-            let doing = "find the answer of an earlier call";
-            return Err(ServiceError::Internal {
-                doing,
-                source: None,
-            });
-        };
+        let recorded = service.sessions.answer(key, revision).await?;
+        let event = appended(&recorded)
+            .ok_or_else(|| ServiceError::fault("find the answer of an earlier call"))?;
         // An append to a missing session creates it: revision 1 is the implicit creation, and revision 2 the
         // append.
         let first = service.sessions.event(key, Revision::new(1)).await?;
@@ -195,11 +190,11 @@ impl AppendStatus {
     }
 }
 
-fn appended(event: Option<&Event>) -> Option<MessagesAppended> {
+fn appended(event: &Event) -> Option<MessagesAppended> {
     match event {
-        Some(Event::MessagesAppended(event)) => Some(event.clone()),
+        Event::MessagesAppended(event) => Some(event.clone()),
         // An adoption also records messages that the caller did not send. The reply lists only the summary.
-        Some(Event::Compacted(event)) => {
+        Event::Compacted(event) => {
             let mut messages = event.messages.iter();
             let summary = messages.find(|one| one.message.kind == MessageKind::Summary)?;
             Some(MessagesAppended {

@@ -39,10 +39,7 @@ impl Service {
         if grant.projects.is_all() && grant.rights.contains(&right) {
             return Ok(());
         }
-        Err(ServiceError::PermissionDenied {
-            right,
-            project: None,
-        })
+        Err(ServiceError::permission_denied(right, None))
     }
 
     /// Rejects a call whose request needs a right in addition to that of its rpc.
@@ -66,8 +63,7 @@ impl Service {
 /// The error for a call without an authenticated caller, or for an rpc without a right. Answering it could expose
 /// data to an unauthenticated caller.
 fn unknown() -> ServiceError {
-    ServiceError::Internal {
-        doing: "tell who calls: the call did not come through the gate, or its rpc has no right",
-        source: None,
-    }
+    ServiceError::fault(
+        "tell who calls: the call did not come through the gate, or its rpc has no right",
+    )
 }

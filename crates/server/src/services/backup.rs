@@ -21,10 +21,9 @@ use sha2::{Digest as _, Sha256};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::context::ReplyStream;
-use super::failure::SOON;
 use super::{Service, reply};
 use crate::convert::{self, PageCursor};
-use crate::errors::ServiceError;
+use crate::errors::{RETRY_SOON, ServiceError};
 
 /// Bytes of a log that one read requests: 1 MiB.
 const READ_BYTES: usize = 1 << 20;
@@ -85,10 +84,10 @@ async fn list(
     let digest = Digest::of_bytes(request.parent.as_bytes());
     let after = match convert::page_token(&request.page_token, digest)? {
         Some(PageCursor::Named(_, name)) => {
-            Some(SessionKey::parse(&name).map_err(|_| ServiceError::InvalidPageToken)?)
+            Some(SessionKey::parse(&name).map_err(|_| ServiceError::invalid_page_token())?)
         }
         Some(PageCursor::Number(_) | PageCursor::Within(..)) => {
-            return Err(ServiceError::InvalidPageToken);
+            return Err(ServiceError::invalid_page_token());
         }
         None => None,
     };
@@ -155,7 +154,7 @@ async fn read(
             if frames.is_empty() {
                 // The session was deleted meanwhile, or the store was restored to an earlier state.
                 service.sessions.confirm(&key, head.position()).await.map_err(failed)?;
-                Err(Status::from(ServiceError::StoreUnavailable { retry_after: SOON }))?;
+                Err(Status::from(ServiceError::store_unavailable(RETRY_SOON)))?;
             }
             for frame in frames {
                 // A commit may follow while the stream runs. Frames past the head read at the start belong to the
@@ -225,9 +224,7 @@ async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles,
 
 async fn head(service: &Service, key: &SessionKey) -> Result<SessionHead, ServiceError> {
     let head = service.sessions.log().head(key).await?;
-    head.ok_or_else(|| ServiceError::SessionNotFound {
-        session: key.clone(),
-    })
+    head.ok_or_else(|| EngineError::SessionNotFound(key.clone()).into())
 }
 
 fn failed(error: EngineError) -> Status {
@@ -274,16 +271,14 @@ async fn read_file(
     let key = convert::session_key(&request.session, "session")?;
     let path = result_path(&key, &request.file)
         .map_err(|_| ServiceError::invalid("file", "is not the name of a stored result"))?;
-    let not_found = ServiceError::ResultNotFound {
-        name: request.file.clone(),
-    };
+    let not_found = ServiceError::result_not_found(&request.file);
     let bytes = match service.blobs.get(&path).await {
         Ok(bytes) => bytes,
         Err(BlobError::NotFound(_)) => return Err(not_found),
         // A blob store that cannot be reached now is retryable. `NotFound` would make the backup omit the result.
         Err(error @ (BlobError::Store(_) | BlobError::Folder(_))) => {
             tracing::warn!(session = %key, file = request.file, error = %error_chain(&error), "failed to read a stored result");
-            return Err(ServiceError::StoreUnavailable { retry_after: SOON });
+            return Err(ServiceError::store_unavailable(RETRY_SOON));
         }
         Err(error) => return Err(ServiceError::internal("read a stored result", error)),
     };
@@ -304,7 +299,7 @@ async fn read_file(
 
 fn unreadable_marker(error: &BlobError) -> ServiceError {
     tracing::warn!(error = %error_chain(error), "failed to read the marker of the stored results");
-    ServiceError::StoreUnavailable { retry_after: SOON }
+    ServiceError::store_unavailable(RETRY_SOON)
 }
 
 fn blobs(error: BlobError) -> Status {

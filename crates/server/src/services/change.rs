@@ -4,10 +4,10 @@ use palimpsest_core::command::{Rejection, SkipReason};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_engine::EngineError;
 use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 
 use super::Service;
-use crate::errors::ServiceError;
 
 /// The outcome of a change.
 pub(super) enum ChangeOutcome {
@@ -68,7 +68,7 @@ impl ChangeCall<'_> {
         &self,
         decide: impl Fn(&mut Transaction<'_>) -> Result<CommandOutcome, Rejection>,
         answer: impl Fn(&Session, &ChangeOutcome, bool) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, ServiceError> {
+    ) -> Result<T, EngineError> {
         let (sessions, missing) = (&self.service.sessions, &MissingSession::Refuse);
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = decide(transaction)?;
@@ -94,14 +94,10 @@ impl ChangeCall<'_> {
         &self,
         revision: Revision,
         answer: impl Fn(&Session, &ChangeOutcome, bool) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, ServiceError> {
+    ) -> Result<T, EngineError> {
         let sessions = &self.service.sessions;
-        let recorded = sessions.event(self.key, revision).await?;
-        let recorded = recorded.ok_or(ServiceError::Internal {
-            doing: "find the answer of an earlier call",
-            source: None,
-        })?;
-        let happened = ChangeOutcome::Event(Box::new(recorded.event), revision);
+        let event = sessions.answer(self.key, revision).await?;
+        let happened = ChangeOutcome::Event(Box::new(event), revision);
         let tell = |session: &Session| answer(session, &happened, false);
         // Most replies need no message contents, so the whole session is loaded only after the first attempt
         // failed.

@@ -36,7 +36,7 @@ pub(super) async fn commit(
         // A compaction that is still running had its request shortened. The reply contains the shorter request.
         CompactionOutcome::Running(which) => {
             let again = Box::pin(compaction::request(service, &key, *which, wish)).await?;
-            let gone = ServiceError::DelegationNotFound { key: Some(*which) };
+            let gone = ServiceError::delegation_not_found(Some(*which));
             Some(again.ok_or(gone)?)
         }
         _ => None,
@@ -131,13 +131,13 @@ async fn refuse(
         return Ok(ended);
     };
     match failed.why {
-        CompactionFailureReason::RangeChanged => Err(ServiceError::RangeChanged {
-            key: failed.key,
-            current: service.sessions.read(key, Session::revision).await?,
-        }),
-        CompactionFailureReason::Expired => Err(ServiceError::DelegationNotFound {
-            key: Some(failed.key),
-        }),
+        CompactionFailureReason::RangeChanged => Err(ServiceError::range_changed(
+            failed.key,
+            service.sessions.read(key, Session::revision).await?,
+        )),
+        CompactionFailureReason::Expired => {
+            Err(ServiceError::delegation_not_found(Some(failed.key)))
+        }
         CompactionFailureReason::HookVetoed | CompactionFailureReason::HookFailed => {
             let refusal = compaction::refusal(&failed.hooks);
             refusal.map_or(Ok(ended.clone()), |error| Err(error.into()))

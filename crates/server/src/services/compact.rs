@@ -99,18 +99,16 @@ pub(super) async fn compact(
     );
     match outcome
         .await
-        .map_err(|error| error.with_request_id(&request_id))?
+        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?
     {
         (None, response) => Ok(response),
         // A manual call without effect is rejected. For an automatic one, an unreached threshold is the normal
         // case.
         (_, response) if !by_hand => Ok(response),
-        (Some(SkipReason::Disabled), _) => Err(ServiceError::DisabledByPolicy {
-            setting: compacting.setting(),
-        }),
-        (Some(skip), _) => Err(ServiceError::NothingToCompact {
-            skip: convert::skip_reason(skip),
-        }),
+        (Some(SkipReason::Disabled), _) => {
+            Err(ServiceError::disabled_by_policy(compacting.setting()))
+        }
+        (Some(skip), _) => Err(ServiceError::nothing_to_compact(convert::skip_reason(skip))),
     }
 }
 
@@ -354,38 +352,37 @@ impl Autocompact<'_> {
             },
             CompactionOutcome::Skipped(SkipReason::AlreadyRunning) => {
                 let running = session.compactions().running.as_ref()?;
-                return Some(ServiceError::CompactionRunning { key: running.key });
+                return Some(ServiceError::compaction_running(running.key));
             }
             CompactionOutcome::Skipped(SkipReason::Disabled) => {
-                return Some(ServiceError::DisabledByPolicy {
-                    setting: "autocompact.manual_enabled",
-                });
+                return Some(ServiceError::disabled_by_policy(
+                    "autocompact.manual_enabled",
+                ));
             }
             CompactionOutcome::Skipped(skip) => {
-                return Some(ServiceError::NothingToCompact {
-                    skip: convert::skip_reason(*skip),
-                });
+                return Some(ServiceError::nothing_to_compact(convert::skip_reason(
+                    *skip,
+                )));
             }
             CompactionOutcome::Answered(_) | CompactionOutcome::Running(_) => return None,
         };
         match failed.why {
-            CompactionFailureReason::RangeChanged => Some(ServiceError::RangeChanged {
-                key: failed.key,
-                current: session.revision(),
-            }),
+            CompactionFailureReason::RangeChanged => {
+                Some(ServiceError::range_changed(failed.key, session.revision()))
+            }
             // For the caller, a summary that frees nothing is equivalent to a skip.
-            CompactionFailureReason::NotSmaller => Some(ServiceError::NothingToCompact {
-                skip: convert::skip_reason(SkipReason::TooLittleGain),
-            }),
+            CompactionFailureReason::NotSmaller => Some(ServiceError::nothing_to_compact(
+                convert::skip_reason(SkipReason::TooLittleGain),
+            )),
             // The hook's own reason is returned to the caller.
             CompactionFailureReason::HookVetoed | CompactionFailureReason::HookFailed => {
                 compaction::refusal(&failed.hooks).map(ServiceError::from)
             }
-            why => Some(ServiceError::NoSummary {
-                why: convert::why_failed(why),
-                detail: failed.detail.to_string(),
-                model: self.model(session),
-            }),
+            why => Some(ServiceError::no_summary(
+                convert::why_failed(why),
+                &failed.detail,
+                &self.model(session),
+            )),
         }
     }
 

@@ -33,17 +33,14 @@ pub(super) async fn delete(
         }
         (Err(error), _) => return Err(error.into()),
         (Ok(current), Some(expected)) if current != expected => {
-            return Err(ServiceError::RevisionMismatch { expected, current });
+            return Err(Rejection::RevisionMismatch { expected, current }.into());
         }
         (Ok(_), _) => {}
     }
     let subagents = descendants(service, &key).await?;
     // A deletion would leave the subagents without a parent, so the caller must request theirs too.
     if !subagents.is_empty() && !request.delete_subagents {
-        return Err(ServiceError::SessionHasSubagents {
-            session: key,
-            subagents: subagents.len(),
-        });
+        return Err(ServiceError::session_has_subagents(&key, subagents.len()));
     }
     // The deepest subagents are deleted first. After an interruption, the parent still leads to the remaining ones.
     let all: Vec<_> = subagents.into_iter().chain([key.clone()]).collect();
@@ -71,8 +68,7 @@ pub(super) async fn delete(
         };
         let deleted = service.sessions.delete(each, None, check).await;
         if is_held && deleted.is_err() {
-            let session = each.clone();
-            return Err(ServiceError::SessionOnHold { session });
+            return Err(ServiceError::session_on_hold(each));
         }
         deleted_sessions += u32::from(deleted?);
     }
@@ -90,7 +86,7 @@ async fn deleted_before(
 ) -> Result<DeleteSessionResponse, ServiceError> {
     let tombstone = service.sessions.log().tombstone(&key).await?;
     if tombstone.is_none() && !allow_missing {
-        return Err(ServiceError::SessionNotFound { session: key });
+        return Err(EngineError::SessionNotFound(key).into());
     }
     Ok(DeleteSessionResponse {
         deleted_sessions: 0,
@@ -103,9 +99,7 @@ async fn deleted_before(
 async fn may_go(service: &Service, key: &SessionKey) -> Result<(), ServiceError> {
     let is_held = |session: &Session| !session.about().hold.is_empty();
     match service.sessions.read(key, is_held).await {
-        Ok(true) => Err(ServiceError::SessionOnHold {
-            session: key.clone(),
-        }),
+        Ok(true) => Err(ServiceError::session_on_hold(key)),
         Ok(false) | Err(EngineError::SessionNotFound(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -345,7 +345,7 @@ pub(super) async fn watch(
                 }
                 News::Draining => {
                     let retry_after = Duration::from_secs(1);
-                    Err(Status::from(ServiceError::ShuttingDown { retry_after }))?;
+                    Err(Status::from(ServiceError::shutting_down(retry_after)))?;
                 }
                 News::Change(_) | News::None => {}
             }

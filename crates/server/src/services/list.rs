@@ -67,7 +67,7 @@ pub(super) async fn list(
     let after = match convert::page_token(&request.page_token, digest)? {
         Some(PageCursor::Named(rank, name)) => Some(SortPosition { rank, name }),
         Some(PageCursor::Number(_) | PageCursor::Within(..)) => {
-            return Err(ServiceError::InvalidPageToken);
+            return Err(ServiceError::invalid_page_token());
         }
         None => None,
     };
@@ -131,7 +131,7 @@ impl<'a> Steps<'a> {
         let turn = CurrentCall::wait(service.lists.acquire()).await;
         // The caller has timed out, so the remaining rows are not read.
         if Deadline::current().is_some_and(|deadline| deadline.remaining().is_zero()) {
-            return Err(ServiceError::DeadlineExceeded);
+            return Err(ServiceError::deadline_exceeded());
         }
         let clock = service.sessions.clock();
         let began = clock.monotonic();

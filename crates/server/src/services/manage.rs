@@ -95,8 +95,8 @@ fn is_answer(transaction: &Transaction<'_>, stamp: Option<&RequestStamp>) -> Cre
     }
 }
 
-fn other_body(recorded: Digest, given: Digest) -> EngineError {
-    Rejection::Conflict(palimpsest_core::command::Conflict::Request { recorded, given }).into()
+fn other_body(stored: Digest, given: Digest) -> EngineError {
+    Rejection::RequestConflict { stored, given }.into()
 }
 
 /// Returns an id for a session without a given name. The id is derived from the request id if there is one, so a
@@ -206,10 +206,10 @@ fn may_choose(service: &Service, settings: &Overlay) -> Result<(), ServiceError>
     let models = service.models.as_ref();
     match models.and_then(|models| models.refused(settings)) {
         None => Ok(()),
-        Some((field, model)) => Err(ServiceError::ModelNotAllowed {
-            field: convert::in_overrides(field),
-            model,
-        }),
+        Some((field, model)) => Err(ServiceError::model_not_allowed(
+            &convert::in_overrides(field),
+            &model,
+        )),
     }
 }
 

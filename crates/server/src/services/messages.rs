@@ -82,7 +82,7 @@ pub(super) fn number(cursor: Option<&PageCursor>) -> Result<Option<u64>, Service
     match cursor {
         None => Ok(None),
         Some(PageCursor::Number(number)) => Ok(Some(*number)),
-        Some(_) => Err(ServiceError::InvalidPageToken),
+        Some(_) => Err(ServiceError::invalid_page_token()),
     }
 }
 
@@ -96,10 +96,10 @@ pub(super) async fn place(
     let (position, number) = match cursor {
         None => return Ok(None),
         Some(PageCursor::Within(position, number)) => (*position, *number),
-        Some(_) => return Err(ServiceError::InvalidPageToken),
+        Some(_) => return Err(ServiceError::invalid_page_token()),
     };
     match service.sessions.confirm(key, position).await {
-        Err(EngineError::HistoryChanged(_)) => Err(ServiceError::InvalidPageToken),
+        Err(EngineError::HistoryChanged(_)) => Err(ServiceError::invalid_page_token()),
         confirmed => Ok(confirmed.map(|()| Some(number))?),
     }
 }

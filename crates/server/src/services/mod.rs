@@ -18,7 +18,6 @@ mod entry;
 mod etag;
 mod events;
 mod export;
-mod failure;
 mod list;
 mod manage;
 mod memory;

@@ -53,10 +53,10 @@ impl Overrides {
         if let (Some(models), Some(name)) = (&service.models, &read.model)
             && !models.allow(name)
         {
-            return Err(ServiceError::ModelNotAllowed {
-                field: format!("{field}.model"),
-                model: name.to_string(),
-            });
+            return Err(ServiceError::model_not_allowed(
+                &format!("{field}.model"),
+                name,
+            ));
         }
         let instructions = read.instructions.as_deref();
         at_most(instructions, "instructions", MAX_INSTRUCTION_BYTES)?;

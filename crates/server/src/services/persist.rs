@@ -79,12 +79,8 @@ pub(super) async fn persist(
         Ok(response) => Ok(response),
         Err(revision) => {
             // The repeat answers from its event: the session may have changed since the decision.
-            let recorded = sessions.event(&key, revision).await?;
-            let Some(Event::PersistDecided(event)) = recorded.map(|recorded| recorded.event) else {
-                return Err(ServiceError::Internal {
-                    doing: "find the answer of an earlier call",
-                    source: None,
-                });
+            let Event::PersistDecided(event) = sessions.answer(&key, revision).await? else {
+                return Err(ServiceError::fault("find the answer of an earlier call"));
             };
             let told = PersistOutcome::from(&event.offer);
             let tell = |session: &Session| convert::persist_response(session, &told, form, named);
@@ -131,8 +127,8 @@ async fn ambiguous(
             .map(|call| convert::tool_call(session, *call))
             .collect()
     };
-    Ok(ServiceError::AmbiguousCall {
-        field: "call.tool_use_id".into(),
-        candidates: service.sessions.read(key, candidates).await?,
-    })
+    Ok(ServiceError::ambiguous_call(
+        "call.tool_use_id",
+        service.sessions.read(key, candidates).await?,
+    ))
 }

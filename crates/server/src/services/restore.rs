@@ -34,7 +34,7 @@ pub(super) async fn restore(
     // against the current session.
     let current = service.sessions.read(&key, Session::revision).await?;
     let past = service.sessions.past(&key, revision).await?;
-    let past = past.ok_or(ServiceError::RevisionNotFound { revision, current })?;
+    let past = past.ok_or(Rejection::RevisionNotFound { revision, current })?;
     crash_point("restore.read");
     let restore = RestoreContext {
         past: Box::new(past.session),
@@ -55,7 +55,7 @@ pub(super) async fn restore(
     );
     let mut response = outcome
         .await
-        .map_err(|error| error.with_request_id(&request_id))?;
+        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
     let undone = response.restored.as_ref().map(|it| it.undone.as_slice());
     // The returned content may have to be read from the log, so it is added after the commit.
     if let Some(undone) = undone.filter(|undone| !undone.is_empty()) {

@@ -63,7 +63,7 @@ pub(super) async fn rewind(
     );
     outcome
         .await
-        .map_err(|error| error.with_request_id(&request_id))
+        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))
 }
 
 fn decide(

@@ -112,7 +112,7 @@ pub(super) async fn search_from(
                     response.hits.extend(hits);
                 }
                 SearchMatch::Ended(SearchEnd::Late | SearchEnd::Cancelled) if !is_full => {
-                    return Err(ServiceError::DeadlineExceeded);
+                    return Err(ServiceError::deadline_exceeded());
                 }
                 SearchMatch::Hits(_) | SearchMatch::Ended(_) | SearchMatch::NotSearched => {
                     next = Some(original.ordinal);

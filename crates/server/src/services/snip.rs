@@ -4,6 +4,7 @@ use palimpsest_core::command::{Command, Rejection, ServeView, Snip};
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestMethod, Session};
+use palimpsest_engine::EngineError;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
@@ -14,7 +15,7 @@ use super::list::descendants;
 use super::recovery::removed;
 use super::{Service, etag};
 use crate::convert;
-use crate::errors::ServiceError;
+use crate::errors::{RejectedTarget, ServiceError};
 
 pub(super) async fn snip(
     service: &Service,
@@ -84,8 +85,11 @@ pub(super) async fn run(
         .await;
     match outcome {
         // Only this error needs related sessions, whose search reads all rows of the project.
-        Err(error @ ServiceError::NotSnippable { .. }) => Err(foreign(service, key, error).await?),
-        outcome => outcome,
+        Err(EngineError::Rejected(Rejection::NotSnippable(targets))) => {
+            let targets = targets.into_iter().map(RejectedTarget::from).collect();
+            Err(foreign(service, key, targets).await?)
+        }
+        outcome => Ok(outcome?),
     }
 }
 
@@ -166,9 +170,7 @@ async fn view_blocks(
         ));
     };
     let look = |session: &Session| {
-        let changed = || ServiceError::ViewChanged {
-            current: session.revision(),
-        };
+        let changed = || ServiceError::view_changed(session.revision());
         let target = named.target.clone().ok_or_else(changed)?;
         // Positions are valid only for the view that the etag names. A changed view could lead to other blocks.
         if !named.etag.is_current(session.sealed(), &target) {
@@ -194,11 +196,8 @@ async fn view_blocks(
 async fn foreign(
     service: &Service,
     key: &SessionKey,
-    error: ServiceError,
+    mut targets: Vec<RejectedTarget>,
 ) -> Result<ServiceError, ServiceError> {
-    let ServiceError::NotSnippable { mut targets } = error else {
-        return Ok(error);
-    };
     let parent = |session: &Session| session.about().parent.clone();
     let mut relatives = descendants(service, key).await?;
     relatives.extend(service.sessions.read(key, parent).await?);
@@ -213,5 +212,5 @@ async fn foreign(
             }
         }
     }
-    Ok(ServiceError::NotSnippable { targets })
+    Ok(ServiceError::not_snippable(&targets))
 }

@@ -44,7 +44,7 @@ pub(super) async fn stream(
     };
     let current = service.sessions.read(&key, Session::revision).await?;
     let Some(target) = named.target.clone() else {
-        return Err(ServiceError::ViewChanged { current });
+        return Err(ServiceError::view_changed(current));
     };
     let cursor = ViewStream {
         service: service.clone(),
@@ -94,9 +94,7 @@ fn render(
 ) -> Result<(StreamContextResponse, usize), ServiceError> {
     // After a view-changing event, further chunks would mix two arrays.
     if !named.etag.is_current(session.sealed(), target) {
-        return Err(ServiceError::ViewChanged {
-            current: session.revision(),
-        });
+        return Err(ServiceError::view_changed(session.revision()));
     }
     let messages = session
         .wire_of(named.etag, target)

@@ -16,11 +16,11 @@ impl Service {
     ) -> Result<(), ServiceError> {
         // The deadline passed while the body was received, so the caller does not wait any more.
         if ticket.is_past_deadline() {
-            return Err(ServiceError::DeadlineExceeded);
+            return Err(ServiceError::deadline_exceeded());
         }
         if let Some(quotas) = &self.quotas {
             let held = quotas.enter(project, ticket.quota_demand());
-            ticket.set_quota_permit(held.map_err(ServiceError::QuotaExceeded)?);
+            ticket.set_quota_permit(held?);
         }
         Ok(())
     }

@@ -54,16 +54,16 @@ async fn run(
     let outcome = sessions.run(key, &missing, false, decide, finish).await;
     match outcome {
         // A pin of a message outside the view. The error contains the message's visibility.
-        Err(EngineError::Rejected(Rejection::NotVisible { id })) => {
+        Err(EngineError::Rejected(Rejection::MessageNotVisible { id })) => {
             let standing = |session: &Session| {
                 let found = session.transcript().find(id);
                 found.and_then(|at| Some(session.transcript().get(at)?.standing))
             };
             let standing = sessions.read(key, standing).await?;
-            Err(ServiceError::MessageNotVisible {
+            Err(ServiceError::message_not_visible(
                 id,
-                visibility: standing.map_or(Visibility::Unspecified, convert::visibility),
-            })
+                standing.map_or(Visibility::Unspecified, convert::visibility),
+            ))
         }
         outcome => Ok(outcome?),
     }

@@ -143,7 +143,10 @@ async fn each_writing_step_sees_events_of_other_processes() {
             return Ok(());
         }
         let here = session.revision();
-        Err(Rejection::RevisionNotFound(here, here))
+        Err(Rejection::RevisionNotFound {
+            revision: here,
+            current: here,
+        })
     };
     let decided = one.write_from(
         ReadMode::Cached,

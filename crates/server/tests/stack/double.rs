@@ -75,7 +75,7 @@ macro_rules! refused {
             Self: 'async_trait,
         {
             let method = stringify!($method).to_owned();
-            Box::pin(async { Err(ServiceError::NotImplemented { method }.into()) })
+            Box::pin(async move { Err(ServiceError::not_implemented(&method).into()) })
         }
     )*};
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::made::{CompactionMessages, CompactionSpec};
 use crate::command::append::{check, check_parents};
 use crate::command::decision::{DecisionContext, SkipReason};
-use crate::command::reject::{Conflict, Rejection};
+use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, Strategy, Trigger};
 use crate::ids::{MessageId, Ordinal};
 use crate::levels::compaction::replace;
@@ -125,9 +125,9 @@ fn is_known(session: &Session, summary: &Message) -> Result<bool, Rejection> {
     if known.digest == given {
         return Ok(true);
     }
-    Err(Rejection::Conflict(Conflict::Message {
+    Err(Rejection::MessageConflict {
         id: summary.id,
-        recorded: known.digest,
+        stored: known.digest,
         given,
-    }))
+    })
 }

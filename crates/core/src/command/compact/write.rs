@@ -97,7 +97,7 @@ impl SummarySpec {
             let found = session.transcript().find(id);
             let place = found.ok_or(Rejection::MessageNotFound { id })?;
             if !session.transcript().is_visible(place) {
-                return Err(Rejection::NotVisible { id });
+                return Err(Rejection::MessageNotVisible { id });
             }
             Ok(place)
         };

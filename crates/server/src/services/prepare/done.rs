@@ -33,7 +33,7 @@ impl PrepareOutcome {
     ///
     /// # Errors
     ///
-    /// Returns [`ServiceError::PromptTooLong`] if the provider rejected the view and nothing can be removed.
+    /// Returns `PROMPT_TOO_LONG` if the provider rejected the view and nothing can be removed.
     pub(super) fn with(
         self,
         mut made: MadeRoom<Box<v1::TokenReport>>,
@@ -48,7 +48,7 @@ impl PrepareOutcome {
                 DropOutcome::Dropped(revision, event) => Some((revision, *event)),
                 DropOutcome::NotNeeded => None,
                 DropOutcome::NothingLeft(tokens) => {
-                    return Err(ServiceError::PromptTooLong { tokens });
+                    return Err(ServiceError::prompt_too_long(&tokens));
                 }
             },
             ..self

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use futures::stream;
+use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
 use palimpsest_core::levels::results::file_of;
 use palimpsest_core::limits::Limits;
@@ -12,7 +13,7 @@ use palimpsest_engine::results::{
 use palimpsest_engine::search_threads::{SearchBudget, SearchEnd};
 use palimpsest_proto::context::v1::read_tool_result_request::{Result as Whose, Selection as Part};
 use palimpsest_proto::context::v1::{
-    CallRef, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
+    CallRef, ErrorReason, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
@@ -180,7 +181,7 @@ fn answers(
 /// Returns the error for a search that ended without a result to return.
 pub(super) fn ended(ended: SearchEnd) -> ServiceError {
     match ended {
-        SearchEnd::Cancelled | SearchEnd::Late => ServiceError::DeadlineExceeded,
+        SearchEnd::Cancelled | SearchEnd::Late => ServiceError::deadline_exceeded(),
         SearchEnd::TooMuch => ServiceError::invalid(
             "search.pattern",
             "takes more work than one call may do on this result: read it by lines",
@@ -255,7 +256,7 @@ fn by_call(session: &Session, named: &CallRef) -> Result<LocatedResult, ServiceE
     let offers = session.persist_decisions();
     let call = match find_call(session, named, "call") {
         // A result may be stored before the message of its call is appended.
-        Err(missing @ ServiceError::ResultNotFound { .. }) => {
+        Err(missing) if missing.reason() == ErrorReason::ResultNotFound => {
             let offer = offers.unbound(&named.tool_use_id);
             let offer = offer.filter(|_| named.call_key.is_empty());
             let found = offer.and_then(|offer| locate_pending(session, offer));
@@ -263,9 +264,7 @@ fn by_call(session: &Session, named: &CallRef) -> Result<LocatedResult, ServiceE
         }
         call => call?,
     };
-    let missing = || ServiceError::ResultNotFound {
-        name: call.to_string(),
-    };
+    let missing = || ServiceError::result_not_found(&call.to_string());
     let known = session.calls().get(call).ok_or_else(missing)?;
     // The current result comes first, then a stored result, then the one that a rewind removed.
     let came = |place: Option<(Ordinal, u16)>| in_place(session, call, place?);
@@ -285,9 +284,7 @@ fn by_reference(session: &Session, reference: &str) -> Result<LocatedResult, Ser
             None => locate_pending(session, session.persist_decisions().in_file(file)?),
         }
     });
-    found.ok_or_else(|| ServiceError::ResultNotFound {
-        name: reference.chars().take(200).collect(),
-    })
+    found.ok_or_else(|| ServiceError::result_not_found(&shortened(reference)))
 }
 
 /// Locates the result in a block of the transcript.
@@ -346,9 +343,7 @@ pub(super) fn find_call(
         "" => None,
         key => Some(convert::call_key(key, &format!("{field}.call_key"))?),
     };
-    let not_found = |name: &str| ServiceError::ResultNotFound {
-        name: name.chars().take(200).collect(),
-    };
+    let not_found = |name: &str| ServiceError::result_not_found(&shortened(name));
     // A call key is unique. If the caller also sends the provider's id, both must name the same call.
     if let Some(key) = by_key {
         let call = calls.get(key).ok_or_else(|| not_found(&named.call_key))?;
@@ -356,10 +351,11 @@ pub(super) fn find_call(
         return if agrees {
             Ok(key)
         } else {
-            Err(ServiceError::CallMismatch {
-                call_key: key,
-                tool_use_id: named.tool_use_id.chars().take(200).collect(),
-            })
+            Err(Rejection::CallMismatch {
+                call: key,
+                id: shortened(&named.tool_use_id).into(),
+            }
+            .into())
         };
     }
     if named.tool_use_id.is_empty() {
@@ -375,12 +371,17 @@ pub(super) fn find_call(
     match calls.with_id(&named.tool_use_id) {
         [] => Err(not_found(&named.tool_use_id)),
         [call] => Ok(*call),
-        several => Err(ServiceError::AmbiguousCall {
-            field: format!("{field}.tool_use_id"),
-            candidates: several
+        several => Err(ServiceError::ambiguous_call(
+            &format!("{field}.tool_use_id"),
+            several
                 .iter()
                 .map(|call| convert::tool_call(session, *call))
                 .collect(),
-        }),
+        )),
     }
+}
+
+/// Returns the beginning of a caller's text for an error.
+fn shortened(name: &str) -> String {
+    name.chars().take(200).collect()
 }

@@ -69,9 +69,9 @@ pub(super) async fn call(
     let policy = |session: &Session| session.policy().clone();
     let policy = service.sessions.read(&key, policy).await?;
     let Some(tool) = definitions::by_name(&policy, &call.name) else {
-        return Err(ServiceError::ToolNotFound {
-            tool: call.name.chars().take(200).collect(),
-        });
+        return Err(ServiceError::tool_not_found(
+            &call.name.chars().take(200).collect::<String>(),
+        ));
     };
     // All tools except `Snip` only read. The model has the rights of the caller.
     if tool == ModelTool::Snip {

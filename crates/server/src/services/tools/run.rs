@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use palimpsest_core::command::Snip;
+use palimpsest_core::command::{Rejection, Snip};
 use palimpsest_core::event;
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::message::Digest;
@@ -15,7 +15,9 @@ use palimpsest_engine::originals::{contents, put_back};
 use palimpsest_engine::results::{ResultSelection, line_of, range, search as search_lines};
 use palimpsest_engine::search_threads::SearchBudget;
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
-use palimpsest_proto::context::v1::{self, CallRef, SearchMessagesRequest, TextPattern};
+use palimpsest_proto::context::v1::{
+    self, CallRef, ErrorReason, SearchMessagesRequest, TextPattern,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonic::{Code, Status};
@@ -147,7 +149,7 @@ impl ReadTranscriptInput {
             (Some(id), _) => {
                 let messages = messages_of_span(session, id);
                 let messages =
-                    messages.ok_or_else(|| ServiceError::SpanNotFound { id: id.clone() })?;
+                    messages.ok_or_else(|| Rejection::SpanNotFound { id: id.clone() })?;
                 let from = Ordinal::new(from.unwrap_or(0));
                 messages
                     .into_iter()
@@ -504,15 +506,21 @@ impl ToolContext<'_> {
 fn forgiven(error: ServiceError) -> Result<ToolOutcome, ServiceError> {
     // These errors describe the input, so the model can correct it.
     let is_its_own = matches!(
-        error,
-        ServiceError::Invalid { .. }
-            | ServiceError::InvalidPattern { .. }
-            | ServiceError::NotSnippable { .. }
-            | ServiceError::ResultNotFound { .. }
-            | ServiceError::AmbiguousCall { .. }
-            | ServiceError::MessageNotFound { .. }
-            | ServiceError::SpanNotFound { .. }
-            | ServiceError::TooLarge { .. }
+        error.reason(),
+        ErrorReason::InvalidField
+            | ErrorReason::InvalidPattern
+            | ErrorReason::AmbiguousToolUseId
+            | ErrorReason::ResultNotFound
+            | ErrorReason::CollapseNotFound
+            | ErrorReason::MessageTooLarge
+            | ErrorReason::MessageNotFound
+            | ErrorReason::MessageNotVisible
+            | ErrorReason::TurnNotFound
+            | ErrorReason::TurnForeign
+            | ErrorReason::TurnNotVisible
+            | ErrorReason::TurnAlreadySnipped
+            | ErrorReason::TurnIsCurrent
+            | ErrorReason::Pinned
     );
     if !is_its_own {
         return Err(error);
