@@ -39,11 +39,8 @@ impl Rewind {
                     .find(id)
                     .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.standing)));
                 match found {
-                    Some((_, Visibility::Rewound)) => {
-                        return Err(Rejection::MessageNotVisible { id });
-                    }
-                    // A summary replaces the message. An undo must restore it first.
-                    Some((_, Visibility::Compacted | Visibility::Withdrawn)) => {
+                    // An earlier rewind removed the message, or a summary replaces it. An undo must restore it first.
+                    Some((_, Visibility::Rewound | Visibility::Compacted | Visibility::Withdrawn)) => {
                         return Err(Rejection::MessageNotVisible { id });
                     }
                     // The placeholder of its span would describe removed messages.

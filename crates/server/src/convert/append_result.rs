@@ -6,6 +6,8 @@ use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::session::{CallState, NotSendableReason, Session, Visibility};
 use palimpsest_proto::context::v1;
 
+use super::scalars::export_message_id;
+
 /// Returns the result of an append. `input_indices` contains, for each message in order, the index of its request
 /// entry.
 pub fn append_result(
@@ -32,15 +34,12 @@ fn appended(session: &Session, receipt: &Receipt, input_index: u32) -> v1::Appen
         Visibility::Reemission(of) => (v1::AppendOutcome::ReEmission, Some(of)),
         _ => (v1::AppendOutcome::Appended, None),
     };
-    let original = original.and_then(|of| session.transcript().get(of));
     v1::AppendedMessage {
         input_index,
         message_id: receipt.id.to_string(),
         ordinal: u64::from(receipt.ordinal.get()) + 1,
         outcome: outcome.into(),
-        original_message_id: original
-            .map(|entry| entry.id.to_string())
-            .unwrap_or_default(),
+        original_message_id: export_message_id(session, original),
         tokens: receipt.tokens,
         turn_id: turn_id(session, receipt.ordinal),
         calls: calls_of(session, receipt),

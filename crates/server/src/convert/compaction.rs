@@ -12,9 +12,9 @@ use palimpsest_summarize::{ChatMessage, Role};
 
 use super::hooks::outcomes;
 use super::levels::trigger;
-use super::memory::message_id;
-use super::scalars::export_timestamp;
+use super::scalars::{export_message_id, export_millis, export_timestamp};
 use super::tokens32;
+use super::transcript::export_usage;
 use super::working::attachment;
 
 convert_enum! {
@@ -35,8 +35,8 @@ convert_enum! {
 pub(super) fn started(event: &CompactionStarted, session: &Session) -> v1::LevelStarted {
     v1::LevelStarted {
         level: v1::Level::Compaction.into(),
-        first_message_id: message_id(session, event.leaving.first().copied()),
-        last_message_id: message_id(session, event.leaving.last().copied()),
+        first_message_id: export_message_id(session, event.leaving.first().copied()),
+        last_message_id: export_message_id(session, event.leaving.last().copied()),
     }
 }
 
@@ -109,8 +109,8 @@ fn dropped(dropped: DroppedContent, session: &Session) -> v1::DroppedContent {
         messages: dropped.messages,
         rounds: dropped.rounds,
         tokens: dropped.tokens,
-        first_message_id: message_id(session, Some(dropped.first)),
-        last_message_id: message_id(session, Some(dropped.last)),
+        first_message_id: export_message_id(session, dropped.first),
+        last_message_id: export_message_id(session, dropped.last),
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> 
         compaction_id: event.key.to_string(),
         state: v1::CompactionState::Failed.into(),
         trigger: trigger(event.trigger).into(),
-        duration: Some(millis(event.took_ms)),
+        duration: Some(export_millis(event.took_ms)),
         failure: Some(failure(event, session)),
         hook_outcomes: outcomes(&event.hooks),
         ..v1::Compaction::default()
@@ -182,7 +182,7 @@ pub(super) fn compacted(
             let took = i64::try_from(event.took_ms).unwrap_or(i64::MAX);
             export_timestamp(Timestamp::from_millis(at.as_millis().saturating_sub(took)))
         }),
-        duration: Some(millis(event.took_ms)),
+        duration: Some(export_millis(event.took_ms)),
         boundary: boundary.map(|one| self::boundary(one, session)),
         // A dry run queries no model, so the text of a model's summary is unknown.
         summary: text
@@ -201,12 +201,7 @@ pub(super) fn compacted(
         ..v1::Compaction::default()
     };
     if !event.model.is_empty() || event.usage != Usage::default() {
-        compaction.usage = Some(v1::Usage {
-            input_tokens: tokens32(event.usage.input_tokens),
-            output_tokens: tokens32(event.usage.output_tokens),
-            cache_read_tokens: tokens32(event.usage.cache_read_tokens),
-            cache_write_tokens: tokens32(event.usage.cache_write_tokens),
-        });
+        compaction.usage = Some(export_usage(&event.usage));
     }
     // A dry run commits no messages, so their ids must not be returned.
     if let (true, Some(boundary)) = (dry_run, &mut compaction.boundary) {
@@ -251,7 +246,7 @@ fn is_of_a_pin(session: &Session, message: Ordinal) -> bool {
 }
 
 fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {
-    let id = |message: Option<Ordinal>| message_id(session, message);
+    let id = |message: Option<Ordinal>| export_message_id(session, message);
     let starts = session.turns().starts().iter();
     let last_user = starts.rev().find(|start| **start < boundary.mark);
     v1::Boundary {
@@ -287,12 +282,5 @@ pub(super) fn happened(
     v1::Compaction {
         summary: String::new(),
         ..compacted(event, Some(at), session, false)
-    }
-}
-
-pub(super) fn millis(millis: u64) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(millis / 1_000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(millis % 1_000 * 1_000_000).unwrap_or_default(),
     }
 }

@@ -13,7 +13,7 @@ use super::compaction;
 use super::filter::known;
 use super::memory;
 use super::policy::{changed_paths, policy};
-use super::scalars::export_timestamp;
+use super::scalars::{export_message_id, export_timestamp};
 use super::spans;
 use super::target::export_target;
 use super::tokens::last_place;
@@ -180,7 +180,7 @@ fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
             _ => None,
         })
         .collect();
-    let last = last_place(&event.pieces).and_then(|last| session.transcript().get(last));
+    let last = last_place(&event.pieces);
     let mut all = Vec::new();
     if !interrupted.is_empty() {
         all.push(Out::CallsInterrupted(v1::CallsInterrupted {
@@ -189,7 +189,7 @@ fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
     }
     all.push(Out::ViewServed(v1::ViewServed {
         target: Some(export_target(&event.target, event.window)),
-        last_message_id: last.map(|entry| entry.id.to_string()).unwrap_or_default(),
+        last_message_id: export_message_id(session, last),
         tokens: tokens32(event.tokens),
     }));
     all

@@ -11,10 +11,10 @@ use palimpsest_core::session::{Hook, HookCall, HookResult, Session};
 use palimpsest_engine::compaction::{HookDecision, HookReply, instructions_of};
 use palimpsest_proto::context::v1;
 
-use super::compaction::{compaction, millis, strategy};
+use super::compaction::{compaction, strategy};
 use super::levels::trigger;
-use super::memory::message_id;
 use super::messages_in::messages;
+use super::scalars::{export_message_id, export_millis};
 use super::tokens::budget;
 use super::tokens32;
 
@@ -43,7 +43,7 @@ fn outcome(call: &HookCall) -> v1::HookOutcome {
         hook: hook_kind(call.hook).into(),
         result: hook_result(call.result).into(),
         detail: call.detail.to_string(),
-        duration: Some(millis(call.took_ms)),
+        duration: Some(export_millis(call.took_ms)),
         message_ids: call.messages.iter().map(ToString::to_string).collect(),
     }
 }
@@ -81,8 +81,8 @@ pub fn pre_compact(started: &StartedCompaction) -> v1::PreCompactRequest {
         strategy: strategy(running.strategy).into(),
         budget: Some(last_budget(session)),
         input_tokens: tokens32(session.ledger().calibration.apply(sizes.sum())),
-        first_message_id: message_id(session, running.leaving.first().copied()),
-        last_message_id: message_id(session, running.leaving.last().copied()),
+        first_message_id: export_message_id(session, running.leaving.first().copied()),
+        last_message_id: export_message_id(session, running.leaving.last().copied()),
         instructions: instructions_of(started),
         attributes: attributes(session).collect(),
     }

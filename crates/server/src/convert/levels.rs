@@ -18,6 +18,7 @@ use super::FieldError;
 use super::append_result::call_ref;
 use super::cache_ledger;
 use super::compaction;
+use super::scalars::{export_message_id, export_millis};
 use super::spans;
 use super::tokens32;
 
@@ -65,7 +66,7 @@ pub(super) fn persisted(event: &ResultsPersisted, session: &Session) -> v1::Resu
 pub fn snipped(event: &ContentSnipped, session: &Session) -> v1::ContentSnipped {
     let turns = session.turns();
     let block = |(message, block): &(Ordinal, u16)| v1::BlockRef {
-        message_id: id(session, *message),
+        message_id: export_message_id(session, *message),
         block_index: (*block).into(),
     };
     v1::ContentSnipped {
@@ -113,8 +114,15 @@ pub fn restored(event: &ContextRestored, session: &Session) -> v1::ContextRestor
 /// Returns the tokens and the duration of a level's event, or `None` for other events. The result depends on the
 /// event alone, so it never changes later.
 pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
-    let (trigger, before, freed) = match event {
-        Event::ContentSnipped(event) => (
+    let freed = |trigger: v1::Trigger, before: u64, freed: u64| v1::LevelEffect {
+        trigger: trigger.into(),
+        before_tokens: tokens32(before),
+        after_tokens: tokens32(before.saturating_sub(freed)),
+        freed_tokens: tokens32(freed),
+        ..v1::LevelEffect::default()
+    };
+    Some(match event {
+        Event::ContentSnipped(event) => freed(
             trigger(event.trigger),
             event.before_tokens,
             event.freed_tokens,
@@ -125,89 +133,62 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
                 (Trigger::Auto, ClearMode::Time) => v1::Trigger::Time,
                 (other, _) => trigger(other),
             };
-            (trigger, event.before_tokens, event.freed_tokens)
+            freed(trigger, event.before_tokens, event.freed_tokens)
         }
-        Event::SpansCollapsed(event) => (
+        Event::SpansCollapsed(event) => freed(
             trigger(event.trigger),
             event.before_tokens,
             event.freed_tokens,
         ),
         Event::Compacted(event) => {
-            let duration = std::time::Duration::from_millis(event.took_ms);
-            return Some(v1::LevelEffect {
+            let (before, after) = (event.before_tokens, event.after_tokens);
+            v1::LevelEffect {
                 operation_id: event.key.to_string(),
-                trigger: trigger(event.trigger).into(),
-                before_tokens: tokens32(event.before_tokens),
-                after_tokens: tokens32(event.after_tokens),
-                freed_tokens: tokens32(event.before_tokens.saturating_sub(event.after_tokens)),
-                duration: duration.try_into().ok(),
-            });
+                after_tokens: tokens32(after),
+                duration: Some(export_millis(event.took_ms)),
+                ..freed(trigger(event.trigger), before, before.saturating_sub(after))
+            }
         }
-        Event::CompactionStarted(event) => {
-            return Some(v1::LevelEffect {
-                operation_id: event.key.to_string(),
-                trigger: trigger(event.trigger).into(),
-                before_tokens: tokens32(event.before_tokens),
-                ..v1::LevelEffect::default()
-            });
-        }
-        Event::CompactionFailed(event) => {
-            let duration = std::time::Duration::from_millis(event.took_ms);
-            return Some(v1::LevelEffect {
-                operation_id: event.key.to_string(),
-                trigger: trigger(event.trigger).into(),
-                duration: duration.try_into().ok(),
-                ..v1::LevelEffect::default()
-            });
-        }
-        Event::SummaryPrepared(event) => {
-            let duration = std::time::Duration::from_millis(event.took_ms);
-            return Some(v1::LevelEffect {
-                operation_id: event.key.to_string(),
-                // Only an automatic compaction is prepared.
-                trigger: v1::Trigger::Auto.into(),
-                duration: duration.try_into().ok(),
-                ..v1::LevelEffect::default()
-            });
-        }
-        Event::CacheEditsIssued(event) => {
-            // Cache edits change the provider's prompt, not the view. So the view's tokens stay the same.
-            let (before, freed) = (event.before_tokens, event.freed_tokens);
-            return Some(v1::LevelEffect {
-                trigger: v1::Trigger::Auto.into(),
-                before_tokens: tokens32(before),
-                after_tokens: tokens32(before),
-                freed_tokens: tokens32(freed),
-                ..v1::LevelEffect::default()
-            });
-        }
+        Event::CompactionStarted(event) => v1::LevelEffect {
+            operation_id: event.key.to_string(),
+            trigger: trigger(event.trigger).into(),
+            before_tokens: tokens32(event.before_tokens),
+            ..v1::LevelEffect::default()
+        },
+        Event::CompactionFailed(event) => v1::LevelEffect {
+            operation_id: event.key.to_string(),
+            trigger: trigger(event.trigger).into(),
+            duration: Some(export_millis(event.took_ms)),
+            ..v1::LevelEffect::default()
+        },
+        Event::SummaryPrepared(event) => v1::LevelEffect {
+            operation_id: event.key.to_string(),
+            // Only an automatic compaction is prepared.
+            trigger: v1::Trigger::Auto.into(),
+            duration: Some(export_millis(event.took_ms)),
+            ..v1::LevelEffect::default()
+        },
+        // Cache edits change the provider's prompt, not the view. So the view's tokens stay the same.
+        Event::CacheEditsIssued(event) => v1::LevelEffect {
+            after_tokens: tokens32(event.before_tokens),
+            ..freed(v1::Trigger::Auto, event.before_tokens, event.freed_tokens)
+        },
         Event::ResultsPersisted(event) => {
             let saved =
                 |stored: &StoredResult| u64::from(stored.tokens.saturating_sub(stored.text_tokens));
             // Results that exist only as files were replaced by the caller before, so they free nothing here.
             let new = event.results.iter().filter(|stored| !stored.only_file);
-            let freed: u64 = new.map(saved).sum();
-            (v1::Trigger::Auto, event.before_tokens, freed)
+            freed(v1::Trigger::Auto, event.before_tokens, new.map(saved).sum())
         }
         Event::ContextRestored(event) => {
             // A level cannot start an undo. It is always requested by a call.
-            let after = event.after_tokens;
-            return Some(v1::LevelEffect {
-                trigger: v1::Trigger::Manual.into(),
-                before_tokens: tokens32(event.before_tokens),
+            let (before, after) = (event.before_tokens, event.after_tokens);
+            v1::LevelEffect {
                 after_tokens: tokens32(after),
-                freed_tokens: tokens32(event.before_tokens.saturating_sub(after)),
-                ..v1::LevelEffect::default()
-            });
+                ..freed(v1::Trigger::Manual, before, before.saturating_sub(after))
+            }
         }
         _ => return None,
-    };
-    Some(v1::LevelEffect {
-        trigger: trigger.into(),
-        before_tokens: tokens32(before),
-        after_tokens: tokens32(before.saturating_sub(freed)),
-        freed_tokens: tokens32(freed),
-        ..v1::LevelEffect::default()
     })
 }
 
@@ -220,30 +201,25 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::L
         Event::ResultsPersisted(event) if event.results.iter().all(|stored| stored.only_file) => {
             return None;
         }
-        Event::ResultsPersisted(event) => (
-            v1::Level::ToolResultBudget,
-            Detail::ResultsPersisted(persisted(event, session)),
-        ),
-        Event::Compacted(event) => (
-            v1::Level::Compaction,
-            Detail::Compaction(Box::new(compaction::compacted(
-                event, None, session, dry_run,
-            ))),
-        ),
+        Event::ResultsPersisted(event) => {
+            let detail = Detail::ResultsPersisted(persisted(event, session));
+            (v1::Level::ToolResultBudget, detail)
+        }
+        Event::Compacted(event) => {
+            let compacted = compaction::compacted(event, None, session, dry_run);
+            (
+                v1::Level::Compaction,
+                Detail::Compaction(Box::new(compacted)),
+            )
+        }
         Event::CompactionFailed(event) => {
             let failed = compaction::failed_compaction(event, session);
-            return Some(v1::LevelReport {
-                level: v1::Level::Compaction.into(),
-                action: v1::LevelAction::Failed.into(),
-                effect: level_effect(happened),
-                detail: Some(Detail::Compaction(Box::new(failed))),
-                ..v1::LevelReport::default()
-            });
+            (v1::Level::Compaction, Detail::Compaction(Box::new(failed)))
         }
-        Event::SpansCollapsed(event) => (
-            v1::Level::Collapse,
-            Detail::SpansCollapsed(spans::collapsed(event, session)),
-        ),
+        Event::SpansCollapsed(event) => {
+            let detail = Detail::SpansCollapsed(spans::collapsed(event, session));
+            (v1::Level::Collapse, detail)
+        }
         Event::ContentSnipped(event) => (
             v1::Level::Snip,
             Detail::ContentSnipped(snipped(event, session)),
@@ -259,6 +235,7 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::L
         _ => return None,
     };
     let action = match happened {
+        Event::CompactionFailed(_) => v1::LevelAction::Failed,
         _ if dry_run => v1::LevelAction::WouldApply,
         // The caller applies cache edits in its next request, so the level only advises them.
         Event::CacheEditsIssued(_) => v1::LevelAction::Advised,
@@ -267,9 +244,9 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::L
     Some(v1::LevelReport {
         level: level.into(),
         action: action.into(),
-        skip_reason: v1::SkipReason::Unspecified.into(),
         effect: level_effect(happened),
         detail: Some(detail),
+        ..v1::LevelReport::default()
     })
 }
 
@@ -327,16 +304,9 @@ pub fn trigger_from_proto(trigger: i32, field: &str) -> Result<Trigger, FieldErr
     }
 }
 
-fn id(session: &Session, message: Ordinal) -> String {
-    let entry = session.transcript().get(message);
-    entry.map(|entry| entry.id.to_string()).unwrap_or_default()
-}
-
 fn ids(session: &Session, messages: &[Ordinal]) -> Vec<String> {
-    messages
-        .iter()
-        .map(|message| id(session, *message))
-        .collect()
+    let id = |message: &Ordinal| export_message_id(session, *message);
+    messages.iter().map(id).collect()
 }
 
 fn calls(session: &Session, calls: &[CallKey]) -> Vec<v1::CallRef> {

@@ -2,14 +2,14 @@
 
 use palimpsest_core::command::{memory_runs, memory_update_due, wants_memory};
 use palimpsest_core::event::{MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
-use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
+use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::memory::{MemoryText, SectionKind};
 use palimpsest_core::session::{Author, MemoryFailure, MemoryLag, MemoryVersion, Session};
 use palimpsest_core::tokens::estimate_text;
 use palimpsest_proto::context::v1;
 use palimpsest_store::blobs::summary_path;
 
-use super::scalars::{export_millis, export_timestamp};
+use super::scalars::{export_message_id, export_millis, export_timestamp};
 use super::tokens32;
 
 convert_enum! {
@@ -30,7 +30,7 @@ pub(super) fn updated(event: &MemoryUpdated, session: &Session) -> v1::MemoryUpd
         version: event.number,
         source: source(event.author).into(),
         changed_sections: event.changed.iter().map(|it| section(*it).into()).collect(),
-        last_summarized_message_id: message_id(session, event.covers),
+        last_summarized_message_id: export_message_id(session, event.covers),
         tokens: estimate_text(event.content.text()),
     }
 }
@@ -89,7 +89,7 @@ impl MemoryView {
                 tokens: session.ledger().calibration.apply(behind.tokens),
                 ..behind
             },
-            covers: message_id(session, covers),
+            covers: export_message_id(session, covers),
         }
     }
 
@@ -160,10 +160,4 @@ fn sections(text: &MemoryText) -> Vec<v1::MemorySection> {
         }
     };
     SectionKind::ALL.into_iter().map(of).collect()
-}
-
-/// Returns the id of a message, or an empty text for `None`.
-pub(super) fn message_id(session: &Session, message: Option<Ordinal>) -> String {
-    let entry = message.and_then(|message| session.transcript().get(message));
-    entry.map(|entry| entry.id.to_string()).unwrap_or_default()
 }

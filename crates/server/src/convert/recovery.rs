@@ -9,6 +9,7 @@ use palimpsest_proto::context::v1;
 
 use super::append_result::call_ref;
 use super::cache_ledger::change_kind;
+use super::scalars::export_message_id;
 use super::tokens32;
 
 /// The maximum number of items in one report.
@@ -100,10 +101,7 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
 
 /// Returns the kind of the content and its position in the transcript.
 fn what(session: &Session, recovery: &Recovery<'_>, what: ContentRef) -> v1::RemovedItem {
-    let id = |message: Ordinal| {
-        let entry = session.transcript().get(message);
-        entry.map(|entry| entry.id.to_string()).unwrap_or_default()
-    };
+    let id = |message: Ordinal| export_message_id(session, message);
     let row = |kind: v1::RemovedItemKind, row: Messages| v1::RemovedItem {
         kind: kind.into(),
         first_message_id: id(row.first),

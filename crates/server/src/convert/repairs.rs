@@ -7,6 +7,7 @@ use palimpsest_core::view::{Repair, RepairKind};
 use palimpsest_proto::context::v1;
 
 use super::append_result::call_ref;
+use super::scalars::export_message_id;
 
 /// The maximum length of a mapped id, which both providers accept.
 const MAX_WIRE_ID_LEN: usize = 40;
@@ -31,10 +32,9 @@ fn repair(session: &Session, repair: &Repair) -> v1::Repair {
         },
         _ => (repair.message, Some(repair.block)),
     };
-    let entry = session.transcript().get(message);
     v1::Repair {
         kind: kind.into(),
-        message_id: entry.map(|entry| entry.id.to_string()).unwrap_or_default(),
+        message_id: export_message_id(session, message),
         block_index: block.map(u32::from),
         call: call.map(|key| call_ref(session, key)),
         view_tool_use_id: match repair.kind {
@@ -151,15 +151,12 @@ pub fn repair_warnings(session: &Session, repairs: &[Repair]) -> Vec<v1::Warning
     repairs
         .iter()
         .filter_map(|repair| match repair.kind {
-            RepairKind::LateResultHidden(key) => {
-                let entry = session.transcript().get(repair.message);
-                Some(v1::Warning {
-                    code: v1::WarningCode::LateResult.into(),
-                    detail: "A result arrived for a call that is no longer in the view.".to_owned(),
-                    message_id: entry.map(|entry| entry.id.to_string()).unwrap_or_default(),
-                    call: Some(call_ref(session, key)),
-                })
-            }
+            RepairKind::LateResultHidden(key) => Some(v1::Warning {
+                code: v1::WarningCode::LateResult.into(),
+                detail: "A result arrived for a call that is no longer in the view.".to_owned(),
+                message_id: export_message_id(session, repair.message),
+                call: Some(call_ref(session, key)),
+            }),
             _ => None,
         })
         .collect()

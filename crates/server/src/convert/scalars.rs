@@ -1,7 +1,8 @@
 //! Names, ids, times and small enums.
 
-use palimpsest_core::ids::{CallKey, MessageId, ProjectId, SessionKey, Timestamp};
+use palimpsest_core::ids::{CallKey, MessageId, Ordinal, ProjectId, SessionKey, Timestamp};
 use palimpsest_core::message::{MessageKind, Role};
+use palimpsest_core::session::Session;
 use palimpsest_core::view::Provider;
 pub use palimpsest_engine::compaction::MessageForm;
 use palimpsest_proto::context::v1;
@@ -62,6 +63,12 @@ pub fn optional_timestamp(
     field: &str,
 ) -> Result<Option<Timestamp>, FieldError> {
     time.map(|time| timestamp(time, field)).transpose()
+}
+
+/// Returns the id of a message, or an empty text without a message.
+pub(super) fn export_message_id(session: &Session, message: impl Into<Option<Ordinal>>) -> String {
+    let entry = message.into().and_then(|at| session.transcript().get(at));
+    entry.map(|entry| entry.id.to_string()).unwrap_or_default()
 }
 
 /// Converts a time. Values outside the range of the contract are clamped.

@@ -7,6 +7,8 @@ use palimpsest_core::session::{Session, Span};
 use palimpsest_proto::context::v1;
 use uuid::Builder;
 
+use super::scalars::export_message_id;
+
 /// Converts the staging of spans.
 pub(super) fn staged(event: &SpansStaged, session: &Session) -> v1::SpansStaged {
     v1::SpansStaged {
@@ -28,10 +30,7 @@ pub(super) fn collapsed(event: &SpansCollapsed, session: &Session) -> v1::SpansC
 }
 
 fn span(span: &Span, session: &Session) -> v1::Span {
-    let id = |message: Ordinal| {
-        let entry = session.transcript().get(message);
-        entry.map(|entry| entry.id.to_string()).unwrap_or_default()
-    };
+    let id = |message: Ordinal| export_message_id(session, message);
     v1::Span {
         collapse_id: span.key.to_string(),
         first_message_id: id(span.first()),

@@ -7,6 +7,7 @@ use palimpsest_core::tokens::CountMethod;
 use palimpsest_core::view::{Piece, Target};
 use palimpsest_proto::context::v1;
 
+use super::scalars::export_message_id;
 use super::target::PrefixTokens;
 use super::tokens32;
 
@@ -26,17 +27,12 @@ pub fn token_report(session: &Session, breakdown: Option<v1::TokenBreakdown>) ->
         CountMethod::Anchored if ledger.tail == 0 => v1::TokenMethod::Reported,
         CountMethod::Anchored => v1::TokenMethod::ReportedAndEstimated,
     };
-    let message = ledger
-        .anchor
-        .as_ref()
-        .and_then(|anchor| session.transcript().get(anchor.message));
+    let anchored = ledger.anchor.as_ref().map(|anchor| anchor.message);
     v1::TokenReport {
         total_tokens: total,
         method: method.into(),
         anchor_tokens: anchor,
-        anchor_message_id: message
-            .map(|entry| entry.id.to_string())
-            .unwrap_or_default(),
+        anchor_message_id: export_message_id(session, anchored),
         tail_tokens: (total + removed).saturating_sub(anchor),
         removed_tokens: removed,
         calibration_factor: f64::from(ledger.calibration.milli()) / 1_000.0,

@@ -175,7 +175,7 @@ pub(super) fn metadata(message: &Message, arrived: Timestamp) -> v1::MessageMeta
     }
 }
 
-fn export_usage(usage: &Usage) -> v1::Usage {
+pub(super) fn export_usage(usage: &Usage) -> v1::Usage {
     v1::Usage {
         input_tokens: tokens32(usage.input_tokens),
         output_tokens: tokens32(usage.output_tokens),

@@ -15,8 +15,9 @@ use palimpsest_core::working::{
 use palimpsest_proto::context::v1;
 use sha2::{Digest as _, Sha256};
 
-use super::memory::message_id as id_of;
-use super::scalars::{export_timestamp, message_id, optional_timestamp, unknown};
+use super::scalars::{
+    export_message_id, export_timestamp, message_id, optional_timestamp, unknown,
+};
 use super::{FieldError, Under as _, required};
 
 /// The maximum length of a path in bytes. No common file system allows longer paths.
@@ -344,7 +345,7 @@ pub(super) fn attachment(attached: &AttachmentRecord, session: &Session) -> v1::
     v1::Attachment {
         kind: attachment_kind(attached.kind).into(),
         name: attached.name.to_string(),
-        message_id: id_of(session, attached.message),
+        message_id: export_message_id(session, attached.message),
         tokens: attached.tokens,
         truncated: attached.truncated,
         stale: attached.stale,
