@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::create::check_attributes;
-use super::decision::{Decided, DecisionContext, answered_or_current};
+use super::decision::{Decided, DecisionContext};
 use super::intake::Intake;
 use super::reject::Rejection;
 use crate::event::{Event, MessagesAppended, RequestStamp, Visibility};
@@ -68,10 +68,6 @@ impl Append {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        let (request, expected) = (self.request.as_ref(), self.expected_revision);
-        if let Some(answer) = answered_or_current(session, request, expected, context)? {
-            return Ok(answer);
-        }
         let own = &session.policy().limits;
         let limits = context.limits.narrowed_by(own);
         let limit = limits.max_messages;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Decided, Decision, DecisionContext, SkipReason, answered_or_current};
+use super::decision::{Decided, Decision, DecisionContext, SkipReason};
 use super::persist::shrunk;
 use super::reject::Rejection;
 use crate::effect::{Effect, StoreFile};
@@ -60,10 +60,6 @@ impl Clear {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        let (request, expected) = (self.request.as_ref(), self.expected_revision);
-        if let Some(answer) = answered_or_current(session, request, expected, context)? {
-            return Ok(answer);
-        }
         let policy = &session.policy().microcompact;
         if !policy.enabled {
             return Ok(Decided::Skipped(SkipReason::Disabled));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::{Decided, DecisionContext, SkipReason, answered_or_current};
+use super::decision::{Decided, SkipReason};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, Span, SpansCollapsed, SpansStaged, Trigger};
 use crate::ids::{Ordinal, Revision};
@@ -57,15 +57,7 @@ impl StageSpans {
 }
 
 impl Collapse {
-    pub(super) fn decide(
-        self,
-        session: &Session,
-        context: DecisionContext<'_>,
-    ) -> Result<Decided, Rejection> {
-        let (request, expected) = (self.request.as_ref(), self.expected_revision);
-        if let Some(answer) = answered_or_current(session, request, expected, context)? {
-            return Ok(answer);
-        }
+    pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         let target = match self.target(session) {
             Ok(target) => target,
             Err(skip) => return Ok(Decided::Skipped(skip)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::decision::{Decided, Decision, DecisionContext, answered_or_current};
+use super::decision::{Decided, Decision, DecisionContext};
 use super::reject::Rejection;
 use crate::effect::{Effect, StoreFile};
 use crate::event::{
@@ -141,10 +141,6 @@ impl Offering {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        let (request, expected) = (self.request.as_ref(), self.expected_revision);
-        if let Some(answer) = answered_or_current(session, request, expected, context)? {
-            return Ok(answer);
-        }
         self.check(context)?;
         let nothing = Ok(Decided::events(Vec::new()));
         let call = match self.find(session)? {

@@ -46,7 +46,8 @@ pub use snip::Snip;
 pub use update::Update;
 pub use working::UpdateWorkingState;
 
-use crate::ids::Ordinal;
+use crate::event::RequestStamp;
+use crate::ids::{Ordinal, Revision};
 use crate::session::Session;
 
 /// A validated request to change an existing session.
@@ -107,6 +108,24 @@ impl Command {
             _ => None,
         }
     }
+
+    /// Returns the stamp and the expected revision of a call. `None` for commands of the service, and for compactions,
+    /// which check both themselves.
+    fn preconditions(&self) -> Option<(Option<&RequestStamp>, Option<Revision>)> {
+        let (request, expected) = match self {
+            Self::Append(command) => (&command.request, command.expected_revision),
+            Self::Snip(command) => (&command.request, command.expected_revision),
+            Self::ClearResults(command) => (&command.request, command.expected_revision),
+            Self::CollapseSpans(command) => (&command.request, command.expected_revision),
+            Self::Restore(command) => (&command.request, command.expected_revision),
+            Self::Rewind(command) => (&command.request, command.expected_revision),
+            Self::UpdateSession(command) => (&command.request, command.expected_revision),
+            Self::UpdateWorkingState(command) => (&command.request, command.expected_revision),
+            Self::DecidePersist(command) => (&command.request, command.expected_revision),
+            _ => return None,
+        };
+        Some((request.as_ref(), expected))
+    }
 }
 
 /// Decides a command. If the command changes the session, a compaction after its deadline is ended first.
@@ -141,6 +160,11 @@ fn decide_alone(
     command: Command,
     context: DecisionContext<'_>,
 ) -> Result<Decided, Rejection> {
+    if let Some((request, expected)) = command.preconditions()
+        && let Some(answer) = decision::answered_or_current(session, request, expected, context)?
+    {
+        return Ok(answer);
+    }
     match command {
         Command::Append(append) => append.decide(session, context),
         Command::PersistAppendedResults { from } => {
@@ -148,7 +172,7 @@ fn decide_alone(
             Ok(Decided::Now(decision))
         }
         Command::ServeView(serve) => serve.decide(session, context),
-        Command::Snip(snip) => snip.decide(session, context),
+        Command::Snip(snip) => snip.decide(session),
         Command::ClearResults(clear) => clear.decide(session, context),
         Command::StartCompaction(start) => start.decide(session, context),
         Command::AdvanceCompaction(advance) => advance.decide(session, context),
@@ -157,11 +181,11 @@ fn decide_alone(
         Command::FailMemoryUpdate(fail) => Ok(fail.decide(session)),
         Command::ConfirmMemoryFile(file) => Ok(file.decide(session)),
         Command::StageSpans(stage) => Ok(stage.decide(session)),
-        Command::CollapseSpans(collapse) => collapse.decide(session, context),
-        Command::Restore(restore) => restore.decide(session, context),
-        Command::Rewind(rewind) => rewind.decide(session, context),
+        Command::CollapseSpans(collapse) => collapse.decide(session),
+        Command::Restore(restore) => restore.decide(session),
+        Command::Rewind(rewind) => rewind.decide(session),
         Command::UpdateSession(update) => update.decide(session, context),
-        Command::UpdateWorkingState(update) => update.decide(session, context),
+        Command::UpdateWorkingState(update) => update.decide(session),
         Command::DecidePersist(offering) => offering.decide(session, context),
         Command::CheckThresholds(check) => Ok(check.decide(session, context)),
     }

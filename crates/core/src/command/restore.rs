@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::decision::{Decided, DecisionContext, SkipReason, answered_or_current};
+use super::decision::{Decided, SkipReason};
 use super::reject::Rejection;
 use crate::event::{CallState, ContextRestored, Event, RequestStamp, Span, settle};
 use crate::ids::{CallKey, Ordinal, Revision};
@@ -29,15 +29,7 @@ pub struct RestoreContext {
 }
 
 impl RestoreContext {
-    pub(super) fn decide(
-        self,
-        session: &Session,
-        context: DecisionContext<'_>,
-    ) -> Result<Decided, Rejection> {
-        let (request, expected) = (self.request.as_ref(), self.expected_revision);
-        if let Some(answer) = answered_or_current(session, request, expected, context)? {
-            return Ok(answer);
-        }
+    pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         // The decision compares the layouts of both states, so it needs all visible contents.
         if !session.transcript().is_whole() || !self.past.transcript().is_whole() {
             return Err(Rejection::ContentNotLoaded);

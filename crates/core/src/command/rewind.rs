@@ -1,7 +1,7 @@
 //! Rewind: removes later messages from the view, for example to regenerate or edit a message or to replace a partial
 //! response.
 
-use super::decision::{Decided, DecisionContext, answered_or_current};
+use super::decision::Decided;
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, SessionRewound, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision};
@@ -22,15 +22,7 @@ pub struct Rewind {
 }
 
 impl Rewind {
-    pub(super) fn decide(
-        self,
-        session: &Session,
-        context: DecisionContext<'_>,
-    ) -> Result<Decided, Rejection> {
-        let (request, expected) = (self.request.as_ref(), self.expected_revision);
-        if let Some(answer) = answered_or_current(session, request, expected, context)? {
-            return Ok(answer);
-        }
+    pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         let transcript = session.transcript();
         let to = match self.to {
             None => None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::decision::{Decided, DecisionContext, answered_or_current};
+use super::decision::Decided;
 use super::reject::{Rejection, SnipRejection, SnipTarget};
 use crate::event::{ContentSnipped, Event, RequestStamp, Trigger, Visibility};
 use crate::ids::{CallKey, MessageId, Ordinal, Revision, TurnNumber};
@@ -47,15 +47,7 @@ struct Leaving {
 }
 
 impl Snip {
-    pub(super) fn decide(
-        self,
-        session: &Session,
-        context: DecisionContext<'_>,
-    ) -> Result<Decided, Rejection> {
-        let (request, expected) = (self.request.as_ref(), self.expected_revision);
-        if let Some(answer) = answered_or_current(session, request, expected, context)? {
-            return Ok(answer);
-        }
+    pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         self.check(session)?;
         let mut leaving = self.leaving(session)?;
         // A call without its result (or a result without its call) is invalid for providers, so both leave.

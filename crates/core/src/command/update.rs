@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::create::{check_attributes, check_hold, check_name};
-use super::decision::{Decided, DecisionContext, answered_or_current};
+use super::decision::{Decided, DecisionContext};
 use super::reject::Rejection;
 use crate::event::{Event, PolicyChanged, RequestStamp, SessionUpdated};
 use crate::ids::{Attributes, Revision};
@@ -37,10 +37,6 @@ impl Update {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        let (request, expected) = (self.request.as_ref(), self.expected_revision);
-        if let Some(answer) = answered_or_current(session, request, expected, context)? {
-            return Ok(answer);
-        }
         let names = [
             ("title", &self.title),
             ("project_path", &self.project_path),

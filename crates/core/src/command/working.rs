@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::decision::{Decided, DecisionContext, answered_or_current};
+use super::decision::Decided;
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, WorkingStateUpdated};
 use crate::ids::{MessageId, Revision};
@@ -21,15 +21,7 @@ pub struct UpdateWorkingState {
 }
 
 impl UpdateWorkingState {
-    pub(super) fn decide(
-        mut self,
-        session: &Session,
-        context: DecisionContext<'_>,
-    ) -> Result<Decided, Rejection> {
-        let (request, expected) = (self.request.as_ref(), self.expected_revision);
-        if let Some(answer) = answered_or_current(session, request, expected, context)? {
-            return Ok(answer);
-        }
+    pub(super) fn decide(mut self, session: &Session) -> Result<Decided, Rejection> {
         check_keys(&self.change.set)?;
         check_pins(session, &self.change.set)?;
         let set = &mut self.change.set;
