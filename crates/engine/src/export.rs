@@ -218,13 +218,12 @@ impl Export {
         pending: &PendingResult,
     ) -> Result<ExportPart, EngineError> {
         let text = stored_text(engine, &self.key, &pending.file, &pending.sha256).await?;
-        let loss = text.as_ref().err().copied();
-        let data = self.writer.pending(pending, text);
-        let lost = loss.map(|loss| LostResult {
+        let lost: Option<LostResult> = text.as_ref().err().map(|loss| LostResult {
             block: None,
             file: pending.file.clone(),
-            loss,
+            loss: *loss,
         });
+        let data = self.writer.pending(pending, text);
         Ok(ExportPart {
             lost: lost.into_iter().collect(),
             ..self.part(data)

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::blobs::{BlobError, PART_BYTES, PARTS, lost};
 
-pub use crate::blobs::hex;
+pub use palimpsest_core::hex;
 
 /// A folder or bucket for files.
 #[derive(Debug, Clone)]

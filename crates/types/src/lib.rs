@@ -4,6 +4,7 @@
 //! The crate is pure: no I/O, clock, randomness or environment. It imports no other crate of this
 //! workspace. Sessions, events and views are in `palimpsest-core`, which re-exports these modules.
 
+mod hex;
 pub mod ids;
 pub mod json;
 pub mod limits;
@@ -13,3 +14,5 @@ pub mod policy;
 pub mod quoting;
 pub mod summary;
 pub mod tokens;
+
+pub use self::hex::hex;

@@ -12,6 +12,7 @@ use crate::event::{
     CallState, Event, PersistDecided, PersistDecision, RequestStamp, StoredResult, UnboundResult,
     Verdict, only_text,
 };
+use crate::hex;
 use crate::ids::{CallKey, Revision};
 use crate::levels::results::{
     ExemptReason, FileNamer, exemption, file_content, is_json, is_json_file, keep, verdict,
@@ -347,13 +348,4 @@ fn conflict(call: Option<CallKey>, stored: String, given: String) -> Rejection {
         stored: stored.into(),
         given: given.into(),
     }
-}
-
-fn hex(digest: &[u8; 32]) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(64);
-    for byte in digest {
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
 }

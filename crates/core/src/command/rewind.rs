@@ -32,7 +32,10 @@ impl Rewind {
                     .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.standing)));
                 match found {
                     // An earlier rewind removed the message, or a summary replaces it. An undo must restore it first.
-                    Some((_, Visibility::Rewound | Visibility::Compacted | Visibility::Withdrawn)) => {
+                    Some((
+                        _,
+                        Visibility::Rewound | Visibility::Compacted | Visibility::Withdrawn,
+                    )) => {
                         return Err(Rejection::MessageNotVisible { id });
                     }
                     // The placeholder of its span would describe removed messages.

@@ -122,7 +122,7 @@ impl ServiceError {
 /// Access and the state of the server.
 impl ServiceError {
     /// The credential is missing, invalid or rejected.
-    pub(crate) fn unauthenticated(why: &AuthError) -> Self {
+    pub(crate) fn unauthenticated(why: AuthError) -> Self {
         let message = format!("{why}: send the metadata `authorization: Bearer <API key or JWT>`");
         Self::new(Reason::Unauthenticated, message)
             .header("www-authenticate", "Bearer realm=\"palimpsest\"")

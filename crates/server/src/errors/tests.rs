@@ -167,7 +167,7 @@ fn every_error() -> Vec<ServiceError> {
         ),
         E::hook_vetoed("PreCompact", "a release is going on"),
         E::hook_failed("PostCompact", "Unavailable: connection refused"),
-        E::unauthenticated(&AuthError::Missing),
+        E::unauthenticated(AuthError::Missing),
         E::permission_denied(Right::Compact, Some(&session().project)),
         E::permission_denied(Right::Admin, None),
         E::project_not_found(&session().project),

@@ -40,7 +40,7 @@ impl Authn {
         headers.remove("x-api-key");
         identified.map_err(|why| {
             tracing::debug!(why = %why, "rejected a credential");
-            ServiceError::unauthenticated(&why)
+            ServiceError::unauthenticated(why)
         })
     }
 
@@ -88,6 +88,6 @@ impl Authn {
             () = authentication.principal.revoked.cancelled() => AuthError::Revoked,
             () = expired => AuthError::Expired,
         };
-        ServiceError::unauthenticated(&why)
+        ServiceError::unauthenticated(why)
     }
 }

@@ -60,7 +60,7 @@ fn format(format: i32) -> Result<ExportFormat, ServiceError> {
 /// Converts the loss of a result in a message. The line of a pending result already contains its loss.
 fn lost_result(lost: &LostResult) -> Option<v1::LostResult> {
     let (message, block) = lost.block?;
-    let loss = match lost.loss {
+    let kind = match lost.loss {
         BlobLoss::Missing => ResultLoss::Missing,
         BlobLoss::Damaged => ResultLoss::Damaged,
     };
@@ -70,6 +70,6 @@ fn lost_result(lost: &LostResult) -> Option<v1::LostResult> {
             block_index: block.into(),
         }),
         file: lost.file.to_string(),
-        loss: loss.into(),
+        loss: kind.into(),
     })
 }

@@ -22,7 +22,7 @@ use object_store::path::Path;
 pub use self::error::BlobError;
 pub(crate) use self::error::lost;
 pub use self::owner_marker::Owner;
-pub use self::paths::{hex, result_path};
+pub use self::paths::result_path;
 pub use self::removal::{RemovalCount, SessionFiles};
 pub use self::store::{BlobEntry, Blobs};
 pub(crate) use self::store::{PART_BYTES, PARTS};

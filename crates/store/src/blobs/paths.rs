@@ -1,7 +1,5 @@
 //! The paths of a session's files.
 
-use std::fmt::Write as _;
-
 use palimpsest_core::ids::SessionKey;
 
 use super::error::BlobError;
@@ -33,16 +31,6 @@ pub(super) fn check_name(file: &str) -> Result<(), BlobError> {
         return Ok(());
     }
     Err(BlobError::Name(file.to_owned()))
-}
-
-/// Encodes bytes as lower-case hex.
-pub fn hex(digest: &[u8]) -> String {
-    let mut out = String::with_capacity(digest.len() * 2);
-    for byte in digest {
-        // Writing to a string cannot fail.
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
 }
 
 #[cfg(test)]

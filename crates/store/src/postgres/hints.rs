@@ -92,7 +92,7 @@ impl Drop for Hints {
 fn channel(schema: &str) -> String {
     let digest = Sha256::digest(schema.as_bytes());
     let mut name = "palimpsest_".to_owned();
-    name.push_str(&crate::blobs::hex(&digest[..8]));
+    name.push_str(&palimpsest_core::hex(&digest[..8]));
     name
 }
 

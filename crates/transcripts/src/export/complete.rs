@@ -84,7 +84,7 @@ impl CompleteWriter {
     /// Returns the last line: the number of lines by kind, and the digest of all bytes before it.
     pub fn end(&self) -> Vec<u8> {
         let digest = self.digest.clone().finalize();
-        let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = palimpsest_core::hex(&digest);
         let mut end = json!({"messages": self.messages, "sha256": sha256});
         if self.pending_results > 0 {
             end["pending_results"] = json!(self.pending_results);
