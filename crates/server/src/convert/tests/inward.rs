@@ -68,7 +68,7 @@ fn a_wrong_message_is_named() {
     );
     refused(
         with(|m| m.extra_json = Bytes::from_static(b"{\"content\":1}")),
-        "messages[0].message.extra_json must not hold the field `content`, which has a place of \
+        "messages[0].message.extra_json must not contain the field `content`, which has a place of \
          its own",
     );
     refused(
@@ -134,7 +134,7 @@ fn a_wrong_block_is_named() {
     refused_block(opaque("", "{}"), "opaque.type must be set");
     refused_block(
         opaque("tool_use", "{}"),
-        "opaque.type names a type that has a block of its own",
+        "opaque.type names a type that has its own block type",
     );
     refused_block(opaque("new", ""), "opaque.json must be set");
     refused_block(opaque("new", "[1]"), "opaque.json must be an object");
@@ -211,7 +211,7 @@ fn unknown_fields_must_not_hide_known_ones() {
     for (block, extra, field) in blocks {
         refused_block(
             with_extra(block, extra),
-            &format!("extra_json must not hold the field `{field}`, which has a place of its own"),
+            &format!("extra_json must not contain the field `{field}`, which has its own place in the message"),
         );
     }
     refused_block(
