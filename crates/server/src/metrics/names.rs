@@ -145,7 +145,7 @@ metrics! {
         "Bytes of the disk of data_dir.";
 
     SESSIONS_UNREADABLE = Gauge, "palimpsest.sessions.unreadable", "", [],
-        "Sessions with an unreadable row that lists found since the start. Lists and retention skip these sessions.";
+        "Sessions whose row in the store could not be read since the start. Lists and retention skip these sessions. A session whose row is read later is no longer counted.";
     SESSIONS_LOADED = Gauge, "palimpsest.sessions.loaded", "", [],
         "Sessions in memory.";
     CACHE_BYTES = Gauge, "palimpsest.session_cache.size", "By", [],
@@ -160,13 +160,13 @@ metrics! {
     EVENTS = Counter, "palimpsest.events", "", ["event"],
         "Committed events, by kind. The kinds are those of EventKind, and internal ones.";
     LEVELS = Counter, "palimpsest.level.actions", "", ["level", "trigger", "mode"],
-        "Actions of levels, by trigger (auto, manual, model, prompt_too_long) and mode: stored, removed, time, size, prune, cache_edits, collapsed, or the source of a summary.";
+        "Actions of levels, by level, trigger (auto, manual, model, prompt_too_long) and mode. The modes are stored (level tool_results), removed (snip), collapsed (collapse), and the source of the summary (autocompact). Those of microcompact are cache_edits and the rule of the policy: time, size or prune.";
     TOKENS_FREED = Counter, "palimpsest.level.tokens_freed", "", ["level"],
         "Tokens that a level removed from views.";
     VIEW_CHANGES = Counter, "palimpsest.view_changes", "", ["kind"],
         "View-changing events, by kind: content_snipped, results_cleared, spans_collapsed, compacted, restored, rewound, policy_changed. Each one invalidates a part of a prompt cache.";
     PROMPT_TOKENS = Counter, "palimpsest.prompt.tokens", "", ["kind"],
-        "Tokens of the model requests of callers, as their responses report them: cache_read, cache_write, uncached, output.";
+        "Tokens of the model requests of callers, as their responses report them, by kind: cache_read, cache_write, uncached (all other input), output.";
 
     COMPACTIONS = Counter, "palimpsest.compactions", "", ["source", "outcome"],
         "Finished compactions, by source of the summary (session_memory, model, extractive, delegated, drop_oldest; none if failed) and outcome (done, or the reason of the failure).";
@@ -175,11 +175,11 @@ metrics! {
     MEMORY_UPDATES_IN_PROGRESS = Gauge, "palimpsest.session_memory.updates_in_progress", "", [],
         "Sessions that a worker examines or updates now.";
     MEMORY_LAG = Gauge, "palimpsest.session_memory.lag", "s", [],
-        "Time since the oldest update of session memory became due.";
+        "Time since the most overdue update of session memory became due. 0 if none is due.";
     MEMORY_UPDATES = Counter, "palimpsest.session_memory.updates", "", [],
         "Versions of session memory that were written.";
     MEMORY_UPDATE_FAILURES = Counter, "palimpsest.session_memory.update_failures", "", [],
-        "Failed updates of session memory, and updates for which a model failed.";
+        "Failed updates of session memory, and updates that were written without a model because the model failed.";
     MEMORY_FILE_FAILURES = Counter, "palimpsest.session_memory.file_failures", "", [],
         "Failed writes of summary.md.";
     MEMORY_EDITS = Counter, "palimpsest.session_memory.edits", "", [],
@@ -188,11 +188,11 @@ metrics! {
     RETENTION_DELETED = Counter, "palimpsest.retention.deleted", "", ["reason"],
         "Sessions that retention deleted, by reason: age, or quota for the limits of the project.";
     RETENTION_SKIPPED = Counter, "palimpsest.retention.skipped", "", [],
-        "Sessions due for deletion that retention skipped: on hold, in use, or not exported.";
+        "Skipped deletions of retention: the session or one of its subagent sessions is on hold, in use, or not exported. Each pass counts the session again.";
     RETENTION_EXPORTS = Counter, "palimpsest.retention.exports", "", ["outcome"],
         "Exports before a deletion: done, failed, or incomplete because a stored result is lost.";
     RETENTION_PAUSED = Gauge, "palimpsest.retention.paused", "", [],
-        "1 if retention by age is paused because the clock is further ahead than the log explains, otherwise 0.";
+        "1 if retention by age is paused, otherwise 0. The clock is then ahead of the expected time by more than retention.max_clock_jump.";
     RETENTION_BLOCKED = Gauge, "palimpsest.retention.blocked_sessions", "", [],
         "Sessions due for deletion that are kept because one of their stored results is lost.";
     RETENTION_WOULD_DELETE = Gauge, "palimpsest.retention.would_delete", "", [],
@@ -202,21 +202,21 @@ metrics! {
     SWEPT_BYTES = Counter, "palimpsest.sweep.removed", "By", [],
         "Bytes of removed orphaned blobs.";
     MAINTENANCE_PASSES = Counter, "palimpsest.maintenance.passes", "", ["task"],
-        "Passes over all sessions that this process started, of retention or sweeps. One process at a time runs each for the whole store.";
+        "Passes that this process started, by task: retention or sweep. A pass covers the whole store. One process at a time runs each task.";
     MAINTENANCE_FAILURES = Counter, "palimpsest.maintenance.failures", "", [],
-        "Failed passes of retention, deletion and sweeps.";
+        "Failures of retention, of sweeps, and of the removal of deleted sessions.";
     SESSIONS_DELETING = Gauge, "palimpsest.sessions.deleting", "", [],
         "Deleted sessions whose data is not completely removed.";
 
     PROVIDER_DURATION = Histogram(MODELS), "palimpsest.provider.request.duration", "s",
         ["endpoint", "purpose", "outcome"],
-        "Duration of requests to a model, including retries, by endpoint (main or fallback), purpose (compaction, memory, span) and outcome (done, or the kind of the error).";
+        "Duration of requests to a model, including retries, by endpoint (main or fallback), purpose (compaction, or memory for session memory) and outcome (ok, or the kind of the error).";
     PROVIDER_TOKENS = Counter, "palimpsest.provider.tokens", "", ["endpoint", "kind"],
-        "Tokens of requests to a model, by kind: input, output, cache_read, cache_write.";
+        "Tokens of requests to a model, by endpoint and kind: cache_read, cache_write, input (all other input), output.";
     BREAKER_OPEN = Gauge, "palimpsest.provider.breaker_open", "", ["endpoint"],
         "1 if the circuit breaker of an endpoint is open, otherwise 0. An open breaker rejects requests without sending them.";
     HOOK_DURATION = Histogram(MODELS), "palimpsest.hook.duration", "s", ["hook", "outcome"],
-        "Duration of hook calls, by outcome: continued, vetoed or failed.";
+        "Duration of hook calls, by hook (pre_compact, post_compact, session_start) and outcome (continued, vetoed, failed).";
 
     SPANS = Counter, "palimpsest.telemetry.spans", "", [],
         "Ended spans that are to be exported.";
@@ -238,7 +238,7 @@ metrics! {
     RUNTIME_QUEUE = Gauge, "palimpsest.runtime.queue_depth", "", [],
         "Tasks that wait for a thread.";
     RUNTIME_BUSY = Counter, "palimpsest.runtime.busy", "s", [],
-        "Busy time of all threads that run tasks. Divided by their number, the utilization.";
+        "Busy time of all threads that run tasks. Its rate divided by palimpsest_runtime_workers is the utilization.";
     PROCESS_CPU = Counter, "process.cpu", "s", [],
         "CPU time of the process.";
     PROCESS_MEMORY = Gauge, "process.resident_memory", "By", [],

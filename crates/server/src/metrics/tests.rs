@@ -10,13 +10,16 @@ use super::*;
 fn document() -> String {
     let mut out = String::from(
         "# Metrics\n\nThis page is for operators who build dashboards and alerts. It lists every metric with its kind, \
-         labels and meaning.\n\n- Prometheus reads the metrics at `/metrics` of the admin port.\n- With \
-         `otlp.endpoint`, they are also sent to a collector. Their names there have dots, and no suffix for unit \
-         and\n  kind: `palimpsest_rpc_duration_seconds` is `palimpsest.rpc.duration`.\n- Every value belongs to one \
-         process. Sum over instances.\n- No label contains the name of a session, project, caller or tool, so the \
-         number of series is bounded. To examine one\n  session, use its trace or `GetSession`.\n- The \
-         [glossary](glossary.md) explains the terms, such as view, level and session memory.\n\n\
-         | metric | kind | labels | meaning |\n|---|---|---|---|\n",
+         labels and meaning.\n\n- Prometheus reads the metrics at `/metrics` of the [admin \
+         port](access.md#open-the-admin-port), by default\n  `127.0.0.1:50052`, without authentication.\n- With \
+         `otlp.endpoint`, the metrics are also sent to a collector. Their names there have dots, and no suffix for \
+         unit\n  and kind: `palimpsest_rpc_duration_seconds` is `palimpsest.rpc.duration`.\n- Every value is that of \
+         one process. Sum counters and histograms over instances.\n- Some gauges describe the whole store: \
+         `palimpsest_session_memory_lag_seconds`, `palimpsest_sessions_deleting`,\n  `palimpsest_sessions_unreadable`, \
+         and those that begin with `palimpsest_retention_`. Take their maximum over\n  instances.\n- No label contains \
+         the name of a session, project, caller or tool, so the number of series is bounded. To examine \
+         one\n  session, use its trace or `GetSession`.\n- The [glossary](glossary.md) explains the terms, such as \
+         view, level and session memory.\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n",
     );
     for metric in ALL {
         let kind = match metric.kind {
