@@ -6,11 +6,14 @@ use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
 use palimpsest_store::blobs::Blobs;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::background::Background;
 use crate::clock::IdSource;
 use crate::compaction::HookCaller;
+use crate::fair_turns::FairTurns;
+use crate::history::MAX_BATCHES;
 use crate::models::Models;
 use crate::search_threads::Searches;
 use crate::sessions::Sessions;
@@ -38,6 +41,10 @@ pub struct Engine {
     /// The start time of this process. Compactions that started earlier are orphaned.
     pub started_at: Timestamp,
     pub(crate) span_passes: SpanPasses,
+    /// Limits concurrent reads of event batches. Their memory is part of no other budget.
+    pub(crate) event_batches: Arc<FairTurns>,
+    /// Limits concurrent steps of session lists to one.
+    pub(crate) lists: Arc<Semaphore>,
 }
 
 impl Engine {
@@ -60,6 +67,8 @@ impl Engine {
             hook_caller: None,
             searches: Arc::default(),
             span_passes: SpanPasses::default(),
+            event_batches: Arc::new(FairTurns::new(MAX_BATCHES)),
+            lists: Arc::new(Semaphore::new(1)),
         }
     }
 

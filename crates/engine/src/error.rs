@@ -41,6 +41,17 @@ pub enum EngineError {
     /// An earlier session of that name is still being removed.
     #[error("session {0} was deleted and its files are still being removed")]
     SessionDeleting(SessionKey),
+    /// The session has a hold and cannot be deleted.
+    #[error("the session {0} has a hold")]
+    SessionOnHold(SessionKey),
+    /// The session is the parent of other sessions.
+    #[error("the session {session} has {subagents} subagent sessions")]
+    HasSubagents {
+        /// The session.
+        session: SessionKey,
+        /// The number of subagent sessions on all levels.
+        subagents: usize,
+    },
     /// Another writer committed first in every attempt.
     #[error("the session is being changed from elsewhere: try again")]
     Contended,

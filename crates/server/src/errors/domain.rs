@@ -168,6 +168,10 @@ impl From<EngineError> for ServiceError {
                     .meta("session", &session)
                     .retry(RETRY_SOON)
             }
+            EngineError::SessionOnHold(session) => Self::session_on_hold(&session),
+            EngineError::HasSubagents { session, subagents } => {
+                Self::session_has_subagents(&session, subagents)
+            }
             EngineError::HistoryChanged(_) => new(Reason::StoreUnavailable).retry(RETRY_SOON),
             EngineError::Contended
             | EngineError::RevisionConflict(_)

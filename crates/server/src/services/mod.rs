@@ -48,12 +48,10 @@ use palimpsest_core::session::Session;
 use palimpsest_engine::Engine;
 use palimpsest_engine::background::Background;
 use palimpsest_engine::clock::IdSource;
-use palimpsest_engine::fair_turns::FairTurns;
 use palimpsest_engine::models::Models;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::sessions::{MissingSession, Sessions};
 use palimpsest_store::blobs::Blobs;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
 
@@ -78,10 +76,6 @@ pub struct Service {
     auth_required: bool,
     quotas: Option<Arc<QuotaTracker>>,
     metrics: Metrics,
-    /// Limits concurrent steps of session lists to one.
-    lists: Arc<Semaphore>,
-    /// Limits concurrent reads of event batches. Their memory is part of no other budget.
-    event_batches: Arc<FairTurns>,
 }
 
 impl Service {
@@ -108,8 +102,6 @@ impl Service {
             auth_required: false,
             quotas: None,
             metrics: Metrics::default(),
-            lists: Arc::new(Semaphore::new(1)),
-            event_batches: Arc::new(FairTurns::new(events::MAX_BATCHES)),
         }
     }
 

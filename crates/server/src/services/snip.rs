@@ -5,13 +5,13 @@ use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestMethod, Session};
 use palimpsest_engine::EngineError;
+use palimpsest_engine::listing::descendants;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
 use super::append::{budget, expected, tokens};
 use super::cache_ledger::ledger;
 use super::change::{ChangeCall, ChangeOutcome};
-use super::list::descendants;
 use super::recovery::removed;
 use super::{Service, etag};
 use crate::convert;

@@ -1,0 +1,220 @@
+//! Lists of the sessions of a project, and the search for subagent sessions.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
+
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use palimpsest_core::session::About;
+use palimpsest_store::{MAX_LIST, SessionHead};
+use tokio::time::sleep;
+
+use crate::call::{CurrentCall, Deadline};
+use crate::{Engine, EngineError};
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionOrder {
+    /// The session that was changed last comes first.
+    UpdatedDesc,
+    /// The newest session comes first.
+    CreatedDesc,
+    /// The oldest session comes first.
+    CreatedAsc,
+}
+
+impl SessionOrder {
+    fn rank(self, about: &About) -> i64 {
+        let millis = Timestamp::as_millis;
+        match self {
+            Self::UpdatedDesc => -millis(about.modified),
+            Self::CreatedDesc => -millis(about.created),
+            Self::CreatedAsc => millis(about.created),
+        }
+    }
+}
+
+/// The sort key of a session in the requested order. The name makes equal times unique.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SortPosition {
+    /// A larger rank sorts later.
+    pub rank: i64,
+    /// The resource name of the session.
+    pub name: String,
+}
+
+/// A listed session. Ordered by its sort key only.
+#[derive(Debug)]
+pub struct ListedSession {
+    /// The sort key.
+    pub place: SortPosition,
+    /// The session.
+    pub key: SessionKey,
+    /// The session's revision.
+    pub revision: Revision,
+    /// The data of the session's row.
+    pub about: About,
+}
+
+impl PartialEq for ListedSession {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place
+    }
+}
+
+impl Eq for ListedSession {}
+
+impl PartialOrd for ListedSession {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ListedSession {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place.cmp(&other.place)
+    }
+}
+
+/// A page of a list.
+#[derive(Debug)]
+pub struct ListedPage {
+    /// The sessions, in order.
+    pub sessions: Vec<ListedSession>,
+    /// True if another page follows.
+    pub has_more: bool,
+    /// The number of rows of the project that cannot be read.
+    pub unreadable: u64,
+}
+
+/// Returns the page of at most `size` sessions after a sort key.
+///
+/// The store orders sessions by name only, so every row of the project is read. At most one page is kept in memory.
+pub async fn list(
+    engine: &Engine,
+    project: &ProjectId,
+    (order, after): (SessionOrder, Option<SortPosition>),
+    size: usize,
+    matches: impl Fn(&About) -> bool,
+) -> Result<ListedPage, EngineError> {
+    let mut page: BinaryHeap<ListedSession> = BinaryHeap::new();
+    let mut steps = ListSteps::of(engine, project);
+    while let Some(rows) = steps.next().await? {
+        for (key, head, about) in rows {
+            let place = SortPosition {
+                rank: order.rank(&about),
+                name: key.to_string(),
+            };
+            let is_later = after.as_ref().is_none_or(|after| place > *after);
+            // The heap has the last entry of the page on top, so a better candidate replaces it in O(log n).
+            let is_full = page.len() > size;
+            let fits = !is_full || page.peek().is_some_and(|last| place < last.place);
+            if is_later && fits && matches(&about) {
+                page.push(ListedSession {
+                    place,
+                    key,
+                    revision: head.revision,
+                    about,
+                });
+                // One more session than the page holds shows that another page follows.
+                if page.len() > size + 1 {
+                    page.pop();
+                }
+            }
+        }
+    }
+    let mut sessions = page.into_sorted_vec();
+    let has_more = sessions.len() > size;
+    sessions.truncate(size);
+    Ok(ListedPage {
+        sessions,
+        has_more,
+        unreadable: steps.unreadable,
+    })
+}
+
+/// Returns the subagent sessions of a session on all levels, the deepest first.
+pub async fn descendants(
+    engine: &Engine,
+    ancestor: &SessionKey,
+) -> Result<Vec<SessionKey>, EngineError> {
+    let mut children: HashMap<SessionKey, Vec<SessionKey>> = HashMap::new();
+    let mut steps = ListSteps::of(engine, &ancestor.project);
+    while let Some(rows) = steps.next().await? {
+        for (key, _, about) in rows {
+            if let Some(parent) = about.parent {
+                children.entry(parent).or_default().push(key);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    let mut level = vec![ancestor.clone()];
+    // Each parent is removed from the map when found, so a cycle of parents ends.
+    while !level.is_empty() {
+        let below = level.iter().filter_map(|key| children.remove(key));
+        level = below.flatten().collect();
+        // A cycle can lead back to the session, which is not its own descendant.
+        level.retain(|key| key != ancestor);
+        found.extend(level.iter().cloned());
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// The stored row of a session.
+type SessionRow = (SessionKey, SessionHead, About);
+
+/// Reads the rows of a project in steps.
+///
+/// Only one list per process reads a step at a time. While changes are in flight, it pauses after each step for as
+/// long as the step took. All lists together therefore take at most half a core from commits.
+struct ListSteps<'a> {
+    engine: &'a Engine,
+    project: &'a ProjectId,
+    from: Option<SessionKey>,
+    is_done: bool,
+    unreadable: u64,
+}
+
+/// The maximum pause after a step: 50 ms.
+const REST: Duration = Duration::from_millis(50);
+
+impl<'a> ListSteps<'a> {
+    fn of(engine: &'a Engine, project: &'a ProjectId) -> Self {
+        Self {
+            engine,
+            project,
+            from: None,
+            is_done: false,
+            unreadable: 0,
+        }
+    }
+
+    /// Returns the rows of the next step, possibly none. Returns `None` after the last step.
+    async fn next(&mut self) -> Result<Option<Vec<SessionRow>>, EngineError> {
+        if self.is_done {
+            return Ok(None);
+        }
+        let engine = self.engine;
+        let turn = CurrentCall::wait(engine.lists.acquire()).await;
+        // The caller has timed out, so the remaining rows are not read.
+        if Deadline::current().is_some_and(|deadline| deadline.remaining().is_zero()) {
+            return Err(EngineError::Expired);
+        }
+        let clock = engine.sessions.clock();
+        let began = clock.monotonic();
+        let step = engine
+            .sessions
+            .list_step(Some(self.project), self.from.as_ref(), MAX_LIST)
+            .await?;
+        self.is_done = step.next.is_none();
+        self.from = step.next;
+        self.unreadable += step.unreadable;
+        if !self.is_done && engine.background.count() > 0 {
+            let took = clock.monotonic().saturating_sub(began);
+            CurrentCall::wait(sleep(took.min(REST))).await;
+        }
+        drop(turn);
+        Ok(Some(step.sessions))
+    }
+}
