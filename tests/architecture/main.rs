@@ -111,9 +111,8 @@ const WIRE: [&str; 6] = [
     "tracing-opentelemetry",
 ];
 
-/// The largest share of the lines of all crates that one crate may hold, in percent. The server holds 29 %; the
-/// target is 25 %, once compaction and maintenance are in the engine.
-const MAX_SHARE: u64 = 30;
+/// The largest share of the lines of all crates that one crate may hold, in percent.
+const MAX_SHARE: u64 = 24;
 
 /// Crates that may occur in one version only, because types of two versions are not compatible.
 const ONE_VERSION: [&str; 8] = [

@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use futures::stream;
 use palimpsest_core::command::Rejection;
-use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
-use palimpsest_core::levels::results::file_of;
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
-use palimpsest_core::session::{PersistDecision, Session, TranscriptEntry};
+use palimpsest_core::session::Session;
 use palimpsest_engine::results::{
-    ResultSelection, in_file, in_message, line_of, newlines, range, search,
+    CallName, LocateError, ResultLocation, ResultName, ResultSelection, in_file, in_message,
+    line_of, locate, newlines, range, search,
 };
 use palimpsest_engine::search_threads::{SearchBudget, SearchEnd};
 use palimpsest_proto::context::v1::read_tool_result_request::{Result as Whose, Selection as Part};
 use palimpsest_proto::context::v1::{
-    CallRef, ErrorReason, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
+    CallRef, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
@@ -30,8 +30,6 @@ const DEFAULT_MAX_BYTES: u32 = 1024 * 1024;
 const MAX_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 * 1024 * 1024;
 const CHUNK_BYTES: usize = 256 * 1024;
 const MAX_CONTEXT_LINES: u32 = 100;
-/// The assumed number of bytes per token.
-const BYTES_PER_TOKEN: u64 = 4;
 
 /// The original of a tool result.
 pub(super) struct OriginalResult {
@@ -189,39 +187,22 @@ pub(super) fn ended(ended: SearchEnd) -> ServiceError {
     }
 }
 
-/// The location of an original.
-enum ResultLocation {
-    /// In a message of the transcript.
-    Message {
-        entry: (Ordinal, TranscriptEntry),
-        block: u16,
-    },
-    /// In a file: the message is not appended yet, or it contains a replacement.
-    File { file: Box<str>, sha256: [u8; 32] },
-}
-
-/// A located result.
-struct LocatedResult {
-    call: CallRef,
-    tool_name: String,
-    reference: String,
-    /// The approximate size of the original in bytes.
-    bytes: u64,
-    place: ResultLocation,
-}
-
 /// Reads the original of a tool result.
 pub(super) async fn original(
     service: &Service,
     key: &SessionKey,
     whose: &Whose,
 ) -> Result<OriginalResult, ServiceError> {
-    let find = |session: &Session| match whose {
-        Whose::Call(call) => by_call(session, call),
-        Whose::Reference(reference) => by_reference(session, reference),
+    let name = result_name(whose)?;
+    let find = |session: &Session| {
+        locate(session, &name).map_err(|error| not_located(session, &name, error))
     };
     let found = service.sessions.read(key, find).await??;
-    let (call, tool_name, reference) = (found.call, found.tool_name, found.reference);
+    let (tool_name, reference) = (found.tool_name, found.reference);
+    let call = CallRef {
+        call_key: found.call.map(|key| key.to_string()).unwrap_or_default(),
+        tool_use_id: found.tool_use_id,
+    };
     // The original and the selected part stay in memory until the caller has received the last chunk. The expected
     // size is reserved before the read, so that many concurrent calls are rejected early.
     let expected = usize::try_from(found.bytes).unwrap_or(usize::MAX);
@@ -252,132 +233,41 @@ pub(super) async fn original(
     outcome.map_err(|error| ServiceError::internal("read a tool result", error))
 }
 
-fn by_call(session: &Session, named: &CallRef) -> Result<LocatedResult, ServiceError> {
-    let offers = session.persist_decisions();
-    let call = match find_call(session, named, "call") {
-        // A result may be stored before the message of its call is appended.
-        Err(missing) if missing.reason() == ErrorReason::ResultNotFound => {
-            let offer = offers.unbound(&named.tool_use_id);
-            let offer = offer.filter(|_| named.call_key.is_empty());
-            let found = offer.and_then(|offer| locate_pending(session, offer));
-            return found.ok_or(missing);
+/// Validates the name of a result.
+fn result_name(whose: &Whose) -> Result<ResultName, ServiceError> {
+    Ok(match whose {
+        Whose::Call(call) => {
+            let key = Some(call.call_key.as_str()).filter(|key| !key.is_empty());
+            let key = key.map(|key| convert::call_key(key, "call.call_key"));
+            ResultName::Call(CallName {
+                key: key.transpose()?,
+                tool_use_id: call.tool_use_id.clone(),
+            })
         }
-        call => call?,
-    };
-    let missing = || ServiceError::result_not_found(&call.to_string());
-    let known = session.calls().get(call).ok_or_else(missing)?;
-    // The current result comes first, then a stored result, then the one that a rewind removed.
-    let came = |place: Option<(Ordinal, u16)>| in_place(session, call, place?);
-    came(known.result())
-        .or_else(|| locate_pending(session, offers.of_call(call)?))
-        .or_else(|| came(known.original))
-        .ok_or_else(missing)
-}
-
-fn by_reference(session: &Session, reference: &str) -> Result<LocatedResult, ServiceError> {
-    let template = &session.policy().tool_results.reference_template;
-    let stored = session.stored();
-    let found = file_of(template, session.key(), reference).and_then(|file| {
-        // A result in the transcript has a position. Otherwise only the decision names its file.
-        match stored.place_of(file).zip(stored.in_file(file)) {
-            Some((place, stored)) => in_place(session, stored.call, place),
-            None => locate_pending(session, session.persist_decisions().in_file(file)?),
-        }
-    });
-    found.ok_or_else(|| ServiceError::result_not_found(&shortened(reference)))
-}
-
-/// Locates the result in a block of the transcript.
-fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<LocatedResult> {
-    let (message, block) = place;
-    let entry = session.transcript().get(message)?;
-    let stored = session.stored().at(message, block);
-    let name = session.calls().get(call).map(|call| call.name.to_string());
-    Some(LocatedResult {
-        call: convert::call_ref(session, call),
-        tool_name: name.unwrap_or_default(),
-        reference: stored
-            .map(|stored| convert::reference_to(session, &stored.file))
-            .unwrap_or_default(),
-        // The size of a result within its message is estimated, because the message is not read here.
-        bytes: stored.map_or(
-            u64::from(entry.size.result_tokens) * BYTES_PER_TOKEN,
-            |stored| stored.bytes,
-        ),
-        place: match stored {
-            Some(stored) if stored.only_file => ResultLocation::File {
-                file: stored.file.clone(),
-                sha256: stored.sha256,
-            },
-            _ => ResultLocation::Message {
-                entry: (message, entry.clone()),
-                block,
-            },
-        },
+        Whose::Reference(reference) => ResultName::Reference(reference.clone()),
     })
 }
 
-/// Locates a result that was stored before its message was appended.
-fn locate_pending(session: &Session, offer: &PersistDecision) -> Option<LocatedResult> {
-    let kept = offer.kept.as_ref()?;
-    Some(LocatedResult {
-        call: convert::call_ref_of(session, offer),
-        tool_name: offer.tool.to_string(),
-        reference: convert::reference_to(session, &kept.file),
-        bytes: kept.bytes,
-        place: ResultLocation::File {
-            file: kept.file.clone(),
-            sha256: kept.sha256,
-        },
-    })
-}
-
-/// Returns the call that a request names by key or by the provider's id.
-pub(super) fn find_call(
-    session: &Session,
-    named: &CallRef,
-    field: &str,
-) -> Result<CallKey, ServiceError> {
-    let calls = session.calls();
-    let by_key = match named.call_key.as_str() {
-        "" => None,
-        key => Some(convert::call_key(key, &format!("{field}.call_key"))?),
-    };
-    let not_found = |name: &str| ServiceError::result_not_found(&shortened(name));
-    // A call key is unique. If the caller also sends the provider's id, both must name the same call.
-    if let Some(key) = by_key {
-        let call = calls.get(key).ok_or_else(|| not_found(&named.call_key))?;
-        let agrees = named.tool_use_id.is_empty() || *call.id == *named.tool_use_id;
-        return if agrees {
-            Ok(key)
-        } else {
-            Err(Rejection::CallMismatch {
-                call: key,
-                id: shortened(&named.tool_use_id).into(),
-            }
-            .into())
-        };
-    }
-    if named.tool_use_id.is_empty() {
-        return Err(ServiceError::invalid(
-            format!("{field}.tool_use_id"),
-            "is required, or call_key",
-        ));
-    }
-    // The view may show the call under an id that the service assigned.
-    if let Some(key) = calls.mapped(&named.tool_use_id) {
-        return Ok(key);
-    }
-    match calls.with_id(&named.tool_use_id) {
-        [] => Err(not_found(&named.tool_use_id)),
-        [call] => Ok(*call),
-        several => Err(ServiceError::ambiguous_call(
-            &format!("{field}.tool_use_id"),
-            several
-                .iter()
-                .map(|call| convert::tool_call(session, *call))
-                .collect(),
-        )),
+/// Returns the error for a name that leads to no result.
+fn not_located(session: &Session, name: &ResultName, error: LocateError) -> ServiceError {
+    match error {
+        LocateError::NotFound(name) => ServiceError::result_not_found(&shortened(&name)),
+        LocateError::Mismatch(call) => {
+            let id = match name {
+                ResultName::Call(named) => shortened(&named.tool_use_id),
+                ResultName::Reference(_) => String::new(),
+            };
+            let id = id.into();
+            Rejection::CallMismatch { call, id }.into()
+        }
+        LocateError::Ambiguous(calls) => {
+            let calls = calls.iter();
+            let calls = calls.map(|call| convert::tool_call(session, *call));
+            ServiceError::ambiguous_call("call.tool_use_id", calls.collect())
+        }
+        LocateError::Unnamed => {
+            ServiceError::invalid("call.tool_use_id", "is required, or call_key")
+        }
     }
 }
 
