@@ -122,6 +122,7 @@ pub(super) fn answered(
         None => Ok(None),
         Some(found) if found.digest == stamp.digest => Ok(Some(found.revision)),
         Some(found) => Err(Rejection::RequestConflict {
+            request_id: stamp.id.clone(),
             stored: found.digest,
             given: stamp.digest,
         }),

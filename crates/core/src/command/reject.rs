@@ -42,6 +42,8 @@ pub enum Rejection {
     /// The request id was used with another body.
     #[error("this request_id was used with another body: use a new request_id for each request")]
     RequestConflict {
+        /// The request id.
+        request_id: Box<str>,
         /// The digest of the earlier body.
         stored: Digest,
         /// The digest of the given body.

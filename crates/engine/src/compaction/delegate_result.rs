@@ -112,9 +112,11 @@ pub async fn commit(
         Err(CompactionError::Engine(EngineError::Rejected(Rejection::CompactionNotFound {
             ..
         }))) => return Err(gone()),
+        // Another answer to the same token came first.
         Err(CompactionError::Engine(EngineError::Rejected(Rejection::RequestConflict {
+            request_id,
             ..
-        }))) if delegation.brought.request.is_none() => {
+        }))) if request_id == delegation.stamp.id => {
             return Err(gone());
         }
         done => done?,
@@ -140,6 +142,7 @@ fn before(
     {
         if found.digest != request.digest {
             let conflict = Rejection::RequestConflict {
+                request_id: request.id.clone(),
                 stored: found.digest,
                 given: request.digest,
             };

@@ -17,6 +17,15 @@ pub trait CanonicalRequest: prost::Message + Clone {
     fn reduce(&mut self) -> Vec<Vec<(String, Vec<u8>)>>;
 }
 
+/// A request that changes a session. A repeat has the same request id.
+pub trait Mutation: CanonicalRequest {
+    /// The method of the request id. An id is unique within one method.
+    const METHOD: RequestMethod;
+
+    /// The id of the request. Empty: none.
+    fn request_id(&self) -> &str;
+}
+
 /// Returns the digest of a request body.
 pub fn body_digest<T: CanonicalRequest>(request: &T) -> Digest {
     let mut reduced = request.clone();
@@ -39,26 +48,25 @@ pub fn body_digest<T: CanonicalRequest>(request: &T) -> Digest {
     Digest::of_bytes(&body)
 }
 
-/// Returns the stamp that identifies idempotent repeats, or `None` without a `request_id`. The digest is computed
-/// only if needed.
-pub fn request_stamp(
-    request_id: &str,
-    method: RequestMethod,
-    digest: impl FnOnce() -> Digest,
+/// Returns the stamp that identifies idempotent repeats, or `None` without a `request_id`. The digest is computed only
+/// if needed.
+pub fn request_stamp<T: Mutation>(
+    request: &T,
     limits: &Limits,
 ) -> Result<Option<RequestStamp>, FieldError> {
-    if request_id.is_empty() {
+    let (id, limit) = (request.request_id(), limits.max_request_id_bytes);
+    if id.is_empty() {
         return Ok(None);
     }
-    let (limit, len) = (limits.max_request_id_bytes, request_id.len());
+    let len = id.len();
     if len > limit {
-        let what = format!("must have at most {limit} bytes, has {len}");
+        let what = format!("must have at most {limit} characters, has {len}");
         return Err(FieldError::invalid("request_id", what));
     }
     Ok(Some(RequestStamp {
-        id: request_id.into(),
-        method,
-        digest: digest(),
+        id: id.into(),
+        method: T::METHOD,
+        digest: body_digest(request),
     }))
 }
 
@@ -103,43 +111,49 @@ fn of_session(session: Option<&mut v1::Session>) -> Vec<Map> {
     vec![take(&mut session.attributes), rules]
 }
 
-impl CanonicalRequest for v1::UpdateWorkingStateRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        let tasks = self.set.iter_mut().flat_map(|set| &mut set.tasks);
-        tasks.map(|task| take(&mut task.metadata)).collect()
-    }
+/// Lists the requests that change a session: the method of their request ids, and the function that removes their maps
+/// and the fields in which a repeat may differ.
+macro_rules! mutations {
+    ($($request:ident = $method:ident, $reduce:expr;)*) => {$(
+        impl Mutation for v1::$request {
+            const METHOD: RequestMethod = RequestMethod::$method;
+
+            fn request_id(&self) -> &str {
+                &self.request_id
+            }
+        }
+
+        impl CanonicalRequest for v1::$request {
+            fn reduce(&mut self) -> Vec<Map> {
+                self.request_id.clear();
+                let reduce: fn(&mut Self) -> Vec<Map> = $reduce;
+                reduce(self)
+            }
+        }
+    )*};
 }
 
-impl CanonicalRequest for v1::AppendMessagesRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        of_inputs(&mut self.messages)
-    }
-}
-
-impl CanonicalRequest for v1::PrepareContextRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
+mutations! {
+    AppendMessagesRequest = Append, |request| of_inputs(&mut request.messages);
+    PrepareContextRequest = Prepare, |request| {
         // The etag and the form have no influence on what the call commits.
-        self.known_etag.clear();
-        self.form = 0;
-        of_inputs(&mut self.messages)
-    }
-}
-
-impl CanonicalRequest for v1::CreateSessionRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        of_session(self.session.as_mut())
-    }
-}
-
-impl CanonicalRequest for v1::UpdateSessionRequest {
-    fn reduce(&mut self) -> Vec<Map> {
-        self.request_id.clear();
-        of_session(self.session.as_mut())
-    }
+        request.known_etag.clear();
+        request.form = 0;
+        of_inputs(&mut request.messages)
+    };
+    PersistToolResultRequest = Persist, |_| Vec::new();
+    UpdateWorkingStateRequest = Working, |request| {
+        let tasks = request.set.iter_mut().flat_map(|set| &mut set.tasks);
+        tasks.map(|task| take(&mut task.metadata)).collect()
+    };
+    SnipRequest = Snip, |_| Vec::new();
+    RewindSessionRequest = Rewind, |_| Vec::new();
+    RestoreContextRequest = Restore, |_| Vec::new();
+    CompactRequest = Compact, |_| Vec::new();
+    CommitSummaryRequest = Commit, |_| Vec::new();
+    CallToolRequest = Snip, |_| Vec::new();
+    CreateSessionRequest = Create, |request| of_session(request.session.as_mut());
+    UpdateSessionRequest = Update, |request| of_session(request.session.as_mut());
 }
 
 impl CanonicalRequest for v1::ListSessionsRequest {
@@ -166,14 +180,6 @@ macro_rules! without_maps {
 }
 
 without_maps! {
-    SnipRequest => |request| request.request_id.clear();
-    PersistToolResultRequest => |request| request.request_id.clear();
-    CompactRequest => |request| request.request_id.clear();
-    CommitSummaryRequest => |request| request.request_id.clear();
-    RestoreContextRequest => |request| request.request_id.clear();
-    CallToolRequest => |request| request.request_id.clear();
-    RewindSessionRequest => |request| request.request_id.clear();
-    DeleteSessionRequest => |request| request.request_id.clear();
     ReadToolResultRequest => |request| request.page_token.clear();
     ListMessagesRequest => |request| (request.page_size, request.page_token) = (0, String::new());
     SearchMessagesRequest => |request| (request.page_size, request.page_token) = (0, String::new());
@@ -258,8 +264,13 @@ mod tests {
     #[test]
     fn a_stamp_needs_an_id_that_is_not_too_long() {
         let limits = Limits::default();
-        let stamp =
-            |id: &str| request_stamp(id, RequestMethod::Append, || Digest::of_bytes(b""), &limits);
+        let stamp = |id: &str| {
+            let request = v1::SnipRequest {
+                request_id: id.into(),
+                ..v1::SnipRequest::default()
+            };
+            request_stamp(&request, &limits)
+        };
         assert_eq!(stamp("").unwrap(), None);
         assert_eq!(&*stamp("r").unwrap().unwrap().id, "r");
         assert_eq!(stamp(&"r".repeat(129)).unwrap_err().path, "request_id");

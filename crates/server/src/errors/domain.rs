@@ -76,9 +76,13 @@ impl From<Rejection> for ServiceError {
                 .meta("message_id", &id)
                 .digests(&stored, &given)
                 .resource(MESSAGE_TYPE, &id),
-            Rejection::RequestConflict { stored, given } => {
-                error(Reason::RequestConflict).digests(&stored, &given)
-            }
+            Rejection::RequestConflict {
+                request_id,
+                stored,
+                given,
+            } => error(Reason::RequestConflict)
+                .meta("request_id", &request_id)
+                .digests(&stored, &given),
             Rejection::ResultConflict {
                 call,
                 stored,

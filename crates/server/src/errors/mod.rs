@@ -87,15 +87,6 @@ impl ServiceError {
         self.0.reason
     }
 
-    /// Adds the request id to a conflict of requests. The lower layers know only digests.
-    #[must_use]
-    pub fn with_request_id(self, id: &str) -> Self {
-        match self.reason() {
-            ErrorReason::RequestConflict => self.meta("request_id", id),
-            _ => self,
-        }
-    }
-
     fn meta(mut self, key: &'static str, value: &(impl ToString + ?Sized)) -> Self {
         let value = truncate_bytes(&value.to_string(), MAX_DETAIL_BYTES);
         self.0.metadata.push((key, value));

@@ -135,7 +135,11 @@ fn every_error() -> Vec<ServiceError> {
             stored,
             given,
         }),
-        E::from(Rejection::RequestConflict { stored, given }).with_request_id("r1"),
+        E::from(Rejection::RequestConflict {
+            request_id: "r1".into(),
+            stored,
+            given,
+        }),
         E::from(Rejection::RevisionMismatch {
             expected: Revision::new(3),
             current: Revision::new(5),
@@ -378,6 +382,7 @@ fn an_internal_error_does_not_expose_its_source() {
 #[test]
 fn rejections_map_to_their_error_reasons() {
     let conflict = Rejection::RequestConflict {
+        request_id: "r1".into(),
         stored: Digest::of_bytes(b"a"),
         given: Digest::of_bytes(b"b"),
     };

@@ -133,7 +133,7 @@ impl CallContext {
     }
 
     /// Returns the context of the call that the current task works on.
-    pub(super) fn current() -> Option<Self> {
+    pub(crate) fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok()
     }
 

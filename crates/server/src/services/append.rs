@@ -7,7 +7,7 @@ use palimpsest_core::event::{Event, MessagesAppended, ResultsPersisted};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Message, MessageKind};
 use palimpsest_core::policy::WindowHint;
-use palimpsest_core::session::{LastServed, RequestMethod, RequestStamp, Session};
+use palimpsest_core::session::{LastServed, RequestStamp, Session};
 use palimpsest_engine::call::SPANS;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{
@@ -19,7 +19,6 @@ use super::adopt::AdoptOptions;
 use crate::access::Right;
 use crate::convert::{self, PrefixTokens};
 use crate::errors::ServiceError;
-use crate::grpc::CallContext;
 
 /// The validated messages and options of one append.
 #[derive(Debug, Clone)]
@@ -232,16 +231,13 @@ pub(super) fn expected(
 pub(super) async fn append(
     service: &Service,
     request: AppendMessagesRequest,
-    ticket: Option<&CallContext>,
 ) -> Result<AppendMessagesResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     // A summary removes messages from the view as `Compact` does, so the caller also needs that right.
     if request.adopted_compaction.is_some() {
-        service.authorize_also(ticket, Right::Compact, &key)?;
+        service.authorize_also(Right::Compact, &key)?;
     }
-    let request_id = request.request_id.clone();
-    let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, RequestMethod::Append, body, service.limits())?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let AppendMessagesRequest {
         expected_revision,
         messages,
@@ -280,8 +276,7 @@ pub(super) async fn append(
                 Ok((before, response))
             },
         )
-        .await
-        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+        .await?;
     // A repeat reports the original append, whose event is read from the log.
     if let Some(revision) = before {
         response.append = Some(incoming.earlier(service, &key, revision).await?);

@@ -45,14 +45,15 @@ impl Service {
     /// Rejects a call whose request needs a right in addition to that of its rpc.
     pub(super) fn authorize_also(
         &self,
-        ticket: Option<&CallContext>,
         right: Right,
         session: &palimpsest_core::ids::SessionKey,
     ) -> Result<(), ServiceError> {
         if !self.auth_required {
             return Ok(());
         }
-        let pass = ticket
+        let context = CallContext::current();
+        let pass = context
+            .as_ref()
             .and_then(CallContext::authentication)
             .ok_or_else(unknown)?;
         let place = ResourceScope::Session(session.clone());

@@ -4,7 +4,7 @@ use palimpsest_core::compaction::CompactionOutcome;
 use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Digest, Usage};
-use palimpsest_core::session::{ContentNotLoaded, RequestMethod, Session};
+use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_engine::compaction::{self, Brought, DelegateAnswer, Delegated, DelegatedBody};
 use palimpsest_proto::context::v1::{
     self, CommitSummaryRequest, CommitSummaryResponse, PromptTooLong, commit_summary_request,
@@ -26,11 +26,8 @@ pub(super) async fn commit(
     request: CommitSummaryRequest,
 ) -> Result<CommitSummaryResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let request_id = request.request_id.clone();
     let brought = brought(service, request)?;
-    let committed = Box::pin(compaction::commit(service, &key, brought)).await;
-    let (ended, wish) =
-        committed.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    let (ended, wish) = Box::pin(compaction::commit(service, &key, brought)).await?;
     let ended = refuse(service, &key, ended).await?;
     let delegated = match &ended {
         // A compaction that is still running had its request shortened. The reply contains the shorter request.
@@ -62,13 +59,7 @@ fn brought(service: &Service, request: CommitSummaryRequest) -> Result<Brought, 
         let what = format!("must have at most {MAX_MODEL_BYTES} bytes");
         return Err(ServiceError::invalid("model", what));
     }
-    let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(
-        &request.request_id,
-        RequestMethod::Commit,
-        body,
-        service.limits(),
-    )?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let Some(outcome) = request.outcome else {
         let what = "must have a summary, prompt_too_long or failure_detail";
         return Err(ServiceError::invalid("outcome", what));

@@ -6,7 +6,7 @@ use palimpsest_core::command::{
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest, Purpose};
 use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::session::{ContentNotLoaded, RequestMethod, RequestStamp, Session, Strategy};
+use palimpsest_core::session::{ContentNotLoaded, RequestStamp, Session, Strategy};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::compaction::{self, CompactionCall, Wish};
 use palimpsest_proto::context::v1::compact_request::Range;
@@ -69,10 +69,7 @@ pub(super) async fn compact(
     };
     // An invalid target is rejected before anything is committed.
     let view = convert::target_override(request.target.clone())?;
-    let request_id = request.request_id.clone();
-    let body = || convert::body_digest(&request);
-    let stamp =
-        convert::request_stamp(&request_id, RequestMethod::Compact, body, service.limits())?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let revision = request.expected_revision.map(Revision::new);
     let change = ChangeCall {
         service,
@@ -97,10 +94,7 @@ pub(super) async fn compact(
             Ok((skip(happened), response))
         },
     );
-    match outcome
-        .await
-        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?
-    {
+    match outcome.await? {
         (None, response) => Ok(response),
         // A manual call without effect is rejected. For an automatic one, an unreached threshold is the normal
         // case.
@@ -199,10 +193,7 @@ async fn autocompact(
 ) -> Result<CompactResponse, ServiceError> {
     // An invalid target is rejected before anything is committed.
     let view = convert::target_override(request.target.clone())?;
-    let request_id = request.request_id.clone();
-    let body = || convert::body_digest(&request);
-    let stamp =
-        convert::request_stamp(&request_id, RequestMethod::Compact, body, service.limits())?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let wanted = wanted(service, &request, view, (by_hand, stamp))?;
     let call = Autocompact {
         service,
@@ -211,8 +202,7 @@ async fn autocompact(
         form: convert::form(request.form, "form")?,
         target: request.target,
     };
-    let done = Box::pin(call.run()).await;
-    done.map_err(|error| error.with_request_id(&request_id))
+    Box::pin(call.run()).await
 }
 
 /// A `Compact` call for level 5.

@@ -4,7 +4,7 @@ use palimpsest_core::command::{Command, Rejection};
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::Overlay;
-use palimpsest_core::session::{RequestMethod, RequestStamp, Session};
+use palimpsest_core::session::{RequestStamp, Session};
 use palimpsest_engine::EngineError;
 use palimpsest_engine::sessions::{MissingSession, Transaction, prepare};
 use palimpsest_proto::context::v1::{
@@ -18,15 +18,13 @@ use super::{Service, recovery};
 use crate::access::Right;
 use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
-use crate::grpc::CallContext;
 
 pub(super) async fn create(
     service: &Service,
     request: CreateSessionRequest,
 ) -> Result<CreateSessionResponse, ServiceError> {
     let (request_id, limits) = (request.request_id.clone(), service.limits());
-    let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, RequestMethod::Create, body, limits)?;
+    let stamp = convert::request_stamp(&request, limits)?;
     let mut new = convert::create(request, limits)?;
     let policies = service.sessions.policies();
     new.create.policy = policies
@@ -46,21 +44,13 @@ pub(super) async fn create(
         None => session_id(service, new.project.as_str(), &request_id)?,
     };
     let key = SessionKey::new(new.project, session);
-    let decide = |transaction: &mut Transaction<'_>| Ok(is_answer(transaction, stamp.as_ref()));
-    let finish = |session: &Session, outcome: &CreateOutcome| {
-        Ok(match outcome {
-            CreateOutcome::Created => Ok((convert::session(session), session.counter())),
-            CreateOutcome::Exists => Err(EngineError::SessionExists(session.key().clone())),
-            CreateOutcome::OtherBody(recorded, given) => Err(other_body(*recorded, *given)),
-        })
+    let decide = |transaction: &mut Transaction<'_>| is_answer(transaction, stamp.as_ref());
+    let finish = |session: &Session, is_answer: &bool| {
+        Ok(is_answer.then(|| (convert::session(session), session.counter())))
     };
-    let written = service
-        .sessions
-        .write(&key, &MissingSession::Create(new.create), decide, finish)
-        .await
-        .map_err(ServiceError::from)?;
-    let (session, counter) =
-        written.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    let (sessions, missing) = (&service.sessions, MissingSession::Create(new.create));
+    let created = sessions.write(&key, &missing, decide, finish).await?;
+    let (session, counter) = created.ok_or(EngineError::SessionExists(key))?;
     // The estimator's vocabulary is loaded now, so that the first append does not wait for it.
     prepare(counter).await;
     Ok(CreateSessionResponse {
@@ -68,35 +58,29 @@ pub(super) async fn create(
     })
 }
 
-/// The outcome of a creation.
-enum CreateOutcome {
-    /// This call, or an earlier one with its request id, created the session.
-    Created,
-    /// The session exists already.
-    Exists,
-    /// The request id was used with another request body: the stored digest and the given one.
-    OtherBody(Digest, Digest),
-}
-
-fn is_answer(transaction: &Transaction<'_>, stamp: Option<&RequestStamp>) -> CreateOutcome {
+/// Returns true if this call, or an earlier one with its request id, created the session.
+fn is_answer(
+    transaction: &Transaction<'_>,
+    stamp: Option<&RequestStamp>,
+) -> Result<bool, Rejection> {
     if transaction.revision_before() == Revision::ZERO {
-        return CreateOutcome::Created;
+        return Ok(true);
     }
     // The session exists already. The call succeeds only if it repeats the creation.
-    let session = transaction.session();
-    let earlier = stamp.zip(session).and_then(|(stamp, session)| {
-        let now = session.about().modified;
-        Some((stamp.digest, session.requests().find(stamp, now)?.digest))
-    });
+    let earlier = stamp
+        .zip(transaction.session())
+        .and_then(|(stamp, session)| {
+            let now = session.about().modified;
+            Some((stamp, session.requests().find(stamp, now)?))
+        });
     match earlier {
-        Some((given, recorded)) if given == recorded => CreateOutcome::Created,
-        Some((given, recorded)) => CreateOutcome::OtherBody(recorded, given),
-        None => CreateOutcome::Exists,
+        Some((stamp, found)) if stamp.digest != found.digest => Err(Rejection::RequestConflict {
+            request_id: stamp.id.clone(),
+            stored: found.digest,
+            given: stamp.digest,
+        }),
+        earlier => Ok(earlier.is_some()),
     }
-}
-
-fn other_body(stored: Digest, given: Digest) -> EngineError {
-    Rejection::RequestConflict { stored, given }.into()
 }
 
 /// Returns an id for a session without a given name. The id is derived from the request id if there is one, so a
@@ -136,11 +120,9 @@ pub(super) async fn get(
 pub(super) async fn update(
     service: &Service,
     request: UpdateSessionRequest,
-    ticket: Option<&CallContext>,
 ) -> Result<UpdateSessionResponse, ServiceError> {
-    let (request_id, limits) = (request.request_id.clone(), service.limits());
-    let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, RequestMethod::Update, body, limits)?;
+    let limits = service.limits();
+    let stamp = convert::request_stamp(&request, limits)?;
     let mut change = convert::update(request, limits)?;
     if let Some(policy) = &change.policy {
         may_choose(service, policy.given())?;
@@ -152,7 +134,7 @@ pub(super) async fn update(
     let hold = change.update.hold.as_deref();
     let changes = |session: &Session| changes_hold(session, hold);
     // A hold prevents deletion, so the right to delete is needed to change or remove it.
-    let denied = service.authorize_also(ticket, Right::Admin, &key).err();
+    let denied = service.authorize_also(Right::Admin, &key).err();
     let may_change = denied.is_none();
     if let Some(denied) = denied
         && service.sessions.read(&key, changes).await?
@@ -183,8 +165,7 @@ pub(super) async fn update(
     let (session, counter) = service
         .sessions
         .write(&key, &MissingSession::Refuse, decide, finish)
-        .await
-        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+        .await?;
     // The estimator's vocabulary is loaded now, so that the next append does not wait for it.
     prepare(counter).await;
     Ok(UpdateSessionResponse {

@@ -21,11 +21,10 @@ const MARGIN: Duration = Duration::from_millis(50);
 pub(super) async fn get(
     service: &Service,
     request: GetSessionMemoryRequest,
-    deadline: Option<Deadline>,
 ) -> Result<GetSessionMemoryResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let wait = convert::duration_up_to(request.wait, "wait", MAX_WAIT)?.unwrap_or_default();
-    let until = deadline.map(|deadline| deadline.remaining().saturating_sub(MARGIN));
+    let until = Deadline::current().map(|deadline| deadline.remaining().saturating_sub(MARGIN));
     let until = Instant::now() + until.map_or(wait, |until| until.min(wait));
     let look = |session: &Session, now: Timestamp| {
         // With a worker in this process, an update that is due starts soon.

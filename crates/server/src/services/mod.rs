@@ -29,6 +29,7 @@ mod recovery;
 mod restore;
 mod results;
 mod rewind;
+mod rpcs;
 mod search;
 mod session;
 mod snip;

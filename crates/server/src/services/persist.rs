@@ -7,7 +7,7 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::{CallKey, Revision, SessionKey};
 use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::ToolResult;
-use palimpsest_core::session::{RequestMethod, Session};
+use palimpsest_core::session::Session;
 use palimpsest_engine::EngineError;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{PersistToolResultRequest, PersistToolResultResponse};
@@ -30,10 +30,7 @@ pub(super) async fn persist(
     request: PersistToolResultRequest,
 ) -> Result<PersistToolResultResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let request_id = request.request_id.clone();
-    let body = || convert::body_digest(&request);
-    let stamp =
-        convert::request_stamp(&request_id, RequestMethod::Persist, body, service.limits())?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let dry_run = request.dry_run;
     let call = convert::call_name(request.call, "call")?;
     let rule = convert::result_rule(request.rule, "rule")?;
@@ -73,7 +70,7 @@ pub(super) async fn persist(
         Err(EngineError::Rejected(Rejection::AmbiguousCall(calls))) => {
             return Err(ambiguous(service, &key, &calls).await?);
         }
-        outcome => outcome.map_err(|e| ServiceError::from(e).with_request_id(&request_id))?,
+        outcome => outcome?,
     };
     match outcome {
         Ok(response) => Ok(response),

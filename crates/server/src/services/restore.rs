@@ -3,7 +3,7 @@
 use palimpsest_core::command::{Command, Rejection, RestoreContext};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
-use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestMethod, Session};
+use palimpsest_core::session::{ContentNotLoaded, LastServed, Session};
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextResponse};
 use palimpsest_store::crash_point;
@@ -25,10 +25,7 @@ pub(super) async fn restore(
         return Err(ServiceError::invalid("to_revision", "must be at least 1"));
     }
     convert::target(request.target.clone(), &LastServed::default())?;
-    let request_id = request.request_id.clone();
-    let body = || convert::body_digest(&request);
-    let stamp =
-        convert::request_stamp(&request_id, RequestMethod::Restore, body, service.limits())?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let revision = Revision::new(request.to_revision);
     // The past session is replayed before the transaction, because it reads the log. The transaction then checks it
     // against the current session.
@@ -53,9 +50,7 @@ pub(super) async fn restore(
         |transaction| decide(transaction, &restore),
         |session, happened, _| answer(service, session, happened, target),
     );
-    let mut response = outcome
-        .await
-        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    let mut response = outcome.await?;
     let undone = response.restored.as_ref().map(|it| it.undone.as_slice());
     // The returned content may have to be read from the log, so it is added after the commit.
     if let Some(undone) = undone.filter(|undone| !undone.is_empty()) {

@@ -3,9 +3,7 @@
 use palimpsest_core::command::{Command, Rejection, RestoreContext, Rewind};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
-use palimpsest_core::session::{
-    ContentNotLoaded, LastServed, RequestMethod, RequestStamp, Session, Visibility,
-};
+use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestStamp, Session, Visibility};
 use palimpsest_engine::sessions::{CommandOutcome, PastSession, Transaction};
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
@@ -37,9 +35,7 @@ pub(super) async fn rewind(
     };
     // An invalid target is rejected before anything is committed.
     convert::target(request.target.clone(), &LastServed::default())?;
-    let request_id = request.request_id.clone();
-    let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, RequestMethod::Rewind, body, service.limits())?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let revision = request.expected_revision.map(Revision::new);
     let change = ChangeCall {
         service,
@@ -61,9 +57,7 @@ pub(super) async fn rewind(
         },
         |session, happened, _| answer(service, session, happened, given),
     );
-    outcome
-        .await
-        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))
+    Ok(outcome.await?)
 }
 
 fn decide(

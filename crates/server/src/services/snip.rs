@@ -3,7 +3,7 @@
 use palimpsest_core::command::{Command, Rejection, ServeView, Snip};
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
-use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestMethod, Session};
+use palimpsest_core::session::{ContentNotLoaded, LastServed, Session};
 use palimpsest_engine::EngineError;
 use palimpsest_engine::listing::descendants;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
@@ -24,9 +24,7 @@ pub(super) async fn snip(
     let key = convert::session_key(&request.session, "session")?;
     // An invalid target is rejected before anything is committed.
     convert::target(request.target.clone(), &LastServed::default())?;
-    let request_id = request.request_id.clone();
-    let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(&request_id, RequestMethod::Snip, body, service.limits())?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let limits = service.limits();
     convert::at_most(request.turn_ids.len(), limits.max_messages, "turn_ids")?;
     convert::at_most(
@@ -59,9 +57,7 @@ pub(super) async fn snip(
         request: stamp,
     };
     let target = request.target.as_ref();
-    run(service, &key, snip, target, request.dry_run)
-        .await
-        .map_err(|error| error.with_request_id(&request_id))
+    run(service, &key, snip, target, request.dry_run).await
 }
 
 /// Runs a snip and returns the removed content.

@@ -3,7 +3,7 @@
 use palimpsest_core::command::{Command, Rejection, UpdateWorkingState};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::attachments::rebuilt;
-use palimpsest_core::session::{ContentNotLoaded, RequestMethod, Session};
+use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_engine::EngineError;
 use palimpsest_engine::sessions::Transaction;
 use palimpsest_proto::context::v1::{
@@ -20,10 +20,7 @@ pub(super) async fn update(
     request: UpdateWorkingStateRequest,
 ) -> Result<UpdateWorkingStateResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let request_id = request.request_id.clone();
-    let body = || convert::body_digest(&request);
-    let stamp =
-        convert::request_stamp(&request_id, RequestMethod::Working, body, service.limits())?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let now = service.sessions.clock().now();
     let change = convert::working_change(request.remove, request.set, now, service.limits())?;
     let update = UpdateWorkingState {
@@ -31,9 +28,7 @@ pub(super) async fn update(
         expected_revision: request.expected_revision.map(Revision::new),
         request: stamp,
     };
-    run(service, &key, &update)
-        .await
-        .map_err(|error| error.with_request_id(&request_id))
+    run(service, &key, &update).await
 }
 
 async fn run(

@@ -13,7 +13,7 @@ use palimpsest_core::effect::FollowUp;
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::WindowHint;
-use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestMethod, Session, View};
+use palimpsest_core::session::{ContentNotLoaded, LastServed, Session, View};
 use palimpsest_core::view::{BreakpointRequest, Etag, Provider, Target, breakpoints};
 use palimpsest_proto::context::v1::{
     self, CompactionMode, PrepareContextRequest, PrepareContextResponse,
@@ -63,10 +63,9 @@ struct PrepareCall {
 pub(super) async fn prepare(
     service: &Service,
     request: PrepareContextRequest,
-    deadline: Option<Deadline>,
 ) -> Result<PrepareContextResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let (request_id, dry_run) = (request.request_id.clone(), request.dry_run);
+    let dry_run = request.dry_run;
     let call = read_call(service, request)?;
     let missing = service.create_if_missing(&key.project);
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction);
@@ -79,13 +78,11 @@ pub(super) async fn prepare(
         decided: done,
         answer: mut response,
         follow_ups,
-    } = changed.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    } = changed?;
     for follow_up in follow_ups {
         match follow_up {
             FollowUp::Compact(trigger) => {
-                let compacted = call.compact(service, &key, (trigger, &done, deadline));
-                let compacted = Box::pin(compacted).await;
-                match compacted.map_err(|error| error.with_request_id(&request_id))? {
+                match Box::pin(call.compact(service, &key, trigger, &done)).await? {
                     ViewUpdate::Served(served) => response = *served,
                     ViewUpdate::Report(report) => response.level_reports.push(report),
                 }
@@ -107,13 +104,7 @@ fn read_call(
     request: PrepareContextRequest,
 ) -> Result<PrepareCall, ServiceError> {
     let form = convert::form(request.form, "form")?;
-    let body = || convert::body_digest(&request);
-    let stamp = convert::request_stamp(
-        &request.request_id,
-        RequestMethod::Prepare,
-        body,
-        service.limits(),
-    )?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
     let (expected, mode) = (request.expected_revision, request.compaction_mode());
     let converting = tracing::debug_span!(target: SPANS, "convert");
     let read = || AppendInput::read(service, request.messages, expected, stamp);
@@ -167,7 +158,8 @@ impl PrepareCall {
         &self,
         service: &Service,
         key: &SessionKey,
-        (trigger, done, deadline): (Trigger, &PrepareOutcome, Option<Deadline>),
+        trigger: Trigger,
+        done: &PrepareOutcome,
     ) -> Result<ViewUpdate, ServiceError> {
         match self.mode {
             CompactionMode::Never => {
@@ -188,6 +180,7 @@ impl PrepareCall {
         });
         let report: fn(&Session) -> _ = |session| Box::new(tokens(session, None));
         let wanted = (self.wanted(trigger), rejected);
+        let deadline = Deadline::current();
         let made = compaction::make_room(service, key, wanted, deadline, report).await?;
         let Some(made) = made else {
             return Ok(ViewUpdate::Report(started()));

@@ -20,7 +20,6 @@ use super::Service;
 use crate::access::Right;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::grpc::CallContext;
 
 pub(super) async fn list(
     service: &Service,
@@ -61,10 +60,9 @@ pub(super) async fn list(
 pub(super) async fn call(
     service: &Service,
     request: CallToolRequest,
-    ticket: Option<&CallContext>,
 ) -> Result<CallToolResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let body = convert::body_digest(&request);
+    let stamp = convert::request_stamp(&request, service.limits());
     let call = ModelToolCall::read(request.call)?;
     let policy = |session: &Session| session.policy().clone();
     let policy = service.sessions.read(&key, policy).await?;
@@ -75,14 +73,13 @@ pub(super) async fn call(
     };
     // All tools except `Snip` only read. The model has the rights of the caller.
     if tool == ModelTool::Snip {
-        service.authorize_also(ticket, Right::Compact, &key)?;
+        service.authorize_also(Right::Compact, &key)?;
     }
     let asked = run::ToolContext {
         service,
         key: &key,
         policy: &policy,
-        request_id: &request.request_id,
-        body,
+        stamp,
     };
     let outcome = asked.run(tool, &call.input).await?;
     // Read after the tool has run, because a snip changes both.

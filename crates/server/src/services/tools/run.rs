@@ -6,10 +6,9 @@ use std::ops::Range;
 use palimpsest_core::command::{Rejection, Snip};
 use palimpsest_core::event;
 use palimpsest_core::ids::{Ordinal, SessionKey};
-use palimpsest_core::message::Digest;
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::reading;
-use palimpsest_core::session::{RequestMethod, Session, TranscriptEntry};
+use palimpsest_core::session::{RequestStamp, Session, TranscriptEntry};
 use palimpsest_engine::filter::messages_of_span;
 use palimpsest_engine::originals::{contents, put_back};
 use palimpsest_engine::results::{ResultSelection, line_of, range, search as search_lines};
@@ -25,7 +24,7 @@ use tonic::{Code, Status};
 use super::super::results::{ended, original};
 use super::super::search::search_from;
 use super::super::{Service, snip};
-use crate::convert;
+use crate::convert::{self, FieldError};
 use crate::errors::ServiceError;
 
 const DEFAULT_HITS: u32 = 20;
@@ -66,8 +65,8 @@ pub(super) struct ToolContext<'a> {
     pub(super) service: &'a Service,
     pub(super) key: &'a SessionKey,
     pub(super) policy: &'a Policy,
-    pub(super) request_id: &'a str,
-    pub(super) body: Digest,
+    /// The stamp of the call, or the error of its request id. Only a tool that changes the session uses the stamp.
+    pub(super) stamp: Result<Option<RequestStamp>, FieldError>,
 }
 
 #[derive(Deserialize)]
@@ -246,8 +245,6 @@ impl ToolContext<'_> {
             Ok(input) => input,
             Err(outcome) => return Ok(outcome),
         };
-        let body = || self.body;
-        let limits = self.service.limits();
         // Models often copy the whole tag `[id:...]` from a message instead of the id.
         let bare = |id: &String| {
             let id = id.trim().trim_start_matches('[').trim_end_matches(']');
@@ -261,7 +258,7 @@ impl ToolContext<'_> {
             reason: input.reason.chars().take(1_000).collect::<String>().into(),
             trigger: event::Trigger::Model,
             expected_revision: None,
-            request: convert::request_stamp(self.request_id, RequestMethod::Snip, body, limits)?,
+            request: self.stamp.clone()?,
         };
         let reply = snip::run(self.service, self.key, snip, None, false).await?;
         let snipped = reply.snipped.unwrap_or_default();
