@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use palimpsest_core::json::{self, JsonError, RawJson};
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::WindowHint;
-use palimpsest_core::session::LastServed;
 use palimpsest_core::tokens::Counter;
 use palimpsest_core::view::{Provider, Target, TargetOverride};
 use palimpsest_proto::context::v1;
@@ -13,15 +12,6 @@ use palimpsest_proto::context::v1;
 use super::blocks_in::payload_error;
 use super::scalars::unknown;
 use super::{FieldError, Under, tokens32};
-
-/// Resolves the target of a call. Without a target, the last target and window are used. Otherwise an omitted
-/// provider or model is the last one, and the window is the policy's.
-pub fn target(
-    target: Option<v1::Target>,
-    last: &LastServed,
-) -> Result<(Target, WindowHint), FieldError> {
-    Ok(last.overridden(&target_override(target)?))
-}
 
 /// Validates the target of a call.
 pub fn target_override(target: Option<v1::Target>) -> Result<TargetOverride, FieldError> {
@@ -177,6 +167,7 @@ fn part(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use palimpsest_core::session::LastServed;
 
     use super::*;
 
@@ -196,11 +187,15 @@ mod tests {
         }
     }
 
+    fn target(given: Option<v1::Target>) -> Result<(Target, WindowHint), FieldError> {
+        Ok(last().overridden(&target_override(given)?))
+    }
+
     #[test]
     fn what_is_left_out_is_as_it_was_last() {
-        let (same, window) = target(None, &last()).unwrap();
+        let (same, window) = target(None).unwrap();
         assert_eq!((same, window), (last().target, last().window));
-        let (partly, window) = target(Some(v1::Target::default()), &last()).unwrap();
+        let (partly, window) = target(Some(v1::Target::default())).unwrap();
         assert_eq!((&*partly.model, partly.thinking), ("m", false));
         assert_eq!(partly.provider, Provider::OpenAi);
         assert_eq!(window, WindowHint::default());
@@ -210,11 +205,11 @@ mod tests {
             max_output_tokens: Some(7),
             ..v1::Target::default()
         };
-        let (given, window) = target(Some(bedrock), &last()).unwrap();
+        let (given, window) = target(Some(bedrock)).unwrap();
         assert_eq!((given.provider, &*given.model), (Provider::Bedrock, "n"));
         assert_eq!(window.max_output_tokens, Some(7));
         let out = export_target(&given, window);
-        assert_eq!(target(Some(out), &last()).unwrap(), (given, window));
+        assert_eq!(target(Some(out)).unwrap(), (given, window));
     }
 
     #[test]
@@ -222,7 +217,7 @@ mod tests {
         let path = |set: fn(&mut v1::Target)| {
             let mut wrong = v1::Target::default();
             set(&mut wrong);
-            target(Some(wrong), &last()).unwrap_err().path
+            target(Some(wrong)).unwrap_err().path
         };
         assert_eq!(path(|t| t.provider = 9), "target.provider");
         assert_eq!(path(|t| t.window_tokens = Some(0)), "target.window_tokens");

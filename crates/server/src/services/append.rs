@@ -7,7 +7,8 @@ use palimpsest_core::event::{Event, MessagesAppended, ResultsPersisted};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Message, MessageKind};
 use palimpsest_core::policy::WindowHint;
-use palimpsest_core::session::{LastServed, RequestStamp, Session};
+use palimpsest_core::session::{RequestStamp, Session};
+use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::call::SPANS;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{
@@ -252,7 +253,7 @@ pub(super) async fn append(
     let adopted = adopted_compaction.map(|said| AdoptOptions::read(service, &said, messages));
     incoming.adopted = adopted.transpose()?;
     // An invalid target is rejected before anything is committed.
-    convert::target(target.clone(), &LastServed::default())?;
+    let target = convert::target_override(target)?;
     let missing = service.create_if_missing(&key.project);
     let (before, mut response) = service
         .sessions
@@ -265,7 +266,7 @@ pub(super) async fn append(
                     append: Some(incoming.result(session, appended)),
                     revision: session.revision().get(),
                     tokens: Some(tokens(session, None)),
-                    budget: Some(budget(session, target.as_ref())),
+                    budget: Some(budget(session, &target)),
                     warnings: convert::warnings(&appended.warnings(session)),
                     level_reports: appended.level_reports(session),
                 };
@@ -290,15 +291,12 @@ pub(super) fn tokens(session: &Session, prefix: Option<PrefixTokens>) -> v1::Tok
 }
 
 /// Returns the window hint of the call, or else of the last call that served the view.
-pub(super) fn window(session: &Session, target: Option<&v1::Target>) -> WindowHint {
-    let last = session.last_served();
-    convert::target(target.cloned(), last).map_or(last.window, |(_, window)| window)
+pub(super) fn window(session: &Session, target: &TargetOverride) -> WindowHint {
+    session.last_served().overridden(target).1
 }
 
 /// Returns the budget for a target. The default is the target of the last call that served the view.
-pub(super) fn budget(session: &Session, target: Option<&v1::Target>) -> v1::Budget {
-    let last = session.last_served();
-    let (target, window) = convert::target(target.cloned(), last)
-        .unwrap_or_else(|_| (last.target.clone(), last.window));
+pub(super) fn budget(session: &Session, target: &TargetOverride) -> v1::Budget {
+    let (target, window) = session.last_served().overridden(target);
     convert::budget(session, &target, window)
 }

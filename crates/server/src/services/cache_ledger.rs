@@ -1,7 +1,7 @@
 //! The effect of a view change on the provider's prompt cache, as reported in replies.
 
 use palimpsest_core::session::{ContentNotLoaded, Session};
-use palimpsest_core::view::Target;
+use palimpsest_core::view::{Target, TargetOverride};
 use palimpsest_proto::context::v1;
 
 use super::Service;
@@ -11,19 +11,12 @@ use crate::convert;
 pub(super) fn ledger(
     service: &Service,
     session: &Session,
-    target: Option<&v1::Target>,
+    target: &TargetOverride,
 ) -> Result<v1::CacheLedger, ContentNotLoaded> {
-    let target = target_of(session, target);
+    let (target, _) = session.last_served().overridden(target);
     of_target(service, session, &target, |pieces| {
         session.messages_of(pieces, &target)
     })
-}
-
-/// Returns the target of a call, or that of the last call that served the view.
-pub(super) fn target_of(session: &Session, target: Option<&v1::Target>) -> Target {
-    let last = session.last_served();
-    convert::target(target.cloned(), last)
-        .map_or_else(|_| last.target.clone(), |(target, _)| target)
 }
 
 /// Returns the ledger for a reply with a view.

@@ -5,6 +5,7 @@ use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Digest, Usage};
 use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::compaction::{self, Brought, DelegateAnswer, Delegated, DelegatedBody};
 use palimpsest_proto::context::v1::{
     self, CommitSummaryRequest, CommitSummaryResponse, PromptTooLong, commit_summary_request,
@@ -147,13 +148,14 @@ fn told(
         CompactionOutcome::Running(_) => convert::running_compaction(session),
         CompactionOutcome::Skipped(_) | CompactionOutcome::Answered(_) => None,
     };
+    let target = &TargetOverride::default();
     Ok(CommitSummaryResponse {
         compaction,
         revision: session.revision().get(),
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
-        budget: Some(budget(session, None)),
-        cache_ledger: Some(ledger(service, session, None)?),
+        budget: Some(budget(session, target)),
+        cache_ledger: Some(ledger(service, session, target)?),
         ..CommitSummaryResponse::default()
     })
 }

@@ -68,7 +68,7 @@ pub(super) async fn compact(
         }
     };
     // An invalid target is rejected before anything is committed.
-    let view = convert::target_override(request.target.clone())?;
+    let target = convert::target_override(request.target.clone())?;
     let stamp = convert::request_stamp(&request, service.limits())?;
     let revision = request.expected_revision.map(Revision::new);
     let change = ChangeCall {
@@ -76,13 +76,12 @@ pub(super) async fn compact(
         key: &key,
         dry_run: request.dry_run,
     };
-    let target = request.target.as_ref();
     let outcome = change.run(
         |transaction| {
             let revision = expected(revision, transaction)?;
             let command = |revision| compacting.command(revision, stamp.clone());
             // The levels act on the pieces of a view. Pending messages have none until they are served.
-            let serve = |session: &Session| ServeView::for_target(session, &view);
+            let serve = |session: &Session| ServeView::for_target(session, &target);
             match transaction.session().map(serve) {
                 Some(serve) => transaction.run_served(serve, revision, command),
                 None => transaction.run(command(revision)),
@@ -90,7 +89,7 @@ pub(super) async fn compact(
         },
         |session, happened, dry_run| {
             let level = compacting.level();
-            let response = answer(service, session, (level, happened), target, dry_run)?;
+            let response = answer(service, session, (level, happened), &target, dry_run)?;
             Ok((skip(happened), response))
         },
     );
@@ -159,7 +158,7 @@ fn answer(
     service: &Service,
     session: &Session,
     (level, happened): (Level, &ChangeOutcome),
-    target: Option<&v1::Target>,
+    target: &TargetOverride,
     dry_run: bool,
 ) -> Result<CompactResponse, ContentNotLoaded> {
     let stage = match (happened, skip(happened)) {
@@ -192,15 +191,15 @@ async fn autocompact(
     by_hand: bool,
 ) -> Result<CompactResponse, ServiceError> {
     // An invalid target is rejected before anything is committed.
-    let view = convert::target_override(request.target.clone())?;
+    let target = convert::target_override(request.target.clone())?;
     let stamp = convert::request_stamp(&request, service.limits())?;
-    let wanted = wanted(service, &request, view, (by_hand, stamp))?;
+    let wanted = wanted(service, &request, target.clone(), (by_hand, stamp))?;
     let call = Autocompact {
         service,
         key,
         call: wanted,
         form: convert::form(request.form, "form")?,
-        target: request.target,
+        target,
     };
     Box::pin(call.run()).await
 }
@@ -211,7 +210,7 @@ struct Autocompact<'a> {
     key: &'a SessionKey,
     call: CompactionCall,
     form: MessageForm,
-    target: Option<v1::Target>,
+    target: TargetOverride,
 }
 
 /// The outcome, the reply, and the error that is returned in place of the reply, if any.
@@ -269,9 +268,7 @@ impl Autocompact<'_> {
     fn wish(&self, session: &Session) -> Option<Wish> {
         let running = session.compactions().running.as_ref();
         running.filter(|running| running.is_delegated())?;
-        let last = session.last_served();
-        let (target, window) = convert::target(self.target.clone(), last)
-            .unwrap_or_else(|_| (last.target.clone(), last.window));
+        let (target, window) = session.last_served().overridden(&self.target);
         // Without a hint, only the policy and the window limit the output.
         let most = window.max_output_tokens.unwrap_or(u64::MAX);
         let thresholds = session.policy().thresholds(window);
@@ -291,7 +288,7 @@ impl Autocompact<'_> {
         session: &Session,
         ended: &CompactionOutcome,
     ) -> Result<CompactReply, ContentNotLoaded> {
-        let (service, target) = (self.service, self.target.as_ref());
+        let (service, target) = (self.service, &self.target);
         let response = compacted(
             service,
             session,
@@ -313,7 +310,7 @@ impl Autocompact<'_> {
         first: &CompactionOutcome,
         rest: &[CompactionOutcome],
     ) -> Result<CompactResponse, ContentNotLoaded> {
-        let target = self.target.as_ref();
+        let target = &self.target;
         let tell = |ended| compacted(self.service, session, ended, target, false);
         let (mut response, mut reports) = (CompactResponse::default(), Vec::new());
         for ended in std::iter::once(first).chain(rest) {
@@ -465,7 +462,7 @@ fn compacted(
     service: &Service,
     session: &Session,
     ended: &CompactionOutcome,
-    target: Option<&v1::Target>,
+    target: &TargetOverride,
     dry_run: bool,
 ) -> Result<CompactResponse, ContentNotLoaded> {
     let mut stage = match ended {

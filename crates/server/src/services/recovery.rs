@@ -5,6 +5,7 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::recovery::Recovery;
 use palimpsest_core::session::Session;
+use palimpsest_core::view::TargetOverride;
 use palimpsest_proto::context::v1;
 
 use super::Service;
@@ -17,12 +18,12 @@ const MAX_EVENTS: usize = 200;
 /// Returns the content that the events of one call removed from the view, or `None` if they removed nothing.
 pub(super) fn removed<'e>(
     session: &Session,
-    target: Option<&v1::Target>,
+    target: &TargetOverride,
     events: impl IntoIterator<Item = (Revision, &'e Event)>,
 ) -> Option<v1::RecoveryReport> {
-    let target = super::cache_ledger::target_of(session, target);
     let mut events = events.into_iter().peekable();
     events.peek()?;
+    let (target, _) = session.last_served().overridden(target);
     let recovery = Recovery::new(session, &target);
     let removed = |(revision, event): (Revision, &Event)| recovery.removed_by(event, revision);
     let departed: Vec<_> = events.flat_map(removed).collect();

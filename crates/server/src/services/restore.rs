@@ -3,7 +3,8 @@
 use palimpsest_core::command::{Command, Rejection, RestoreContext};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
-use palimpsest_core::session::{ContentNotLoaded, LastServed, Session};
+use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextResponse};
 use palimpsest_store::crash_point;
@@ -24,7 +25,7 @@ pub(super) async fn restore(
     if request.to_revision == 0 {
         return Err(ServiceError::invalid("to_revision", "must be at least 1"));
     }
-    convert::target(request.target.clone(), &LastServed::default())?;
+    let target = convert::target_override(request.target.clone())?;
     let stamp = convert::request_stamp(&request, service.limits())?;
     let revision = Revision::new(request.to_revision);
     // The past session is replayed before the transaction, because it reads the log. The transaction then checks it
@@ -45,10 +46,9 @@ pub(super) async fn restore(
         key: &key,
         dry_run: request.dry_run,
     };
-    let target = request.target.as_ref();
     let outcome = change.run(
         |transaction| decide(transaction, &restore),
-        |session, happened, _| answer(service, session, happened, target),
+        |session, happened, _| answer(service, session, happened, &target),
     );
     let mut response = outcome.await?;
     let undone = response.restored.as_ref().map(|it| it.undone.as_slice());
@@ -76,7 +76,7 @@ fn answer(
     service: &Service,
     session: &Session,
     happened: &ChangeOutcome,
-    target: Option<&v1::Target>,
+    target: &TargetOverride,
 ) -> Result<RestoreContextResponse, ContentNotLoaded> {
     let mut response = RestoreContextResponse {
         restored: Some(v1::ContextRestored::default()),

@@ -3,7 +3,8 @@
 use palimpsest_core::command::{Command, Rejection, RestoreContext, Rewind};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
-use palimpsest_core::session::{ContentNotLoaded, LastServed, RequestStamp, Session, Visibility};
+use palimpsest_core::session::{ContentNotLoaded, RequestStamp, Session, Visibility};
+use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::sessions::{CommandOutcome, PastSession, Transaction};
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
@@ -34,7 +35,7 @@ pub(super) async fn rewind(
         }
     };
     // An invalid target is rejected before anything is committed.
-    convert::target(request.target.clone(), &LastServed::default())?;
+    let view = convert::target_override(request.target.clone())?;
     let stamp = convert::request_stamp(&request, service.limits())?;
     let revision = request.expected_revision.map(Revision::new);
     let change = ChangeCall {
@@ -42,7 +43,6 @@ pub(super) async fn rewind(
         key: &key,
         dry_run: request.dry_run,
     };
-    let given = request.target.as_ref();
     // The earlier layout is replayed before the transaction, because it reads the log.
     let unfolded = unfolded(service, &key, target).await?;
     let outcome = change.run(
@@ -55,7 +55,7 @@ pub(super) async fn rewind(
                 stamp.clone(),
             )
         },
-        |session, happened, _| answer(service, session, happened, given),
+        |session, happened, _| answer(service, session, happened, &view),
     );
     Ok(outcome.await?)
 }
@@ -137,7 +137,7 @@ fn answer(
     service: &Service,
     session: &Session,
     happened: &ChangeOutcome,
-    target: Option<&v1::Target>,
+    target: &TargetOverride,
 ) -> Result<RewindSessionResponse, ContentNotLoaded> {
     let mut response = RewindSessionResponse {
         rewound: Some(v1::SessionRewound::default()),

@@ -3,7 +3,8 @@
 use palimpsest_core::command::{Command, Rejection, ServeView, Snip};
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
-use palimpsest_core::session::{ContentNotLoaded, LastServed, Session};
+use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::EngineError;
 use palimpsest_engine::listing::descendants;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
@@ -23,7 +24,7 @@ pub(super) async fn snip(
 ) -> Result<SnipResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     // An invalid target is rejected before anything is committed.
-    convert::target(request.target.clone(), &LastServed::default())?;
+    let target = convert::target_override(request.target.clone())?;
     let stamp = convert::request_stamp(&request, service.limits())?;
     let limits = service.limits();
     convert::at_most(request.turn_ids.len(), limits.max_messages, "turn_ids")?;
@@ -56,8 +57,7 @@ pub(super) async fn snip(
         expected_revision: request.expected_revision.map(Revision::new),
         request: stamp,
     };
-    let target = request.target.as_ref();
-    run(service, &key, snip, target, request.dry_run).await
+    run(service, &key, snip, &target, request.dry_run).await
 }
 
 /// Runs a snip and returns the removed content.
@@ -65,7 +65,7 @@ pub(super) async fn run(
     service: &Service,
     key: &SessionKey,
     snip: Snip,
-    target: Option<&v1::Target>,
+    target: &TargetOverride,
     dry_run: bool,
 ) -> Result<SnipResponse, ServiceError> {
     let change = ChangeCall {
@@ -121,7 +121,7 @@ fn answer(
     service: &Service,
     session: &Session,
     happened: &ChangeOutcome,
-    target: Option<&v1::Target>,
+    target: &TargetOverride,
 ) -> Result<SnipResponse, ContentNotLoaded> {
     let mut response = SnipResponse {
         revision: session.revision().get(),

@@ -13,8 +13,10 @@ use palimpsest_core::effect::FollowUp;
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::WindowHint;
-use palimpsest_core::session::{ContentNotLoaded, LastServed, Session, View};
-use palimpsest_core::view::{BreakpointRequest, Etag, Provider, Target, breakpoints};
+use palimpsest_core::session::{ContentNotLoaded, Session, View};
+use palimpsest_core::view::{
+    BreakpointRequest, Etag, Provider, Target, TargetOverride, breakpoints,
+};
 use palimpsest_proto::context::v1::{
     self, CompactionMode, PrepareContextRequest, PrepareContextResponse,
 };
@@ -45,7 +47,7 @@ struct Overflow {
 /// A validated request. Options that depend on the session are resolved later.
 struct PrepareCall {
     incoming: AppendInput,
-    target: Option<v1::Target>,
+    target: TargetOverride,
     known: Option<etag::ViewName>,
     form: MessageForm,
     prefix: Option<PromptPrefix>,
@@ -110,7 +112,7 @@ fn read_call(
     let read = || AppendInput::read(service, request.messages, expected, stamp);
     let incoming = converting.in_scope(read)?;
     // An invalid target is rejected before anything is committed.
-    convert::target(request.target.clone(), &LastServed::default())?;
+    let target = convert::target_override(request.target)?;
     let asked = request.cache_breakpoints.as_ref();
     let breakpoints = convert::asked_breakpoints(asked, request.prompt_prefix.as_ref())?;
     let overrides = request.compaction_overrides.as_ref();
@@ -118,7 +120,7 @@ fn read_call(
     Ok(PrepareCall {
         incoming,
         overrides,
-        target: request.target,
+        target,
         // An invalid etag counts as unknown, so the reply contains the whole view.
         known: etag::read(&request.known_etag),
         form,
@@ -309,9 +311,7 @@ impl PrepareCall {
 
     /// Returns the target of the view. Omitted parts are those of the last call that served the view.
     fn target(&self, session: &Session) -> (Target, WindowHint) {
-        let last = session.last_served();
-        convert::target(self.target.clone(), last)
-            .unwrap_or_else(|_| (last.target.clone(), last.window))
+        session.last_served().overridden(&self.target)
     }
 
     /// Returns the etag of the caller's array. An etag is valid only for its form and target. The domain checks the
@@ -356,13 +356,13 @@ impl PrepareCall {
             epoch: session.sealed().epoch().get().into(),
             repairs: convert::repairs(session, &view.repairs),
             tokens: Some(tokens(session, self.prefix_tokens(session))),
-            budget: Some(budget(session, self.target.as_ref())),
+            budget: Some(budget(session, &self.target)),
             warnings: self.warnings(session, done, &view),
             level_reports: done.level_reports(session, self.dry_run),
             cache_edits: self.edits(session, &target, view.length, &done.levels)?,
             cache_breakpoints: self.cache_breakpoints(session, &target, view.length)?,
             context_management_json: management(session, &target),
-            recovery: removed(session, self.target.as_ref(), done.changes()),
+            recovery: removed(session, &self.target, done.changes()),
             ..PrepareContextResponse::default()
         };
         if !self.incoming.is_empty() {

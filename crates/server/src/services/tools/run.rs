@@ -9,6 +9,7 @@ use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::reading;
 use palimpsest_core::session::{RequestStamp, Session, TranscriptEntry};
+use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::filter::messages_of_span;
 use palimpsest_engine::originals::{contents, put_back};
 use palimpsest_engine::results::{ResultSelection, line_of, range, search as search_lines};
@@ -260,7 +261,14 @@ impl ToolContext<'_> {
             expected_revision: None,
             request: self.stamp.clone()?,
         };
-        let reply = snip::run(self.service, self.key, snip, None, false).await?;
+        let reply = snip::run(
+            self.service,
+            self.key,
+            snip,
+            &TargetOverride::default(),
+            false,
+        )
+        .await?;
         let snipped = reply.snipped.unwrap_or_default();
         let freed = reply.effect.map_or(0, |effect| effect.freed_tokens);
         let text = format!(
