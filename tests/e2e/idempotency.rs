@@ -1,6 +1,8 @@
 //! Tests of repeated calls and of calls that arrive late.
 
-use palimpsest_proto::context::v1::{AppendOutcome, CreateSessionRequest, GetSessionRequest};
+use palimpsest_proto::context::v1::{
+    AppendOutcome, CreateSessionRequest, GetSessionRequest, SnipRequest,
+};
 use palimpsest_tests::say::{append, prepare, user, uuid, with_id};
 use palimpsest_tests::{name, refused};
 use tonic::Code;
@@ -63,6 +65,28 @@ async fn p24_concurrent_calls_with_one_request_id_append_one_message() {
         let view = String::from_utf8(view.into_inner().messages_json.concat()).unwrap();
         assert_eq!(view.matches("once").count(), 1);
     }
+}
+
+#[tokio::test]
+async fn p24_a_repeated_snip_returns_the_same_reply_and_serves_nothing() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("p24-snip");
+    let messages = vec![with_id(&uuid(9_241), user("one")), user("two")];
+    let appended = client.append_messages(append(&session, messages)).await;
+    let request = SnipRequest {
+        session: session.clone(),
+        request_id: "r".into(),
+        message_ids: vec![uuid(9_241)],
+        expected_revision: Some(appended.unwrap().into_inner().revision),
+        ..SnipRequest::default()
+    };
+    let first = client.snip(request.clone()).await.unwrap().into_inner();
+    let later = append(&session, vec![user("later")]);
+    let later = client.append_messages(later).await.unwrap().into_inner();
+    let again = client.snip(request).await.unwrap().into_inner();
+    assert_eq!(again.snipped, first.snipped);
+    assert_eq!(again.revision, later.revision, "the repeat adds no event");
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::originals::contents;
 use crate::sessions::{CommandOutcome, DryRun, MissingSession, Transaction};
 use palimpsest_core::command::{
-    AdvanceCompaction, Command, CompactionMessages, Rejection, ServeView, SkipReason,
-    StartCompaction, memory_runs,
+    AdvanceCompaction, Command, CompactionMessages, Rejection, SkipReason, StartCompaction,
+    memory_runs,
 };
 use palimpsest_core::compaction::{
     CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, Preview, Step,
@@ -249,9 +249,8 @@ fn begin(
             ..start.clone()
         })
     };
-    let serve = view.zip(transaction.session());
-    match serve.map(|(view, session)| ServeView::for_target(session, view)) {
-        Some(serve) => transaction.run_served(serve, expected, start),
+    match view {
+        Some(target) => transaction.run_served(target, expected, start),
         None => transaction.run(start(expected)),
     }
 }

@@ -12,6 +12,7 @@ use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::Message;
 use palimpsest_core::session::Session;
+use palimpsest_core::view::TargetOverride;
 
 use super::effects::PendingCommit;
 use super::growth::{AllowedEvents, grows};
@@ -139,14 +140,14 @@ impl<'a> Transaction<'a> {
         Ok(outcome)
     }
 
-    /// Runs a command on the view that would be served now.
+    /// Runs a command on the view that would be served now for the target of the call.
     ///
     /// A command that makes no event leaves the view unserved, because a rejected call must change nothing.
     /// `expected` is the revision on which the caller decided. `command` receives the revision after the serve
     /// instead, if `expected` was given.
     pub fn run_served(
         &mut self,
-        serve: ServeView,
+        target: &TargetOverride,
         expected: Option<Revision>,
         command: impl FnOnce(Option<Revision>) -> Command,
     ) -> Result<CommandOutcome, Rejection> {
@@ -163,6 +164,7 @@ impl<'a> Transaction<'a> {
         else {
             return self.run(command(expected));
         };
+        let serve = ServeView::for_target(&before, target);
         let (events, effects) = (self.events.len(), self.effects.len());
         let run = |transaction: &mut Self| {
             transaction.run(Command::ServeView(serve))?;

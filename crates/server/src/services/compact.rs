@@ -1,7 +1,7 @@
 //! `Compact`: clears old tool results, collapses old rounds, or compacts the view, by level.
 
 use palimpsest_core::command::{
-    Clear, Clearing, Collapse, Collapsing, Command, CompactionScope, ServeView, SkipReason,
+    Clear, Clearing, Collapse, Collapsing, Command, CompactionScope, SkipReason,
 };
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest, Purpose};
 use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
@@ -81,11 +81,7 @@ pub(super) async fn compact(
             let revision = expected(revision, transaction)?;
             let command = |revision| compacting.command(revision, stamp.clone());
             // The levels act on the pieces of a view. Pending messages have none until they are served.
-            let serve = |session: &Session| ServeView::for_target(session, &target);
-            match transaction.session().map(serve) {
-                Some(serve) => transaction.run_served(serve, revision, command),
-                None => transaction.run(command(revision)),
-            }
+            transaction.run_served(&target, revision, command)
         },
         |session, happened, dry_run| {
             let level = compacting.level();

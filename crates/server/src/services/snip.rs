@@ -1,6 +1,6 @@
 //! `Snip`: removes turns, messages or blocks from the view.
 
-use palimpsest_core::command::{Command, Rejection, ServeView, Snip};
+use palimpsest_core::command::{Command, Rejection, Snip};
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, Session};
@@ -90,31 +90,15 @@ pub(super) async fn run(
 }
 
 fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<CommandOutcome, Rejection> {
-    let mut snip = snip.clone();
-    snip.expected_revision = expected(snip.expected_revision, transaction)?;
+    let expected_revision = expected(snip.expected_revision, transaction)?;
+    let command = |expected_revision| {
+        Command::Snip(Snip {
+            expected_revision,
+            ..snip.clone()
+        })
+    };
     // Pending messages are served first, so that every block has a piece to remove.
-    let waits = transaction
-        .session()
-        .is_some_and(|session| !session.pending().is_empty());
-    if waits && let Some(session) = transaction.session() {
-        // The serve advances the revision, so the caller's expected revision is checked before it.
-        let last = session.last_served().clone();
-        let revision = snip.expected_revision;
-        if revision.is_some_and(|revision| revision != session.revision()) {
-            return Err(Rejection::RevisionMismatch {
-                expected: revision.unwrap_or_default(),
-                current: session.revision(),
-            });
-        }
-        snip.expected_revision = None;
-        transaction.run(Command::ServeView(ServeView {
-            target: last.target,
-            window: last.window,
-            overhead_tokens: Some(last.overhead_tokens),
-            interrupt_open_calls: false,
-        }))?;
-    }
-    transaction.run(Command::Snip(snip))
+    transaction.run_served(&TargetOverride::default(), expected_revision, command)
 }
 
 fn answer(
