@@ -143,14 +143,12 @@ struct Completion {
     #[serde(default)]
     model: String,
     choices: Vec<ResponseChoice>,
-    #[serde(default)]
     usage: Option<ResponseUsage>,
 }
 
 #[derive(Deserialize)]
 struct ResponseChoice {
     message: ResponseMessage,
-    #[serde(default)]
     finish_reason: Option<String>,
 }
 
@@ -159,7 +157,6 @@ struct ResponseMessage {
     /// The content as a string. Some gateways return a list of text parts.
     #[serde(default)]
     content: Value,
-    #[serde(default)]
     refusal: Option<String>,
 }
 

@@ -11,14 +11,11 @@ use serde_json::value::RawValue;
 pub(super) struct ViewLine {
     #[serde(default)]
     subtype: String,
-    #[serde(default)]
     compact_metadata: Option<CompactMetadata>,
-    #[serde(default)]
     snip_metadata: Option<SnipMetadata>,
     #[serde(default, rename = "removedUuids")]
     removed: Vec<String>,
     /// Older versions store the boundary in the field `message`.
-    #[serde(default)]
     message: Option<WrappedMetadata>,
 }
 
@@ -27,7 +24,6 @@ pub(super) struct ViewLine {
 struct WrappedMetadata {
     #[serde(default)]
     r#type: String,
-    #[serde(default)]
     compact_metadata: Option<CompactMetadata>,
 }
 
@@ -45,18 +41,14 @@ struct CompactMetadata {
     trigger: String,
     #[serde(default, alias = "preCompactTokenCount")]
     pre_tokens: Option<u32>,
-    #[serde(default)]
     preserved_segment: Option<PreservedSegment>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct PreservedSegment {
-    #[serde(default)]
     head_uuid: Option<String>,
-    #[serde(default)]
     tail_uuid: Option<String>,
-    #[serde(default)]
     summary_message_uuid: Option<String>,
     #[serde(default)]
     preserved_message_uuids: Vec<String>,
@@ -135,7 +127,6 @@ pub(super) const COLLAPSED_SPAN_PREFIX: &str = "marble-origami-commit";
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CollapsedSpan {
-    #[serde(default)]
     summary_uuid: Option<String>,
     summary_content: String,
     first_archived_uuid: String,

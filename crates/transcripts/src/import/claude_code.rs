@@ -40,39 +40,30 @@ const MACHINE_TAGS: [&str; 9] = [
 struct TranscriptLine<'a> {
     #[serde(default)]
     r#type: String,
-    #[serde(default)]
     uuid: Option<String>,
-    #[serde(default)]
     parent_uuid: Option<String>,
-    #[serde(default)]
     timestamp: Option<String>,
     #[serde(default)]
     is_sidechain: bool,
-    #[serde(default)]
     agent_id: Option<String>,
     #[serde(default)]
     is_meta: bool,
     #[serde(default)]
     is_compact_summary: bool,
-    #[serde(default)]
     summary: Option<String>,
-    #[serde(default)]
     cwd: Option<String>,
-    #[serde(default)]
     git_branch: Option<String>,
-    #[serde(default)]
     version: Option<String>,
-    #[serde(default)]
     permission_mode: Option<String>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     todos: Option<&'a RawValue>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     message: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 struct ContentField<'a> {
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     content: Option<&'a RawValue>,
 }
 
@@ -80,7 +71,6 @@ struct ContentField<'a> {
 struct ContentBlock {
     #[serde(default)]
     r#type: String,
-    #[serde(default)]
     text: Option<String>,
 }
 

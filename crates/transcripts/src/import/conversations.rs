@@ -13,13 +13,13 @@ use super::imported::{
 /// The fields in which programs store the array.
 #[derive(Deserialize)]
 struct Wrapped<'a> {
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     messages: Option<Vec<&'a RawValue>>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     traj: Option<Vec<&'a RawValue>>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     conversation: Option<Vec<&'a RawValue>>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     history: Option<Vec<&'a RawValue>>,
 }
 

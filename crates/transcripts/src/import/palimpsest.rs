@@ -37,7 +37,6 @@ struct ExportHeader {
     version: u32,
     #[serde(default)]
     partial: bool,
-    #[serde(default)]
     title: Option<Box<str>>,
     #[serde(default)]
     project_path: Box<str>,
@@ -78,15 +77,10 @@ struct ExportLine<'a> {
     #[serde(rename = "revision")]
     _revision: u64,
     visibility: ExportVisibility,
-    #[serde(default)]
     parent_id: Option<String>,
-    #[serde(default)]
     create_time_ms: Option<i64>,
-    #[serde(default)]
     provider_message_id: Option<Box<str>>,
-    #[serde(default)]
     model: Option<Box<str>>,
-    #[serde(default)]
     usage: Option<Tokens>,
     kind: KindName,
     #[serde(default)]
