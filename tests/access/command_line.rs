@@ -82,14 +82,7 @@ fn the_key_file_is_private_and_contains_no_key() {
 
     let world = World::new();
     let args = [
-        "create",
-        "--label",
-        "a",
-        "--project",
-        "p,q",
-        "--right",
-        "read",
-        "--json",
+        "create", "--label", "a", "--project", "p,q", "--right", "read", "--json",
     ];
     let made: serde_json::Value = serde_json::from_str(&world.keys(&args)).unwrap();
     let key = made["key"].as_str().unwrap();
@@ -127,11 +120,7 @@ fn a_server_does_not_start_with_unusable_keys() {
     let file = world.setting("auth.keys_file", "keys.toml");
     let data = world.at("data");
     let args = [
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--admin-listen",
-        "127.0.0.1:0",
+        "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
     ];
     let more = ["--set", &file, "--data-dir", data.to_str().unwrap()];
     fails(

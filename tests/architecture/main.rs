@@ -29,25 +29,14 @@ const PURE: [(&str, &[&str]); 4] = [
     (
         "palimpsest-core",
         &[
-            "base64",
-            "imagesize",
-            "palimpsest-facts",
-            "palimpsest-types",
-            "serde_json",
-            "sha2",
-            "thiserror",
-            "uuid",
+            "base64", "imagesize", "palimpsest-facts", "palimpsest-types", "serde_json", "sha2",
+            "thiserror", "uuid",
         ],
     ),
     (
         "palimpsest-transcripts",
         &[
-            "palimpsest-core",
-            "palimpsest-facts",
-            "serde",
-            "serde_json",
-            "sha2",
-            "uuid",
+            "palimpsest-core", "palimpsest-facts", "serde", "serde_json", "sha2", "uuid",
         ],
     ),
 ];
@@ -69,30 +58,15 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     (
         "server",
         &[
-            "core",
-            "facts",
-            "transcripts",
-            "store",
-            "summarize",
-            "engine",
-            "worker",
-            "settings",
+            "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
             "proto",
         ],
     ),
     (
         "cli",
         &[
-            "core",
-            "facts",
-            "transcripts",
-            "store",
-            "summarize",
-            "engine",
-            "worker",
-            "settings",
-            "server",
-            "proto",
+            "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
+            "server", "proto",
         ],
     ),
     ("proto", &[]),
@@ -116,14 +90,7 @@ const MAX_SHARE: u64 = 24;
 
 /// Crates that may occur in one version only, because types of two versions are not compatible.
 const ONE_VERSION: [&str; 8] = [
-    "h2",
-    "http",
-    "hyper",
-    "opentelemetry",
-    "prost",
-    "sled",
-    "tokio",
-    "tonic",
+    "h2", "http", "hyper", "opentelemetry", "prost", "sled", "tokio", "tonic",
 ];
 
 const LICENCES: [&str; 14] = [

@@ -34,19 +34,8 @@ fn pages() -> Vec<PathBuf> {
 }
 
 const PROGRAMS: [&str; 13] = [
-    "cargo",
-    "make",
-    "palimpsest",
-    "export",
-    "helm",
-    "kubectl",
-    "docker",
-    "python3",
-    "curl",
-    "scripts/",
-    "target/",
-    "tests/",
-    "UPDATE_EXPECT=1",
+    "cargo", "make", "palimpsest", "export", "helm", "kubectl", "docker", "python3", "curl",
+    "scripts/", "target/", "tests/", "UPDATE_EXPECT=1",
 ];
 
 fn is_shell(text: &str) -> bool {

@@ -174,12 +174,7 @@ fn a_replay_continues_after_a_summary_of_another_program() {
     let path = file.to_str().unwrap();
     let preset = "claude-code,none";
     let shown = said(&[
-        "replay",
-        "--format",
-        "claude-code",
-        "--preset",
-        preset,
-        path,
+        "replay", "--format", "claude-code", "--preset", preset, path,
     ]);
     assert!(!shown.contains("refused"), "{shown}");
 }

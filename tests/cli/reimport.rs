@@ -60,13 +60,7 @@ impl World {
     fn import(&self, path: &Path, session: &str) -> Value {
         let path = path.to_str().unwrap();
         let args = [
-            "import",
-            "--format",
-            "palimpsest",
-            "--json",
-            path,
-            "--session",
-            session,
+            "import", "--format", "palimpsest", "--json", path, "--session", session,
         ];
         serde_json::from_str(&self.run(&args)).unwrap()
     }
@@ -76,13 +70,7 @@ impl World {
         let server = format!("http://{}", self.server.address());
         let path = path.to_str().unwrap();
         let args = [
-            "import",
-            "--format",
-            "palimpsest",
-            "--json",
-            path,
-            "--server",
-            &server,
+            "import", "--format", "palimpsest", "--json", path, "--server", &server,
         ];
         let output = palimpsest(&args);
         assert!(!output.status.success(), "{path} was taken");

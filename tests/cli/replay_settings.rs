@@ -63,12 +63,7 @@ fn a_settings_file_has_its_own_column() {
     let presets = format!("claude-code,{}", mine.display());
     let file = file.to_str().unwrap();
     let args = [
-        "replay",
-        file,
-        "--format",
-        "claude-code",
-        "--preset",
-        &presets,
+        "replay", file, "--format", "claude-code", "--preset", &presets,
     ];
 
     let json: Value = serde_json::from_str(&said(&[&args[..], &["--json"]].concat())).unwrap();

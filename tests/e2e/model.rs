@@ -225,13 +225,7 @@ async fn instructions_of_users_are_followed_and_those_of_tools_are_not() {
 async fn the_extractive_summary_replaces_a_failed_model() {
     let mut world = World::new(&[]).await;
     for (at, fault) in [
-        "refuse",
-        "cannot",
-        "empty",
-        "cut",
-        "ptl=anthropic",
-        "status=401",
-        "status=400",
+        "refuse", "cannot", "empty", "cut", "ptl=anthropic", "status=401", "status=400",
     ]
     .into_iter()
     .enumerate()

@@ -392,10 +392,7 @@ async fn p18_the_model_of_summaries_is_set_for_a_session_and_for_a_call_with_a_f
     assert_eq!(
         models,
         [
-            "claude-of-project",
-            "claude-of-session",
-            "claude-fake+refuse",
-            "claude-fallback"
+            "claude-of-project", "claude-of-session", "claude-fake+refuse", "claude-fallback"
         ]
     );
 }

@@ -82,12 +82,7 @@ async fn a_session_is_created_read_and_updated() {
     );
     assert_eq!(get(&mut client, &name("made")).await.unwrap(), changed);
     for path in [
-        "name",
-        "revision",
-        "parent_session",
-        "nonsense",
-        "title.x",
-        "",
+        "name", "revision", "parent_session", "nonsense", "title.x", "",
     ] {
         request.update_mask = Some(prost_types::FieldMask {
             paths: vec![path.into()],

@@ -336,10 +336,7 @@ async fn tool_definitions_are_listed_for_each_provider() {
     assert_eq!(
         names,
         [
-            "Snip",
-            "ReadToolResult",
-            "ReadTranscript",
-            "SearchTranscript"
+            "Snip", "ReadToolResult", "ReadTranscript", "SearchTranscript"
         ]
     );
     assert_eq!(

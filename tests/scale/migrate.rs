@@ -137,12 +137,7 @@ async fn sessions_migrate_to_a_database_and_back() {
     );
 
     let home = [
-        "--from",
-        "postgres",
-        "--to",
-        "sled",
-        "--data-dir",
-        &back_dir,
+        "--from", "postgres", "--to", "sled", "--data-dir", &back_dir,
     ];
     let home = [&home[..], &shared].concat();
     let said = migrate(&home, &bucket, &[]).unwrap();

@@ -141,11 +141,7 @@ fn verdict_of(line: &str) -> Option<bool> {
 /// `<returncode>1</returncode>`.
 fn exit_code(text: &str) -> Option<i32> {
     let marks = [
-        "Exit code ",
-        "exit code: ",
-        "Exit code: ",
-        "exited with code ",
-        "<returncode>",
+        "Exit code ", "exit code: ", "Exit code: ", "exited with code ", "<returncode>",
         "exit status ",
     ];
     let (at, mark) = marks

@@ -177,22 +177,8 @@ impl<'a> Timeline<'a> {
 
 /// The beginnings of sentences in which the model announces its next action, in lower case.
 const ANNOUNCEMENT_STARTS: [&str; 16] = [
-    "let me",
-    "let's",
-    "now ",
-    "next i",
-    "now, let",
-    "now, i",
-    "i'll",
-    "i’ll",
-    "i will",
-    "i need to",
-    "i should",
-    "next, i",
-    "next, let",
-    "first, i",
-    "first, let",
-    "good, now",
+    "let me", "let's", "now ", "next i", "now, let", "now, i", "i'll", "i’ll", "i will",
+    "i need to", "i should", "next, i", "next, let", "first, i", "first, let", "good, now",
 ];
 
 /// Returns true if a text begins or ends with an announcement.

@@ -21,36 +21,9 @@ const SETUP_PROGRAMS: [&str; 9] = [
 
 /// Programs with subcommands.
 const SUBCOMMAND_PROGRAMS: [&str; 30] = [
-    "apt",
-    "apt-get",
-    "bun",
-    "bundle",
-    "cargo",
-    "composer",
-    "docker",
-    "dotnet",
-    "gh",
-    "git",
-    "go",
-    "gradle",
-    "helm",
-    "just",
-    "kubectl",
-    "make",
-    "mise",
-    "mix",
-    "mvn",
-    "npm",
-    "npx",
-    "pip",
-    "pnpm",
-    "poetry",
-    "python",
-    "python3",
-    "rails",
-    "terraform",
-    "uv",
-    "yarn",
+    "apt", "apt-get", "bun", "bundle", "cargo", "composer", "docker", "dotnet", "gh", "git", "go",
+    "gradle", "helm", "just", "kubectl", "make", "mise", "mix", "mvn", "npm", "npx", "pip", "pnpm",
+    "poetry", "python", "python3", "rails", "terraform", "uv", "yarn",
 ];
 
 /// Subcommands whose next word is significant too.
@@ -355,11 +328,7 @@ mod tests {
             assert!(is_looking(command), "{command}");
         }
         for command in [
-            "cat > a",
-            "cargo test",
-            "sed -i s/a/b/ c",
-            "ls && rm a",
-            "cd a",
+            "cat > a", "cargo test", "sed -i s/a/b/ c", "ls && rm a", "cd a",
         ] {
             assert!(!is_looking(command), "{command}");
         }

@@ -20,20 +20,9 @@ const MAX_COMPARED: usize = 400;
 
 /// Phrases with which a model states a decision, in lower case.
 const DECISION_WORDS: [&str; 14] = [
-    "decided",
-    "i'll go with",
-    "i will go with",
-    "let's go with",
-    "going with",
-    "the best approach",
-    "i chose",
-    "instead of",
-    "rather than",
-    "the plan is",
-    "we should use",
-    "the fix is",
-    "root cause",
-    "the right approach",
+    "decided", "i'll go with", "i will go with", "let's go with", "going with",
+    "the best approach", "i chose", "instead of", "rather than", "the plan is", "we should use",
+    "the fix is", "root cause", "the right approach",
 ];
 
 /// The features of a span that the risk scorer uses.

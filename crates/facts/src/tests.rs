@@ -603,23 +603,10 @@ fn any_message() -> impl Strategy<Value = Message> {
         ]
     };
     let name = prop::sample::select(vec![
-        "Bash",
-        "Read",
-        "Edit",
-        "Write",
-        "Grep",
-        "WebFetch",
-        "Task",
-        "TaskCreate",
-        "odd tool`",
+        "Bash", "Read", "Edit", "Write", "Grep", "WebFetch", "Task", "TaskCreate", "odd tool`",
     ]);
     let field = prop::sample::select(vec![
-        "command",
-        "file_path",
-        "pattern",
-        "url",
-        "description",
-        "subject",
+        "command", "file_path", "pattern", "url", "description", "subject",
     ]);
     prop_oneof![
         words().prop_map(|text| user(&text)),

@@ -13,31 +13,13 @@ pub const PATH_FIELDS: [&str; 5] = ["file_path", "filePath", "path", "notebook_p
 pub const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
 const PATTERN_FIELDS: [&str; 5] = ["pattern", "query", "regex", "search_term", "q"];
 const LOCATION_FIELDS: [&str; 6] = [
-    "path",
-    "glob",
-    "include",
-    "directory",
-    "dir",
-    "target_directory",
+    "path", "glob", "include", "directory", "dir", "target_directory",
 ];
 const SUBJECT_FIELDS: [&str; 8] = [
-    "description",
-    "subject",
-    "skill",
-    "plan",
-    "prompt",
-    "name",
-    "question",
-    "id",
+    "description", "subject", "skill", "plan", "prompt", "name", "question", "id",
 ];
 const CONTENT_FIELDS: [&str; 7] = [
-    "new_string",
-    "new_str",
-    "newText",
-    "content",
-    "file_text",
-    "new_source",
-    "insert_text",
+    "new_string", "new_str", "newText", "content", "file_text", "new_source", "insert_text",
 ];
 const MAX_TARGET: usize = 400;
 const MAX_SYMBOLS: usize = 8;

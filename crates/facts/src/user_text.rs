@@ -8,12 +8,7 @@ use palimpsest_types::quoting::MACHINE_TAGS;
 /// The beginnings of tool output in a user message. Agents without tool calls send the output of
 /// commands in this form.
 const ECHO_TAGS: [&str; 6] = [
-    "<returncode>",
-    "<output>",
-    "<tool_output>",
-    "<tool_result>",
-    "OBSERVATION:",
-    "Observation:",
+    "<returncode>", "<output>", "<tool_output>", "<tool_result>", "OBSERVATION:", "Observation:",
 ];
 
 /// The instruction that an agent program appends to its note about a finished task.

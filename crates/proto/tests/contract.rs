@@ -220,19 +220,9 @@ fn every_field_of_a_request_says_whether_it_is_required() {
 #[test]
 fn every_call_that_writes_can_be_repeated() {
     let writing = [
-        "AppendMessages",
-        "PrepareContext",
-        "Compact",
-        "CommitSummary",
-        "Snip",
-        "PersistToolResult",
-        "UpdateWorkingState",
-        "RestoreContext",
-        "RewindSession",
-        "CallTool",
-        "CreateSession",
-        "UpdateSession",
-        "DeleteSession",
+        "AppendMessages", "PrepareContext", "Compact", "CommitSummary", "Snip",
+        "PersistToolResult", "UpdateWorkingState", "RestoreContext", "RewindSession", "CallTool",
+        "CreateSession", "UpdateSession", "DeleteSession",
     ];
     let files = files();
     for method in writing {

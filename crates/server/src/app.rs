@@ -81,11 +81,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     let watched = Arc::clone(&sessions);
     let hooks = HookEndpoints::from_config(&context.config.hooks);
     let service = Service::new(
-        sessions,
-        blobs,
-        context.ids,
-        context.mutations,
-        context.draining,
+        sessions, blobs, context.ids, context.mutations, context.draining,
     )
     .with_quotas(Arc::clone(&quotas))
     .with_prices(context.config.prices)

@@ -152,13 +152,7 @@ fn pgbench(cluster: &Cluster, script: &Path, round: usize, time: Duration) -> Re
     let clients = CONNECTIONS.to_string();
     let done = Command::new(binary("pgbench"))
         .args([
-            "--no-vacuum",
-            "--protocol",
-            "prepared",
-            "--client",
-            &clients,
-            "--jobs",
-            "1",
+            "--no-vacuum", "--protocol", "prepared", "--client", &clients, "--jobs", "1",
         ])
         .args([
             "--define",

@@ -67,11 +67,7 @@ fn every_row_is_measured_with_its_limit() {
 fn check_limits(limits: &Value, rows: &[Value]) {
     let names: Vec<_> = limits.as_object().unwrap().keys().collect();
     let works = [
-        "append-json-1k",
-        "memory",
-        "persist-20k",
-        "prepare-delta-1k",
-        "snip",
+        "append-json-1k", "memory", "persist-20k", "prepare-delta-1k", "snip",
     ];
     assert_eq!(names, works);
     for row in rows {

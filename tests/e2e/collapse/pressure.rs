@@ -87,11 +87,7 @@ async fn p21_spans_are_staged_after_a_reply_and_collapsed_at_ninety_percent() {
     let said = agent.texts();
     let said = Value::from(said).to_string();
     for stays in [
-        "question 1",
-        "answer 1",
-        "question 2",
-        "answer 2",
-        "question 3",
+        "question 1", "answer 1", "question 2", "answer 2", "question 3",
     ] {
         assert!(said.contains(stays), "{stays}: {said}");
     }

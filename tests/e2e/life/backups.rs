@@ -412,14 +412,7 @@ async fn backups_and_results_of_two_stores_are_not_mixed() {
         let from = to.to_owned();
         move |run: fn(&[&str]) -> String| {
             run(&[
-                "restore",
-                "--from",
-                &from,
-                "--data-dir",
-                &theirs,
-                "--keep-blobs",
-                "--backup",
-                &id,
+                "restore", "--from", &from, "--data-dir", &theirs, "--keep-blobs", "--backup", &id,
             ])
         }
     };

@@ -45,11 +45,7 @@ async fn a_deletion_removes_everything_and_reports_it() {
 #[tokio::test]
 async fn an_interrupted_deletion_is_completed() {
     for point in [
-        "log.decided",
-        "log.synced",
-        "delete.begun",
-        "blob.deleted:2",
-        "delete.removed",
+        "log.decided", "log.synced", "delete.begun", "blob.deleted:2", "delete.removed",
         "delete.forgotten",
     ] {
         // Some points exist in the embedded log only. At the others, a shared store removes nothing until the lease of

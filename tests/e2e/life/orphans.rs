@@ -165,12 +165,7 @@ async fn p23_a_sweep_never_removes_a_referenced_blob() {
     let root = tempfile::tempdir().unwrap();
     let data = root.path();
     let points = [
-        "blob.put:4",
-        "session.stored:6",
-        "log.applied:9",
-        "",
-        "blob.put:7",
-        "session.stored:11",
+        "blob.put:4", "session.stored:6", "log.applied:9", "", "blob.put:7", "session.stored:11",
     ];
     let mut orphans = BTreeSet::new();
     for (round, point) in points.iter().enumerate() {

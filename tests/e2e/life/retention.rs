@@ -175,9 +175,7 @@ async fn expired_sessions_are_exported_and_deleted_unless_needed() {
     let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
     assert_eq!(
         (
-            &checked["sessions"],
-            &checked["deleting"],
-            &checked["orphans"]
+            &checked["sessions"], &checked["deleting"], &checked["orphans"]
         ),
         (&1.into(), &0.into(), &0.into())
     );

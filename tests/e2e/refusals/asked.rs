@@ -82,17 +82,11 @@ pub(super) fn snips(place: &Place) -> Vec<Case> {
         of_turn("an unknown turn", "zzzzzz", missing, "TURN_NOT_FOUND"),
         of_turn("no name of a turn", "é", missing, "TURN_NOT_FOUND"),
         of_turn(
-            "a stranger's turn",
-            &place.elsewhere,
-            missing,
-            "TURN_NOT_FOUND",
+            "a stranger's turn", &place.elsewhere, missing, "TURN_NOT_FOUND",
         ),
         of_turn("a subagent's turn", &place.foreign, missing, "TURN_FOREIGN"),
         of_turn(
-            "the current turn",
-            &place.current,
-            precondition,
-            "TURN_IS_CURRENT",
+            "the current turn", &place.current, precondition, "TURN_IS_CURRENT",
         ),
         of_turn(
             "a snipped turn",

@@ -282,13 +282,7 @@ async fn telemetry_contains_no_key_and_no_message_content() {
         ("errors", statuses.join("\n")),
     ];
     let secrets = [
-        KEY,
-        WORD,
-        TITLE,
-        MODEL_KEY,
-        COLLECTOR_KEY,
-        "Umbrellary",
-        "lights.rs",
+        KEY, WORD, TITLE, MODEL_KEY, COLLECTOR_KEY, "Umbrellary", "lights.rs",
     ];
     for (place, text) in &everything {
         for secret in secrets {

@@ -68,12 +68,7 @@ async fn a_trace_spans_from_the_caller_to_the_disk() {
         assert_eq!(attribute(root, name).as_deref(), Some(value), "{name}");
     }
     for name in [
-        "convert",
-        "decide",
-        "render",
-        "store.intend",
-        "blob.put",
-        "store.append",
+        "convert", "decide", "render", "store.intend", "blob.put", "store.append",
     ] {
         assert_eq!(way(&spans, one(&spans, name)), [name, rpc]);
     }

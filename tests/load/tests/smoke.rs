@@ -100,11 +100,7 @@ fn check_files(out: &Path) {
     assert_eq!(
         files,
         [
-            "growth.svg",
-            "latency.svg",
-            "memory.svg",
-            "report.html",
-            "results.json",
+            "growth.svg", "latency.svg", "memory.svg", "report.html", "results.json",
             "sessions.svg"
         ]
     );

@@ -81,12 +81,7 @@ impl Cluster {
         );
         run(command("pg_basebackup")
             .args([
-                "--dbname",
-                &from,
-                "--checkpoint",
-                "fast",
-                "--wal-method",
-                "stream",
+                "--dbname", &from, "--checkpoint", "fast", "--wal-method", "stream",
             ])
             .args(["--write-recovery-conf", "--pgdata"])
             .arg(replica.data()));

@@ -92,12 +92,7 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_one_names_the_forms_that_can() {
         for bad in [
-            "grpc://host:1",
-            "host:port",
-            "",
-            "host:1/path",
-            "http://",
-            "a b:1",
+            "grpc://host:1", "host:port", "", "host:1/path", "http://", "a b:1",
         ] {
             let error = url(bad).unwrap_err();
             assert!(error.contains("https://host:"), "{bad}: {error}");

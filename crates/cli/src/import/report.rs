@@ -90,24 +90,14 @@ pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
         return print_json(&serde_json::to_string_pretty(reports)?);
     }
     let header = [
-        "session",
-        "appended",
-        "duplicates",
-        "re-emissions",
-        "rewinds",
-        "compactions",
-        "removals",
+        "session", "appended", "duplicates", "re-emissions", "rewinds", "compactions", "removals",
     ];
     let mut table = table(&header);
     let mut sum = [0_usize; 6];
     for session in reports.iter().flat_map(|report| &report.sessions) {
         let counts = [
-            session.messages,
-            session.duplicates,
-            session.re_emissions,
-            session.rewinds,
-            session.compactions,
-            session.removals,
+            session.messages, session.duplicates, session.re_emissions, session.rewinds,
+            session.compactions, session.removals,
         ];
         for (sum, count) in sum.iter_mut().zip(counts) {
             *sum += count;

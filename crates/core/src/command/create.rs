@@ -44,10 +44,7 @@ pub fn create(command: Create, context: DecisionContext<'_>) -> Result<Event, Re
     check_hold(&command.hold)?;
     let own = &command.policy.limits;
     check_attributes(
-        "session.attributes",
-        &command.attributes,
-        context.limits,
-        own,
+        "session.attributes", &command.attributes, context.limits, own,
     )?;
     Ok(Event::SessionCreated(SessionCreated {
         rules: RULES_VERSION,

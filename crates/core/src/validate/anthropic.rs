@@ -208,11 +208,7 @@ impl ConversationValidator<'_> {
             has_only(
                 block,
                 &[
-                    "type",
-                    "tool_use_id",
-                    "content",
-                    "is_error",
-                    "cache_control",
+                    "type", "tool_use_id", "content", "is_error", "cache_control",
                 ],
             ),
             path,
@@ -275,12 +271,7 @@ impl ConversationValidator<'_> {
             }
             Some("document") => {
                 let fields = [
-                    "type",
-                    "source",
-                    "title",
-                    "context",
-                    "citations",
-                    "cache_control",
+                    "type", "source", "title", "context", "citations", "cache_control",
                 ];
                 self.report.unless(
                     has_only(block, &fields),

@@ -39,11 +39,7 @@ impl QuotaLimits {
             ..
         } = self;
         [
-            requests_per_second,
-            concurrent_requests,
-            watches,
-            bytes_per_second,
-            sessions,
+            requests_per_second, concurrent_requests, watches, bytes_per_second, sessions,
             stored_bytes,
         ]
         .iter()

@@ -21,33 +21,9 @@ const MAX_LATER: usize = 800;
 
 /// Inputs without a request of their own.
 const GO_ON: [&str; 27] = [
-    "continue",
-    "go on",
-    "go ahead",
-    "proceed",
-    "yes",
-    "y",
-    "yes please",
-    "ok",
-    "okay",
-    "sure",
-    "thanks",
-    "thank you",
-    "great",
-    "perfect",
-    "good",
-    "next",
-    "weiter",
-    "mach weiter",
-    "ja",
-    "danke",
-    "sí",
-    "continúa",
-    "oui",
-    "继续",
-    "好的",
-    "好",
-    "はい",
+    "continue", "go on", "go ahead", "proceed", "yes", "y", "yes please", "ok", "okay", "sure",
+    "thanks", "thank you", "great", "perfect", "good", "next", "weiter", "mach weiter", "ja",
+    "danke", "sí", "continúa", "oui", "继续", "好的", "好", "はい",
 ];
 
 /// Returns true if an input contains no request of its own.

@@ -23,15 +23,8 @@ const MAX_PROGRAM: usize = 30;
 /// Tools with which an agent program manages itself or asks its user. Other sections report their
 /// results.
 const OF_THE_PROGRAM: [&str; 9] = [
-    "AskUserQuestion",
-    "BashOutput",
-    "EnterPlanMode",
-    "ExitPlanMode",
-    "KillBash",
-    "KillShell",
-    "TaskOutput",
-    "TaskStop",
-    "ToolSearch",
+    "AskUserQuestion", "BashOutput", "EnterPlanMode", "ExitPlanMode", "KillBash", "KillShell",
+    "TaskOutput", "TaskStop", "ToolSearch",
 ];
 
 impl CommandRuns {

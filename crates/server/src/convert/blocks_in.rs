@@ -18,13 +18,7 @@ use super::{FieldError, FieldProblem, Under, required};
 
 /// The block types that have a message of their own in the contract.
 pub(super) const KNOWN_TYPES: [&str; 7] = [
-    "text",
-    "image",
-    "document",
-    "tool_use",
-    "tool_result",
-    "thinking",
-    "redacted_thinking",
+    "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking",
 ];
 
 /// Validates and converts one typed block.

@@ -25,9 +25,7 @@ pub fn message_filter(
         short(name, limits.max_id_bytes, "").at("filter.tool_names", index)?;
     }
     short(
-        &filter.collapse_id,
-        limits.max_id_bytes,
-        "filter.collapse_id",
+        &filter.collapse_id, limits.max_id_bytes, "filter.collapse_id",
     )?;
     let id = |id: &str, field: &str| match id {
         "" => Ok(None),

@@ -14,15 +14,7 @@ use super::{FieldError, FieldProblem, Under, blocks_in};
 
 /// The fields of a provider's message that have a typed counterpart.
 const KNOWN: [&str; 9] = [
-    "role",
-    "content",
-    "type",
-    "id",
-    "model",
-    "usage",
-    "refusal",
-    "tool_calls",
-    "tool_call_id",
+    "role", "content", "type", "id", "model", "usage", "refusal", "tool_calls", "tool_call_id",
 ];
 
 /// A message and its index in the request.

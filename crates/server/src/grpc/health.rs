@@ -72,11 +72,7 @@ impl Health {
 
     async fn report(&self, status: ServingStatus) {
         for name in [
-            "",
-            READINESS,
-            CONTEXT_SERVICE,
-            SESSION_SERVICE,
-            ADMIN_SERVICE,
+            "", READINESS, CONTEXT_SERVICE, SESSION_SERVICE, ADMIN_SERVICE,
         ] {
             self.reporter.set_service_status(name, status).await;
         }

@@ -32,11 +32,7 @@ impl EventMetrics {
         };
         // Series start at zero, so that Prometheus can compute the increase of the first event.
         for level in [
-            "tool_results",
-            "snip",
-            "microcompact",
-            "collapse",
-            "autocompact",
+            "tool_results", "snip", "microcompact", "collapse", "autocompact",
         ] {
             new.freed.add(0, &[KeyValue::new("level", level)]);
         }

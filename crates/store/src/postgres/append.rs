@@ -63,16 +63,8 @@ pub(super) async fn append(
     let found = retry!(budget, tried, {
         let client = pool.writer().await?;
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
-            &stored,
-            &incarnation,
-            &token,
-            &events,
-            &frame_bytes,
-            &blob_bytes,
-            &summary,
-            &says_due,
-            &due,
-            &frame,
+            &stored, &incarnation, &token, &events, &frame_bytes, &blob_bytes, &summary, &says_due,
+            &due, &frame,
         ];
         // The statements for a new session have no expected position.
         if !creates {

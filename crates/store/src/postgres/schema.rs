@@ -48,14 +48,7 @@ CREATE TABLE IF NOT EXISTS {schema}.versions (
 const LOCK: i64 = 0x7061_6C69_6D70;
 
 const TABLES: [&str; 8] = [
-    "sessions",
-    "frames",
-    "snapshots",
-    "duties",
-    "replicas",
-    "identity",
-    "intents",
-    "versions",
+    "sessions", "frames", "snapshots", "duties", "replicas", "identity", "intents", "versions",
 ];
 
 /// The version of the tables in a database.

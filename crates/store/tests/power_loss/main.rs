@@ -38,17 +38,7 @@ fn traced(plan: Plan, root: &Path) -> Vec<Call> {
     let trace = root.join("trace");
     let out = trace.display().to_string();
     let strace = [
-        "strace",
-        "-f",
-        "-qq",
-        "--seccomp-bpf",
-        "-xx",
-        "-s",
-        "4000000",
-        "-e",
-        CALLS,
-        "-o",
-        &out,
+        "strace", "-f", "-qq", "--seccomp-bpf", "-xx", "-s", "4000000", "-e", CALLS, "-o", &out,
     ];
     let status = writer::command(plan, &root.join("disk/store"), &strace)
         .stdout(Stdio::null())

@@ -124,12 +124,7 @@ fn is_cursor(before: &str) -> bool {
         .rsplit(char::is_whitespace)
         .find(|word| word.contains("token"));
     let cursors = [
-        "page_token",
-        "pagetoken",
-        "next_token",
-        "nexttoken",
-        "continuation",
-        "cursor",
+        "page_token", "pagetoken", "next_token", "nexttoken", "continuation", "cursor",
     ];
     label.is_some_and(|label| cursors.iter().any(|name| label.contains(name)))
 }
@@ -284,17 +279,8 @@ pub(super) const PATTERNS: &[Pattern] = &[
         kind: "password",
         regex: r#"[ \t](?:-p|-a)[ =]?\\?["']?([^\s"'`\\=-][^\s"'`\\]{3,})"#,
         check: Check::Argument(&[
-            "mysql",
-            "mysqldump",
-            "mysqladmin",
-            "mariadb",
-            "sshpass",
-            "redis-cli",
-            "mongosh",
-            "mongo",
-            "mongodump",
-            "login",
-            "ldapsearch",
+            "mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass", "redis-cli", "mongosh",
+            "mongo", "mongodump", "login", "ldapsearch",
         ]),
     },
     Pattern {

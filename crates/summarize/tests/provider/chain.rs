@@ -31,12 +31,7 @@ fn two(provider: &FakeProvider, first: &str, second: &str) -> FallbackChain {
 async fn the_fallback_answers_after_any_failure_of_the_first() {
     let provider = FakeProvider::start().await.unwrap();
     for wrong in [
-        "c+status=529",
-        "c+status=401",
-        "no-such-model",
-        "c+empty",
-        "c+refuse",
-        "c+drop",
+        "c+status=529", "c+status=401", "no-such-model", "c+empty", "c+refuse", "c+drop",
     ] {
         let reply = two(&provider, wrong, "gpt-fake")
             .summarize(&small())

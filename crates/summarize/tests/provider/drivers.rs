@@ -12,13 +12,7 @@ use crate::{anthropic, bodies, openai, request, rounds, statuses};
 async fn every_known_wording_is_recognized() {
     let provider = FakeProvider::start().await.unwrap();
     let wordings = [
-        "anthropic",
-        "anthropic-output",
-        "openai",
-        "bedrock",
-        "gemini",
-        "llama.cpp",
-        "proxy",
+        "anthropic", "anthropic-output", "openai", "bedrock", "gemini", "llama.cpp", "proxy",
     ];
     for wording in wordings {
         let model = format!("m+ptl={wording}+times=1");

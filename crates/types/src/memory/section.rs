@@ -205,11 +205,7 @@ mod tests {
         assert_eq!(heading("# Worklog"), Some("Worklog"));
         assert_eq!(heading("  ### Worklog ##"), Some("Worklog"));
         for line in [
-            "#Worklog",
-            "    # Worklog",
-            "####### Worklog",
-            "Worklog",
-            "> # x",
+            "#Worklog", "    # Worklog", "####### Worklog", "Worklog", "> # x",
         ] {
             assert_eq!(heading(line), None, "{line}");
         }

@@ -179,11 +179,7 @@ mod tests {
             Some(MediaProblem::BadType)
         );
         for bad in [
-            "not base64!",
-            "",
-            "iVBORw0KGgo=o=",
-            "iVBORw0KGgo",
-            "iVBO=w0KGgo=",
+            "not base64!", "", "iVBORw0KGgo=o=", "iVBORw0KGgo", "iVBO=w0KGgo=",
         ] {
             let problem = image("image/png", bad).problem();
             assert_eq!(problem, Some(MediaProblem::BadType), "{bad}");

@@ -206,13 +206,8 @@ fn is_rule(line: &str) -> bool {
 /// The beginnings of closing remarks to the reader. Such a paragraph after the last section is
 /// removed.
 const SMALL_TALK: [&str; 7] = [
-    "let me know",
-    "i hope this",
-    "please let me",
-    "is there anything",
-    "if you need",
-    "if you'd like",
-    "feel free",
+    "let me know", "i hope this", "please let me", "is there anything", "if you need",
+    "if you'd like", "feel free",
 ];
 
 fn cut_after(section: SummarySection, body: &str, style: SummaryStyle) -> &str {

@@ -152,10 +152,7 @@ impl TokenLedger {
         } else {
             let estimated = self.all.total();
             Some(EstimateBasis::of(
-                tokens,
-                estimated,
-                self.calibration,
-                overhead,
+                tokens, estimated, self.calibration, overhead,
             ))
         };
         Self {

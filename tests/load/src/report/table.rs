@@ -8,17 +8,8 @@ use palimpsest_load::figures::{count, megabytes, or_dash, short};
 
 /// The columns of the table of all runs of ghz.
 pub(super) const HEAD: [&str; 11] = [
-    "rpc",
-    "size",
-    "conns",
-    "loop",
-    "offered/s",
-    "done/s",
-    "of limit",
-    "p50 ms",
-    "p99 ms",
-    "refused",
-    "errors",
+    "rpc", "size", "conns", "loop", "offered/s", "done/s", "of limit", "p50 ms", "p99 ms",
+    "refused", "errors",
 ];
 
 /// Returns the cells of a row.
@@ -175,15 +166,7 @@ pub(super) fn mix_cells(mix: &Mix) -> Vec<Vec<String>> {
 }
 
 pub(super) const GROWTH_HEAD: [&str; 10] = [
-    "messages",
-    "append p50",
-    "p99",
-    "delta p50",
-    "p99",
-    "snip p50",
-    "p99",
-    "full view p50",
-    "p99",
+    "messages", "append p50", "p99", "delta p50", "p99", "snip p50", "p99", "full view p50", "p99",
     "opening p50",
 ];
 
@@ -199,12 +182,7 @@ pub(super) fn growth_cells(row: &Growth) -> Vec<String> {
 }
 
 pub(super) const SESSIONS_HEAD: [&str; 6] = [
-    "sessions",
-    "ready ms",
-    "memory MB",
-    "without files MB",
-    "first call p50 ms",
-    "p99 ms",
+    "sessions", "ready ms", "memory MB", "without files MB", "first call p50 ms", "p99 ms",
 ];
 
 pub(super) fn sessions_cells(row: &Crowd) -> Vec<String> {

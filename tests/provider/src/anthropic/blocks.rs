@@ -16,12 +16,7 @@ const MAX_MARKERS: usize = 4;
 
 /// The block types that a role may have.
 const OF_USER: [&str; 6] = [
-    "text",
-    "image",
-    "document",
-    "tool_result",
-    "search_result",
-    "container_upload",
+    "text", "image", "document", "tool_result", "search_result", "container_upload",
 ];
 const OF_ASSISTANT: [&str; 7] = [
     "text",

@@ -5,27 +5,10 @@ use serde_json::Value;
 use crate::refusal::Refusal;
 
 const KNOWN: [&str; 21] = [
-    "model",
-    "messages",
-    "max_tokens",
-    "system",
-    "metadata",
-    "stop_sequences",
-    "stream",
-    "temperature",
-    "top_k",
-    "top_p",
-    "tools",
-    "tool_choice",
-    "thinking",
-    "service_tier",
-    "container",
-    "context_management",
-    "mcp_servers",
-    "output_config",
-    "output_format",
-    "inference_geo",
-    "cache_control",
+    "model", "messages", "max_tokens", "system", "metadata", "stop_sequences", "stream",
+    "temperature", "top_k", "top_p", "tools", "tool_choice", "thinking", "service_tier",
+    "container", "context_management", "mcp_servers", "output_config", "output_format",
+    "inference_geo", "cache_control",
 ];
 
 /// Checks the parameters. Returns `max_tokens`.

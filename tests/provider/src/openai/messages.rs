@@ -43,12 +43,7 @@ fn empty_array(param: &str) -> Refusal {
 
 fn role<'a>(message: &'a Value, at: &str) -> Result<&'a str, Refusal> {
     let known = [
-        "system",
-        "assistant",
-        "user",
-        "function",
-        "tool",
-        "developer",
+        "system", "assistant", "user", "function", "tool", "developer",
     ];
     let Some(role) = message["role"].as_str() else {
         return Err(
@@ -65,15 +60,8 @@ fn role<'a>(message: &'a Value, at: &str) -> Result<&'a str, Refusal> {
         .code("invalid_value"));
     }
     let fields = [
-        "role",
-        "content",
-        "name",
-        "tool_calls",
-        "tool_call_id",
-        "refusal",
-        "function_call",
-        "audio",
-        "annotations",
+        "role", "content", "name", "tool_calls", "tool_call_id", "refusal", "function_call",
+        "audio", "annotations",
     ];
     match message
         .as_object()

@@ -7,12 +7,7 @@ use fastrand::Rng;
 use super::files::SourceFile;
 
 const TYPES: [&str; 6] = [
-    "i64",
-    "u32",
-    "Timestamp",
-    "Arc<str>",
-    "BTreeMap<Key, i64>",
-    "Option<u64>",
+    "i64", "u32", "Timestamp", "Arc<str>", "BTreeMap<Key, i64>", "Option<u64>",
 ];
 const WHY: [&str; 10] = [
     "The order matters: what was reserved first is released first.",

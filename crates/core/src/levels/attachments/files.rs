@@ -36,12 +36,7 @@ const READERS: [&str; 14] = [
 ];
 /// Input fields of a reading tool that select a part of a file.
 const PART_FIELDS: [&str; 6] = [
-    "offset",
-    "limit",
-    "view_range",
-    "start_line",
-    "end_line",
-    "pages",
+    "offset", "limit", "view_range", "start_line", "end_line", "pages",
 ];
 
 /// The state of one file, as far as the session can reconstruct it.

@@ -342,10 +342,7 @@ impl ToolContext<'_> {
             return Ok(ToolOutcome::said(out));
         }
         let selection = match (
-            input.offset,
-            input.tail_lines,
-            input.first_line,
-            input.lines,
+            input.offset, input.tail_lines, input.first_line, input.lines,
         ) {
             (Some(offset), ..) => ResultSelection::Bytes {
                 offset: original
