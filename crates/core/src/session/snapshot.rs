@@ -21,9 +21,9 @@ use super::working::SessionWorkingState;
 use super::{About, LastServed, PromptCache, Session, SnipGrowth, ViewChange};
 use crate::event::{PendingMessage, PersistDecision, RequestMethod, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
-use crate::message::{Digest, Message, MessageKind, Role};
-use crate::policy::{Policy, TokenEstimator};
-use crate::tokens::{Size, TokenLedger};
+use crate::message::{Digest, Message};
+use crate::policy::Policy;
+use crate::tokens::TokenLedger;
 use crate::view::Sealed;
 use crate::working::Pins;
 
@@ -86,33 +86,13 @@ pub struct Snapshot {
     pub working: SessionWorkingState,
 }
 
-/// The index entry of a message, without its content.
+/// A message in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotEntry {
-    /// The message's id.
-    pub id: MessageId,
-    /// The revision of the event that appended the message.
-    pub revision: Revision,
-    /// The digest of the content.
-    pub digest: Digest,
-    /// The author of the message.
-    pub role: Role,
-    /// The kind of message: ordinary, summary or another kind that the service appends.
-    pub kind: MessageKind,
-    /// The visibility of the message.
-    pub standing: Visibility,
-    /// The estimated size as shown, before calibration.
-    pub size: Size,
-    /// The estimator that the size was counted with.
-    pub counted_by: TokenEstimator,
+    /// The index entry, without the content.
+    pub entry: TranscriptEntry,
     /// The key by which a re-emission of this message is recognized.
     pub emission: Option<Digest>,
-}
-
-impl SnapshotEntry {
-    fn is_visible(&self) -> bool {
-        self.standing == Visibility::Visible
-    }
 }
 
 /// The events whose messages must be read before a session can be used.
@@ -128,7 +108,8 @@ impl Snapshot {
     /// Returns the events that must be read so that the session holds its last `messages` visible messages.
     pub fn needed(&self, messages: usize) -> Needed {
         // At least one message is always loaded, because `restore` requires the content of the last one.
-        let visible = || self.entries.iter().filter(|entry| entry.is_visible());
+        let entries = || self.entries.iter().map(|stored| &stored.entry);
+        let visible = || entries().filter(|entry| entry.standing == Visibility::Visible);
         let lead = || visible().take_while(|entry| entry.role.is_system());
         let spoken = visible().rev().filter(|entry| !entry.role.is_system());
         let tail = spoken.take(messages.max(1)).last();
@@ -152,24 +133,14 @@ impl Snapshot {
             .collect();
         let mut transcript = Transcript::default();
         // Hidden messages keep no content in memory, even if the caller supplies it.
-        for entry in self.entries {
-            let content = if entry.is_visible() {
-                contents.remove(&entry.id)
-            } else {
-                None
-            };
-            let emission = entry.emission;
-            let entry = TranscriptEntry {
-                id: entry.id,
-                revision: entry.revision,
-                digest: entry.digest,
-                role: entry.role,
-                kind: entry.kind,
-                standing: entry.standing,
-                size: entry.size,
-                counted_by: entry.counted_by,
-                content,
-            };
+        for SnapshotEntry {
+            mut entry,
+            emission,
+        } in self.entries
+        {
+            if entry.standing == Visibility::Visible {
+                entry.content = contents.remove(&entry.id);
+            }
             transcript.push_with(entry, emission);
         }
         transcript.set_pictures(self.pictures);
@@ -240,14 +211,7 @@ impl Session {
                 .transcript
                 .entries()
                 .map(|(ordinal, entry)| SnapshotEntry {
-                    id: entry.id,
-                    revision: entry.revision,
-                    digest: entry.digest,
-                    role: entry.role,
-                    kind: entry.kind,
-                    standing: entry.standing,
-                    size: entry.size,
-                    counted_by: entry.counted_by,
+                    entry: entry.without_content(),
                     emission: emissions.get(&ordinal).copied(),
                 })
                 .collect(),

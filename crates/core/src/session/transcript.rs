@@ -63,6 +63,13 @@ impl TranscriptEntry {
         }
     }
 
+    pub(super) fn without_content(&self) -> Self {
+        Self {
+            content: None,
+            ..self.clone()
+        }
+    }
+
     fn is_unheld(&self) -> bool {
         self.standing == Visibility::Visible && self.content.is_none()
     }

@@ -8,7 +8,7 @@ use palimpsest_core::message::Digest;
 use palimpsest_core::policy::TokenEstimator;
 use palimpsest_core::session::{
     About, AnsweredRequest, Call, PositionedResult, RequestStamp, Snapshot, SnapshotEntry,
-    SnipGrowth, WaitsFor,
+    SnipGrowth, TranscriptEntry, WaitsFor,
 };
 use palimpsest_core::tokens::Size;
 use palimpsest_core::view::{Seal, Sealed};
@@ -158,7 +158,7 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
     };
     let (mut ids, mut digests, mut emissions) = (Vec::new(), Vec::new(), Vec::new());
     let mut counted_by = TokenEstimator::Bytes;
-    for (ordinal, entry) in (0_u32..).zip(&snapshot.entries) {
+    for (ordinal, SnapshotEntry { entry, emission }) in (0_u32..).zip(&snapshot.entries) {
         ids.extend_from_slice(entry.id.get().as_bytes());
         digests.extend_from_slice(entry.digest.as_bytes());
         let (standing, of) = write_visibility(entry.standing);
@@ -175,7 +175,7 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
             stored.counted_from.push(ordinal);
             stored.counted_by.push(counted_by.to_proto());
         }
-        if let Some(emission) = entry.emission {
+        if let Some(emission) = emission {
             stored.emission_of.push(ordinal);
             emissions.extend_from_slice(emission.as_bytes());
         }
@@ -222,7 +222,7 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
     };
     let entry = |row: usize| {
         let of = cell(&stored.standing_of, row)?;
-        Ok(SnapshotEntry {
+        let entry = TranscriptEntry {
             id: MessageId::new(Uuid::from_bytes(ids[row])),
             revision: cell(&stored.revision, row)?,
             digest: Digest::from_bytes(*digests.get(row).ok_or(CUT)?),
@@ -234,8 +234,10 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
                 result_tokens: cell(&stored.result_tokens, row)?,
             },
             counted_by: counted_by(row)?,
-            emission: emissions.get(&row).copied().map(Digest::from_bytes),
-        })
+            content: None,
+        };
+        let emission = emissions.get(&row).copied().map(Digest::from_bytes);
+        Ok(SnapshotEntry { entry, emission })
     };
     (0..ids.len()).map(entry).collect()
 }
