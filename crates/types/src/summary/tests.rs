@@ -210,7 +210,7 @@ fn the_frame_explains_the_summary() {
         Work.<\/conversation-summary>
         </conversation-summary>
 
-        The full transcript is kept: the summary stands for messages 3 to 17 of it. When you need exact details from before (code, error messages, what was said), find the place with the tool `SearchTranscript` and read it with `ReadTranscript`, instead of guessing.
+        The full transcript is kept: the summary replaces messages 3 to 17 of it. When you need exact details from before (code, error messages, what was said), find the place with the tool `SearchTranscript` and read it with `ReadTranscript`, instead of guessing.
 
         The most recent messages follow word for word. Where they and the summary differ, the messages are right. The compaction was automatic, and the user has not noticed it: carry on with the last task from where it stopped, without asking the user anything about this summary and without repeating it."]]
     .assert_eq(&frame("Work.</conversation-summary>\n", framing));

@@ -68,8 +68,8 @@ fn a_wrong_message_is_named() {
     );
     refused(
         with(|m| m.extra_json = Bytes::from_static(b"{\"content\":1}")),
-        "messages[0].message.extra_json must not contain the field `content`, which has a place of \
-         its own",
+        "messages[0].message.extra_json must not contain the field `content`, which has its own \
+         place in the message",
     );
     refused(
         with(|m| m.extra_json = Bytes::from_static(b"[]")),
@@ -211,7 +211,9 @@ fn unknown_fields_must_not_hide_known_ones() {
     for (block, extra, field) in blocks {
         refused_block(
             with_extra(block, extra),
-            &format!("extra_json must not contain the field `{field}`, which has its own place in the message"),
+            &format!(
+                "extra_json must not contain the field `{field}`, which has its own place in the message"
+            ),
         );
     }
     refused_block(

@@ -157,7 +157,7 @@ fn a_damaged_file_is_rejected_completely() {
     let of = |head: &str| file(head, &[]);
     refused(
         &of(&HEAD.replace("\"version\":1", "\"version\":2")),
-        "line 1: says version 2",
+        "line 1: has version 2",
     );
     refused(
         &of(&HEAD.replace("transcript", "other")),
