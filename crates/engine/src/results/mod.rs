@@ -4,8 +4,6 @@ mod locate;
 mod read;
 mod select;
 
-pub use self::locate::{
-    CallName, LocateError, LocatedResult, ResultLocation, ResultName, locate,
-};
+pub use self::locate::{CallName, LocateError, LocatedResult, ResultLocation, ResultName, locate};
 pub use self::read::{in_file, in_message, stored_text};
 pub use self::select::{MatchingLines, ResultSelection, line_of, newlines, range, search};
