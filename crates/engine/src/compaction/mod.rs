@@ -14,6 +14,8 @@ mod repeat;
 mod rounds;
 mod run;
 mod summarise;
+#[cfg(test)]
+mod tests;
 mod token;
 
 use palimpsest_core::compaction::{CompactionMachine, CompactionOutcome, CompactionRequest};

@@ -1,0 +1,153 @@
+//! Tests of the driver with a caller of hooks that needs no network.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use palimpsest_conformance::MemoryLog;
+use palimpsest_core::command::{Append, Command, Create};
+use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest, HookRequest};
+use palimpsest_core::event::{Event, Hook, HookCall, Trigger};
+use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::policy::{HookPolicy, Overlay};
+use palimpsest_core::session::{HookResult, Session};
+use palimpsest_core::view::TargetOverride;
+use palimpsest_store::blobs::Blobs;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::background::Background;
+use crate::clock::{Clock, IdSource, ManualClock};
+use crate::sessions::{DefaultPolicies, MissingSession, Sessions, Transaction};
+
+/// Disables the hooks that the tests do not use.
+const OTHER_HOOKS: &str = "[hooks]\npre_compact.enabled = false\nsession_start.enabled = false\n";
+
+/// The answer of every hook.
+type Answer = fn() -> Result<HookDecision, String>;
+
+/// A caller that answers at once and records the calls with their time limits.
+#[derive(Debug)]
+struct FakeHooks {
+    answer: Answer,
+    calls: Mutex<Vec<(Hook, Duration)>>,
+}
+
+#[async_trait]
+impl HookCaller for FakeHooks {
+    fn has_endpoint(&self, _: &HookPolicy) -> bool {
+        true
+    }
+
+    async fn call(&self, request: &HookRequest, timeout: Duration) -> Result<HookDecision, String> {
+        let mut calls = self.calls.lock().unwrap();
+        calls.push((request.hook(), timeout));
+        (self.answer)()
+    }
+}
+
+/// Compacts a session of ten turns with the hook `PostCompact`. `rule` is the rule of the hook. Returns the last event and the calls of hooks.
+async fn compacted(rule: &str, answer: Answer) -> (Event, Vec<(Hook, Duration)>) {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1_000)));
+    let policy = format!("{OTHER_HOOKS}post_compact = {{ {rule} }}");
+    let policies = DefaultPolicies::new(&Overlay::from_toml(&policy).unwrap(), []).unwrap();
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    let create = Create {
+        policy: Arc::clone(policies.of(&key.project)),
+        ..Create::default()
+    };
+    let log = Arc::new(MemoryLog::new());
+    let limits = Arc::new(Limits::default());
+    let sessions = Sessions::new(log, Arc::clone(&clock), limits, policies, 1 << 20);
+    let hooks = Arc::new(FakeHooks {
+        answer,
+        calls: Mutex::default(),
+    });
+    let mut engine = Engine::new(
+        Arc::new(sessions),
+        Arc::new(Blobs::in_memory()),
+        Arc::new(IdSource::counting(clock)),
+        Background::default(),
+        CancellationToken::new(),
+    );
+    engine.hook_caller = Some(Arc::clone(&hooks) as Arc<dyn HookCaller>);
+    let texts = (0..20).map(|number| {
+        let role = [Role::User, Role::Assistant][number % 2];
+        let text = format!("turn {number}: {}", "words ".repeat(500));
+        Arc::new(Message::new(
+            engine.ids.message_id(),
+            role,
+            vec![Block::text(text)],
+        ))
+    });
+    let messages: Vec<_> = texts.collect();
+    let append = |transaction: &mut Transaction<'_>| {
+        transaction.run(Command::Append(Append {
+            messages: messages.clone(),
+            ..Append::default()
+        }))?;
+        Ok(())
+    };
+    let create = MissingSession::Create(create);
+    let appended = engine.sessions.write(&key, &create, append, |_, ()| Ok(()));
+    appended.await.unwrap();
+    let call = CompactionCall {
+        request: CompactionRequest::new(Trigger::Manual),
+        waits: true,
+        view: Some(TargetOverride::default()),
+    };
+    let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
+    let ended = compact(&engine, &key, &call, render).await.unwrap();
+    let (_, event) = ended.event().expect("the compaction has ended");
+    let calls = hooks.calls.lock().unwrap().clone();
+    (event.clone(), calls)
+}
+
+fn hook_calls(event: &Event) -> &[HookCall] {
+    match event {
+        Event::Compacted(event) => &event.hooks,
+        Event::CompactionFailed(event) => &event.hooks,
+        event => panic!("{event:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_veto_stops_the_compaction_with_a_shortened_reason() {
+    let veto = || Ok(HookDecision::Veto("é".repeat(1_000)));
+    let (event, calls) = compacted("enabled = true", veto).await;
+    let call = hook_calls(&event).last().unwrap();
+    assert_eq!(call.result, HookResult::Vetoed);
+    assert_eq!(&*call.detail, "é".repeat(256));
+    assert!(matches!(calls[..], [(Hook::PostCompact, timeout)] if !timeout.is_zero()));
+    let refusal = refusal(hook_calls(&event)).unwrap();
+    let is_veto = matches!(&refusal, CompactionError::HookVetoed { hook: Hook::PostCompact, reason }
+        if *reason == call.detail);
+    assert!(is_veto, "{refusal:?}");
+}
+
+#[tokio::test]
+async fn a_failure_stops_the_compaction_only_by_its_rule() {
+    let fails = || Err("no answer".to_owned());
+    let (event, _) = compacted("on_failure = \"stop\"", fails).await;
+    assert!(matches!(event, Event::CompactionFailed(_)), "{event:?}");
+    let call = hook_calls(&event).last().unwrap();
+    assert_eq!(
+        (call.result, &*call.detail),
+        (HookResult::FailedStopped, "no answer")
+    );
+    let (event, _) = compacted("on_failure = \"continue\"", fails).await;
+    assert!(matches!(event, Event::Compacted(_)), "{event:?}");
+    let call = hook_calls(&event).last().unwrap();
+    assert_eq!(call.result, HookResult::FailedContinued);
+}
+
+#[tokio::test]
+async fn a_disabled_hook_is_not_called() {
+    let veto = || Ok(HookDecision::Veto("never".to_owned()));
+    let (event, calls) = compacted("enabled = false", veto).await;
+    assert!(matches!(event, Event::Compacted(_)), "{event:?}");
+    assert!(calls.is_empty());
+}
