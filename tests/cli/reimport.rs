@@ -322,7 +322,7 @@ async fn a_damaged_file_imports_nothing() {
             good.replacen("mend the importer", "burn the importer", 1),
             "the file was changed",
         ),
-        ("newer", newer, "line 1: says version 2"),
+        ("newer", newer, "line 1: has version 2"),
         (
             "foreign",
             "{\"type\":\"user\"}\n".to_owned(),
