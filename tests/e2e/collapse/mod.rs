@@ -238,7 +238,7 @@ impl Agent {
         for message in self.array.values() {
             for block in message["content"].as_array().unwrap() {
                 let text = block["text"].as_str().unwrap_or_default();
-                if text.contains("this summary replaces") {
+                if text.contains(": this summary replaces ") {
                     assert_eq!(message["role"], "user");
                     found.push(text.to_owned());
                 }
