@@ -152,6 +152,28 @@ async fn the_oldest_rounds_are_dropped_from_a_prompt_that_stays_too_long() {
     assert!(text(&still).contains("one more word"));
 }
 
+/// A caller can change to a model with a smaller window between two turns.
+#[tokio::test]
+async fn a_smaller_window_is_compacted_for_without_new_messages() {
+    let mut world = World::new(&[]).await;
+    for number in 0..6 {
+        let mut large = request(work(number));
+        let target = large.target.as_mut().unwrap();
+        target.window_tokens = Some(1_000_000);
+        let reply = world.prepare(large).await.unwrap();
+        assert!(reports(&reply).is_empty(), "{:?}", reply.level_reports);
+    }
+    let reply = world.prepare(request(vec![])).await.unwrap();
+    let [stage] = reports(&reply)[..] else {
+        panic!("{:?}", reply.level_reports);
+    };
+    assert_eq!(stage.action(), LevelAction::Applied, "{stage:?}");
+    // A repeat for the same target records nothing.
+    let repeat = world.prepare(request(vec![])).await.unwrap();
+    let again = world.prepare(request(vec![])).await.unwrap();
+    assert_eq!(repeat.revision, again.revision);
+}
+
 const AHEAD: [&str; 2] = [
     "policy.autocompact.prepare_ahead=true",
     "policy.autocompact.warn_buffer_tokens=5000",

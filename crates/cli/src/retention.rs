@@ -116,7 +116,7 @@ fn as_table(preview: &RetentionPreview, percent: u32) -> anyhow::Result<()> {
         print(&format!("{rows}\n"))?;
     }
     print(&format!(
-        "{} of {} sessions would be deleted, at most {percent} % of a project by age in one pass. {} are on hold.\n",
+        "{} of {} sessions would be deleted, at most {percent} % of a project by age in one pass. Due sessions on hold: {}.\n",
         number(preview.deletions.len() as u64),
         number(preview.sessions),
         number(preview.on_hold),

@@ -38,13 +38,16 @@ impl ServeView {
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
         let mut layout = lay_out(session, self.interrupt_open_calls)?;
-        // A repeated call with nothing pending writes no event.
-        if layout.pieces.is_empty() {
+        let last = session.last_served();
+        let overhead_tokens = self.overhead_tokens.unwrap_or(last.overhead_tokens);
+        // A repeated call with nothing pending writes no event. Another target is recorded even then, because the
+        // levels measure the view against its window.
+        let is_last_target = self.target == last.target
+            && self.window == last.window
+            && overhead_tokens == last.overhead_tokens;
+        if layout.pieces.is_empty() && (is_last_target || session.sealed().pieces().is_empty()) {
             return Ok(Decided::events(Vec::new()));
         }
-        let overhead_tokens = self
-            .overhead_tokens
-            .unwrap_or(session.last_served().overhead_tokens);
         remind(session, &mut layout);
         let (persisted, effects) = at_serving(session, &mut layout.pieces, context)?;
         let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();

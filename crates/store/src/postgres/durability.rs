@@ -19,10 +19,10 @@ impl Durability {
             // Log only changes, because every canary reports the state.
             Some(settings) if *known != found => tracing::error!(
                 settings,
-                "the database would lose acknowledged writes in a crash: writes are refused until these settings are on"
+                "the database would lose acknowledged writes in a crash: writes are rejected until these settings are on"
             ),
             None if known.is_some() => {
-                tracing::info!("the database keeps what it acknowledges: writes are taken again");
+                tracing::info!("the database keeps acknowledged writes in a crash: writes are accepted again");
             }
             _ => {}
         }
