@@ -74,16 +74,16 @@ async fn compacted(rule: &str, answer: Answer) -> (Event, Vec<(Hook, Duration)>)
         CancellationToken::new(),
     );
     engine.hook_caller = Some(Arc::clone(&hooks) as Arc<dyn HookCaller>);
-    let texts = (0..20).map(|number| {
-        let role = [Role::User, Role::Assistant][number % 2];
+    let turns = (0..20).map(|number| {
+        let speaker = [Role::User, Role::Assistant][number % 2];
         let text = format!("turn {number}: {}", "words ".repeat(500));
         Arc::new(Message::new(
             engine.ids.message_id(),
-            role,
+            speaker,
             vec![Block::text(text)],
         ))
     });
-    let messages: Vec<_> = texts.collect();
+    let messages: Vec<_> = turns.collect();
     let append = |transaction: &mut Transaction<'_>| {
         transaction.run(Command::Append(Append {
             messages: messages.clone(),
