@@ -154,7 +154,15 @@ pub(crate) async fn write(
         }
     }
     match next {
-        Some(job) => record_failure(shared, key, &job, "the file changed during each attempt to write it").await,
+        Some(job) => {
+            record_failure(
+                shared,
+                key,
+                &job,
+                "the file changed during each attempt to write it",
+            )
+            .await
+        }
         None => Ok(()),
     }
 }

@@ -22,7 +22,9 @@ impl Durability {
                 "the database would lose acknowledged writes in a crash: writes are rejected until these settings are on"
             ),
             None if known.is_some() => {
-                tracing::info!("the database keeps acknowledged writes in a crash: writes are accepted again");
+                tracing::info!(
+                    "the database keeps acknowledged writes in a crash: writes are accepted again"
+                );
             }
             _ => {}
         }
