@@ -109,19 +109,27 @@ impl Command {
         }
     }
 
+    /// Returns the expected revision of a call. `None` for commands of the service, and for compactions.
+    pub fn expected_revision_mut(&mut self) -> Option<&mut Option<Revision>> {
+        self.preconditions().map(|(_, expected)| expected)
+    }
+
     /// Returns the stamp and the expected revision of a call. `None` for commands of the service, and for compactions,
     /// which check both themselves.
-    fn preconditions(&self) -> Option<(Option<&RequestStamp>, Option<Revision>)> {
+    fn preconditions(&mut self) -> Option<(Option<&RequestStamp>, &mut Option<Revision>)> {
         let (request, expected) = match self {
-            Self::Append(command) => (&command.request, command.expected_revision),
-            Self::Snip(command) => (&command.request, command.expected_revision),
-            Self::ClearResults(command) => (&command.request, command.expected_revision),
-            Self::CollapseSpans(command) => (&command.request, command.expected_revision),
-            Self::Restore(command) => (&command.request, command.expected_revision),
-            Self::Rewind(command) => (&command.request, command.expected_revision),
-            Self::UpdateSession(command) => (&command.request, command.expected_revision),
-            Self::UpdateWorkingState(command) => (&command.request, command.expected_revision),
-            Self::DecidePersist(command) => (&command.request, command.expected_revision),
+            Self::Append(command) => (&command.request, &mut command.expected_revision),
+            Self::Snip(command) => (&command.request, &mut command.expected_revision),
+            Self::ClearResults(command) => (&command.request, &mut command.expected_revision),
+            Self::CollapseSpans(command) => (&command.request, &mut command.expected_revision),
+            Self::Restore(command) => (&command.request, &mut command.expected_revision),
+            Self::Rewind(command) => (&command.request, &mut command.expected_revision),
+            Self::UpdateSession(command) => (&command.request, &mut command.expected_revision),
+            Self::UpdateWorkingState(command) => {
+                let command = &mut **command;
+                (&command.request, &mut command.expected_revision)
+            }
+            Self::DecidePersist(command) => (&command.request, &mut command.expected_revision),
             _ => return None,
         };
         Some((request.as_ref(), expected))
@@ -157,11 +165,11 @@ pub fn decide(
 
 fn decide_alone(
     session: &Session,
-    command: Command,
+    mut command: Command,
     context: DecisionContext<'_>,
 ) -> Result<Decided, Rejection> {
     if let Some((request, expected)) = command.preconditions()
-        && let Some(answer) = decision::answered_or_current(session, request, expected, context)?
+        && let Some(answer) = decision::answered_or_current(session, request, *expected, context)?
     {
         return Ok(answer);
     }

@@ -131,7 +131,17 @@ impl<'a> Transaction<'a> {
     }
 
     /// Decides a command and applies its events. If it makes an event, the command that must follow is run as well.
-    pub fn run(&mut self, command: Command) -> Result<CommandOutcome, Rejection> {
+    pub fn run(&mut self, mut command: Command) -> Result<CommandOutcome, Rejection> {
+        // A session that this transaction creates has revision 0 for the caller, although its creation has advanced it.
+        if self.before == Revision::ZERO
+            && let Some(expected) = command.expected_revision_mut().and_then(Option::take)
+            && expected != Revision::ZERO
+        {
+            return Err(Rejection::RevisionMismatch {
+                expected,
+                current: Revision::ZERO,
+            });
+        }
         let then = self.session().and_then(|session| command.then(session));
         let outcome = self.decide(command)?;
         if let (Some(then), CommandOutcome::Done(Some(_))) = (then, outcome) {

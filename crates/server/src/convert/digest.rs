@@ -111,6 +111,10 @@ fn of_session(session: Option<&mut v1::Session>) -> Vec<Map> {
     vec![take(&mut session.attributes), rules]
 }
 
+fn no_maps<T>(_: &mut T) -> Vec<Map> {
+    Vec::new()
+}
+
 /// Lists the requests that change a session: the method of their request ids, and the function that removes their maps
 /// and the fields in which a repeat may differ.
 macro_rules! mutations {
@@ -141,17 +145,17 @@ mutations! {
         request.form = 0;
         of_inputs(&mut request.messages)
     };
-    PersistToolResultRequest = Persist, |_| Vec::new();
+    PersistToolResultRequest = Persist, no_maps;
     UpdateWorkingStateRequest = Working, |request| {
         let tasks = request.set.iter_mut().flat_map(|set| &mut set.tasks);
         tasks.map(|task| take(&mut task.metadata)).collect()
     };
-    SnipRequest = Snip, |_| Vec::new();
-    RewindSessionRequest = Rewind, |_| Vec::new();
-    RestoreContextRequest = Restore, |_| Vec::new();
-    CompactRequest = Compact, |_| Vec::new();
-    CommitSummaryRequest = Commit, |_| Vec::new();
-    CallToolRequest = Snip, |_| Vec::new();
+    SnipRequest = Snip, no_maps;
+    RewindSessionRequest = Rewind, no_maps;
+    RestoreContextRequest = Restore, no_maps;
+    CompactRequest = Compact, no_maps;
+    CommitSummaryRequest = Commit, no_maps;
+    CallToolRequest = Snip, no_maps;
     CreateSessionRequest = Create, |request| of_session(request.session.as_mut());
     UpdateSessionRequest = Update, |request| of_session(request.session.as_mut());
 }

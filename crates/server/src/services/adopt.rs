@@ -80,7 +80,7 @@ impl AdoptOptions {
                 window: served.window,
                 ..ServeView::default()
             };
-            check(session.revision(), expected_revision)?;
+            check(transaction.revision_before(), expected_revision)?;
             transaction.run(Command::ServeView(serve))?;
         }
         let external = ExternalSummary {

@@ -61,7 +61,7 @@ impl AppendInput {
 
     /// Runs the append in a transaction. `result` or `earlier` turns the returned status into the reply.
     pub(super) fn run(&self, transaction: &mut Transaction<'_>) -> Result<AppendStatus, Rejection> {
-        let expected_revision = expected(self.expected_revision, transaction)?;
+        let expected_revision = self.expected_revision;
         let outcome = match (&self.adopted, self.messages.as_slice()) {
             (Some(adopted), [summary]) => {
                 let request = self.request.as_ref();
@@ -204,28 +204,6 @@ fn appended(event: &Event) -> Option<MessagesAppended> {
             })
         }
         _ => None,
-    }
-}
-
-/// Returns the expected revision for the command. A session that this call creates has revision 0 for its caller,
-/// although the implicit creation has advanced it.
-///
-/// # Errors
-///
-/// Returns [`Rejection::RevisionMismatch`] if the session is new and the caller expected another revision than 0.
-pub(super) fn expected(
-    expected: Option<Revision>,
-    transaction: &Transaction<'_>,
-) -> Result<Option<Revision>, Rejection> {
-    match (expected, transaction.revision_before()) {
-        (Some(expected), Revision::ZERO) if expected != Revision::ZERO => {
-            Err(Rejection::RevisionMismatch {
-                expected,
-                current: Revision::ZERO,
-            })
-        }
-        (_, Revision::ZERO) => Ok(None),
-        (expected, _) => Ok(expected),
     }
 }
 

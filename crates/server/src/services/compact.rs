@@ -15,7 +15,7 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::Service;
-use super::append::{budget, expected, tokens, window};
+use super::append::{budget, tokens, window};
 use super::cache_ledger::ledger;
 use super::change::{ChangeCall, ChangeOutcome};
 use super::commit_summary;
@@ -78,7 +78,6 @@ pub(super) async fn compact(
     };
     let outcome = change.run(
         |transaction| {
-            let revision = expected(revision, transaction)?;
             let command = |revision| compacting.command(revision, stamp.clone());
             // The levels act on the pieces of a view. Pending messages have none until they are served.
             transaction.run_served(&target, revision, command)

@@ -13,7 +13,6 @@ use palimpsest_proto::context::v1::{
 };
 use uuid::Builder;
 
-use super::append::expected;
 use super::{Service, recovery};
 use crate::access::Right;
 use crate::convert::{self, ChangedSession};
@@ -149,7 +148,6 @@ pub(super) async fn update(
             return Err(Rejection::invalid("session.hold", what));
         }
         let mut update = change.update.clone();
-        update.expected_revision = expected(update.expected_revision, transaction)?;
         update.policy = new_policy(&change, inherited, transaction)?;
         if let Some(what) = update
             .policy

@@ -1,7 +1,5 @@
 //! `PersistToolResult`: decides about a tool result before its message is appended.
 
-use std::sync::Arc;
-
 use palimpsest_core::command::{Command, Offering, PersistOutcome, Rejection, told};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{CallKey, Revision, SessionKey};
@@ -13,7 +11,6 @@ use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{PersistToolResultRequest, PersistToolResultResponse};
 
 use super::Service;
-use super::append::expected;
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -90,12 +87,6 @@ fn decide(
     transaction: &mut Transaction<'_>,
     offering: &Offering,
 ) -> Result<PersistResult, Rejection> {
-    // A transaction may be decided again, so the command is copied.
-    let offering = Offering {
-        expected_revision: expected(offering.expected_revision, transaction)?,
-        result: Arc::clone(&offering.result),
-        ..offering.clone()
-    };
     let upon = transaction.revision_before();
     let outcome = transaction.run(Command::DecidePersist(offering.clone()))?;
     let offered = transaction.events().last().map(|recorded| &recorded.event);
@@ -107,7 +98,7 @@ fn decide(
         // No event was needed: the result had been decided about before.
         _ => {
             let session = transaction.session().ok_or(Rejection::ContentNotLoaded)?;
-            Ok(PersistResult::Told(told(session, &offering)?, upon))
+            Ok(PersistResult::Told(told(session, offering)?, upon))
         }
     }
 }

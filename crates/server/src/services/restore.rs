@@ -5,12 +5,11 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
-use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextResponse};
 use palimpsest_store::crash_point;
 
 use super::Service;
-use super::append::{budget, expected, tokens};
+use super::append::{budget, tokens};
 use super::cache_ledger::ledger;
 use super::change::{ChangeCall, ChangeOutcome};
 use super::recovery::{removed, returned};
@@ -47,7 +46,7 @@ pub(super) async fn restore(
         dry_run: request.dry_run,
     };
     let outcome = change.run(
-        |transaction| decide(transaction, &restore),
+        |transaction| transaction.run(Command::Restore(restore.clone())),
         |session, happened, _| answer(service, session, happened, &target),
     );
     let mut response = outcome.await?;
@@ -61,15 +60,6 @@ pub(super) async fn restore(
         report.incomplete = back.incomplete;
     }
     Ok(response)
-}
-
-fn decide(
-    transaction: &mut Transaction<'_>,
-    restore: &RestoreContext,
-) -> Result<CommandOutcome, Rejection> {
-    let mut restore = restore.clone();
-    restore.expected_revision = expected(restore.expected_revision, transaction)?;
-    transaction.run(Command::Restore(restore))
 }
 
 fn answer(

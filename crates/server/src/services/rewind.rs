@@ -10,7 +10,7 @@ use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
 
 use super::Service;
-use super::append::{budget, expected, tokens};
+use super::append::{budget, tokens};
 use super::cache_ledger::ledger;
 use super::change::{ChangeCall, ChangeOutcome};
 use super::recovery::removed;
@@ -64,10 +64,9 @@ fn decide(
     transaction: &mut Transaction<'_>,
     (id, before): (MessageId, bool),
     unfolded: Option<&PastSession>,
-    revision: Option<Revision>,
+    mut expected_revision: Option<Revision>,
     request: Option<RequestStamp>,
 ) -> Result<CommandOutcome, Rejection> {
-    let mut expected_revision = expected(revision, transaction)?;
     let Some(session) = transaction.session() else {
         return Err(Rejection::MessageNotFound { id });
     };

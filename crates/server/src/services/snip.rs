@@ -10,7 +10,7 @@ use palimpsest_engine::listing::descendants;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
-use super::append::{budget, expected, tokens};
+use super::append::{budget, tokens};
 use super::cache_ledger::ledger;
 use super::change::{ChangeCall, ChangeOutcome};
 use super::recovery::removed;
@@ -90,7 +90,6 @@ pub(super) async fn run(
 }
 
 fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<CommandOutcome, Rejection> {
-    let expected_revision = expected(snip.expected_revision, transaction)?;
     let command = |expected_revision| {
         Command::Snip(Snip {
             expected_revision,
@@ -98,7 +97,7 @@ fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<CommandOutco
         })
     };
     // Pending messages are served first, so that every block has a piece to remove.
-    transaction.run_served(&TargetOverride::default(), expected_revision, command)
+    transaction.run_served(&TargetOverride::default(), snip.expected_revision, command)
 }
 
 fn answer(

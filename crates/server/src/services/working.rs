@@ -11,7 +11,6 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::Service;
-use super::append::expected;
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -37,10 +36,9 @@ async fn run(
     update: &UpdateWorkingState,
 ) -> Result<UpdateWorkingStateResponse, ServiceError> {
     let decide = |transaction: &mut Transaction<'_>| {
-        let mut update = update.clone();
-        update.expected_revision = expected(update.expected_revision, transaction)?;
+        let update = Box::new(update.clone());
         transaction
-            .run(Command::UpdateWorkingState(Box::new(update)))
+            .run(Command::UpdateWorkingState(update))
             .map(drop)
     };
     let finish = |session: &Session, (): &()| answer(session);
