@@ -293,13 +293,13 @@ fn every_field_of_the_policy_is_a_setting() {
     };
     expect![[r#"
         [policy]
-        # The preset that provides the value of each field that nobody sets.
+        # The preset that provides the value of each field that no layer sets.
         preset = "claude-code-2.1.19" # p.toml:1
 
         [policy.limits]
         # Maximum bytes of one message as JSON.
         # max_message_bytes = 16777216 # default
-        # Maximum messages in one call, including messages in payloads.
+        # Maximum messages in one call, including all messages of a `Payload`.
         # max_messages = 10000 # default"#]]
     .assert_eq(&policy[..9].join("\n"));
     let lines = [
@@ -321,11 +321,11 @@ fn every_field_of_the_policy_is_a_setting() {
     let project = printed.find("[projects").unwrap();
     expect![[r#"
         [projects.p.policy]
-        # The preset that provides the value of each field that nobody sets.
+        # The preset that provides the value of each field that no layer sets.
         preset = "opencode" # p.toml:11
 
         [projects.p.policy.snip]
-        # If true, the view reminds the model to snip.
+        # If true, the view reminds the model to snip when one of the next two limits is reached.
         nudge = false # p.toml:13
     "#]]
     .assert_eq(&printed[project..]);

@@ -40,12 +40,10 @@ impl ServeView {
         let mut layout = lay_out(session, self.interrupt_open_calls)?;
         let last = session.last_served();
         let overhead_tokens = self.overhead_tokens.unwrap_or(last.overhead_tokens);
-        // A repeated call with nothing pending writes no event. Another target is recorded even then, because the
-        // levels measure the view against its window.
-        let is_last_target = self.target == last.target
-            && self.window == last.window
-            && overhead_tokens == last.overhead_tokens;
-        if layout.pieces.is_empty() && (is_last_target || session.sealed().pieces().is_empty()) {
+        // A call with nothing pending writes no event, also for another model. Another window or prompt prefix is
+        // recorded even then, because the levels measure the view against them.
+        let is_same_room = self.window == last.window && overhead_tokens == last.overhead_tokens;
+        if layout.pieces.is_empty() && (is_same_room || session.sealed().pieces().is_empty()) {
             return Ok(Decided::events(Vec::new()));
         }
         remind(session, &mut layout);
