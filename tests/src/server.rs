@@ -141,6 +141,14 @@ impl Server {
         server.wait()
     }
 
+    /// Starts a server with a crash point. Returns `None` if background work reaches the point before the server is
+    /// ready.
+    pub fn start_to_crash(data_dir: &Path, extra: &[&str], point: &str) -> Option<Self> {
+        let vars = [("CRASH_AT", point)];
+        let (server, lines) = Self::spawn(binary_command(), ANY_PORT, data_dir, extra, &vars);
+        server.awaited("ready", &lines).ok()
+    }
+
     fn start_until(
         awaited: &str,
         command: Command,
@@ -149,18 +157,27 @@ impl Server {
         extra: &[&str],
         vars: &[(&str, &str)],
     ) -> Self {
-        // From here on, a panic drops this value, which kills the process.
-        let (mut server, lines) = Self::spawn(command, address, data_dir, extra, vars);
+        let (server, lines) = Self::spawn(command, address, data_dir, extra, vars);
+        server
+            .awaited(awaited, &lines)
+            .unwrap_or_else(|server| panic!("not ready: {:?}", server.log()))
+    }
+
+    /// Waits for a log message. Returns the server as an error if its log ends or is silent before. On drop, the process
+    /// is killed.
+    fn awaited(mut self, awaited: &str, lines: &mpsc::Receiver<String>) -> Result<Self, Self> {
+        let server = &mut self;
         loop {
-            let line = lines.recv_timeout(TIMEOUT);
-            let line = line.unwrap_or_else(|_| panic!("not ready: {:?}", server.log()));
+            let Ok(line) = lines.recv_timeout(TIMEOUT) else {
+                return Err(self);
+            };
             let message = text_of(&line, "message");
             if message == Some("serving") {
                 let text = |key| text_of(&line, key).unwrap().to_owned();
                 (server.address, server.admin) = (text("grpc"), text("admin"));
             }
             if message == Some(awaited) {
-                return server;
+                return Ok(self);
             }
         }
     }

@@ -155,6 +155,36 @@ async fn an_interrupted_sweep_is_completed_by_the_next() {
     }
 }
 
+/// Stores results in four sessions until the server ends or all are stored.
+async fn store_results(server: &Server, round: usize) {
+    let writers = (0..4_usize).map(|writer| {
+        let address = format!("http://{}", server.address());
+        tokio::spawn(async move {
+            let Ok(mut client) =
+                palimpsest_proto::context::v1::context_service_client::ContextServiceClient::connect(address).await
+            else {
+                return;
+            };
+            let session = name(&format!("w{writer}"));
+            for turn in 0..6_usize {
+                // Every second result repeats an earlier one, whose file exists and is old.
+                let id = format!("call-{}", (round / 2) * 100 + turn);
+                let large = format!("{writer} {}\n", turn / 2).repeat(2_000);
+                let said = vec![assistant_call(&id), result(&id, &large)];
+                let asked = append(&session, vec![user("go on")]);
+                if client.append_messages(asked).await.is_err()
+                    || client.prepare_context(prepare(&session, said)).await.is_err()
+                {
+                    return;
+                }
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+}
+
 /// Runs writers that store results, continuous sweeps, and kills, repeatedly. All intents are made old each time. Every
 /// referenced file must exist.
 #[tokio::test(flavor = "multi_thread")]
@@ -169,35 +199,12 @@ async fn p23_a_sweep_never_removes_a_referenced_blob() {
     ];
     let mut orphans = BTreeSet::new();
     for (round, point) in points.iter().enumerate() {
-        let server = Server::start_with(data, &sweeping(), &[("CRASH_AT", point)]);
-        let writers = (0..4_usize).map(|writer| {
-            let address = format!("http://{}", server.address());
-            tokio::spawn(async move {
-                let Ok(mut client) =
-                    palimpsest_proto::context::v1::context_service_client::ContextServiceClient::connect(address).await
-                else {
-                    return;
-                };
-                let session = name(&format!("w{writer}"));
-                for turn in 0..6_usize {
-                    // Every second result repeats an earlier one, whose file exists and is old.
-                    let id = format!("call-{}", (round / 2) * 100 + turn);
-                    let large = format!("{writer} {}\n", turn / 2).repeat(2_000);
-                    let said = vec![assistant_call(&id), result(&id, &large)];
-                    let asked = append(&session, vec![user("go on")]);
-                    if client.append_messages(asked).await.is_err()
-                        || client.prepare_context(prepare(&session, said)).await.is_err()
-                    {
-                        return;
-                    }
-                }
-            })
-        });
-        for writer in writers.collect::<Vec<_>>() {
-            writer.await.unwrap();
+        // Background work may reach the point before the server is ready.
+        if let Some(server) = Server::start_to_crash(data, &sweeping(), point) {
+            store_results(&server, round).await;
+            tokio::time::sleep(Duration::from_millis(250)).await;
+            server.kill();
         }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-        server.kill();
         let checked = verify(data, &["--contents"]);
         assert_eq!(checked["missing"], 0, "round {round}: {checked}");
         orphans.insert(checked["orphans"].as_u64().unwrap());
