@@ -1,9 +1,10 @@
 //! Tests of repeated calls and of calls that arrive late.
 
 use palimpsest_proto::context::v1::{
-    AppendOutcome, CreateSessionRequest, GetSessionRequest, SnipRequest,
+    AdoptedCompaction, AppendMessagesRequest, AppendOutcome, CreateSessionRequest,
+    GetSessionRequest, SnipRequest,
 };
-use palimpsest_tests::say::{append, prepare, user, uuid, with_id};
+use palimpsest_tests::say::{append, assistant, prepare, user, uuid, with_id};
 use palimpsest_tests::{name, refused};
 use tonic::Code;
 
@@ -86,6 +87,28 @@ async fn p24_a_repeated_snip_returns_the_same_reply_and_serves_nothing() {
     let later = client.append_messages(later).await.unwrap().into_inner();
     let again = client.snip(request).await.unwrap().into_inner();
     assert_eq!(again.snipped, first.snipped);
+    assert_eq!(again.revision, later.revision, "the repeat adds no event");
+}
+
+#[tokio::test]
+async fn p24_a_repeated_adoption_returns_the_same_reply_and_serves_nothing() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("p24-adopt");
+    let messages = vec![user("one"), assistant("two"), user("three")];
+    let appended = client.append_messages(append(&session, messages)).await;
+    let request = AppendMessagesRequest {
+        request_id: "r".into(),
+        adopted_compaction: Some(AdoptedCompaction::default()),
+        expected_revision: Some(appended.unwrap().into_inner().revision),
+        ..append(&session, vec![user("a summary of one to three")])
+    };
+    let first = client.append_messages(request.clone()).await.unwrap();
+    let later = append(&session, vec![user("later")]);
+    let later = client.append_messages(later).await.unwrap().into_inner();
+    let again = client.append_messages(request).await.unwrap().into_inner();
+    let first = first.into_inner().append.unwrap();
+    assert_eq!(again.append.unwrap().messages, first.messages);
     assert_eq!(again.revision, later.revision, "the repeat adds no event");
 }
 

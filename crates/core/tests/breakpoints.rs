@@ -328,7 +328,7 @@ fn the_validator_knows_the_rules() {
     ]);
     check(Provider::Anthropic, redacted, "extra inputs");
     let point = json!({"cachePoint": {"type": "default"}});
-    let nothing = "nothing available to cache";
+    let nothing = "no content to cache";
     check(Provider::Bedrock, user(json!([point, text])), nothing);
     check(
         Provider::Bedrock,

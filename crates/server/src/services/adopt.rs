@@ -9,7 +9,7 @@ use palimpsest_core::command::{
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::message::Message;
-use palimpsest_core::session::RequestStamp;
+use palimpsest_core::session::{RequestStamp, Session};
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1;
 
@@ -72,8 +72,15 @@ impl AdoptOptions {
         expected_revision: Option<Revision>,
         request: Option<&RequestStamp>,
     ) -> Result<CommandOutcome, Rejection> {
+        // A repeat serves nothing, and carries the revision from before its first run.
+        let is_repeat = |session: &Session| {
+            request.is_some_and(|stamp| {
+                let earlier = session.requests().find(stamp, transaction.now());
+                earlier.is_some()
+            })
+        };
         // Pending messages have no pieces yet. They are served first so that the summary can also replace them.
-        if let Some(session) = transaction.session() {
+        if let Some(session) = transaction.session().filter(|session| !is_repeat(session)) {
             let served = session.last_served();
             let serve = ServeView {
                 target: served.target.clone(),

@@ -19,51 +19,16 @@ use super::open;
 use super::options::SledOptions;
 use super::queued::{Observers, QueuedJob};
 use super::shared::Shared;
-use super::space::{Space, room_to_open, was_no_room, was_short};
+use super::space::{Space, room_to_open, was_no_room};
+use super::write_error::WriteError;
 use crate::{StoreError, crash_point};
 
 /// The maximum number of groups between two garbage collections. Garbage is collected when the queue is
 /// empty. This limit lets deletions finish under constant load too.
 const GROUPS_TO_GARBAGE: u32 = 16;
 
-/// The reason why a group could not be written.
-#[derive(Debug, Clone)]
-pub(super) enum WriteError {
-    /// A write failed. The outcome is unknown until the process restarts.
-    Failed(String),
-    /// The disk is full. Writes are accepted again when space is available.
-    Full(&'static str),
-    /// A resource is exhausted for now. The applied group waits for its sync.
-    Short(&'static str),
-}
-
-impl WriteError {
-    fn of(error: &::sled::Error) -> Self {
-        match was_no_room(error) {
-            Some(why) => Self::Full(why),
-            None => Self::Failed(error.to_string()),
-        }
-    }
-
-    /// Classifies an error of the store's own sync. A full disk is fatal here: the operating system may
-    /// have dropped pages that it could not write.
-    fn of_sync(error: &std::io::Error) -> Self {
-        match was_short(error) {
-            Some(resource) => Self::Short(resource),
-            None => Self::Failed(error.to_string()),
-        }
-    }
-
-    pub(super) fn error(&self) -> StoreError {
-        match self {
-            Self::Failed(reason) => StoreError::Failed(reason.clone()),
-            Self::Full(why) => StoreError::Full(why),
-            Self::Short(resource) => StoreError::Short(resource),
-        }
-    }
-}
-
-const NOT_OPENED: &str = "it met a full disk and cannot be opened anew yet: it is tried again";
+const NOT_OPENED: &str =
+    "it cannot be opened again yet after a full disk: the next attempt follows";
 
 fn refuse(jobs: Vec<WriteJob>, trouble: &WriteError) {
     for job in jobs {

@@ -3,8 +3,8 @@
 use ::sled::Error;
 use tokio::sync::oneshot;
 
-use super::commit::WriteError;
 use super::group::{ChangeError, WriteGroup};
+use super::write_error::WriteError;
 use crate::StoreError;
 
 /// Sends one caller's reply. The argument is the error of the group, if the group failed.

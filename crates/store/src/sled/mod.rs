@@ -24,6 +24,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod write_error;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
