@@ -1,6 +1,6 @@
-//! Level 5. [`run`] drives the machine of the core, which decides every compaction. The other modules
-//! perform its steps: [`summarise`] writes a summary, [`hooks`] calls the hooks, [`repeat`] waits for an end, and
-//! [`delegate`] and [`delegate_result`] exchange a request and a summary with the caller's model.
+//! Level 5. `run` drives the machine of the core, which decides every compaction. The other modules
+//! perform its steps: `summarise` writes a summary, `hooks` calls the hooks, `repeat` waits for an end, and
+//! `delegate` and `delegate_result` exchange a request and a summary with the caller's model.
 
 mod delegate;
 mod delegate_result;
