@@ -140,7 +140,7 @@ async fn is_complete(engine: &Engine, keys: &[SessionKey]) -> bool {
             Ok(true) => {}
             Ok(false) => return false,
             Err(error) => {
-                tracing::warn!(session = %key, %error, "failed to finish a deletion; it goes on in the background");
+                tracing::warn!(session = %key, %error, "failed to finish a deletion; a background task retries it");
                 return false;
             }
         }

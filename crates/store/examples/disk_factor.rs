@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use palimpsest_conformance::bytes;
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
 use palimpsest_store::{Batch, DueChange, Position, SessionLog, Store as _};
@@ -28,26 +28,12 @@ fn key(number: usize) -> Result<SessionKey> {
     ))?)
 }
 
-/// Returns incompressible bytes, as in a compressed frame.
-fn random(seed: u64, len: usize) -> Bytes {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(len);
-    out.into()
-}
-
 fn batch(expected: Position, seed: u64, len: usize) -> Batch {
     Batch {
         expected,
         events: NonZeroU32::MIN,
-        frame: random(seed, len),
-        summary: random(seed, 80),
+        frame: bytes(seed, len),
+        summary: bytes(seed, 80),
         due: DueChange::At(Timestamp::from_millis(i64::try_from(seed).unwrap_or(0))),
         blob_bytes: 0,
         settles: Vec::new(),

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use palimpsest_conformance::ByName as _;
+use palimpsest_conformance::{ByName as _, bytes};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{
@@ -81,17 +81,6 @@ fn key(n: u64) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/s{n}")).unwrap()
 }
 
-/// Returns incompressible bytes that identify their seed.
-fn frame(seed: u64, len: usize) -> Bytes {
-    let mut random = fastrand(seed);
-    let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
-        out.extend_from_slice(&random().to_le_bytes());
-    }
-    out.truncate(len);
-    out.into()
-}
-
 /// Returns a deterministic random generator.
 fn fastrand(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -120,7 +109,7 @@ impl Acknowledged {
                 frames.len() - read.len()
             );
             for ((seed, len), found) in frames.iter().zip(&read) {
-                assert!(found.bytes == frame(*seed, *len), "{context}: s{session}");
+                assert!(found.bytes == bytes(*seed, *len), "{context}: s{session}");
             }
         }
     }
@@ -136,7 +125,11 @@ impl Acknowledged {
             if count == frames.len() + 1 {
                 frames.push(*written);
             }
-            assert_eq!(count, frames.len(), "s{session} holds what nobody wrote");
+            assert_eq!(
+                count,
+                frames.len(),
+                "s{session} contains a frame that no test wrote"
+            );
         }
     }
 }
@@ -174,7 +167,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                     ..Position::START
                 },
                 events: NonZeroU32::MIN,
-                frame: frame(seed, size),
+                frame: bytes(seed, size),
                 summary: Bytes::from_static(b"summary"),
                 due: DueChange::Keep,
                 blob_bytes: 0,
@@ -194,7 +187,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
             }
             if random().is_multiple_of(50) && !frames.is_empty() {
                 let at = Revision::new(frames.len() as u64);
-                let bytes = frame(1, 50_000);
+                let bytes = bytes(1, 50_000);
                 let put = log
                     .put_snapshot_of(&key(session), StoredSnapshot { at, bytes })
                     .await;

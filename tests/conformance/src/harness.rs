@@ -44,8 +44,8 @@ pub(super) fn lease(owner: &str, until: i64) -> Lease {
     }
 }
 
-/// Returns pseudo-random bytes that are unique per seed, so that mixed-up content is detected.
-pub(super) fn bytes(seed: u64, len: usize) -> Bytes {
+/// Returns incompressible pseudo-random bytes that are unique per seed, so that mixed-up content is detected.
+pub fn bytes(seed: u64, len: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut out = Vec::with_capacity(len + 8);
     while out.len() < len {

@@ -19,7 +19,7 @@ mod sessions;
 mod tombstones;
 
 pub use self::by_name::ByName;
-pub use self::harness::Harness;
+pub use self::harness::{Harness, bytes};
 pub use self::memory::MemoryLog;
 pub use self::model::properties;
 

@@ -281,6 +281,25 @@ fn policy() -> Policy {
     overlay.unwrap().resolve(Preset::ClaudeCode).unwrap()
 }
 
+/// Returns the messages that a history of `operations` appends to a new session.
+pub fn appended_messages(operations: &[Operation]) -> Vec<Message> {
+    let mut harness = SessionHarness::new();
+    for operation in operations {
+        harness.step(operation);
+    }
+    let appended = harness
+        .log
+        .into_iter()
+        .filter_map(|recorded| match recorded.event {
+            Event::MessagesAppended(event) => Some(event.messages),
+            _ => None,
+        });
+    appended
+        .flatten()
+        .map(|appended| Message::clone(&appended.message))
+        .collect()
+}
+
 /// Applies the steps of a history to a session and records its log.
 #[derive(Debug)]
 pub struct SessionHarness {

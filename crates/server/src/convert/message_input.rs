@@ -109,9 +109,8 @@ fn anthropic(message: &Message) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use palimpsest_core::event::Event;
     use palimpsest_core::ids::MessageId;
-    use palimpsest_histories::{SessionHarness, operation};
+    use palimpsest_histories::{appended_messages, operation};
     use proptest::prelude::*;
 
     use super::*;
@@ -166,15 +165,7 @@ mod tests {
         fn any_message_of_a_history_is_read_again(
             operations in prop::collection::vec(operation(), 1..12),
         ) {
-            let mut world = SessionHarness::new();
-            for operation in &operations {
-                world.step(operation);
-            }
-            for recorded in &world.log {
-                if let Event::MessagesAppended(event) = &recorded.event {
-                    event.messages.iter().for_each(|appended| check(&appended.message));
-                }
-            }
+            appended_messages(&operations).iter().for_each(check);
         }
     }
 }

@@ -192,12 +192,11 @@ mod tests {
     use std::sync::Arc;
 
     use palimpsest_core::codec;
-    use palimpsest_core::event::Event;
     use palimpsest_core::ids::{MessageId, Ordinal, Revision};
     use palimpsest_core::message::Digest;
     use palimpsest_core::session::{TranscriptEntry, Visibility};
     use palimpsest_core::view::Provider;
-    use palimpsest_histories::{SessionHarness, operation};
+    use palimpsest_histories::{appended_messages, operation};
     use proptest::prelude::*;
     use serde_json::Value;
     use serde_json::value::RawValue;
@@ -302,15 +301,7 @@ mod tests {
         fn any_history_comes_out_as_it_came_in(
             operations in prop::collection::vec(operation(), 1..12),
         ) {
-            let mut world = SessionHarness::new();
-            for operation in &operations {
-                world.step(operation);
-            }
-            for recorded in &world.log {
-                if let Event::MessagesAppended(event) = &recorded.event {
-                    event.messages.iter().for_each(|appended| check(&appended.message));
-                }
-            }
+            appended_messages(&operations).iter().for_each(check);
         }
     }
 }
