@@ -42,7 +42,7 @@ const PURE: [(&str, &[&str]); 4] = [
 ];
 
 /// The crates of the product that each crate may depend on. Dependencies point down only.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("types", &[]),
     ("facts", &["types"]),
     ("core", &["types", "facts"]),
@@ -56,17 +56,21 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("worker", &["engine", "core", "facts", "store", "summarize"]),
     ("settings", &["core", "proto", "store", "engine", "worker"]),
     (
+        "edge",
+        &["core", "store", "summarize", "engine", "settings"],
+    ),
+    (
         "server",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "proto",
+            "edge", "proto",
         ],
     ),
     (
         "cli",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "server", "proto",
+            "edge", "server", "proto",
         ],
     ),
     ("proto", &[]),

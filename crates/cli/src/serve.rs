@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use palimpsest_edge::{net, telemetry};
 use palimpsest_server::serve::Server;
-use palimpsest_server::{app, net, signals, telemetry};
+use palimpsest_server::{app, signals};
 use palimpsest_settings::LoadedConfig;
 
 use super::allocator::return_free_memory_at_once;

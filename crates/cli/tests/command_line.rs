@@ -151,10 +151,7 @@ fn it_serves_until_a_signal_and_logs_json_off_a_terminal() {
         if line.contains("\"message\":\"serving\"") {
             break line;
         }
-        assert!(
-            line.contains("palimpsest_server::net::file_limits"),
-            "{line}"
-        );
+        assert!(line.contains("palimpsest_edge::net::file_limits"), "{line}");
     };
     assert!(serving.contains("\"grpc\":\"127.0.0.1:"), "{serving}");
     let pid = server.0.id().to_string();

@@ -1,17 +1,23 @@
 //! The HTTP admin port: liveness, readiness and metrics.
 
 use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use palimpsest_edge::metrics::Metrics;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::grpc::Health;
-use crate::metrics::Metrics;
-use crate::net::AdminListener;
+use crate::net::{AcceptedConnection, Acceptor, MonitoredConnection};
+
+/// The maximum silence of an admin connection, and the maximum time of a write without progress.
+const ADMIN_IDLE: Duration = Duration::from_secs(30);
 
 /// The state that the admin port reports.
 #[derive(Debug, Clone)]
@@ -65,4 +71,36 @@ async fn metrics(State(subject): State<AdminState>) -> impl IntoResponse {
         [(header::CONTENT_TYPE, content_type)],
         subject.metrics.exposition(),
     )
+}
+
+/// The listener of the admin port, for `axum`.
+#[derive(Debug)]
+pub(crate) struct AdminListener(Acceptor);
+
+impl AdminListener {
+    pub(crate) fn new(door: Acceptor) -> Self {
+        Self(door)
+    }
+}
+
+impl axum::serve::Listener for AdminListener {
+    type Io = MonitoredConnection<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        let accepted = self.0.accept().await;
+        let from = accepted.stream.peer_addr();
+        let from = from.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+        let AcceptedConnection {
+            stream,
+            slot,
+            handle,
+        } = accepted;
+        let io = MonitoredConnection::new(stream, ADMIN_IDLE, slot, handle).with_idle(ADMIN_IDLE);
+        (io, from)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
 }

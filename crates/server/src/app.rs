@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use palimpsest_edge::metrics::Sampler;
 use palimpsest_engine::Engine;
 use palimpsest_engine::maintenance::Maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
@@ -19,7 +20,6 @@ use tonic::service::Routes;
 use crate::errors::BoxError;
 use crate::grpc::Services;
 use crate::hooks::HookEndpoints;
-use crate::metrics::Sampler;
 use crate::serve::{App, Backend, ServerContext};
 use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
 use crate::{LOG_FOLDER, store, summarizer};
@@ -33,7 +33,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     let metrics = &context.metrics;
     let in_hand = PendingWrites::counted_by(Arc::clone(&context.changes));
     let engine = store::open(&context.config, metrics, in_hand).await?;
-    metrics.observe_store(&engine);
+    engine.observe(metrics);
     let log = engine.log();
     let limits = Arc::new(context.config.limits.clone());
     let settings = &context.config.policy;

@@ -1,23 +1,24 @@
-//! The server: gRPC services around the engine, with access control, errors, metrics and telemetry.
+//! The server: gRPC services around the engine, with their conversion and errors.
 //!
 //! Other crates contain the context rules (`palimpsest-core`), sessions in memory (`palimpsest-engine`), event
-//! storage (`palimpsest-store`), settings (`palimpsest-settings`) and the command line (`palimpsest-cli`).
+//! storage (`palimpsest-store`), settings (`palimpsest-settings`), access control, connections and telemetry
+//! (`palimpsest-edge`), and the command line (`palimpsest-cli`).
 
-pub mod access;
 pub mod admin;
 pub mod app;
 pub mod convert;
 pub mod errors;
 pub mod grpc;
 pub mod hooks;
-pub mod metrics;
-pub mod net;
+mod metrics;
 pub mod serve;
 pub mod services;
 pub mod signals;
 pub mod store;
 pub mod summarizer;
-pub mod telemetry;
+
+// The modules of the edge keep their paths inside this crate.
+use palimpsest_edge::{access, net, telemetry};
 
 /// The name of the log folder in the data folder.
 pub const LOG_FOLDER: &str = "log";

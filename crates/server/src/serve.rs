@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use palimpsest_edge::metrics::Metrics;
+use palimpsest_edge::tls::ServerTls;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_engine::maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
@@ -22,11 +24,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use crate::access::{Authenticator, LoadError};
-use crate::admin;
+use crate::admin::{self, AdminListener};
 use crate::errors::BoxError;
-use crate::grpc::{self, Authn, CallLimits, Edge, Health, InFlight, Mutations, ServerTls};
-use crate::metrics::Metrics;
-use crate::net::{self, Acceptor, AdminListener, Connections};
+use crate::grpc::{self, Authn, CallLimits, Edge, Health, InFlight, Mutations};
+use crate::metrics::observe_server;
+use crate::net::{self, Acceptor, Connections};
 
 /// The maximum time for closing the admin port. Admin calls are short.
 const ADMIN_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -206,7 +208,7 @@ impl Server {
             Arc::clone(&context.clock),
             Arc::clone(&context.ids),
             (Authn::new(access), app.quotas),
-            context.metrics.clone(),
+            &context.metrics,
         );
         let config = Arc::clone(&context.config);
         let closing = CancellationToken::new();
@@ -428,7 +430,8 @@ impl AdminServer {
         admission: &CallLimits,
     ) -> Self {
         let stop = CancellationToken::new();
-        context.metrics.observe_server(
+        observe_server(
+            &context.metrics,
             (health, &context.clock),
             (admission, &context.mutations),
             &context.summaries,

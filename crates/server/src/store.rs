@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use palimpsest_edge::metrics::Metrics;
 use palimpsest_settings::Config;
 use palimpsest_store::blobs::{BlobError, Blobs, Owner};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions, Secret};
@@ -16,7 +17,6 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::errors::BoxError;
-use crate::metrics::Metrics;
 use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// The timeout of the blob-store check at startup.
@@ -32,6 +32,14 @@ pub enum Engine {
 }
 
 impl Engine {
+    /// Registers the metrics of the engine.
+    pub(crate) fn observe(&self, metrics: &Metrics) {
+        match self {
+            Self::Embedded(log) => metrics.observe_sled(log),
+            Self::Shared(log) => metrics.observe_postgres(log),
+        }
+    }
+
     /// Returns the log of either engine.
     pub fn log(&self) -> Arc<dyn Store> {
         match self {

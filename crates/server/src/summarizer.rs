@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use palimpsest_edge::metrics::Metrics;
 use palimpsest_engine::models::{Model, ModelLimits, Models};
 use palimpsest_settings::{ModelConfig, ModelProvider, SummarizerConfig};
 use palimpsest_summarize::{
@@ -12,7 +13,6 @@ use palimpsest_summarize::{
 };
 use tokio::time::Instant;
 
-use crate::metrics::Metrics;
 use crate::telemetry::injected_headers;
 
 /// A summarizer that records the outcome and the duration of each request.

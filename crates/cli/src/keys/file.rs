@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
-use palimpsest_server::access::keyfile::{KeyFile, MAX_KEYS};
+use palimpsest_edge::access::keyfile::{KeyFile, MAX_KEYS};
 use tempfile::NamedTempFile;
 
 /// Reads the key file. A missing file has no keys.

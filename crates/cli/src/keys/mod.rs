@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
+use palimpsest_edge::access::key::{KeyId, NewKey};
+use palimpsest_edge::access::keyfile::{KeyEntry, KeyFile, is_label};
 use palimpsest_engine::clock::{Clock as _, SystemClock};
-use palimpsest_server::access::key::{KeyId, NewKey};
-use palimpsest_server::access::keyfile::{KeyEntry, KeyFile, is_label};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Quotas of projects: calls and bytes per second, concurrent calls, sessions, stored bytes.
 //!
 //! This process counts rates and concurrency. The store reports sessions and stored bytes. The capacity of the whole
-//! server is controlled by `grpc::admission`.
+//! server is controlled by `palimpsest_edge::admission`.
 
 mod account;
 mod bucket;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::Revision;
+use palimpsest_edge::refusal::Refusal;
 use palimpsest_engine::EngineError;
 use palimpsest_engine::compaction::CompactionError;
 use palimpsest_engine::quotas::{Quota, QuotaExceeded};
@@ -57,6 +58,18 @@ impl From<PatternError> for ServiceError {
 impl From<InvalidPageToken> for ServiceError {
     fn from(InvalidPageToken: InvalidPageToken) -> Self {
         Self::invalid_page_token()
+    }
+}
+
+/// Calls that the edge rejected.
+impl From<Refusal> for ServiceError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::SessionNotFound(session) => EngineError::SessionNotFound(session).into(),
+            Refusal::ProjectNotFound(project) => Self::project_not_found(&project),
+            Refusal::Forbidden { right, project } => Self::permission_denied(right, Some(&project)),
+            Refusal::Overloaded { retry_after } => Self::overloaded(retry_after),
+        }
     }
 }
 

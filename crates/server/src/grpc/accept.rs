@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use http::{Request, Response};
+use palimpsest_edge::tls::ServerTls;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
@@ -12,7 +13,6 @@ use tower::Service;
 
 use super::connection::{self, ConnectionTimeouts};
 use super::response_body::ResponseBody;
-use super::tls::ServerTls;
 use crate::net::{Acceptor, MonitoredConnection};
 
 /// Accepts connections until `stop`, then waits until all of them are closed.

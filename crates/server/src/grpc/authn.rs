@@ -62,7 +62,7 @@ impl Authn {
         scope: Option<&ResourceScope>,
     ) -> Result<(), ServiceError> {
         match (&self.0, context.authentication()) {
-            (Some(_), Some(authentication)) => access::authorize(authentication, scope),
+            (Some(_), Some(authentication)) => Ok(access::authorize(authentication, scope)?),
             _ => Ok(()),
         }
     }

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
+use palimpsest_edge::admission::WorkPermit;
+use palimpsest_edge::budget::BudgetShare;
 use palimpsest_engine::call::{self, Caller, Deadline};
 use palimpsest_engine::quotas::{QuotaDemand, QuotaPermit};
 
 use super::span::CallSpan;
 
-use super::admission::WorkPermit;
-use super::budget::BudgetShare;
 use crate::access::Authentication;
 use crate::errors::ServiceError;
 
@@ -112,7 +112,7 @@ impl CallContext {
     /// The memory is released at the end of the call. Fails if slow readers use too much of the reply budget.
     pub fn reserve_reply(bytes: usize) -> Result<(), ServiceError> {
         let hold = |context: &Self| context.0.reply.grow(bytes);
-        CURRENT.try_with(hold).unwrap_or(Ok(()))
+        Ok(CURRENT.try_with(hold).unwrap_or(Ok(()))?)
     }
 
     /// Returns the memory share of the request.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use palimpsest_edge::admission::{AdmissionControl, AdmissionError, Lane, WorkPermit};
+use palimpsest_edge::budget::{BudgetKind, BudgetShare, ShareGroups, SharedBudget};
 use palimpsest_engine::call::Deadline;
 use palimpsest_settings::GrpcConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::admission::{AdmissionControl, AdmissionError, Lane, WorkPermit};
-use super::budget::{BudgetKind, BudgetShare, ShareGroups, SharedBudget};
 use crate::access::Authentication;
 use crate::errors::ServiceError;
 use crate::net::ShareGroup;
@@ -203,14 +203,13 @@ impl CallLimits {
         if kind != CallKind::Probe && self.draining.is_cancelled() {
             return Err(ServiceError::shutting_down(RETRY_AFTER_DRAIN));
         }
-        match kind {
-            CallKind::Probe => BudgetShare::take(&self.probe_budget, share_group, 1),
+        let budget = match kind {
+            CallKind::Probe => &self.probe_budget,
             // A status stream takes its permit at the beginning, in `admit`.
-            CallKind::Status => Ok(BudgetShare::default()),
-            CallKind::Watch | CallKind::Read | CallKind::Call => {
-                BudgetShare::take(&self.calls_budget, share_group, 1)
-            }
-        }
+            CallKind::Status => return Ok(BudgetShare::default()),
+            CallKind::Watch | CallKind::Read | CallKind::Call => &self.calls_budget,
+        };
+        Ok(BudgetShare::take(budget, share_group, 1)?)
     }
 
     /// Returns an empty share of the request memory for a call of the group.

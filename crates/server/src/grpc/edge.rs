@@ -13,6 +13,8 @@ use futures::FutureExt as _;
 use http::{Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
+use palimpsest_edge::budget::BudgetShare;
+use palimpsest_edge::metrics::Metrics;
 use palimpsest_engine::call::Deadline;
 use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_engine::quotas::QuotaTracker;
@@ -24,7 +26,6 @@ use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use super::authn::Authn;
-use super::budget::BudgetShare;
 use super::call_context::CallContext;
 use super::call_limits::{CallKind, CallLimits};
 use super::deadline::requested_timeout;
@@ -37,7 +38,7 @@ use super::span::CallSpan;
 use super::status_details;
 use crate::access::ResourceScope;
 use crate::errors::ServiceError;
-use crate::metrics::{Metrics, RpcMethod};
+use crate::metrics::{CallMetrics, RpcMethod};
 use crate::net::{self, Connection};
 use crate::telemetry::CallTrace;
 
@@ -69,7 +70,7 @@ struct EdgeState {
     authn: Authn,
     quotas: Option<Arc<QuotaTracker>>,
     shapes: RequestShapes,
-    metrics: Metrics,
+    metrics: Arc<CallMetrics>,
     shed: ShedResponse,
 }
 
@@ -81,7 +82,7 @@ impl Edge {
         clock: Arc<dyn Clock>,
         ids: Arc<IdSource>,
         (gate, quotas): (Authn, Option<Arc<QuotaTracker>>),
-        metrics: Metrics,
+        metrics: &Metrics,
     ) -> Self {
         Self(Arc::new(EdgeState {
             grpc: config.grpc.clone(),
@@ -92,7 +93,7 @@ impl Edge {
             authn: gate,
             quotas,
             shapes: RequestShapes::new(),
-            metrics,
+            metrics: Arc::new(CallMetrics::new(metrics)),
             shed: ShedResponse::new(),
         }))
     }
@@ -312,7 +313,9 @@ impl EdgeState {
         let decoded = self.shapes.decoded_size(shape, message, limit);
         let decoded =
             decoded.map_err(|RequestTooComplex| ServiceError::request_too_complex(limit))?;
-        context.share().grow(decoded.saturating_sub(message.len()))
+        Ok(context
+            .share()
+            .grow(decoded.saturating_sub(message.len()))?)
     }
 
     async fn call_handler<S>(
@@ -378,7 +381,7 @@ impl EdgeState {
             span,
             trace: trace.id,
             clock: Arc::clone(&self.clock),
-            metrics: self.metrics.clone(),
+            metrics: Arc::clone(&self.metrics),
             started: self.clock.monotonic(),
             code: None,
             reason: None,

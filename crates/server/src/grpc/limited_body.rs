@@ -13,12 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http_body::{Frame, SizeHint};
+use palimpsest_edge::budget::BudgetShare;
+use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
 
-use tokio::time::{Sleep, sleep};
-
-use super::budget::BudgetShare;
 use crate::errors::ServiceError;
 
 /// The size of the gRPC prefix: a flag and the length of the message.
@@ -118,7 +117,7 @@ impl http_body::Body for LimitedBody {
             if let Some(data) = frame.data_ref() {
                 self.seen.fetch_add(data.len() as u64, Relaxed);
                 self.check(data)?;
-                self.share.grow(data.len())?;
+                self.share.grow(data.len()).map_err(ServiceError::from)?;
             }
             Ok(frame)
         });

@@ -7,7 +7,7 @@ use tonic_types::StatusExt as _;
 
 use super::call_limits::CallLimits;
 use super::response_body::ResponseBody;
-use crate::metrics::{CallReport, Metrics, RpcMethod};
+use crate::metrics::{CallMetrics, CallReport, RpcMethod};
 
 #[derive(Debug)]
 pub(super) struct ShedResponse {
@@ -30,8 +30,8 @@ impl ShedResponse {
     }
 
     /// Returns the response for a call by its path. The call is counted in metrics and has no span.
-    pub(super) fn answer(&self, path: &str, metrics: &Metrics) -> Response<ResponseBody> {
-        metrics.call_ended(CallReport {
+    pub(super) fn answer(&self, path: &str, metrics: &CallMetrics) -> Response<ResponseBody> {
+        metrics.ended(CallReport {
             method: RpcMethod::of(path.trim_start_matches('/')),
             code: self.code,
             reason: self.reason.clone(),

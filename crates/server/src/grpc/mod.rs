@@ -4,9 +4,7 @@
 //! in through [`Services`].
 
 mod accept;
-mod admission;
 mod authn;
-mod budget;
 mod call_context;
 mod call_limits;
 mod connection;
@@ -21,9 +19,9 @@ mod request_size;
 mod response_body;
 mod span;
 mod status_details;
-mod tls;
 
 use palimpsest_core::limits::Limits;
+use palimpsest_edge::tls::ServerTls;
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use palimpsest_proto::context::v1::admin_service_server::{AdminService, AdminServiceServer};
 use palimpsest_proto::context::v1::context_service_server::{ContextService, ContextServiceServer};
@@ -46,7 +44,6 @@ pub use call_limits::{CallLimits, InFlight};
 pub use edge::Edge;
 pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
-pub use tls::ServerTls;
 
 /// The minimum of the maximum reply size. A reply can be larger than a request, such as a page of messages.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
+use palimpsest_edge::budget::BudgetShare;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 
-use super::budget::BudgetShare;
 use super::limited_body::PREFIX_BYTES;
 use crate::errors::ServiceError;
 

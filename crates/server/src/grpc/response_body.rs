@@ -12,18 +12,18 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
+use palimpsest_edge::budget::{BudgetShare, SharedBudget};
 use palimpsest_engine::clock::Clock;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use super::budget::{BudgetShare, SharedBudget};
 use super::call_context::CallContext;
 use super::call_limits::Permit;
 use super::span::CallSpan;
 use crate::errors::ServiceError;
-use crate::metrics::{CallReport, Metrics, RpcMethod};
+use crate::metrics::{CallMetrics, CallReport, RpcMethod};
 use crate::net::ShareGroup;
 use crate::telemetry::TraceId;
 
@@ -43,7 +43,7 @@ pub(super) struct CallRecord {
     pub(super) span: CallSpan,
     pub(super) trace: TraceId,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: Arc<CallMetrics>,
     pub(super) started: Duration,
     /// The status code, once known.
     pub(super) code: Option<Code>,
@@ -117,7 +117,7 @@ impl Drop for CallRecord {
             duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
             "call"
         );
-        self.metrics.call_ended(CallReport {
+        self.metrics.ended(CallReport {
             method: self.known,
             code,
             reason: self.reason.take(),

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName};
 use palimpsest_core::compaction::HookRequest;
 use palimpsest_core::event::Hook;
 use palimpsest_core::policy::HookPolicy;
+use palimpsest_edge::metrics::Metrics;
 use palimpsest_engine::call::{CurrentCall, SPANS};
 use palimpsest_engine::clock::IdSource;
 use palimpsest_engine::compaction::{HookCaller, HookDecision};
@@ -24,7 +25,6 @@ use tracing::{Instrument as _, field};
 
 use super::{HookEndpoint, HookEndpoints, failed};
 use crate::convert;
-use crate::metrics::Metrics;
 use crate::telemetry::{TraceId, injected_headers};
 
 /// A method of the hook service.

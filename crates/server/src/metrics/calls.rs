@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use opentelemetry::metrics::{Counter, Histogram, Meter};
+use opentelemetry::metrics::{Counter, Histogram};
 use opentelemetry::{KeyValue, StringValue};
+use palimpsest_edge::metrics::instruments::{counter, histogram};
+use palimpsest_edge::metrics::{Metrics, names};
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use prost_reflect::DescriptorPool;
 use tonic::Code;
-
-use super::instruments::{counter, histogram};
-use super::names;
 
 /// A method of the contract. Unknown methods share the name `other`, so that callers cannot create label values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -72,8 +71,9 @@ pub(crate) struct CallReport<'a> {
     pub(crate) response_bytes: u64,
 }
 
+/// The instruments of calls.
 #[derive(Debug)]
-pub(super) struct CallMetrics {
+pub(crate) struct CallMetrics {
     duration: Histogram<f64>,
     errors: Counter<u64>,
     request_bytes: Counter<u64>,
@@ -81,7 +81,8 @@ pub(super) struct CallMetrics {
 }
 
 impl CallMetrics {
-    pub(super) fn new(meter: &Meter) -> Self {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let meter = metrics.meter();
         Self {
             duration: histogram(meter, &names::RPC_DURATION),
             errors: counter(meter, &names::RPC_ERRORS),
@@ -90,7 +91,8 @@ impl CallMetrics {
         }
     }
 
-    pub(super) fn ended(&self, call: CallReport<'_>) {
+    /// Records a call whose last byte was sent or whose caller disconnected.
+    pub(crate) fn ended(&self, call: CallReport<'_>) {
         let text = |text: &Arc<str>| StringValue::from(Arc::clone(text));
         let method = KeyValue::new("method", text(&call.method.name));
         // Only the duration has the label `code`: each label multiplies the number of series.

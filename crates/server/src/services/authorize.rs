@@ -20,7 +20,7 @@ impl Service {
             .and_then(CallContext::authentication)
             .ok_or_else(unknown)?;
         pass.right.ok_or_else(unknown)?;
-        access::authorize(pass, place)
+        Ok(access::authorize(pass, place)?)
     }
 
     /// Rejects a call about all projects unless the credential grants its right in all of them.
@@ -57,7 +57,7 @@ impl Service {
             .and_then(CallContext::authentication)
             .ok_or_else(unknown)?;
         let place = ResourceScope::Session(session.clone());
-        access::check_right(pass, right, &place)
+        Ok(access::check_right(pass, right, &place)?)
     }
 }
 

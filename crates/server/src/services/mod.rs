@@ -46,6 +46,7 @@ use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Prices;
 use palimpsest_core::session::Session;
+use palimpsest_edge::metrics::Metrics;
 use palimpsest_engine::Engine;
 use palimpsest_engine::background::Background;
 use palimpsest_engine::clock::IdSource;
@@ -59,7 +60,6 @@ use tonic::{Response, Status};
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::hooks::{HookEndpoints, RemoteHooks};
-use crate::metrics::Metrics;
 
 pub use backup::AdminHandlers;
 pub use context::ContextHandlers;

@@ -4,7 +4,7 @@
 //! All exported spans have the target `SPANS`, so no span of a library is exported by accident, above all none of the
 //! exporter's own transport. Without a collector this target has no subscriber, and a span costs one comparison.
 
-pub(crate) mod export_stats;
+mod export_stats;
 mod fields;
 mod ids;
 mod otlp;
@@ -32,12 +32,12 @@ pub(crate) use self::export_stats::ExportStats;
 use self::otlp::Otlp;
 use self::rate_limit::{LogRateLimit, RateLimitedLayer};
 use self::sampling::Sampled;
-pub(crate) use self::sampling::not_sampled;
-pub(crate) use self::trace::{CallTrace, TraceId, injected_headers};
+pub use self::sampling::not_sampled;
+pub use self::trace::{CallTrace, TraceId, injected_headers};
 use palimpsest_settings::{Config, LogFormat};
 
 use crate::metrics::Metrics;
-pub(crate) use palimpsest_engine::call::SPANS;
+pub use palimpsest_engine::call::SPANS;
 
 /// The reason for a failed setup of telemetry.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +163,7 @@ where
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the number of panics in this process.
-pub(crate) fn panics() -> u64 {
+pub fn panics() -> u64 {
     PANICS.load(Relaxed)
 }
 

@@ -10,17 +10,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::connections::MAX_CLOSING;
-use super::{ConnectionSlot, Connections, MonitoredConnection};
+use super::{ConnectionSlot, Connections};
 
 /// The pause after a failed accept, for example without free file handles. An immediate retry would keep a core busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The maximum silence of an admin connection, and the maximum time of a write without progress.
-const ADMIN_IDLE: Duration = Duration::from_secs(30);
-
 /// Accepts the connections of one port.
 #[derive(Debug)]
-pub(crate) struct Acceptor {
+pub struct Acceptor {
     listener: TcpListener,
     connections: Connections,
     /// The permits for file handles. A closed connection keeps its permit until its socket is closed.
@@ -30,15 +27,18 @@ pub(crate) struct Acceptor {
 
 /// An accepted connection. The field order matters: the socket is dropped before its permits.
 #[derive(Debug)]
-pub(crate) struct AcceptedConnection {
-    pub(crate) stream: TcpStream,
-    pub(crate) slot: ConnectionSlot,
-    pub(crate) handle: OwnedSemaphorePermit,
+pub struct AcceptedConnection {
+    /// The socket.
+    pub stream: TcpStream,
+    /// The slot among the connections of the port.
+    pub slot: ConnectionSlot,
+    /// The permit for the file handle.
+    pub handle: OwnedSemaphorePermit,
 }
 
 impl Acceptor {
     /// Creates the acceptor. `max_handshakes` is set for ports with TLS.
-    pub(crate) fn new(
+    pub fn new(
         listener: TcpListener,
         connections: Connections,
         max_handshakes: Option<usize>,
@@ -51,9 +51,14 @@ impl Acceptor {
         }
     }
 
+    /// Returns the address of the port. Port 0 is replaced by the assigned port.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
     /// Returns the next connection with a slot. Without a free slot the connection is closed immediately, so that its
     /// client tries another replica.
-    pub(crate) async fn accept(&self) -> AcceptedConnection {
+    pub async fn accept(&self) -> AcceptedConnection {
         loop {
             // Waits for the sockets of closed connections, so that the process does not run out of file handles.
             let handle = Arc::clone(&self.handles).acquire_owned().await;
@@ -97,42 +102,11 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// The listener of the admin port, for `axum`.
-#[derive(Debug)]
-pub(crate) struct AdminListener(Acceptor);
-
-impl AdminListener {
-    pub(crate) fn new(door: Acceptor) -> Self {
-        Self(door)
-    }
-}
-
-impl axum::serve::Listener for AdminListener {
-    type Io = MonitoredConnection<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
-        let accepted = self.0.accept().await;
-        let from = accepted.stream.peer_addr();
-        let from = from.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
-        let AcceptedConnection {
-            stream,
-            slot,
-            handle,
-        } = accepted;
-        let io = MonitoredConnection::new(stream, ADMIN_IDLE, slot, handle).with_idle(ADMIN_IDLE);
-        (io, from)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.listener.local_addr()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncReadExt as _;
 
+    use super::super::MonitoredConnection;
     use super::*;
 
     #[tokio::test]

@@ -62,14 +62,14 @@ impl Samples {
 
 /// The background task that takes samples.
 #[derive(Debug)]
-pub(crate) struct Sampler {
+pub struct Sampler {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Sampler {
     /// Starts sampling the store in `data_dir` and the log's work queue.
-    pub(crate) fn start(
+    pub fn start(
         metrics: &Metrics,
         log: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -92,7 +92,7 @@ impl Sampler {
     }
 
     /// Stops the task and releases the log, before the log is closed.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         self.stop.cancel();
         if self.task.await.is_err() {
             tracing::error!("the measurement of the store's size panicked");

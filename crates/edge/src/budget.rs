@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::errors::ServiceError;
 use crate::net::ShareGroup;
+use crate::refusal::Refusal;
 
 /// The retry delay of a rejected call. Large calls hold memory longest.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -21,7 +21,7 @@ const SHARE_GROUP_SWEEP_SIZE: usize = 4_096;
 
 /// The kind of a budget. The variants are indexes into the counters of a `ShareGroup`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BudgetKind {
+pub enum BudgetKind {
     /// Calls in flight.
     Calls,
     /// Bytes of requests in memory.
@@ -32,11 +32,11 @@ pub(super) enum BudgetKind {
 
 /// The groups of all tenants with calls in flight, by tenant.
 #[derive(Debug, Default)]
-pub(super) struct ShareGroups(Mutex<HashMap<String, Weak<ShareGroup>>>);
+pub struct ShareGroups(Mutex<HashMap<String, Weak<ShareGroup>>>);
 
 impl ShareGroups {
     /// Returns the group of a tenant. Creates it if necessary.
-    pub(super) fn of(&self, tenant: String) -> Arc<ShareGroup> {
+    pub fn of(&self, tenant: String) -> Arc<ShareGroup> {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(share_group) = groups.get(&tenant).and_then(Weak::upgrade) {
             return share_group;
@@ -53,14 +53,15 @@ impl ShareGroups {
 
 /// A limit that all calls share.
 #[derive(Debug)]
-pub(super) struct SharedBudget {
+pub struct SharedBudget {
     kind: BudgetKind,
     max: usize,
     used: AtomicUsize,
 }
 
 impl SharedBudget {
-    pub(super) fn new(of: BudgetKind, max: usize) -> Arc<Self> {
+    /// Creates a budget of `max` calls or bytes.
+    pub fn new(of: BudgetKind, max: usize) -> Arc<Self> {
         Arc::new(Self {
             kind: of,
             max,
@@ -69,20 +70,21 @@ impl SharedBudget {
     }
 
     /// Returns the amount in use.
-    pub(super) fn used(&self) -> usize {
+    pub fn used(&self) -> usize {
         self.used.load(Relaxed)
     }
 }
 
 /// The part of a budget that one call uses. It is released on drop. A share without a budget only counts.
 #[derive(Debug, Default)]
-pub(super) struct BudgetShare {
+pub struct BudgetShare {
     of: Option<(Arc<SharedBudget>, Arc<ShareGroup>)>,
     used: AtomicU64,
 }
 
 impl BudgetShare {
-    pub(super) fn new(budget: &Arc<SharedBudget>, share_group: &Arc<ShareGroup>) -> Self {
+    /// Creates an empty share.
+    pub fn new(budget: &Arc<SharedBudget>, share_group: &Arc<ShareGroup>) -> Self {
         share_group.shares[budget.kind as usize].fetch_add(1, Relaxed);
         Self {
             of: Some((Arc::clone(budget), Arc::clone(share_group))),
@@ -91,23 +93,23 @@ impl BudgetShare {
     }
 
     /// Creates a share of the given size, or fails if the budget does not allow it.
-    pub(super) fn take(
+    pub fn take(
         budget: &Arc<SharedBudget>,
         share_group: &Arc<ShareGroup>,
         size: usize,
-    ) -> Result<Self, ServiceError> {
+    ) -> Result<Self, Refusal> {
         let share = Self::new(budget, share_group);
         share.grow(size)?;
         Ok(share)
     }
 
     /// Returns the amount that this share uses.
-    pub(super) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
-    /// Fails with `OVERLOADED` unless `more` fits into the budget and the group's fair share.
-    pub(super) fn check_room(&self, more: usize) -> Result<(), ServiceError> {
+    /// Fails unless `more` fits into the budget and the group's fair share.
+    pub fn check_room(&self, more: usize) -> Result<(), Refusal> {
         let Some((budget, share_group)) = &self.of else {
             return Ok(());
         };
@@ -122,11 +124,13 @@ impl BudgetShare {
         if fits && is_fair {
             return Ok(());
         }
-        Err(ServiceError::overloaded(RETRY_AFTER))
+        Err(Refusal::Overloaded {
+            retry_after: RETRY_AFTER,
+        })
     }
 
     /// Adds `more` to this share, or fails without a change.
-    pub(super) fn grow(&self, more: usize) -> Result<(), ServiceError> {
+    pub fn grow(&self, more: usize) -> Result<(), Refusal> {
         self.check_room(more)?;
         // The check and the additions are not one atomic step, so concurrent calls may exceed the limit slightly.
         if let Some((budget, share_group)) = &self.of {

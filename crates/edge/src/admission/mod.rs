@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout};
 use limit::{CallSample, ConcurrencyLimit};
 use overload_state::OverloadState;
 use permit::ReservedPermit;
-pub(super) use permit::WorkPermit;
+pub use permit::WorkPermit;
 use scheduling_delay::SchedulingDelay;
 use wait_queue::{DrainRate, JoinOutcome, WaitQueue};
 
@@ -43,14 +43,16 @@ const DEFAULT_LATENCY: Duration = Duration::from_millis(2);
 
 /// The class of a call. Each class has a separate concurrency limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lane {
+pub enum Lane {
+    /// Calls that only read.
     Read,
+    /// Calls that change sessions.
     Change,
 }
 
 /// The admission state of the server, with one limit per lane.
 #[derive(Debug)]
-pub(super) struct AdmissionControl {
+pub struct AdmissionControl {
     reads: LaneState,
     changes: LaneState,
     shed_count: AtomicU64,
@@ -169,11 +171,7 @@ impl AdmissionControl {
     ///
     /// Each lane runs at most `most` calls, and at most `max_slowdown_percent` of the calls that saturate the machine.
     /// `changes` counts the changes in progress.
-    pub(super) fn new(
-        most: usize,
-        max_slowdown_percent: u32,
-        changes: Arc<AtomicUsize>,
-    ) -> Arc<Self> {
+    pub fn new(most: usize, max_slowdown_percent: u32, changes: Arc<AtomicUsize>) -> Arc<Self> {
         let overload_state = Arc::new(OverloadState::new(Instant::now()));
         Arc::new(Self {
             reads: LaneState::new(most, max_slowdown_percent, &overload_state, Arc::default()),
@@ -185,12 +183,12 @@ impl AdmissionControl {
     }
 
     /// Returns the current limit of concurrent changes.
-    pub(super) fn limit(&self) -> usize {
+    pub fn limit(&self) -> usize {
         self.changes.limit.load(Relaxed)
     }
 
     /// Returns the number of calls that were rejected since the start.
-    pub(super) fn shed_count(&self) -> u64 {
+    pub fn shed_count(&self) -> u64 {
         self.shed_count.load(Relaxed)
     }
 
@@ -204,7 +202,7 @@ impl AdmissionControl {
     /// Returns true if this call must be shed because of a high scheduling delay. The check is very cheap.
     ///
     /// Few calls in progress cannot be the cause of the delay, so nothing is shed then.
-    pub(super) fn should_shed(&self, lane: Lane) -> bool {
+    pub fn should_shed(&self, lane: Lane) -> bool {
         let state = self.lane_state(lane);
         let are_many = state.in_flight.load(Relaxed) > state.limit.load(Relaxed) / BUSY_DIVISOR;
         let refuses = state.is_limited && are_many && self.scheduling_delay.should_shed();
@@ -215,7 +213,7 @@ impl AdmissionControl {
     }
 
     /// Returns a permit, after a short wait if necessary.
-    pub(super) async fn acquire(
+    pub async fn acquire(
         self: &Arc<Self>,
         lane: Lane,
         method: &str,
@@ -286,7 +284,7 @@ impl AdmissionControl {
     }
 
     /// Returns a permit if one is free and if `max_wait` is likely to cover the latency of the method.
-    pub(super) fn try_acquire(
+    pub fn try_acquire(
         self: &Arc<Self>,
         lane: Lane,
         method: &str,
@@ -337,7 +335,7 @@ fn micros(time: Duration) -> u64 {
 
 /// The reason for denying a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AdmissionError {
+pub enum AdmissionError {
     /// The lane is at its limit.
     Saturated,
     /// The call cannot finish before its deadline.

@@ -1,7 +1,7 @@
 //! Access control: credentials, grants and the required right of each rpc.
 //!
-//! `grpc::authn` authenticates each call, and authorizes it before its request is decoded. `services::entry` repeats
-//! the authorization for the decoded request. This module has no dependency on gRPC.
+//! The gRPC server authenticates each call, and authorizes it before its request is decoded. Its handlers repeat the
+//! authorization for the decoded request. This module has no dependency on gRPC.
 
 mod grant;
 mod jwt;

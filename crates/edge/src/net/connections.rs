@@ -21,7 +21,7 @@ pub(super) const MAX_CLOSING: usize = 16;
 /// closed first, the oldest first. The used connection with the longest idle time is next. Peers that connect and do
 /// nothing therefore only replace each other.
 #[derive(Debug, Clone)]
-pub(crate) struct Connections(Arc<Inner>);
+pub struct Connections(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -40,7 +40,7 @@ struct OpenConnections {
 
 /// The shared state of one connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     id: u64,
     started: Instant,
     /// The end of the last call, in milliseconds since `started`.
@@ -54,33 +54,33 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Returns a token that is cancelled when the connection must close immediately.
-    pub(crate) fn shutdown(&self) -> &CancellationToken {
+    pub fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }
 
     /// Returns the fair-share group of calls without an authenticated tenant.
-    pub(crate) fn share_group(&self) -> &Arc<ShareGroup> {
+    pub fn share_group(&self) -> &Arc<ShareGroup> {
         &self.share_group
     }
 
     /// Marks the connection as used: a call on it was accepted.
-    pub(crate) fn mark_used(&self) {
+    pub fn mark_used(&self) {
         self.has_been_used.store(true, Relaxed);
     }
 
     /// Marks the TLS handshake as finished.
-    pub(crate) fn handshake_done(&self) {
+    pub fn handshake_done(&self) {
         self.is_in_handshake.store(false, Relaxed);
     }
 
     /// Counts a call in flight until the guard is dropped.
-    pub(crate) fn call(self: &Arc<Self>) -> ActiveCall {
+    pub fn call(self: &Arc<Self>) -> ActiveCall {
         self.calls_in_flight.fetch_add(1, Relaxed);
         ActiveCall(Arc::clone(self))
     }
 
     /// Returns the idle time of an unused connection without a call in flight, otherwise `None`.
-    pub(crate) fn unused_for(&self, now: Instant) -> Option<Duration> {
+    pub fn unused_for(&self, now: Instant) -> Option<Duration> {
         let waits = !self.has_been_used.load(Relaxed) && self.calls_in_flight.load(Relaxed) == 0;
         waits.then(|| self.idle_for(now))
     }
@@ -109,7 +109,7 @@ impl Connection {
 
 /// The guard of a call in flight.
 #[derive(Debug)]
-pub(crate) struct ActiveCall(Arc<Connection>);
+pub struct ActiveCall(Arc<Connection>);
 
 impl Drop for ActiveCall {
     fn drop(&mut self) {
@@ -123,13 +123,14 @@ impl Drop for ActiveCall {
 
 /// The slot of a connection. It is released on drop.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlot {
+pub struct ConnectionSlot {
     connections: Arc<Inner>,
     connection: Arc<Connection>,
 }
 
 impl ConnectionSlot {
-    pub(crate) fn connection(&self) -> &Arc<Connection> {
+    /// Returns the connection.
+    pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 }
@@ -145,7 +146,7 @@ impl Drop for ConnectionSlot {
 
 impl Connections {
     /// Creates an empty set for at most `max` connections.
-    pub(crate) fn new(max: usize) -> Self {
+    pub fn new(max: usize) -> Self {
         Self(Arc::new(Inner {
             max,
             open: Mutex::default(),
@@ -155,24 +156,24 @@ impl Connections {
     }
 
     /// Returns the maximum number of connections.
-    pub(crate) fn max(&self) -> usize {
+    pub fn max(&self) -> usize {
         self.0.max
     }
 
     /// Returns the number of open connections.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.lock().connections.len()
     }
 
     /// Returns the number of connections that were closed for new ones, and the number of rejected ones.
-    pub(crate) fn evicted_and_rejected(&self) -> (u64, u64) {
+    pub fn evicted_and_rejected(&self) -> (u64, u64) {
         (self.0.evicted.load(Relaxed), self.0.rejected.load(Relaxed))
     }
 
     /// Returns a slot for a new connection, for which another connection may be closed.
     ///
     /// At most `max_handshakes` connections may be in the TLS handshake. Returns `None` if all connections are in use.
-    pub(crate) fn enter(&self, max_handshakes: Option<usize>) -> Option<ConnectionSlot> {
+    pub fn enter(&self, max_handshakes: Option<usize>) -> Option<ConnectionSlot> {
         let now = Instant::now();
         let mut open = self.0.lock();
         // Handshakes have a separate limit. The oldest one is closed, so that silent peers cannot delay others.

@@ -26,7 +26,7 @@ const FIRST_INPUT: Duration = Duration::from_millis(10);
 
 /// A connection with its slot, which is released on drop.
 #[derive(Debug)]
-pub(crate) struct MonitoredConnection<T> {
+pub struct MonitoredConnection<T> {
     inner: T,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     stall: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct MonitoredConnection<T> {
 
 /// The time of the last input from the peer.
 #[derive(Debug, Clone)]
-pub(crate) struct LastActivity {
+pub struct LastActivity {
     started: Instant,
     last: Arc<AtomicU64>,
 }
@@ -60,14 +60,14 @@ impl LastActivity {
     }
 
     /// Returns the time of the last input.
-    pub(crate) fn last(&self) -> Instant {
+    pub fn last(&self) -> Instant {
         self.started + Duration::from_millis(self.last.load(Relaxed))
     }
 }
 
 impl<T> MonitoredConnection<T> {
     /// Creates a connection that fails when it is cut, or when a write makes no progress for `stall`.
-    pub(crate) fn new(
+    pub fn new(
         inner: T,
         stall: Duration,
         slot: ConnectionSlot,
@@ -93,22 +93,23 @@ impl<T> MonitoredConnection<T> {
 
     /// Adds a limit on the silence of the peer.
     #[must_use]
-    pub(crate) fn with_idle(mut self, idle: Duration) -> Self {
+    pub fn with_idle(mut self, idle: Duration) -> Self {
         self.idle = Some((idle, Box::pin(sleep(idle))));
         self
     }
 
-    pub(crate) fn slot(&self) -> &ConnectionSlot {
+    /// Returns the slot of the connection.
+    pub fn slot(&self) -> &ConnectionSlot {
         &self.slot
     }
 
     /// Returns a handle to the time of the last input.
-    pub(crate) fn last_activity(&self) -> LastActivity {
+    pub fn last_activity(&self) -> LastActivity {
         self.last_activity.clone()
     }
 
     /// Replaces the inner stream by the result of a handshake on it.
-    pub(crate) async fn then<U, E>(
+    pub async fn then<U, E>(
         self,
         handshake: impl AsyncFnOnce(T) -> Result<U, E>,
     ) -> Result<MonitoredConnection<U>, E> {

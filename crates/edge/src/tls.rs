@@ -61,12 +61,12 @@ impl ServerTls {
     }
 
     /// Returns the maximum number of concurrent handshakes.
-    pub(super) fn max_handshakes(&self) -> usize {
+    pub fn max_handshakes(&self) -> usize {
         self.max_handshakes
     }
 
     /// Performs the handshake of a connection. Fails on a timeout and for clients without HTTP/2.
-    pub(super) async fn handshake(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn handshake(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let acceptor = TlsAcceptor::from(self.config.current());
         let shaken = timeout(self.handshake_timeout, acceptor.accept(stream));
         let stream = shaken

@@ -6,9 +6,14 @@ use opentelemetry::metrics::{Counter, Histogram, Meter};
 use super::names::{Metric, MetricKind};
 
 /// An observed value with its labels.
-pub(super) type Observation = (f64, Vec<KeyValue>);
+pub type Observation = (f64, Vec<KeyValue>);
 
-pub(super) fn histogram(meter: &Meter, metric: &Metric) -> Histogram<f64> {
+/// Creates a histogram.
+///
+/// # Panics
+///
+/// Panics for a metric of another kind.
+pub fn histogram(meter: &Meter, metric: &Metric) -> Histogram<f64> {
     let MetricKind::Histogram(bounds) = metric.kind else {
         unreachable!("{} is no histogram", metric.name);
     };
@@ -20,7 +25,8 @@ pub(super) fn histogram(meter: &Meter, metric: &Metric) -> Histogram<f64> {
         .build()
 }
 
-pub(super) fn counter(meter: &Meter, metric: &Metric) -> Counter<u64> {
+/// Creates a counter.
+pub fn counter(meter: &Meter, metric: &Metric) -> Counter<u64> {
     debug_assert_eq!(metric.kind, MetricKind::Counter, "{}", metric.name);
     meter
         .u64_counter(metric.name)
@@ -35,7 +41,7 @@ pub(super) fn counter(meter: &Meter, metric: &Metric) -> Counter<u64> {
 /// # Panics
 ///
 /// Panics for a histogram, which cannot be observed.
-pub(super) fn observable_gauge(
+pub fn observable_gauge(
     meter: &Meter,
     metric: &Metric,
     look: impl Fn() -> Vec<Observation> + Send + Sync + 'static,
@@ -68,7 +74,7 @@ pub(super) fn observable_gauge(
 }
 
 /// Creates an instrument for a single value without labels.
-pub(super) fn observable_value(
+pub fn observable_value(
     meter: &Meter,
     metric: &Metric,
     look: impl Fn() -> f64 + Send + Sync + 'static,
@@ -78,10 +84,11 @@ pub(super) fn observable_value(
 
 /// Converts a count to a measurement. Values above 2^53 are rounded, which is negligible.
 #[expect(clippy::cast_precision_loss, reason = "said above")]
-pub(super) fn number(count: u64) -> f64 {
+pub fn number(count: u64) -> f64 {
     count as f64
 }
 
-pub(super) fn size(count: usize) -> f64 {
+/// Converts a size to a measurement, as [`number`].
+pub fn size(count: usize) -> f64 {
     number(u64::try_from(count).unwrap_or(u64::MAX))
 }

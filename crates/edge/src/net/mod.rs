@@ -7,8 +7,8 @@ mod listener;
 mod monitored;
 mod share_group;
 
-pub(crate) use connections::{Connection, ConnectionSlot, Connections};
+pub use connections::{ActiveCall, Connection, ConnectionSlot, Connections};
 pub use file_limits::{ConnectionLimits, raise_limit};
-pub(crate) use listener::{Acceptor, AdminListener};
-pub(crate) use monitored::MonitoredConnection;
-pub(crate) use share_group::ShareGroup;
+pub use listener::{AcceptedConnection, Acceptor};
+pub use monitored::{LastActivity, MonitoredConnection};
+pub use share_group::ShareGroup;

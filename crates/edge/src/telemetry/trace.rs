@@ -18,16 +18,18 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 /// The header with the trace context.
 const HEADER: &str = "traceparent";
 
+/// The trace of a call.
 #[derive(Debug, Clone)]
-pub(crate) struct CallTrace {
-    pub(crate) id: TraceId,
+pub struct CallTrace {
+    /// The id of the trace.
+    pub id: TraceId,
     /// The caller's span, if the header names one.
-    pub(crate) parent: Option<Context>,
+    pub parent: Option<Context>,
 }
 
 impl CallTrace {
     /// Returns the trace in the headers, or a new trace.
-    pub(crate) fn of(headers: &HeaderMap, ids: &IdSource) -> Self {
+    pub fn of(headers: &HeaderMap, ids: &IdSource) -> Self {
         let parent = headers
             .contains_key(HEADER)
             .then(|| extract(headers))
@@ -51,7 +53,7 @@ fn extract(headers: &HeaderMap) -> Option<Context> {
 }
 
 /// Returns the headers that continue the current trace in an outgoing request. Empty if the span has no trace context.
-pub(crate) fn injected_headers() -> HeaderMap {
+pub fn injected_headers() -> HeaderMap {
     let context = Span::current().context();
     let mut headers = HeaderMap::new();
     if context.span().span_context().is_valid() {
@@ -87,8 +89,9 @@ impl Injector for HeaderInjector<'_> {
     }
 }
 
+/// The id of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TraceId(u128);
+pub struct TraceId(u128);
 
 tokio::task_local! {
     static CURRENT: TraceId;
@@ -105,22 +108,22 @@ impl TraceId {
     }
 
     /// Returns the id as a number.
-    pub(crate) fn get(self) -> u128 {
+    pub fn get(self) -> u128 {
         self.0
     }
 
     /// Returns the trace of the call that the current task works on.
-    pub(crate) fn current() -> Option<Self> {
+    pub fn current() -> Option<Self> {
         CURRENT.try_with(|id| *id).ok()
     }
 
     /// Runs a future in this trace.
-    pub(crate) fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, future)
     }
 
     /// Runs a function in this trace.
-    pub(crate) fn within<T>(self, function: impl FnOnce() -> T) -> T {
+    pub fn within<T>(self, function: impl FnOnce() -> T) -> T {
         CURRENT.sync_scope(self, function)
     }
 }

@@ -1,10 +1,9 @@
 //! The resource of a call, and the authorization of a principal for it.
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
-use palimpsest_engine::EngineError;
 
 use super::{Authentication, Right};
-use crate::errors::ServiceError;
+use crate::refusal::Refusal;
 
 /// A parsed resource name. The handlers use the same syntax.
 #[derive(Debug)]
@@ -49,12 +48,12 @@ impl ResourceScope {
 pub fn authorize(
     authentication: &Authentication,
     scope: Option<&ResourceScope>,
-) -> Result<(), ServiceError> {
+) -> Result<(), Refusal> {
     // The handler rejects an invalid name.
     let (Some(right), Some(scope)) = (authentication.right, scope) else {
         return Ok(());
     };
-    // Checked before the right: PERMISSION_DENIED would confirm that the project exists.
+    // Checked before the right: an error about the right would confirm that the project exists.
     if !authentication
         .principal
         .grant
@@ -62,8 +61,8 @@ pub fn authorize(
         .contains(scope.project())
     {
         return Err(match scope {
-            ResourceScope::Session(session) => EngineError::SessionNotFound(session.clone()).into(),
-            ResourceScope::Project(project) => ServiceError::project_not_found(project),
+            ResourceScope::Session(session) => Refusal::SessionNotFound(session.clone()),
+            ResourceScope::Project(project) => Refusal::ProjectNotFound(project.clone()),
         });
     }
     check_right(authentication, right, scope)
@@ -74,12 +73,12 @@ pub fn check_right(
     authentication: &Authentication,
     right: Right,
     scope: &ResourceScope,
-) -> Result<(), ServiceError> {
+) -> Result<(), Refusal> {
     if authentication.principal.grant.rights.contains(&right) {
         return Ok(());
     }
-    Err(ServiceError::permission_denied(
+    Err(Refusal::Forbidden {
         right,
-        Some(scope.project()),
-    ))
+        project: scope.project().clone(),
+    })
 }

@@ -10,7 +10,7 @@ use super::{AdmissionControl, Lane};
 
 /// The permit of a running call. Dropping it releases the permit.
 #[derive(Debug)]
-pub(in crate::grpc) struct WorkPermit {
+pub struct WorkPermit {
     admission: Arc<AdmissionControl>,
     lane: Lane,
     slot: usize,
@@ -40,7 +40,7 @@ impl WorkPermit {
     }
 
     /// Releases the permit to other calls while this call waits for another system. Returns false if already paused.
-    pub(in crate::grpc) fn pause(&self) -> bool {
+    pub fn pause(&self) -> bool {
         let mut time = self.lock();
         let Ok(since) = time.since else {
             return false;
@@ -54,7 +54,7 @@ impl WorkPermit {
     }
 
     /// Takes the permit back after `pause`. An admitted call does not queue again, even above the limit.
-    pub(in crate::grpc) fn resume(&self) {
+    pub fn resume(&self) {
         self.lock().since = Ok(Instant::now());
         self.admission
             .lane_state(self.lane)
@@ -63,12 +63,12 @@ impl WorkPermit {
     }
 
     /// Marks the call as successful, so that its latency counts for the limit.
-    pub(in crate::grpc) fn succeeded(&self) {
+    pub fn succeeded(&self) {
         self.lock().counts = true;
     }
 
     /// Releases the permit before the drop, when the call is over for the server.
-    pub(in crate::grpc) fn finish(&self) {
+    pub fn finish(&self) {
         let mut time = self.lock();
         // A paused call has already released its permit.
         let Ok(since) = time.since else {

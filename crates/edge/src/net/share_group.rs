@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicUsize;
 /// The calls that share one part of each budget: those of a tenant, or those of a connection without a credential. The
 /// indexes of the arrays are defined by the budgets.
 #[derive(Debug, Default)]
-pub(crate) struct ShareGroup {
+pub struct ShareGroup {
     /// The amount in use of each budget.
-    pub(crate) used: [AtomicUsize; 3],
+    pub used: [AtomicUsize; 3],
     /// The number of shares in each budget.
-    pub(crate) shares: [AtomicUsize; 3],
+    pub shares: [AtomicUsize; 3],
 }
