@@ -23,7 +23,7 @@ pub struct Limits {
     pub max_request_id_bytes: usize,
     /// The maximum length of a title in bytes. Default: 1,024.
     pub max_title_bytes: usize,
-    /// The maximum length of a search pattern in bytes. Default: 1,024.
+    /// The maximum length of a search pattern in characters. Default: 1,024.
     pub max_pattern_chars: usize,
     /// The maximum size of one reply's view in bytes. A longer view is fetched in chunks. Default: 3
     /// MiB.

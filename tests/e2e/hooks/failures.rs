@@ -42,7 +42,7 @@ fn ill() -> Vec<(Answers, &'static str)> {
         ..Answers::default()
     };
     vec![
-        (slow(), "did not answer within"),
+        (slow(), "did not respond within"),
         (
             Answers {
                 status: Some(Status::permission_denied("who are you")),

@@ -61,7 +61,7 @@ fn from_structure(
     if text.trim().is_empty() {
         return Err(SummaryFailure {
             why: CompactionFailureReason::Empty,
-            detail: "there is nothing to tell".into(),
+            detail: "the messages contain no fact for a summary".into(),
         });
     }
     // Text from several messages can form a secret only when joined, so the rendered text is redacted again.
