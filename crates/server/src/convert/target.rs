@@ -13,6 +13,9 @@ use super::blocks_in::payload_error;
 use super::scalars::unknown;
 use super::{FieldError, Under, tokens32};
 
+/// The maximum length of a model name in bytes. Etags and events contain the name.
+pub const MAX_MODEL_BYTES: usize = 256;
+
 /// Validates the target of a call.
 pub fn target_override(target: Option<v1::Target>) -> Result<TargetOverride, FieldError> {
     let Some(target) = target else {
@@ -25,6 +28,10 @@ pub fn target_override(target: Option<v1::Target>) -> Result<TargetOverride, Fie
         Ok(v1::Provider::Openai) => Some(Provider::OpenAi),
         Err(_) => return Err(unknown("target.provider")),
     };
+    if target.model.len() > MAX_MODEL_BYTES {
+        let what = format!("must have at most {MAX_MODEL_BYTES} bytes");
+        return Err(FieldError::invalid("target.model", what));
+    }
     // A value of 0 is an error, because no request fits into it.
     let size = |tokens: Option<u32>, field: &str| match tokens {
         Some(0) => Err(FieldError::invalid(field, "must be at least 1")),
@@ -220,6 +227,17 @@ mod tests {
             target(Some(wrong)).unwrap_err().path
         };
         assert_eq!(path(|t| t.provider = 9), "target.provider");
+        let longest = "m".repeat(MAX_MODEL_BYTES);
+        let model = |model: String| v1::Target {
+            model,
+            ..v1::Target::default()
+        };
+        assert!(target(Some(model(longest.clone()))).is_ok());
+        let error = target(Some(model(longest + "m"))).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "target.model must have at most 256 bytes"
+        );
         assert_eq!(path(|t| t.window_tokens = Some(0)), "target.window_tokens");
         assert_eq!(
             path(|t| t.max_output_tokens = Some(0)),

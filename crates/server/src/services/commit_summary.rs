@@ -14,11 +14,9 @@ use palimpsest_proto::context::v1::{
 use super::Service;
 use super::append::{budget, tokens};
 use super::cache_ledger::ledger;
-use crate::convert;
+use crate::convert::{self, MAX_MODEL_BYTES};
 use crate::errors::ServiceError;
 
-/// The maximum length of a model name in bytes.
-const MAX_MODEL_BYTES: usize = 256;
 /// The maximum number of characters of a failure detail that is stored.
 const MAX_DETAIL_CHARS: usize = 500;
 

@@ -5,8 +5,6 @@ use palimpsest_core::view::{Etag, Provider, Target};
 
 use crate::convert::MessageForm;
 
-/// The maximum length of an etag in bytes, as the contract promises.
-const MAX_BYTES: usize = 128;
 const FORM: usize = 0;
 const PROVIDER: usize = 1;
 const THINKING: usize = 2;
@@ -18,8 +16,7 @@ const HEADER: usize = 4;
 pub(super) struct ViewName {
     pub(super) etag: Etag,
     pub(super) form: MessageForm,
-    /// The target of the view. `None` if the model name was too long for the etag.
-    pub(super) target: Option<Target>,
+    pub(super) target: Target,
 }
 
 pub(super) fn write(etag: Etag, form: MessageForm, target: &Target) -> Vec<u8> {
@@ -34,13 +31,8 @@ pub(super) fn write(etag: Etag, form: MessageForm, target: &Target) -> Vec<u8> {
     bytes[THINKING] = u8::from(target.thinking);
     bytes[CORE_LEN] = u8::try_from(core.len()).unwrap_or(0);
     bytes.extend_from_slice(&core);
-    // The contract limits the length. An etag without the model cannot be used for `StreamContext`.
-    if bytes.len() + target.model.len() <= MAX_BYTES {
-        bytes.extend_from_slice(target.model.as_bytes());
-    } else {
-        // The bit marks an etag without a model.
-        bytes[THINKING] |= 2;
-    }
+    // The limit of `target.model` bounds the length of the etag.
+    bytes.extend_from_slice(target.model.as_bytes());
     bytes
 }
 
@@ -60,15 +52,15 @@ pub(super) fn read(bytes: &[u8]) -> Option<ViewName> {
         2 => Provider::Bedrock,
         _ => return None,
     };
-    let target = match header[THINKING] {
-        thinking @ (0 | 1) => Some(Target {
-            provider,
-            model: std::str::from_utf8(model).ok()?.into(),
-            thinking: thinking == 1,
-        }),
-        // The bit 2 marks an etag whose target is not stored.
-        2 | 3 => None,
+    let thinking = match header[THINKING] {
+        0 => false,
+        1 => true,
         _ => return None,
+    };
+    let target = Target {
+        provider,
+        model: std::str::from_utf8(model).ok()?.into(),
+        thinking,
     };
     Some(ViewName { etag, form, target })
 }
@@ -80,6 +72,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::convert::MAX_MODEL_BYTES;
+
+    /// The maximum length of an etag in bytes, as the contract promises.
+    const MAX_BYTES: usize = 320;
 
     fn target(model: &str, thinking: bool, openai: bool) -> Target {
         Target {
@@ -96,20 +92,17 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_and_what_is_not_is_unknown(
-            model in "\\PC{0,60}", thinking: bool, openai: bool, noise: Vec<u8>,
+            model in "[a-z0-9:./-]{0,256}", thinking: bool, openai: bool, noise: Vec<u8>,
         ) {
             let target = target(&model, thinking, openai);
             let digest = Digest::of_bytes(&noise);
             let etag = Etag::new(Epoch::new(3), 7, 5, digest, &target);
+            prop_assert!(target.model.len() <= MAX_MODEL_BYTES);
             let bytes = write(etag, MessageForm::Json, &target);
             prop_assert!(bytes.len() <= MAX_BYTES);
             let named = read(&bytes).unwrap();
             prop_assert_eq!(named.etag, etag);
-            if let Some(read) = named.target {
-                prop_assert_eq!(read, target);
-            } else {
-                prop_assert!(model.len() > 60);
-            }
+            prop_assert_eq!(named.target, target);
             let _ = read(&noise);
         }
     }

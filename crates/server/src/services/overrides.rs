@@ -3,6 +3,7 @@
 use palimpsest_proto::context::v1;
 
 use super::Service;
+use crate::convert::MAX_MODEL_BYTES;
 use crate::errors::ServiceError;
 
 /// The error for a model on a server without one.
@@ -11,8 +12,6 @@ pub(super) const NO_MODEL: &str = "asks for a model, and this server has none: s
                                    for EXTRACTIVE";
 /// The maximum length of a call's instructions: 16 KiB.
 const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
-/// The maximum length of a model name in bytes.
-const MAX_MODEL_BYTES: usize = 256;
 
 /// The model and the instructions of one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

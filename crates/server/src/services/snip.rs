@@ -149,16 +149,14 @@ async fn view_blocks(
         ));
     };
     let look = |session: &Session| {
-        let changed = || ServiceError::view_changed(session.revision());
-        let target = named.target.clone().ok_or_else(changed)?;
         // Positions are valid only for the view that the etag names. A changed view could lead to other blocks.
-        if !named.etag.is_current(session.sealed(), &target) {
-            return Err(changed());
+        if !named.etag.is_current(session.sealed(), &named.target) {
+            return Err(ServiceError::view_changed(session.revision()));
         }
         let mut found = Vec::new();
         for (index, position) in places.positions.iter().enumerate() {
             let at = (position.message_index, position.block_index);
-            let blocks = session.blocks_at(named.etag, &target, at.0, at.1);
+            let blocks = session.blocks_at(named.etag, &named.target, at.0, at.1);
             let blocks = blocks.map_err(Rejection::from)?;
             if blocks.is_empty() {
                 let path = format!("view_blocks.positions[{index}]");

@@ -6,7 +6,6 @@ use futures::stream;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
-use palimpsest_core::view::Target;
 use palimpsest_proto::context::v1::{StreamContextRequest, StreamContextResponse};
 
 use tonic::Status;
@@ -26,7 +25,6 @@ struct ViewStream {
     service: Service,
     key: SessionKey,
     named: Arc<etag::ViewName>,
-    target: Target,
     next: usize,
     done: bool,
 }
@@ -42,15 +40,10 @@ pub(super) async fn stream(
             "is not one of a view that was prepared",
         ));
     };
-    let current = service.sessions.read(&key, Session::revision).await?;
-    let Some(target) = named.target.clone() else {
-        return Err(ServiceError::view_changed(current));
-    };
     let cursor = ViewStream {
         service: service.clone(),
         key,
         named: Arc::new(named),
-        target,
         next: request.skip_messages as usize,
         done: false,
     };
@@ -69,12 +62,8 @@ pub(super) async fn stream(
 async fn chunk(
     mut cursor: ViewStream,
 ) -> Result<(StreamContextResponse, ViewStream), ServiceError> {
-    let (named, target, next) = (
-        Arc::clone(&cursor.named),
-        cursor.target.clone(),
-        cursor.next,
-    );
-    let render = move |session: &Session| render(session, &named, &target, next);
+    let (named, next) = (Arc::clone(&cursor.named), cursor.next);
+    let render = move |session: &Session| render(session, &named, next);
     let rendered = cursor
         .service
         .sessions
@@ -89,9 +78,9 @@ async fn chunk(
 fn render(
     session: &Session,
     named: &etag::ViewName,
-    target: &Target,
     next: usize,
 ) -> Result<(StreamContextResponse, usize), ServiceError> {
+    let target = &named.target;
     // After a view-changing event, further chunks would mix two arrays.
     if !named.etag.is_current(session.sealed(), target) {
         return Err(ServiceError::view_changed(session.revision()));
